@@ -1,0 +1,1 @@
+"""Neutral ground: no transport, no protocol, no storage is known here."""

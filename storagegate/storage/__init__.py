@@ -1,0 +1,1 @@
+"""The durable object store: a catalog (metadata, transactions) and blobs (immutable bytes)."""

@@ -1,0 +1,1 @@
+"""Blobs: immutable bytes by id, durable before anybody names them."""

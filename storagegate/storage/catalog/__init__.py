@@ -1,0 +1,1 @@
+"""Catalogs: what is stored, under which name, in one transaction at a time."""
