@@ -1,0 +1,201 @@
+"""
+What the store keeps, as frozen values.
+
+Keys are C{bytes} (UTF-8) everywhere below the protocol: they sort as S3 sorts them and may hold
+any character. Times are whole milliseconds since the epoch. ETags carry no quotation marks.
+"""
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+
+INLINE_LIMIT = 64 * 1024
+"""Objects up to this many bytes live in the catalog row: no file, no fsync of their own."""
+
+NULL_VERSION = "null"
+"""The version id of every object in a bucket that never had versioning."""
+
+
+@frozen
+class Bucket:
+    """A bucket and the account that owns it."""
+
+    name: str
+    account: str
+    createdMs: int
+    region: str
+
+
+@frozen
+class Segment:
+    """A run of bytes within one blob: C{length} bytes from C{offset}."""
+
+    blob: str
+    offset: int
+    length: int
+
+
+@frozen
+class Content:
+    """
+    The bytes of an object: either C{inline}, or an ordered list of C{segments}.
+
+    A content that a sink returns is durable but belongs to nobody yet: it is handed to the
+    catalog (which counts the references) or discarded.
+    """
+
+    size: int
+    inline: bytes | None = None
+    segments: tuple[Segment, ...] = ()
+
+
+@frozen
+class Checksum:
+    """
+    An S3 checksum as it is given back.
+
+    @ivar algorithm: C{"CRC32"}, C{"CRC32C"}, C{"CRC64NVME"}, C{"SHA1"} or C{"SHA256"}.
+    @ivar value: Base64, with C{-n} behind it where it is composite.
+    @ivar kind: C{"FULL_OBJECT"} or C{"COMPOSITE"}.
+    """
+
+    algorithm: str
+    value: str
+    kind: str = "FULL_OBJECT"
+
+
+@frozen
+class PartSummary:
+    """One part of a completed multipart object, for C{partNumber} reads and GetObjectAttributes."""
+
+    number: int
+    size: int
+    checksum: Checksum | None = None
+
+
+@frozen
+class Attributes:
+    """
+    What a client said of an object besides its bytes; stored as one JSON text.
+
+    @ivar headers: C{content-encoding}, C{content-disposition}, C{content-language},
+        C{cache-control}, C{expires}: lower-case name to value.
+    @ivar metadata: User metadata without the C{x-amz-meta-} prefix, lower-case names.
+    """
+
+    contentType: str = "binary/octet-stream"
+    headers: Mapping[str, str] = field(factory=dict)
+    metadata: Mapping[str, str] = field(factory=dict)
+    checksum: Checksum | None = None
+    parts: tuple[PartSummary, ...] = ()
+    storageClass: str = "STANDARD"
+
+
+@frozen
+class ObjectRecord:
+    """
+    One version of one object.
+
+    @ivar account: The account that wrote it.
+    @ivar sequence: The catalog's own number of this write; it never repeats, so two records with
+        the same bucket, key and sequence are the same write.
+    """
+
+    bucket: str
+    key: bytes
+    size: int
+    etag: str
+    modifiedMs: int
+    account: str
+    attributes: Attributes
+    content: Content
+    versionId: str = NULL_VERSION
+    sequence: int = 0
+
+
+@frozen
+class ListedObject:
+    """A row of a listing: what a list answer needs, and no more."""
+
+    key: str
+    size: int
+    etag: str
+    modifiedMs: int
+    account: str
+    storageClass: str
+    checksumAlgorithm: str
+    checksumKind: str
+    versionId: str
+
+
+@frozen
+class Listing:
+    """
+    A page of a listing: objects and common prefixes, each in order.
+
+    @ivar last: The key or the common prefix after which the next page starts; L{None} where this
+        page is the last.
+    """
+
+    objects: tuple[ListedObject, ...]
+    prefixes: tuple[str, ...]
+    last: str | None
+
+
+@frozen
+class Upload:
+    """A multipart upload in progress."""
+
+    bucket: str
+    key: bytes
+    uploadId: str
+    account: str
+    startedMs: int
+    attributes: Attributes
+    checksumAlgorithm: str = ""
+    checksumKind: str = ""
+
+
+@frozen
+class Part:
+    """An uploaded part. Its content is always blobs, never inline."""
+
+    number: int
+    size: int
+    etag: str
+    modifiedMs: int
+    content: Content
+    checksum: Checksum | None = None
+
+
+@frozen
+class WriteCondition:
+    """
+    What must hold, at the moment of the commit, for a write to happen.
+
+    @ivar absent: C{If-None-Match: *}: there must be no such object.
+    @ivar etags: C{If-Match}: the object must exist with one of these ETags; C{("*",)} is any.
+    """
+
+    absent: bool = False
+    etags: tuple[str, ...] = ()
+
+
+@frozen
+class AccessKey:
+    """
+    A key pair that an operator issued.
+
+    @ivar policy: C{"readwrite"}, C{"readonly"} or C{"writeonly"}.
+    @ivar bucketPattern: A glob (C{*} and C{?}) that the bucket must match; empty is every bucket.
+    @ivar prefixPattern: A glob that the key must match; empty is every key.
+    """
+
+    accessKey: str
+    secretKey: str = field(repr=False)
+    account: str
+    policy: str = "readwrite"
+    bucketPattern: str = ""
+    prefixPattern: str = ""
+    email: str = ""
+    createdMs: int = 0
