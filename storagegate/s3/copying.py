@@ -8,7 +8,7 @@ from storagegate.s3.errors import S3Error
 from storagegate.s3.multipart import MultipartService
 from storagegate.s3.reading import digest, segmentsOf
 from storagegate.s3.service import UNCONDITIONAL, ObjectService
-from storagegate.s3.upload import Received
+from storagegate.s3.upload import DEFAULT_ALGORITHM, Received
 from storagegate.storage.records import (
     Attributes,
     Checksum,
@@ -92,14 +92,14 @@ class CopyService:
         The bytes are read once, for the part's MD5 and checksum.
         """
         md5 = newHasher("MD5")
-        checksum = newHasher(upload.checksumAlgorithm or "CRC64NVME")
+        checksum = newHasher(upload.checksumAlgorithm or DEFAULT_ALGORITHM)
         await digest(self._store, source.content, start, length, [md5, checksum])
         if source.content.inline is None:
             content = Content(length, segments=segmentsOf(source.content, start, length))
             crcs: dict[str, int] = {}
         else:
             content, crcs = await self._asBlob(source.content.inline[start : start + length])
-        value = Checksum(upload.checksumAlgorithm or "CRC64NVME", checksum.base64())
+        value = Checksum(upload.checksumAlgorithm or DEFAULT_ALGORITHM, checksum.base64())
         received = Received(content, md5.digest().hex(), value, crcs)
         return await self._multipart.putPart(upload, number, received)
 

@@ -5,9 +5,6 @@ Issued keys live in the catalog, where another process adds and removes them; a 
 looks at the catalog's generation number at most twice a second and so obeys within a second.
 """
 
-import hashlib
-from functools import lru_cache
-
 from attrs import field, frozen
 from twisted.internet.interfaces import IReactorTime
 
@@ -20,12 +17,6 @@ REFRESH_SECONDS = 0.5
 
 ROOT_ACCOUNT = "root"
 """The account of the root pair: it owns what it creates and may act on everything."""
-
-
-@lru_cache(maxsize=4096)
-def canonicalId(account: str) -> str:
-    """The account's canonical user id: 64 hex digits, made from its name."""
-    return hashlib.sha256(b"storagegate account " + account.encode()).hexdigest()
 
 
 @frozen

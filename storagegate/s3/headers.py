@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from email.header import Header
 
 from storagegate.s3.checksums import headerName
-from storagegate.s3.documents import httpDate
 from storagegate.s3.errors import S3Error
+from storagegate.s3.timestamps import httpDate
 from storagegate.storage.records import Attributes, Checksum, ObjectRecord
 
 METADATA_PREFIX = b"x-amz-meta-"

@@ -3,11 +3,18 @@
 import secrets
 from collections.abc import Sequence
 
-from attrs import evolve, frozen
+from attrs import evolve
 
-from storagegate.s3 import checksums
+from storagegate.s3.bodies import CompletedPart
 from storagegate.s3.credentials import Identity
 from storagegate.s3.errors import S3Error
+from storagegate.s3.partchecksums import (
+    COMPOSITE,
+    checksumKind,
+    compositeChecksum,
+    fullObjectChecksum,
+    multipartETag,
+)
 from storagegate.s3.service import UNCONDITIONAL, ObjectService
 from storagegate.s3.upload import Received
 from storagegate.storage.records import (
@@ -31,15 +38,6 @@ OBJECT_LIMIT = 5 << 40
 """The largest object: S3's own 5 TiB."""
 
 _PAGE = 1000
-
-
-@frozen
-class NamedPart:
-    """A part as a completion names it."""
-
-    number: int
-    etag: str
-    checksum: tuple[str, str] | None = None
 
 
 class MultipartService:
@@ -109,6 +107,27 @@ class MultipartService:
         )
         return found
 
+    async def uploads(
+        self,
+        identity: Identity,
+        bucket: str,
+        prefix: str,
+        delimiter: str,
+        after: tuple[str, str],
+        limit: int,
+    ) -> tuple[list[Upload], list[str], tuple[str, str] | None]:
+        """
+        List a bucket's uploads in progress.
+
+        @param after: Key and upload id; see L{ICatalog.uploads}.
+        """
+        self._service.bucket(identity, bucket)
+        key, uploadId = after
+        page: tuple[list[Upload], list[str], tuple[str, str] | None] = await self._catalog.uploads(
+            bucket, prefix.encode(), delimiter.encode(), key.encode(), uploadId, limit
+        )
+        return page
+
     async def abort(self, upload: Upload) -> None:
         """End an upload and drop its parts."""
         await self._catalog.abortUpload(upload.bucket, upload.key, upload.uploadId)
@@ -116,7 +135,7 @@ class MultipartService:
     async def complete(
         self,
         upload: Upload,
-        named: Sequence[NamedPart],
+        named: Sequence[CompletedPart],
         condition: WriteCondition = UNCONDITIONAL,
         declared: tuple[str, str] | None = None,
         declaredSize: int | None = None,
@@ -135,15 +154,13 @@ class MultipartService:
         if declaredSize is not None and declaredSize != size:
             raise S3Error("InvalidRequest", "The parts do not add up to x-amz-mp-object-size.")
         checksum = combinedChecksum(upload, chosen)
-        if declared is not None and (
-            checksum is None or (checksum.algorithm, checksum.value.partition("-")[0]) != declared
-        ):
+        if declared is not None and not _isThat(checksum, declared):
             raise S3Error("BadDigest")
         record = ObjectRecord(
             upload.bucket,
             upload.key,
             size,
-            checksums.multipartETag([part.etag for part in chosen]),
+            multipartETag([part.etag for part in chosen]),
             self._service.nowMs(),
             upload.account,
             evolve(
@@ -164,7 +181,7 @@ class MultipartService:
             after = page[-1].number
         return found
 
-    def _choose(self, named: Sequence[NamedPart], stored: dict[int, Part]) -> list[Part]:
+    def _choose(self, named: Sequence[CompletedPart], stored: dict[int, Part]) -> list[Part]:
         chosen = []
         previous = 0
         for each in named:
@@ -188,12 +205,19 @@ class MultipartService:
         return chosen
 
 
-def _agrees(part: Part, named: NamedPart) -> bool:
-    """Say whether the checksum that a completion names for a part is the one we computed."""
-    if named.checksum is None or part.checksum is None:
+def _agrees(part: Part, named: CompletedPart) -> bool:
+    """Say whether a checksum that a completion names for a part is the one we computed."""
+    if part.checksum is None:
         return True
-    algorithm, value = named.checksum
-    return algorithm == part.checksum.algorithm and value == part.checksum.value
+    return named.checksums.get(part.checksum.algorithm, part.checksum.value) == part.checksum.value
+
+
+def _isThat(checksum: Checksum | None, declared: tuple[str, str]) -> bool:
+    """Say whether a checksum is the declared one; a composite's count may be left out."""
+    algorithm, value = declared
+    if checksum is None or checksum.algorithm != algorithm:
+        return False
+    return value in (checksum.value, checksum.value.partition("-")[0])
 
 
 def combinedChecksum(upload: Upload, parts: Sequence[Part]) -> Checksum | None:
@@ -207,9 +231,9 @@ def combinedChecksum(upload: Upload, parts: Sequence[Part]) -> Checksum | None:
     if len(algorithms) != 1 or algorithms == {""}:
         return None
     (algorithm,) = algorithms
-    kind = upload.checksumKind or checksums.defaultKind(algorithm)
-    values = [part.checksum.value for part in parts if part.checksum is not None]
-    if kind == "COMPOSITE":
-        return Checksum(algorithm, checksums.compositeChecksum(algorithm, values), kind)
-    sizes = [part.size for part in parts]
-    return Checksum(algorithm, checksums.fullObjectChecksum(algorithm, values, sizes), kind)
+    kind = checksumKind(algorithm, upload.checksumKind or None)
+    pairs = [(part.checksum.value, part.size) for part in parts if part.checksum is not None]
+    if kind == COMPOSITE:
+        values = [value for value, _ in pairs]
+        return Checksum(algorithm, compositeChecksum(algorithm, values), kind)
+    return Checksum(algorithm, fullObjectChecksum(algorithm, pairs), kind)

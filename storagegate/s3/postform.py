@@ -64,10 +64,11 @@ class PostForm:
         self._value: list[bytes] = []
         self._fileName: str | None = None
         self._fileEnded = False
+        self._head: FormHead | None = None
 
     async def readHead(self) -> FormHead:
         """
-        Read all fields.
+        Read all fields; a second call gives them again.
 
         @raise S3Error: C{MalformedPOSTRequest}, C{MaxPostPreDataLengthExceededError},
             C{IncorrectNumberOfFilesInPostRequest} where no file comes.
@@ -75,7 +76,9 @@ class PostForm:
         while self._fileName is None:
             if not await self._more():
                 raise S3Error("IncorrectNumberOfFilesInPostRequest")
-        return FormHead(self._fields, self._fileName)
+        if self._head is None:
+            self._head = FormHead(self._fields, self._fileName)
+        return self._head
 
     def takeReady(self) -> bytes | None:
         """A form's file always comes in pieces."""

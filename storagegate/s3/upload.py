@@ -10,10 +10,21 @@ from typing import Protocol
 
 from attrs import field, frozen
 
-from storagegate.s3.checksums import Hasher, newHasher
+from storagegate.s3.checksumheaders import Expectation as ExpectedChecksum
+from storagegate.s3.checksumheaders import trailerChecksum
+from storagegate.s3.checksums import (
+    Hasher,
+    checkChecksum,
+    checkContentMD5,
+    checkPayloadHash,
+    newHasher,
+)
 from storagegate.s3.errors import S3Error
 from storagegate.storage.interfaces import IBlobSink
 from storagegate.storage.records import Checksum, Content
+
+DEFAULT_ALGORITHM = "CRC64NVME"
+"""The checksum of an object whose client names none: S3's own choice."""
 
 PUT_LIMIT = 5 << 30
 """The most that one PUT, or one part, may carry: S3's own 5 GiB."""
@@ -47,29 +58,21 @@ class Expectation:
     What a request says of the bytes that it carries.
 
     @ivar length: Bytes after decoding, if declared.
-    @ivar md5: Base64 of the C{Content-MD5}.
-    @ivar sha256: Hex of the signed payload hash.
-    @ivar checksum: Algorithm and base64 from an C{x-amz-checksum-*} header.
-    @ivar trailer: The algorithm whose value comes in the trailer.
-    @ivar algorithm: What to compute where neither says so.
+    @ivar md5: The 16 bytes of C{Content-MD5}.
+    @ivar payloadHash: The signed SHA-256 in hexadecimal.
+    @ivar checksum: The checksum that a header or the trailer gives.
+    @ivar algorithm: What to compute where neither does.
     @ivar decoder: Takes C{aws-chunked} off.
+    @ivar limit: The most that the decoded body may carry.
     """
 
     length: int | None = None
-    md5: str | None = None
-    sha256: str | None = None
-    checksum: tuple[str, str] | None = None
-    trailer: str | None = None
-    algorithm: str = "CRC64NVME"
+    md5: bytes | None = None
+    payloadHash: str | None = None
+    checksum: ExpectedChecksum | None = None
+    algorithm: str = DEFAULT_ALGORITHM
     decoder: Decoder | None = None
-    trailerHeader: bytes = b""
     limit: int = PUT_LIMIT
-
-    def checksumAlgorithm(self) -> str:
-        """The algorithm of the checksum that is stored with the object."""
-        if self.checksum is not None:
-            return self.checksum[0]
-        return self.trailer or self.algorithm
 
 
 @frozen
@@ -92,12 +95,12 @@ class _Reading:
 
     def __init__(self, expectation: Expectation) -> None:
         self._expectation = expectation
-        self._algorithm = expectation.checksumAlgorithm()
+        declared = expectation.checksum
+        self._algorithm = declared.algorithm if declared is not None else expectation.algorithm
         self._md5 = newHasher("MD5")
         self._checksum = newHasher(self._algorithm)
         self._hashers: list[Hasher] = [self._md5, self._checksum]
-        self._sha256: Hasher | None = None
-        if expectation.sha256 is not None:
+        if expectation.payloadHash is not None:
             self._sha256 = newHasher("SHA256")
             self._hashers.append(self._sha256)
         self.size = 0
@@ -124,25 +127,25 @@ class _Reading:
         expectation = self._expectation
         if expectation.length is not None and self.size != expectation.length:
             raise S3Error("IncompleteBody")
-        if expectation.md5 is not None and expectation.md5 != self._md5.base64():
-            raise S3Error("BadDigest")
-        if self._sha256 is not None and self._sha256.digest().hex() != expectation.sha256:
-            raise S3Error("XAmzContentSHA256Mismatch")
-        value = self._checksum.base64()
-        declared = expectation.checksum[1] if expectation.checksum else self._trailing()
-        if declared is not None and declared != value:
-            message = f"The {self._algorithm} you specified did not match the calculated checksum."
-            raise S3Error("BadDigest", message)
-        return self._md5.digest().hex(), Checksum(self._algorithm, value)
+        md5 = self._md5.digest()
+        if expectation.md5 is not None:
+            checkContentMD5(expectation.md5, md5)
+        if expectation.payloadHash is not None:
+            checkPayloadHash(expectation.payloadHash, self._sha256.digest())
+        declared = self._declared()
+        if declared is not None:
+            checkChecksum(self._algorithm, declared, self._checksum)
+        return md5.hex(), Checksum(self._algorithm, self._checksum.base64())
 
-    def _trailing(self) -> str | None:
+    def _declared(self) -> str | None:
+        """The checksum that the client gave, in a header or in the trailer."""
         expectation = self._expectation
-        if expectation.trailer is None or expectation.decoder is None:
+        if expectation.checksum is None:
             return None
-        value = expectation.decoder.trailers.get(expectation.trailerHeader)
-        if value is None:
-            raise S3Error("MalformedTrailerError")
-        return value.decode("latin-1")
+        if expectation.checksum.value is not None:
+            return expectation.checksum.value
+        trailers = expectation.decoder.trailers if expectation.decoder is not None else {}
+        return trailerChecksum(self._algorithm, trailers)
 
 
 async def receive(

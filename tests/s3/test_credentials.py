@@ -4,7 +4,7 @@ from attrs import evolve
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.credentials import REFRESH_SECONDS, Credentials, canonicalId
+from storagegate.s3.credentials import REFRESH_SECONDS, Credentials
 from storagegate.storage.records import AccessKey
 
 
@@ -72,8 +72,3 @@ class CredentialsTests(SynchronousTestCase):
     def test_secretsStayOutOfRepr(self) -> None:
         """No repr shows a secret: reprs end up in logs."""
         self.assertNotIn("rootsecret", repr(self.credentials.find("ROOT")))
-
-    def test_canonicalId(self) -> None:
-        """An account's id is 64 hex digits, its own, and does not change."""
-        self.assertRegex(canonicalId("ada"), r"\A[0-9a-f]{64}\Z")
-        self.assertNotEqual(canonicalId("ada"), canonicalId("bob"))

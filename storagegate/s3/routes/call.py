@@ -1,6 +1,7 @@
 """One S3 request on its way through the room, and the services that it may ask."""
 
 from collections.abc import Mapping, Sequence
+from urllib.parse import quote
 
 from attrs import define, frozen
 
@@ -17,6 +18,8 @@ from storagegate.storage.store import ObjectStore
 Pairs = Sequence[tuple[bytes, bytes]]
 
 XML: tuple[bytes, bytes] = (b"Content-Type", b"application/xml")
+
+_LISTS = frozenset({"ListObjects", "ListObjectsV2", "ListObjectVersions", "ListMultipartUploads"})
 
 
 @frozen
@@ -67,10 +70,30 @@ class Call:
         """Send an XML document."""
         self.answer(200, (XML, *headers), body)
 
+    def location(self) -> str:
+        """The object's URL, as the client addressed this server."""
+        scheme = "https" if self.request.secure else "http"
+        host = self.headers.get(b"host", b"").decode("latin-1")
+        return f"{scheme}://{host}/{self.bucket}/{quote(self.key)}"
+
     def begin(self, code: int, headers: Pairs, length: int) -> None:
         """Start an answer whose body follows in pieces."""
         pairs = [(b"x-amz-request-id", self.requestId), *headers]
         self.request.begin(code, pairs, length)
+
+    def authoriseOperation(self) -> None:
+        """
+        Ask the key's policy for what the operation does.
+
+        A list is asked for by its prefix; what names several objects judges each of them itself.
+
+        @raise S3Error: C{AccessDenied}.
+        """
+        access = self.operation.access.value
+        key: bytes | None = self.key or None
+        if not self.key and access == "list" and self.operation.name in _LISTS:
+            key = self.query.get("prefix", "").encode()
+        self.authorise(access, self.bucket, key)
 
     def authorise(self, access: str, bucket: str, key: bytes | None) -> None:
         """

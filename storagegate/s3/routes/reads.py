@@ -1,16 +1,18 @@
 """GetObject, HeadObject and GetObjectAttributes."""
 
+from collections.abc import Mapping
+
 from attrs import frozen
 
-from storagegate.core.scalars import parseDecimal
 from storagegate.s3 import documents
+from storagegate.s3.conditions import NotModified, evaluateRead
 from storagegate.s3.errors import S3Error
 from storagegate.s3.headers import checksumHeaders, objectHeaders, override
-from storagegate.s3.listing import parsePartsPage
-from storagegate.s3.multipart import PART_COUNT
-from storagegate.s3.ranges import evaluateRead, parseRange
+from storagegate.s3.listing import parseAttributes, parsePartNumber
+from storagegate.s3.ranges import ByteRange, parseRange
 from storagegate.s3.reading import openBlob, segmentsOf
 from storagegate.s3.routes.call import Call, Pairs
+from storagegate.s3.timestamps import httpDate
 from storagegate.storage.errors import DamagedBlob
 from storagegate.storage.records import ObjectRecord
 
@@ -45,34 +47,33 @@ def _sliceOf(call: Call, record: ObjectRecord) -> Slice:
                 "InvalidRequest",
                 "Cannot specify both Range header and partNumber query parameter",
             )
-        return _partSlice(record, call.query["partNumber"])
-    found = parseRange(wanted, record.size) if wanted is not None else None
-    if found is None:
-        return Slice(200, 0, record.size)
-    return _partial(record, found.start, found.length)
+        return _partSlice(record, call.query)
+    found = parseRange(wanted, record.size)
+    return _partial(record, found) if found is not None else Slice(200, 0, record.size)
 
 
-def _partial(record: ObjectRecord, start: int, length: int, extra: Pairs = ()) -> Slice:
-    value = b"bytes %d-%d/%d" % (start, start + length - 1, record.size)
-    return Slice(206, start, length, ((b"Content-Range", value), *extra))
+def _partial(record: ObjectRecord, found: ByteRange, extra: Pairs = ()) -> Slice:
+    value = found.contentRange(record.size)
+    return Slice(206, found.first, found.length, ((b"Content-Range", value), *extra))
 
 
-def _partSlice(record: ObjectRecord, text: str) -> Slice:
-    try:
-        number = parseDecimal(text, PART_COUNT)
-    except ValueError:
-        number = 0
-    if number < 1:
-        fields = {"ArgumentName": "partNumber", "ArgumentValue": text}
-        raise S3Error("InvalidArgument", fields=fields)
+def _partSlice(record: ObjectRecord, query: Mapping[str, str]) -> Slice:
+    number = parsePartNumber(query)
     parts = record.attributes.parts
     if not parts and number == 1:
-        return _partial(record, 0, record.size) if record.size else Slice(200, 0, 0)
+        return _run(record, 0, record.size)
     if number > len(parts):
         raise S3Error("InvalidPartNumber")
     start = sum(part.size for part in parts[: number - 1])
     count = ((b"x-amz-mp-parts-count", b"%d" % len(parts)),)
-    return _partial(record, start, parts[number - 1].size, count)
+    return _run(record, start, parts[number - 1].size, count)
+
+
+def _run(record: ObjectRecord, start: int, length: int, extra: Pairs = ()) -> Slice:
+    """A part as a slice; an empty one has no range that could name it."""
+    if not length:
+        return Slice(200, start, 0, extra)
+    return _partial(record, ByteRange(start, start + length - 1), extra)
 
 
 def _headersOf(call: Call, record: ObjectRecord, piece: Slice) -> list[tuple[bytes, bytes]]:
@@ -92,21 +93,24 @@ def _find(call: Call) -> ObjectRecord:
     )
 
 
-def _judge(call: Call, record: ObjectRecord) -> bool:
+def _isFresh(call: Call, record: ObjectRecord) -> bool:
     """
-    Judge the conditional headers.
+    Judge the conditional headers; where the client's copy is fresh, answer so.
 
-    @return: Whether the client's copy is still fresh (a 304).
     @raise S3Error: C{PreconditionFailed}.
     """
-    return evaluateRead(call.headers, record.etag, record.modifiedMs)
+    try:
+        evaluateRead(call.headers, record.etag, record.modifiedMs)
+    except NotModified:
+        call.answer(304, objectHeaders(record))
+        return True
+    return False
 
 
 async def headObject(call: Call) -> None:
     """Answer with an object's headers."""
     record = _find(call)
-    if _judge(call, record):
-        call.answer(304, objectHeaders(record))
+    if _isFresh(call, record):
         return
     piece = _sliceOf(call, record)
     headers = _headersOf(call, record, piece)
@@ -118,8 +122,7 @@ async def getObject(call: Call) -> None:
     """Answer with an object's bytes, or a run of them."""
     for _ in range(_TRIES):
         record = _find(call)
-        if _judge(call, record):
-            call.answer(304, objectHeaders(record))
+        if _isFresh(call, record):
             return
         piece = _sliceOf(call, record)
         try:
@@ -156,9 +159,16 @@ async def _send(call: Call, record: ObjectRecord, piece: Slice) -> None:
 
 async def getObjectAttributes(call: Call) -> None:
     """Answer with the attributes that the request names."""
+    query = parseAttributes(call.headers)
     record = _find(call)
-    named = call.headers.get(b"x-amz-object-attributes", b"").decode("latin-1")
-    wanted = documents.parseAttributeNames(named)
-    page = parsePartsPage(call.headers)
-    body = documents.objectAttributes(record, wanted, page)
-    call.answer(200, [(b"Last-Modified", documents.httpDate(record.modifiedMs))], body)
+    evaluateRead(call.headers, record.etag, record.modifiedMs)
+    attributes = record.attributes
+    body = documents.objectAttributes(
+        query,
+        record.etag,
+        record.size,
+        attributes.storageClass,
+        attributes.checksum,
+        attributes.parts,
+    )
+    call.document(body, [(b"Last-Modified", httpDate(record.modifiedMs))])

@@ -2,22 +2,21 @@
 
 from attrs import evolve
 
-from storagegate.s3 import documents, xmlreader
-from storagegate.s3.checksums import requestedAlgorithm
+from storagegate.s3 import bodies, documents
+from storagegate.s3.conditions import evaluateCopySource
 from storagegate.s3.copying import CopyRequest
-from storagegate.s3.credentials import canonicalId
-from storagegate.s3.errors import S3Error
+from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.faults import asS3Error
 from storagegate.s3.headers import attributesFrom, checksumHeaders, refuseUnsupported
 from storagegate.s3.names import parseCopySource
-from storagegate.s3.ranges import evaluateCopySource
-from storagegate.s3.routes.bodies import expectationOf, readDocument, receiveBody, writeCondition
+from storagegate.s3.partchecksums import requestedKind
 from storagegate.s3.routes.call import Call
+from storagegate.s3.routes.payload import expectationOf, readDocument, receiveBody, writeCondition
 from storagegate.s3.service import DeleteEntry, checkVersion
 from storagegate.storage.errors import ConcurrentChange
-from storagegate.storage.records import ObjectRecord, WriteCondition
+from storagegate.storage.records import Attributes, ObjectRecord, WriteCondition
 
-_TRIES = 3
+TRIES = 3
 """How often a copy starts over when its source is replaced under it."""
 
 
@@ -65,80 +64,98 @@ def findCopySource(call: Call) -> ObjectRecord:
     return record
 
 
-def _directive(call: Call) -> bool:
-    """Say whether the copy takes its attributes from the request."""
-    value = call.headers.get(b"x-amz-metadata-directive", b"COPY").upper()
-    if value not in (b"COPY", b"REPLACE"):
-        raise S3Error("InvalidArgument", "Unknown metadata directive.")
-    return value == b"REPLACE"
+def _copiedAttributes(call: Call, source: ObjectRecord) -> Attributes | None:
+    """
+    The attributes that a copy asks for, or L{None} where it takes over its source's.
+
+    @raise S3Error: C{InvalidArgument} for a directive that is none.
+    """
+    directive = call.headers.get(b"x-amz-metadata-directive", b"COPY").upper()
+    if directive not in (b"COPY", b"REPLACE"):
+        text = directive.decode("latin-1")
+        raise invalidArgument("x-amz-metadata-directive", text, "Unknown metadata directive.")
+    asked = attributesFrom(call.headers)
+    if directive == b"REPLACE":
+        return asked
+    wanted = asked.storageClass
+    if b"x-amz-storage-class" not in call.headers or wanted == source.attributes.storageClass:
+        return None
+    return evolve(source.attributes, storageClass=wanted)
+
+
+def _requestedAlgorithm(call: Call) -> str:
+    requested = requestedKind(call.headers)
+    return requested[0] if requested is not None else ""
 
 
 async def copyObject(call: Call) -> None:
     """Give an object's bytes a second name."""
     refuseUnsupported(call.headers)
     condition = writeCondition(call)
+    algorithm = _requestedAlgorithm(call)
     call.services.objects.bucket(call.identity, call.bucket)
-    replace = _directive(call)
-    for _ in range(_TRIES):
+    for _ in range(TRIES):
         source = findCopySource(call)
-        attributes = attributesFrom(call.headers) if replace else None
-        if attributes is None and b"x-amz-storage-class" in call.headers:
-            wanted = attributesFrom(call.headers).storageClass
-            if wanted != source.attributes.storageClass:
-                attributes = evolve(source.attributes, storageClass=wanted)
-        algorithm = requestedAlgorithm(call.headers) or ""
+        attributes = _copiedAttributes(call, source)
         request = CopyRequest(call.bucket, call.key, attributes, algorithm, condition)
         try:
             record = await call.services.copies.copyObject(call.identity, source, request)
         except ConcurrentChange:
             continue
         call.document(
-            documents.copyObjectResult(record.etag, record.modifiedMs, record.attributes.checksum)
+            documents.copyObject(record.etag, record.modifiedMs, record.attributes.checksum)
         )
         return
     raise S3Error("OperationAborted")
 
 
-def _deleteCondition(etag: str | None) -> WriteCondition:
-    return WriteCondition(etags=(etag.strip('"'),)) if etag is not None else WriteCondition()
+def _condition(etag: str | None) -> WriteCondition:
+    return WriteCondition(etags=(etag,)) if etag is not None else WriteCondition()
 
 
 async def deleteObject(call: Call) -> None:
     """Delete an object; one that is not there is deleted already."""
-    versionId = call.query.get("versionId")
-    checkVersion(versionId)
+    version = call.query.get("versionId")
+    checkVersion(version)
     match = call.headers.get(b"if-match")
-    condition = _deleteCondition(match.decode("latin-1").strip() if match is not None else None)
-    entry = DeleteEntry(call.key, versionId, condition)
+    etag = match.decode("latin-1").strip().strip('"') if match is not None else None
+    entry = DeleteEntry(call.key, version, _condition(etag))
     await call.services.objects.deleteObject(call.identity, call.bucket, entry)
-    call.answer(204, [(b"x-amz-version-id", b"null")] if versionId else ())
+    call.answer(204, [(b"x-amz-version-id", b"null")] if version else ())
+
+
+def _judgeEntry(call: Call, each: bodies.DeleteEntry) -> DeleteEntry:
+    """
+    Judge one entry of a delete-many on its own.
+
+    @raise S3Error: What becomes of it alone.
+    """
+    call.authorise("write", call.bucket, each.key)
+    checkVersion(each.versionId)
+    if each.modified is not None or each.size is not None:
+        raise S3Error("NotImplemented")
+    return DeleteEntry(each.key, each.versionId, _condition(each.etag))
 
 
 async def deleteObjects(call: Call) -> None:
     """Delete up to 1,000 objects in one transaction."""
     call.services.objects.bucket(call.identity, call.bucket)
-    wanted = xmlreader.readDelete(await readDocument(call))
+    wanted = bodies.readDelete(await readDocument(call))
     errors: dict[int, S3Error] = {}
-    entries: list[tuple[int, DeleteEntry]] = []
-    for position, each in enumerate(wanted.objects):
+    entries: dict[int, DeleteEntry] = {}
+    for position, each in enumerate(wanted.entries):
         try:
-            key = each.key.encode()
-            call.authorise("write", call.bucket, key)
-            checkVersion(each.versionId)
+            entries[position] = _judgeEntry(call, each)
         except S3Error as error:
             errors[position] = error
-        else:
-            entry = DeleteEntry(key, each.versionId, _deleteCondition(each.etag))
-            entries.append((position, entry))
     results = await call.services.objects.deleteObjects(
-        call.identity, call.bucket, [entry for _, entry in entries]
+        call.identity, call.bucket, list(entries.values())
     )
-    for (position, _), result in zip(entries, results, strict=True):
+    for position, result in zip(entries, results, strict=True):
         if result is not None:
             errors[position] = asS3Error(result)
-    call.document(documents.deleteResult(wanted, errors))
-
-
-def ownerOf(account: str) -> tuple[str, str]:
-    """An account as documents name it: canonical id and display name."""
-    return canonicalId(account), account
+    outcomes = [
+        documents.DeleteOutcome(each.key.decode(), each.versionId, errors.get(position))
+        for position, each in enumerate(wanted.entries)
+    ]
+    call.document(documents.deleteResult(outcomes, wanted.quiet))

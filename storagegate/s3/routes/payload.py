@@ -1,11 +1,21 @@
 """What a request says of its body, and the reading of it."""
 
+from attrs import evolve
+
 from storagegate.core.scalars import parseDecimal
-from storagegate.s3 import checksums
-from storagegate.s3.chunked import AwsChunkedDecoder
+from storagegate.s3.checksumheaders import contentMD5, expectedChecksum
+from storagegate.s3.checksums import headerName
+from storagegate.s3.chunked import parseDecodedLength
 from storagegate.s3.errors import S3Error
 from storagegate.s3.routes.call import Call
-from storagegate.s3.upload import PUT_LIMIT, Expectation, Received, gather, receive
+from storagegate.s3.upload import (
+    DEFAULT_ALGORITHM,
+    PUT_LIMIT,
+    Expectation,
+    Received,
+    gather,
+    receive,
+)
 from storagegate.storage.records import INLINE_LIMIT, WriteCondition
 
 
@@ -16,22 +26,20 @@ def _decodedLength(call: Call, limit: int) -> int:
     @raise S3Error: C{MissingContentLength}, C{EntityTooLarge}: before a byte is read.
     """
     if call.authenticated.streaming:
-        declared = call.headers.get(b"x-amz-decoded-content-length")
+        length = parseDecodedLength(call.headers.get(b"x-amz-decoded-content-length"))
+    elif b"content-length" in call.headers:
+        length = parseDecimal(call.headers[b"content-length"], 1 << 63)
     else:
-        declared = call.headers.get(b"content-length")
-    if declared is None:
         raise S3Error("MissingContentLength")
-    try:
-        length = parseDecimal(declared, 1 << 62)
-    except ValueError as error:
-        raise S3Error("InvalidArgument", "A length is not a number.") from error
     if length > limit:
         fields = {"ProposedSize": str(length), "MaxSizeAllowed": str(limit)}
         raise S3Error("EntityTooLarge", fields=fields)
     return length
 
 
-def expectationOf(call: Call, algorithm: str = "CRC64NVME", limit: int = PUT_LIMIT) -> Expectation:
+def expectationOf(
+    call: Call, algorithm: str = DEFAULT_ALGORITHM, limit: int = PUT_LIMIT
+) -> Expectation:
     """
     Gather what the request says of its body.
 
@@ -39,18 +47,17 @@ def expectationOf(call: Call, algorithm: str = "CRC64NVME", limit: int = PUT_LIM
     """
     headers, authenticated = call.headers, call.authenticated
     length = _decodedLength(call, limit)
+    checksum = expectedChecksum(headers)
     decoder = None
-    trailer = None
     if authenticated.streaming:
-        trailer = checksums.declaredTrailer(headers) if authenticated.trailing else None
-        decoder = AwsChunkedDecoder(length, authenticated.signer, authenticated.trailing)
+        trailing = checksum is not None and checksum.value is None
+        names = (headerName(checksum.algorithm),) if checksum is not None and trailing else ()
+        decoder = authenticated.decoder(length, names)
     return Expectation(
         length=length,
-        md5=checksums.contentMD5(headers),
-        sha256=authenticated.sha256,
-        checksum=checksums.declared(headers),
-        trailer=trailer,
-        trailerHeader=checksums.headerName(trailer) if trailer else b"",
+        md5=contentMD5(headers),
+        payloadHash=authenticated.sha256,
+        checksum=checksum,
         algorithm=algorithm,
         decoder=decoder,
         limit=limit,
@@ -70,17 +77,20 @@ async def receiveBody(
     )
 
 
-async def readDocument(call: Call) -> bytes:
+async def readDocument(call: Call, checked: bool = True) -> bytes:
     """
     Read a request's document, up to the limit of its operation.
 
+    @param checked: Whether the request's checksum headers are the document's.
     @raise S3Error: C{MaxMessageLengthExceeded}, C{BadDigest} and the like.
     """
-    limit = call.operation.bodyLimit
     if b"content-length" not in call.headers and not call.authenticated.streaming:
         return b""
     try:
-        return await gather(call.request.body, expectationOf(call, limit=limit))
+        expectation = expectationOf(call, limit=call.operation.documentLimit)
+        if not checked:
+            expectation = evolve(expectation, checksum=None)
+        return await gather(call.request.body, expectation)
     except S3Error as error:
         if error.code == "EntityTooLarge":
             raise S3Error("MaxMessageLengthExceeded") from error
@@ -100,7 +110,7 @@ def writeCondition(call: Call) -> WriteCondition:
         return WriteCondition()
     if absent is not None and absent.strip() != b"*":
         raise S3Error("NotImplemented", fields={"Header": "If-None-Match"})
-    etags = ()
+    etags: tuple[str, ...] = ()
     if match is not None:
         etags = tuple(each.strip().strip('"') for each in match.decode("latin-1").split(","))
     return WriteCondition(absent is not None, etags)
