@@ -254,3 +254,10 @@ def errorDocument(error: S3Error, resource: str, requestId: str) -> bytes:
     pieces.append(f"<Resource>{escapeReadable(resource)}</Resource>")
     pieces.append(element("RequestId", requestId))
     return document("Error", "".join(pieces), namespace="")
+
+
+def invalidArgument(name: str, value: str, message: str | None = None) -> S3Error:
+    """Make the error that names a parameter and what was wrong with it."""
+    return S3Error(
+        "InvalidArgument", message, fields={"ArgumentName": name, "ArgumentValue": value}
+    )
