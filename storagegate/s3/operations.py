@@ -13,8 +13,8 @@ from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.operation import Access, Level, Operation
 from storagegate.s3.settings import SETTING_ROWS
 
-DELETE_LIMIT = 6 * 1024 * 1024
-"""Bytes of a delete-many: 1,000 keys of 1,024 bytes, each byte written as C{&amp;}, and tags."""
+DELETE_LIMIT = 4 * 1024 * 1024
+"""Bytes of a delete-many: 1,000 keys of 1,024 bytes that each take four when escaped, and tags."""
 
 COMPLETE_LIMIT = 4 * 1024 * 1024
 """Bytes of a completion: 10,000 parts of 400 bytes, which is one with a SHA-256, indented."""
