@@ -24,7 +24,7 @@ from storagegate.s3.sigv4claims import STREAMING_SIGNED, STREAMING_UNSIGNED_TRAI
 from storagegate.s3.trailers import TRAILER_LIMIT, parseTrailer
 
 LINE_LIMIT = 4096
-"""Bytes of a chunk's line; 103 are the most that S3's own signatures need."""
+"""Bytes of a chunk's line; 97 are the most that S3's own signatures need."""
 
 SIZE_LIMIT = 1 << 63
 """A declared length has to be below this, so that it stays a number for every store."""
