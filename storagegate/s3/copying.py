@@ -9,6 +9,7 @@ from storagegate.s3.multipart import MultipartService
 from storagegate.s3.reading import digest, segmentsOf
 from storagegate.s3.service import UNCONDITIONAL, ObjectService
 from storagegate.s3.upload import DEFAULT_ALGORITHM, Received
+from storagegate.storage.interfaces import IBlobSink
 from storagegate.storage.records import (
     Attributes,
     Checksum,
@@ -76,7 +77,7 @@ class CopyService:
             attributes,
             source.content,
         )
-        return await self._store.putObject(record, {}, wanted.condition)
+        return await self._store.putObject(record, None, wanted.condition)
 
     async def _checksum(self, content: Content, size: int, algorithm: str) -> Checksum:
         hasher = newHasher(algorithm)
@@ -96,25 +97,25 @@ class CopyService:
         await digest(self._store, source.content, start, length, [md5, checksum])
         if source.content.inline is None:
             content = Content(length, segments=segmentsOf(source.content, start, length))
-            crcs: dict[str, int] = {}
+            sink = None
         else:
-            content, crcs = await self._asBlob(source.content.inline[start : start + length])
+            sink = self._service.sink(length, 0)
+            content = await self._fill(sink, source.content.inline[start : start + length])
         value = Checksum(upload.checksumAlgorithm or DEFAULT_ALGORITHM, checksum.base64())
-        received = Received(content, md5.digest().hex(), value, crcs)
+        received = Received(content, md5.digest().hex(), value, sink)
         return await self._multipart.putPart(upload, number, received)
 
-    async def _asBlob(self, data: bytes) -> tuple[Content, dict[str, int]]:
+    async def _fill(self, sink: IBlobSink, data: bytes) -> Content:
         """Bytes that lived in the catalog's row become a blob, as every part is one."""
-        sink = self._service.sink(len(data), 0)
         try:
             wait = sink.write(data)
             if wait is not None:
                 await wait
-            content = await sink.finish()
+            content: Content = await sink.finish()
         except BaseException:
             sink.abort()
             raise
-        return content, dict(sink.crcs)
+        return content
 
 
 def _isSelf(source: ObjectRecord, wanted: CopyRequest) -> bool:

@@ -97,7 +97,7 @@ class MultipartService:
             content,
             received.checksum,
         )
-        await self._store.putPart(upload.bucket, upload.key, upload.uploadId, part, received.crcs)
+        await self._store.putPart(upload.bucket, upload.key, upload.uploadId, part, received.sink)
         return part
 
     async def parts(self, upload: Upload, after: int, limit: int) -> list[Part]:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from twisted.internet.defer import Deferred
 
 from storagegate.s3.checksums import Hasher
+from storagegate.storage.errors import DamagedBlob
 from storagegate.storage.interfaces import IBlobHandle
 from storagegate.storage.records import Content, Segment
 from storagegate.storage.store import ObjectStore
@@ -36,16 +37,18 @@ def segmentsOf(content: Content, start: int, length: int) -> tuple[Segment, ...]
 
 
 @asynccontextmanager
-async def openBlob(store: ObjectStore, blob: str) -> AsyncIterator[IBlobHandle]:
+async def openSegment(store: ObjectStore, segment: Segment) -> AsyncIterator[IBlobHandle]:
     """
-    Hold a blob open for reading.
+    Hold a segment's blob open for reading.
 
-    @raise DamagedBlob: It is missing or known to be damaged.
+    @raise DamagedBlob: It is missing, too short, or known to be damaged.
     """
-    handle = store.blobs.open(blob)
+    handle = store.blobs.open(segment.blob)
     if isinstance(handle, Deferred):
         handle = await handle
     try:
+        if handle.size < segment.offset + segment.length:
+            raise DamagedBlob(segment.blob)
         yield handle
     finally:
         handle.release()
@@ -71,8 +74,12 @@ async def digest(
         for hasher in hashers:
             hasher.update(content.inline[start : start + length])
         return
-    for segment in segmentsOf(content, start, length):
-        async with openBlob(store, segment.blob) as handle:
-            for done in range(0, segment.length, DIGEST_JOB):
-                size = min(DIGEST_JOB, segment.length - done)
-                await store.run(_digestRun, handle.fd, segment.offset + done, size, hashers)
+    hold = store.hold(content)
+    try:
+        for segment in segmentsOf(content, start, length):
+            async with openSegment(store, segment) as handle:
+                for done in range(0, segment.length, DIGEST_JOB):
+                    size = min(DIGEST_JOB, segment.length - done)
+                    await store.run(_digestRun, handle.fd, segment.offset + done, size, hashers)
+    finally:
+        hold.release()

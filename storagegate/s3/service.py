@@ -145,7 +145,7 @@ class ObjectService:
             attributes,
             content,
         )
-        return await self.store.putObject(record, received.crcs, condition)
+        return await self.store.putObject(record, received.sink, condition)
 
     async def deleteObjects(
         self, identity: Identity, bucket: str, entries: Sequence[DeleteEntry]
@@ -167,8 +167,3 @@ class ObjectService:
             raise S3Error("NoSuchKey", fields={"Key": entry.key.decode(errors="replace")})
         if error is not None:
             raise error
-
-    def sameObject(self, record: ObjectRecord) -> bool:
-        """Say whether a record is still the current object of its key."""
-        _, now = self._catalog.object(record.bucket, record.key)
-        return now is not None and now.sequence == record.sequence

@@ -8,7 +8,7 @@ fails leaves nothing behind. Memory is bounded by the sink, whatever the body's 
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
-from attrs import field, frozen
+from attrs import frozen
 
 from storagegate.s3.checksumheaders import Expectation as ExpectedChecksum
 from storagegate.s3.checksumheaders import trailerChecksum
@@ -81,13 +81,13 @@ class Received:
     Bytes that came in whole and are durable, or small enough to live in the catalog.
 
     @ivar etag: MD5 in hex.
-    @ivar crcs: The CRC of each new blob, for the catalog.
+    @ivar sink: The finished sink that made the content; L{None} where no sink was needed.
     """
 
     content: Content
     etag: str
     checksum: Checksum
-    crcs: dict[str, int] = field(factory=dict)
+    sink: IBlobSink | None = None
 
 
 class _Reading:
@@ -179,7 +179,7 @@ async def receive(
     except BaseException:
         sink.abort()
         raise
-    return Received(content, etag, checksum, dict(sink.crcs))
+    return Received(content, etag, checksum, sink)
 
 
 def _receiveReady(ready: bytes, reading: _Reading, decoder: Decoder | None) -> Received:

@@ -9,7 +9,7 @@ C{tests/contract/}.
 from collections.abc import Sequence
 
 from twisted.internet.defer import Deferred
-from zope.interface import Interface
+from zope.interface import Attribute, Interface
 
 from storagegate.storage.records import (
     AccessKey,
@@ -207,14 +207,15 @@ class IBlobSink(Interface):
     def abort() -> None:
         """Forget everything; files go away in the background. Harmless after an end."""
 
+    def handOver() -> dict[str, int]:
+        """Give the CRC-32C of each new blob away, once, with the duty to see to the blobs."""
+
 
 class IBlobHandle(Interface):
-    """
-    A blob open for reading.
+    """A blob open for reading."""
 
-    @ivar fd: A file descriptor for C{pread} and C{sendfile}; its own position is never used.
-    @ivar size: Bytes in the blob.
-    """
+    fd: int = Attribute("For C{pread} and C{sendfile}; its own position is never used.")
+    size: int = Attribute("Bytes in the blob.")
 
     def release() -> None:
         """Say that the descriptor is not needed any more. Exactly once."""

@@ -11,7 +11,7 @@ from storagegate.s3.copying import CopyService
 from storagegate.s3.credentials import Identity
 from storagegate.s3.errors import S3Error
 from storagegate.s3.multipart import MultipartService
-from storagegate.s3.operations import Operation
+from storagegate.s3.operation import Operation
 from storagegate.s3.service import ObjectService
 from storagegate.storage.store import ObjectStore
 

@@ -90,7 +90,8 @@ async def _store(
     try:
         limits.check(received.content.size)
     except S3Error:
-        await call.services.store.discard(received.content)
+        if received.sink is not None:
+            call.services.store.abandon(received.sink)
         raise
     attributes = evolve(attributes, checksum=received.checksum)
     return await objects.putObject(call.identity, call.bucket, key, received, attributes)

@@ -10,14 +10,10 @@ from storagegate.s3.errors import S3Error
 from storagegate.s3.headers import checksumHeaders, objectHeaders, override
 from storagegate.s3.listing import parseAttributes, parsePartNumber
 from storagegate.s3.ranges import ByteRange, parseRange
-from storagegate.s3.reading import openBlob, segmentsOf
+from storagegate.s3.reading import openSegment, segmentsOf
 from storagegate.s3.routes.call import Call, Pairs
 from storagegate.s3.timestamps import httpDate
-from storagegate.storage.errors import DamagedBlob
-from storagegate.storage.records import ObjectRecord
-
-_TRIES = 3
-"""A reader that loses its object to an overwrite looks again this often."""
+from storagegate.storage.records import Content, ObjectRecord
 
 
 @frozen
@@ -120,37 +116,32 @@ async def headObject(call: Call) -> None:
 
 async def getObject(call: Call) -> None:
     """Answer with an object's bytes, or a run of them."""
-    for _ in range(_TRIES):
-        record = _find(call)
-        if _isFresh(call, record):
-            return
-        piece = _sliceOf(call, record)
-        try:
-            await _send(call, record, piece)
-            return
-        except DamagedBlob:
-            # Overwritten or deleted between the look-up and the opening: look again.
-            if call.request.started or call.services.objects.sameObject(record):
-                raise
-    raise S3Error("OperationAborted")
-
-
-async def _send(call: Call, record: ObjectRecord, piece: Slice) -> None:
+    record = _find(call)
+    if _isFresh(call, record):
+        return
+    piece = _sliceOf(call, record)
     headers = _headersOf(call, record, piece)
     inline = record.content.inline
-    if inline is not None:
-        whole = piece.length == len(inline)
-        end = piece.start + piece.length
-        call.answer(piece.code, headers, inline if whole else inline[piece.start : end])
-        return
+    if inline is None:
+        await _sendSegments(call, record.content, piece, headers)
+    elif piece.length == len(inline):
+        call.answer(piece.code, headers, inline)
+    else:
+        call.answer(piece.code, headers, inline[piece.start : piece.start + piece.length])
+
+
+async def _sendSegments(call: Call, content: Content, piece: Slice, headers: Pairs) -> None:
     request, store = call.request, call.services.store
-    for segment in segmentsOf(record.content, piece.start, piece.length):
-        async with openBlob(store, segment.blob) as handle:
-            if handle.size < segment.offset + segment.length:
-                raise DamagedBlob(segment.blob)
-            if not request.started:
-                call.begin(piece.code, headers, piece.length)
-            await request.sendFile(handle.fd, segment.offset, segment.length, store.run)
+    # An overwrite or a delete in the meantime must not take the blobs from under this answer.
+    hold = store.hold(content)
+    try:
+        for segment in segmentsOf(content, piece.start, piece.length):
+            async with openSegment(store, segment) as handle:
+                if not request.started:
+                    call.begin(piece.code, headers, piece.length)
+                await request.sendFile(handle.fd, segment.offset, segment.length, store.run)
+    finally:
+        hold.release()
     if request.started:
         request.finish()
     else:
