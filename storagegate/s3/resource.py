@@ -24,8 +24,8 @@ from storagegate.s3.faults import asS3Error
 from storagegate.s3.multipart import MultipartService
 from storagegate.s3.names import splitTarget
 from storagegate.s3.operations import findOperation
-from storagegate.s3.query import parseQuery
 from storagegate.s3.postform import PostForm
+from storagegate.s3.query import parseQuery
 from storagegate.s3.routes import posts
 from storagegate.s3.routes.call import XML, Call, Pairs, Services
 from storagegate.s3.routes.table import ROUTES
