@@ -26,7 +26,7 @@ class DeleteOutcome:
     What became of one entry of a delete-many.
 
     @ivar versionId: The version that was named, if one was.
-    @ivar error: Why it is still there; L{None} where it is gone, or never was.
+    @ivar error: Why it is still there; C{None} where it is gone, or never was.
     """
 
     key: str

@@ -144,7 +144,7 @@ _TABLE: dict[str, tuple[int, str]] = {
     ),
     "NotImplemented": (
         501,
-        "A header or query you provided requested a function that is not implemented.",
+        "A header you provided implies functionality that is not implemented",
     ),
     "ObjectLockConfigurationNotFoundError": (
         404,

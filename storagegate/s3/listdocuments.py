@@ -105,7 +105,7 @@ def listVersions(
     """
     Write ListVersionsResult. Each row is the latest version of its key.
 
-    @param nextVersionId: L{None} also where C{nextKey} is a common prefix.
+    @param nextVersionId: C{None} also where C{nextKey} is a common prefix.
     """
     url = query.urlEncoding
     head = [

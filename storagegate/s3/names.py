@@ -65,7 +65,7 @@ def splitTarget(path: bytes, host: bytes, s3Domain: str | None) -> tuple[str | N
     @param path: The raw path, without the query.
     @param host: The C{Host} field, with or without a port.
     @param s3Domain: The lower-case domain whose subdomains are buckets, if there is one.
-    @return: L{None} for what the target does not name.
+    @return: C{None} for what the target does not name.
     @raise S3Error: C{InvalidURI}, C{InvalidBucketName} or C{KeyTooLongError}.
     """
     if path[:1] != b"/":
@@ -109,10 +109,8 @@ def parseCopySource(value: bytes) -> tuple[str, bytes, str | None]:
 
 
 def _bucketOfHost(host: bytes, s3Domain: str) -> str | None:
-    name, colon, port = host.decode("latin-1").lower().rpartition(":")
-    # An address such as [::1] has colons of its own; only digits behind one are a port.
-    if not colon or not port.isdecimal():
-        name = host.decode("latin-1").lower()
+    # An IPv6 address has colons of its own, but is no subdomain however it is cut.
+    name = host.partition(b":")[0].decode("latin-1").lower()
     bucket = name.removesuffix("." + s3Domain)
     return bucket if bucket and bucket != name else None
 

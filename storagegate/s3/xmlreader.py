@@ -142,8 +142,8 @@ def readRecords(body: bytes, root: str, record: str, limits: Limits) -> Records:
     if len(body) > limits.size or _LONG_PIECE.search(body) is not None:
         raise S3Error("MalformedXML")
     reader = _Reader(root, record, limits)
-    # Expat is used below the parser that defusedxml made and armed: a tree of 10,000 parts takes
-    # three times as long to build, and nobody needs it.
+    # Expat is used below the parser that defusedxml made and armed: the limits are judged at each
+    # event, before anything is built of it.
     expat = DefusedXMLParser(target=object(), encoding="utf-8", forbid_dtd=True).parser
     expat.StartElementHandler = reader.start
     expat.EndElementHandler = reader.end

@@ -48,7 +48,7 @@ class DeleteTests(SynchronousTestCase):
     def test_read(self) -> None:
         """All that an entry can say is read; white space in a key is the key's."""
         body = (
-            b"<Delete><Quiet>true</Quiet><Object><Key> a&amp;b\n</Key></Object><Object>"
+            b"<Delete><Quiet>true</Quiet><Object><Key> a&amp;b\n</Key><VersionId/></Object><Object>"
             b"<VersionId>null</VersionId><Key>k</Key><ETag>&quot;e&quot;</ETag>"
             b"<LastModifiedTime>Thu, 01 Jan 2026 00:00:00 GMT</LastModifiedTime><Size>3</Size>"
             b"<Unknown>1</Unknown></Object></Delete>"

@@ -149,7 +149,7 @@ class SplitTargetTests(SynchronousTestCase):
         for host, path, expected in [
             (b"b.s3.example.com", b"/", ("b", None)),
             (b"b.s3.example.com:9000", b"/b/k", ("b", b"b/k")),
-            (b"B.S3.Example.COM", b"//k", ("b", b"/k")),
+            (b"B.S3.Example.COM:80", b"//k", ("b", b"/k")),
             (b"my.b.s3.example.com", b"/k%20l", ("my.b", b"k l")),
         ]:
             self.assertEqual(splitTarget(path, host, DOMAIN), expected, host)
