@@ -79,7 +79,7 @@ class MultipartService:
         @raise S3Error: C{NoSuchUpload}, or whatever the bucket gives.
         """
         self._service.bucket(identity, bucket)
-        found = self._catalog.upload(bucket, key, uploadId)
+        found: Upload | None = self._catalog.upload(bucket, key, uploadId)
         if found is None:
             raise S3Error("NoSuchUpload", fields={"UploadId": uploadId})
         return found

@@ -100,6 +100,7 @@ class ObjectService:
     ) -> ObjectRecord:
         """Look up an object with all that a read of it needs."""
         checkVersion(versionId)
+        record: ObjectRecord | None
         found, record = self._catalog.object(bucket, key)
         self._own(identity, found, bucket)
         if record is None:

@@ -6,7 +6,7 @@ Everything else returns a Deferred that fires in the reactor thread. Contract su
 C{tests/contract/}.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
@@ -207,7 +207,7 @@ class IBlobSink(Interface):
     def abort() -> None:
         """Forget everything; files go away in the background. Harmless after an end."""
 
-    def handOver() -> dict[str, int]:
+    def handOver() -> Mapping[str, int]:
         """Give the CRC-32C of each new blob away, once, with the duty to see to the blobs."""
 
 

@@ -1,7 +1,7 @@
 """Taking bytes in: what is checked, and that nothing is left of what fails."""
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
@@ -68,7 +68,7 @@ class Sink:
         """As IBlobSink."""
         self.aborted = True
 
-    def handOver(self) -> dict[str, int]:
+    def handOver(self) -> Mapping[str, int]:
         """As IBlobSink."""
         return {}
 
