@@ -8,7 +8,7 @@ one line. The store comes last, for it alone starts threads: a process that cann
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.application.service import Service
@@ -22,6 +22,7 @@ from storagegate.admin import Readiness
 from storagegate.config import Configuration, ConfigurationError, needRestart
 from storagegate.credentials import Credentials, CredentialsError, loadOrCreate
 from storagegate.parts import Parts, Site, Store
+from storagegate.refusal import oneLine, refusal
 from storagegate.storage.errors import StoreError
 
 # An answer of the admin listener is made at once; whoever is still there after this does not read.
@@ -35,7 +36,7 @@ class StartError(Exception):
 class Daemon(Service):
     """The one service of C{twistd storagegate}."""
 
-    _log = Logger(namespace="storagegate")
+    _log = Logger()
 
     def __init__(
         self,
@@ -43,16 +44,19 @@ class Daemon(Service):
         load: Callable[[], Configuration],
         reactor: Any,
         parts: Parts,
+        twistdOptions: Mapping[str, Any] | None = None,
     ) -> None:
         """
         @param configuration: What to start with.
         @param load: Reads the configuration again.
         @param reactor: The whole reactor, for it is handed on to every part.
+        @param twistdOptions: The options of C{twistd} itself.
         """
         self._configuration = configuration
         self._load = load
         self._reactor = reactor
         self._parts = parts
+        self._twistdOptions = twistdOptions
         self._draining = False
         self._store: Store | None = None
         self._sites: dict[str, Site] = {}
@@ -88,7 +92,7 @@ class Daemon(Service):
             root = self._root()
             self._store = self._parts.store(self._configuration.store, directory)
         except (OSError, CredentialsError, StoreError) as error:
-            raise SystemExit(oneLine(f"storagegate: cannot open the data: {error}")) from error
+            raise refusal(f"cannot open the data: {error}", self._twistdOptions) from error
         self._furnish(root)
         self._log.info("data directory={directory}", directory=directory)
         for name, port in self._ports.items():
@@ -160,8 +164,8 @@ class Daemon(Service):
         maybeDeferred(self._parts.listen, description, site).addBoth(results.append)
         port = results[0] if results else Failure(StartError("it did not open at once"))
         if isinstance(port, Failure):
-            line = f"storagegate: cannot listen name={name} endpoint={description}: {port.value}"
-            raise SystemExit(oneLine(line))
+            reason = f"cannot listen name={name} endpoint={description}: {port.value}"
+            raise refusal(reason, self._twistdOptions)
         self._sites[name] = site
         self._ports[name] = port
 
@@ -191,8 +195,3 @@ class Daemon(Service):
             self._sites["s3"].resource = self._parts.s3Resource(
                 self._store, self._configuration.s3, root
             )
-
-
-def oneLine(text: str) -> str:
-    """Make a message fit for a single line."""
-    return " ".join(text.split())

@@ -11,8 +11,9 @@ from twisted.python import usage
 from storagegate import __version__
 from storagegate.config import CONFIG_VARIABLE, ConfigurationError, load
 from storagegate.configkeys import KEYS, Key
-from storagegate.daemon import Daemon, oneLine
+from storagegate.daemon import Daemon
 from storagegate.parts import Parts
+from storagegate.refusal import refusal
 
 
 def _describe(key: Key) -> str:
@@ -60,7 +61,7 @@ class Options(usage.Options):
         try:
             super().parseOptions(options)
         except usage.UsageError as error:
-            raise SystemExit(oneLine(f"storagegate: {error}")) from error
+            raise refusal(str(error)) from error
 
 
 def makeService(options: Options, reactor: Any = None) -> IService:
@@ -80,5 +81,5 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     try:
         configuration = reload()
     except ConfigurationError as error:
-        raise SystemExit(oneLine(f"storagegate: {error}")) from error
-    return Daemon(configuration, reload, reactor, Parts(reactor))
+        raise refusal(str(error)) from error
+    return Daemon(configuration, reload, reactor, Parts(reactor), options.parent)

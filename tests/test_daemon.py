@@ -22,6 +22,9 @@ class DaemonCase(LogCase):
         super().setUp()
         self.parts = FakeParts()
         self.data = self.mktemp()
+        self.pidFile = Path(self.mktemp())
+        self.pidFile.write_text("1")
+        self.twistdOptions = {"pidfile": str(self.pidFile)}
         self.next: Configuration | ConfigurationError | None = None
 
     def configuration(self, **flags: str) -> Configuration:
@@ -37,7 +40,8 @@ class DaemonCase(LogCase):
                 raise self.next
             return self.next
 
-        return Daemon(self.configuration(**flags), reload, self.parts.reactor, self.parts)
+        configuration = self.configuration(**flags)
+        return Daemon(configuration, reload, self.parts.reactor, self.parts, self.twistdOptions)
 
     def started(self, **flags: str) -> Daemon:
         """Make a daemon that runs."""
@@ -105,6 +109,14 @@ class StartTests(DaemonCase):
         self.assertIn("name=admin", line)
         self.assertIn("tcp:9001:interface=127.0.0.1", line)
         self.assertIn("Address in use", line)
+
+    def test_pidFile(self) -> None:
+        """A start that is refused leaves no number of a process behind; a running one keeps it."""
+        self.started()
+        self.assertTrue(self.pidFile.exists())
+        self.parts.storeError = StoreError("no")
+        self.assertRaises(SystemExit, self.started)
+        self.assertFalse(self.pidFile.exists())
 
     def test_late(self) -> None:
         """A listener that is not open when the daemon has to serve stops the start."""
