@@ -60,6 +60,11 @@ def generateCredentials() -> Credentials:
     )
 
 
+def shellText(pair: Credentials) -> str:
+    """Write a pair as the two lines of its file."""
+    return f"{_ACCESS_KEY_NAME}={pair.accessKey}\n{_SECRET_KEY_NAME}={pair.secretKey}\n"
+
+
 def loadOrCreate(path: str) -> tuple[Credentials, bool]:
     """
     Read the file of the root key pair, or make it.
@@ -103,12 +108,11 @@ def _write(path: str, pair: Credentials) -> None:
 
     @raise FileExistsError: If it is there already.
     """
-    text = f"{_ACCESS_KEY_NAME}={pair.accessKey}\n{_SECRET_KEY_NAME}={pair.secretKey}\n"
     draft = f"{path}.{os.getpid()}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with open(descriptor, "w", encoding="ascii") as file:
-            file.write(text)
+            file.write(shellText(pair))
             file.flush()
             os.fsync(descriptor)
         # A link fails where a rename would silently replace the pair of a faster process.

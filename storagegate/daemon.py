@@ -21,7 +21,7 @@ from storagegate import announce
 from storagegate.admin import Readiness
 from storagegate.config import Configuration, ConfigurationError, needRestart
 from storagegate.credentials import Credentials, CredentialsError, loadOrCreate
-from storagegate.parts import Parts, Site, Store
+from storagegate.parts import Door, Parts, Site, Store
 from storagegate.refusal import oneLine, refusal
 from storagegate.storage.errors import StoreError
 
@@ -59,6 +59,7 @@ class Daemon(Service):
         self._twistdOptions = twistdOptions
         self._draining = False
         self._store: Store | None = None
+        self._door: Door | None = None
         self._sites: dict[str, Site] = {}
         self._ports: dict[str, IListeningPort] = {}
         self._signals = parts.signals(reactor.stop, self.reload)
@@ -74,7 +75,8 @@ class Daemon(Service):
         self._reactor.callWhenRunning(self._signals.install)
         listeners = self._configuration.listeners
         if listeners.s3 is not None:
-            self._bind("s3", listeners.s3, self._parts.closedResource())
+            self._door = self._parts.door()
+            self._bind("s3", listeners.s3, self._door)
         if listeners.admin is not None:
             self._bind("admin", listeners.admin, self._parts.adminResource(self.readiness))
 
@@ -191,7 +193,5 @@ class Daemon(Service):
 
     def _furnish(self, root: Credentials) -> None:
         """Give the S3 listener its room; requests in flight keep the one that they entered."""
-        if "s3" in self._sites and self._store is not None:
-            self._sites["s3"].resource = self._parts.s3Resource(
-                self._store, self._configuration.s3, root
-            )
+        if self._door is not None and self._store is not None:
+            self._door.room = self._parts.s3Room(self._store, self._configuration.s3, root)

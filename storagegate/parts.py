@@ -32,12 +32,20 @@ class Store(Protocol):
 
 
 class Site(Protocol):
-    """What the daemon itself asks of a site: its root, which may be exchanged, and an end."""
-
-    resource: Any
+    """What the daemon itself asks of a site."""
 
     def drain(self, graceSeconds: float) -> Deferred[None]:
         """Close what is idle, let the rest end, and abort it after the grace."""
+
+
+class Door(Protocol):
+    """
+    The root of a site.
+
+    @ivar room: Who answers the requests; it may be exchanged at any time.
+    """
+
+    room: Any
 
 
 class Parts:
@@ -69,23 +77,25 @@ class Parts:
             durability=options.durability,
         )
 
+    def door(self) -> Door:
+        """Make a root whose room comes later."""
+        from storagegate.door import Door as RoomDoor
+
+        return RoomDoor()
+
     def site(self, resource: Any) -> Site:
         """Make the site of the S3 or the admin listener."""
+        from storagegate.net.httplimits import HTTPLimits
         from storagegate.net.site import Site as HTTPSite
 
-        return HTTPSite(resource, self._reactor, keepAliveTimeout=_S3_KEEP_ALIVE_SECONDS)
+        limits = HTTPLimits(keepAliveTimeout=_S3_KEEP_ALIVE_SECONDS)
+        return HTTPSite(resource, limits, self._reactor)
 
     def listen(self, description: str, site: Site) -> Deferred[IListeningPort]:
         """Open a listener."""
         from storagegate.net.endpoints import listen
 
         return listen(self._reactor, description, cast(IProtocolFactory, site))
-
-    def closedResource(self) -> Any:
-        """Make the root of a site whose room does not stand yet."""
-        from twisted.web.resource import Resource
-
-        return Resource()
 
     def adminResource(self, readiness: Callable[[], admin.Readiness]) -> Any:
         """Make the root of the admin listener."""
@@ -97,8 +107,8 @@ class Parts:
 
         return CoroutineResource(handle, admin.describeError)
 
-    def s3Resource(self, store: Store, options: S3Options, root: Credentials) -> Any:
-        """Make the root of the S3 listener."""
+    def s3Room(self, store: Any, options: S3Options, root: Credentials) -> Any:
+        """Make the room behind the S3 listener's door."""
         from storagegate.s3.resource import makeS3Resource
 
         return makeS3Resource(

@@ -156,18 +156,18 @@ class RootTests(DaemonCase):
     def test_generated(self) -> None:
         """The first start makes a pair and shows it with the commands for aws-cli, once."""
         self.started()
-        _store, _options, root = self.parts.sites[0].resource
+        _store, _options, root = self.parts.theDoor.room
         shown = [line for line in self.logged() if root.secretKey in line]
         self.assertEqual(len(shown), 1)
         self.assertIn("aws configure set endpoint_url http://127.0.0.1:9000", shown[0])
         self.started()
-        self.assertEqual(self.parts.sites[2].resource[2], root)
+        self.assertEqual(self.parts.theDoor.room[2], root)
         self.assertEqual([line for line in self.logged() if root.secretKey in line], shown)
 
     def test_configured(self) -> None:
         """A configured pair is used; no file is made and nothing is shown."""
         self.started(accessKey="root", secretKey="geheimnis")
-        self.assertEqual(self.parts.sites[0].resource[2], Credentials("root", "geheimnis"))
+        self.assertEqual(self.parts.theDoor.room[2], Credentials("root", "geheimnis"))
         self.assertEqual(list(Path(self.data).iterdir()), [])
         self.assertNotIn("geheimnis", "".join(self.logged()))
 
@@ -196,7 +196,7 @@ class ReloadTests(DaemonCase):
             shutdownGraceSeconds="7",
         )
         daemon.reload()
-        store, options, root = self.parts.sites[0].resource
+        store, options, root = self.parts.theDoor.room
         self.assertIs(store, self.parts.theStore)
         self.assertEqual((options.region, options.domain), ("eu", "s3.example"))
         self.assertEqual(root, Credentials("root", "geheimnis"))
@@ -216,21 +216,21 @@ class ReloadTests(DaemonCase):
     def test_refused(self) -> None:
         """A bad file is one line of the log; the old configuration stays."""
         daemon = self.started(region="eu")
-        before = self.parts.sites[0].resource
+        before = self.parts.theDoor.room
         self.next = ConfigurationError("region (file x.toml): no")
         daemon.reload()
         self.assertIn("reload refused: region (file x.toml): no", self.logged())
-        self.assertIs(self.parts.sites[0].resource, before)
+        self.assertIs(self.parts.theDoor.room, before)
 
     def test_damagedCredentials(self) -> None:
         """A damaged file of the root pair refuses the whole reload."""
         daemon = self.started()
         (Path(self.data) / "root-credentials").write_text("")
-        before = self.parts.sites[0].resource
+        before = self.parts.theDoor.room
         self.next = self.configuration(shutdownGraceSeconds="7")
         daemon.reload()
         self.assertTrue([line for line in self.logged() if line.startswith("reload refused")])
-        self.assertIs(self.parts.sites[0].resource, before)
+        self.assertIs(self.parts.theDoor.room, before)
         self.successResultOf(daemon.stopService())
         self.assertEqual(self.parts.sites[0].grace, 30)
 

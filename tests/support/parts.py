@@ -96,6 +96,13 @@ class FakeStore:
         return self.closed
 
 
+@define
+class FakeDoor:
+    """A door to what was put behind it."""
+
+    room: Any = None
+
+
 class FakeSignals:
     """Counts how often the signals were taken."""
 
@@ -126,6 +133,7 @@ class FakeParts(Parts):
         self.opened: list[tuple[StoreOptions, str]] = []
         self.theStore = FakeStore(self.events)
         self.sites: list[FakeSite] = []
+        self.theDoor = FakeDoor()
         self.theSignals = FakeSignals()
 
     def tuneProcess(self) -> None:
@@ -144,6 +152,10 @@ class FakeParts(Parts):
         self.opened.append((options, directory))
         return self.theStore
 
+    def door(self) -> Any:
+        """Give the fake door."""
+        return self.theDoor
+
     def site(self, resource: Any) -> Any:
         """Make a fake site."""
         site = FakeSite(resource, self.events)
@@ -160,14 +172,10 @@ class FakeParts(Parts):
         address = IPv4Address("TCP", "127.0.0.1", 8999 + len(self.sites))
         return succeed(FakePort(address, self.events, description))
 
-    def closedResource(self) -> Any:
-        """Name the root that no room stands behind."""
-        return "closed"
-
     def adminResource(self, readiness: Callable[[], Readiness]) -> Any:
         """Name the admin root."""
         return "admin"
 
-    def s3Resource(self, store: Any, options: S3Options, root: Credentials) -> Any:
-        """Give what the S3 root was made of."""
+    def s3Room(self, store: Any, options: S3Options, root: Credentials) -> Any:
+        """Give what the S3 room was made of."""
         return (store, options, root)
