@@ -57,7 +57,7 @@ class ToolCatalog(Protocol):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the script and give its exit code."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         return run(options)
@@ -66,10 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.code if isinstance(error, CommandError) else 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="storagegate", allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=f"storagegate {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+def parser() -> argparse.ArgumentParser:
+    """Make the parser of the command line."""
+    script = argparse.ArgumentParser(prog="storagegate", allow_abbrev=False)
+    script.add_argument("--version", action="version", version=f"storagegate {__version__}")
+    commands = script.add_subparsers(required=True, metavar="COMMAND")
     keys = commands.add_parser("keys", help="issue, list and revoke access keys")
     actions = keys.add_subparsers(required=True, metavar="ACTION")
     _addCreate(_command(actions, "create", _create, "issue a key pair and print it, once"))
@@ -79,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     fsck = _command(commands, "fsck", _fsck, "check the data; the daemon must not run")
     fsck.add_argument("--repair", action="store_true", help="repair what loses no data")
     fsck.add_argument("--verify", action="store_true", help="read every byte again")
-    return parser
+    return script
 
 
 def _command(
@@ -100,9 +101,9 @@ def _addCreate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--access-key", dest="accessKey", type=_credential, metavar="K")
     parser.add_argument("--secret-key", dest="secretKey", type=_credential, metavar="S")
     parser.add_argument("--policy", choices=POLICIES, default=POLICIES[0])
-    parser.add_argument("--bucket", type=pattern, default="", metavar="PATTERN")
-    parser.add_argument("--prefix", type=pattern, default="", metavar="PATTERN")
-    parser.add_argument("--email", type=name, default="", metavar="ADDRESS")
+    parser.add_argument("--bucket", type=pattern, metavar="PATTERN")
+    parser.add_argument("--prefix", type=pattern, metavar="PATTERN")
+    parser.add_argument("--email", type=name, metavar="ADDRESS")
 
 
 def _text(maximum: int) -> Callable[[str], str]:
@@ -132,9 +133,9 @@ def _create(options: argparse.Namespace) -> int:
         secretKey=pair.secretKey,
         account=options.account,
         policy=options.policy,
-        bucketPattern=options.bucket,
-        prefixPattern=options.prefix,
-        email=options.email,
+        bucketPattern=options.bucket or "",
+        prefixPattern=options.prefix or "",
+        email=options.email or "",
         createdMs=int(time.time() * 1000),
     )
     with _catalog(options) as catalog:
