@@ -27,11 +27,13 @@ class Readiness:
     @ivar status: C{"ok"}, C{"unavailable"} or C{"draining"}.
     @ivar error: Why it is not ready; L{None} where it is.
     @ivar parts: Each part and what is wrong with it; L{None} where nothing is.
+    @ivar warnings: What an operator should look at while requests are served; L{None} for nothing.
     """
 
     status: str = "ok"
     error: str | None = None
     parts: Mapping[str, str | None] = field(factory=dict)
+    warnings: Mapping[str, str | None] = field(factory=dict)
 
 
 def answer(method: bytes, path: bytes, readiness: Callable[[], Readiness]) -> Answer:
@@ -55,6 +57,9 @@ def _readyz(readiness: Readiness) -> Answer:
     if readiness.error is not None:
         document["error"] = readiness.error
     document["parts"] = {name: wrong or "ok" for name, wrong in readiness.parts.items()}
+    warnings = {name: text for name, text in readiness.warnings.items() if text is not None}
+    if warnings:
+        document["warnings"] = warnings
     return _json(200 if readiness.status == "ok" else 503, document)
 
 

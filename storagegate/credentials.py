@@ -15,6 +15,8 @@ import string
 
 from attrs import field, frozen
 
+from storagegate.directories import syncDirectory
+
 # Long enough for any client's own rules (MinIO: 3), short enough for a header and a log line. A
 # space at an end would not survive the trip through a header.
 _PRINTABLE = re.compile(r"[!-~][ -~]{1,126}[!-~]", re.ASCII)
@@ -119,8 +121,4 @@ def _write(path: str, pair: Credentials) -> None:
         os.link(draft, path)
     finally:
         os.unlink(draft)
-    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    syncDirectory(os.path.dirname(path))

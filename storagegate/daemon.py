@@ -21,6 +21,7 @@ from storagegate import announce
 from storagegate.admin import Readiness
 from storagegate.config import Configuration, ConfigurationError, needRestart
 from storagegate.credentials import Credentials, CredentialsError, loadOrCreate
+from storagegate.directories import makeDirectory
 from storagegate.parts import Door, Parts, Site, Store
 from storagegate.refusal import oneLine, refusal
 from storagegate.storage.errors import StoreError
@@ -89,7 +90,7 @@ class Daemon(Service):
         Service.startService(self)
         directory = self._directory()
         try:
-            os.makedirs(directory, mode=0o700, exist_ok=True)
+            makeDirectory(directory, 0o700)
             # First the key pair, then the store: once that is open there are threads.
             root = self._root()
             self._store = self._parts.store(self._configuration.store, directory)
@@ -126,13 +127,16 @@ class Daemon(Service):
 
     def readiness(self) -> Readiness:
         """Tell whether requests are served, and of each part what is wrong with it."""
-        parts = dict(self._store.health()) if self._store is not None else {"store": "closed"}
+        parts: Mapping[str, str | None] = {"store": "closed"}
+        warnings: Mapping[str, str | None] = {}
+        if self._store is not None:
+            parts, warnings = self._store.health(), self._store.warnings()
         if self._draining:
-            return Readiness("draining", "the daemon stops", parts)
+            return Readiness("draining", "the daemon stops", parts, warnings)
         wrong = [f"{name}: {reason}" for name, reason in parts.items() if reason is not None]
         if wrong:
-            return Readiness("unavailable", "; ".join(wrong), parts)
-        return Readiness("ok", None, parts)
+            return Readiness("unavailable", "; ".join(wrong), parts, warnings)
+        return Readiness("ok", None, parts, warnings)
 
     async def _stop(self) -> None:
         self._draining = True

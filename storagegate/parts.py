@@ -4,7 +4,7 @@ The parts that the daemon is put together from, each imported when it is needed.
 This is the one place that knows the constructors of the store, the trunk and the rooms.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, cast
 
 from twisted.internet.defer import Deferred
@@ -25,9 +25,12 @@ class Store(Protocol):
     """What the daemon itself asks of the store."""
 
     def health(self) -> Mapping[str, str | None]:
-        """Tell of each part what is wrong with it; L{None} where nothing is."""
+        """Tell of each part why no write can be taken; L{None} where nothing is wrong."""
 
-    def close(self) -> Deferred[None]:
+    def warnings(self) -> Mapping[str, str | None]:
+        """Tell what an operator should look at while the store goes on."""
+
+    def close(self) -> Awaitable[None]:
         """Finish what waits and let go of the data."""
 
 

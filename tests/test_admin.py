@@ -48,6 +48,15 @@ class AnswerTests(SynchronousTestCase):
             ),
         )
 
+    def test_warnings(self) -> None:
+        """What an operator should look at is told without making the daemon unready."""
+        readiness = Readiness(warnings={"disk": "12 MiB are free", "damage": None})
+        code, document = self.ask(b"/readyz", readiness)
+        self.assertEqual(code, 200)
+        self.assertEqual(
+            document, {"status": "ok", "parts": {}, "warnings": {"disk": "12 MiB are free"}}
+        )
+
     def test_draining(self) -> None:
         """A daemon that stops takes no new work."""
         code, document = self.ask(b"/readyz", Readiness("draining", "the daemon stops"))

@@ -314,6 +314,14 @@ class ReadinessTests(DaemonCase):
         self.assertEqual(readiness.status, "unavailable")
         self.assertEqual(readiness.error, "catalog: an fsync failed")
 
+    def test_warnings(self) -> None:
+        """What is worth a look is told, and the daemon stays ready."""
+        daemon = self.started()
+        self.parts.theStore.worth["disk"] = "12 MiB are free"
+        readiness = daemon.readiness()
+        self.assertEqual(readiness.status, "ok")
+        self.assertEqual(readiness.warnings, {"disk": "12 MiB are free"})
+
     def test_draining(self) -> None:
         """A daemon that stops says so, as long as anybody can ask."""
         daemon = self.started()

@@ -13,8 +13,8 @@ from tests.support.modules import CHECKOUT, PACKAGE, moduleFiles, parse
 FILE_LINES = 400
 FUNCTION_LINES = 60
 
-# Hooks whose names others have given: trial's, Resource's, argparse's and usage's.
-FOREIGN_NAME = re.compile(r"(test|render|opt|visit)_\w+|run_\w+")
+# Hooks whose names others have given: trial's, Resource's, usage's, ast's and httptools'.
+FOREIGN_NAME = re.compile(r"(test|render|opt|visit|on)_\w+")
 
 _SNAKE = re.compile(r"[a-z0-9]+(_[A-Za-z0-9]+)+")
 

@@ -85,10 +85,15 @@ class FakeStore:
     events: list[str]
     wrong: dict[str, str | None] = field(factory=lambda: {"catalog": None, "blobs": None})
     closed: Deferred[None] = field(factory=lambda: succeed(None))
+    worth: dict[str, str | None] = field(factory=lambda: {"disk": None})
 
     def health(self) -> Mapping[str, str | None]:
         """Tell what is wrong."""
         return self.wrong
+
+    def warnings(self) -> Mapping[str, str | None]:
+        """Tell what is worth a look."""
+        return self.worth
 
     def close(self) -> Deferred[None]:
         """Close."""
