@@ -1,7 +1,8 @@
 """What a test needs to read the log."""
 
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
+from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
 
 
 class LogCase(SynchronousTestCase):
@@ -10,8 +11,13 @@ class LogCase(SynchronousTestCase):
     def setUp(self) -> None:
         """Listen to the log."""
         self._logEvents: list[LogEvent] = []
-        globalLogPublisher.addObserver(self._logEvents.append)
-        self.addCleanup(globalLogPublisher.removeObserver, self._logEvents.append)
+
+        @implementer(ILogObserver)
+        def observe(event: LogEvent) -> None:
+            self._logEvents.append(event)
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
 
     def logged(self) -> list[str]:
         """Give the text of every event so far."""
