@@ -18,7 +18,8 @@ class ScriptCase(SynchronousTestCase):
     def setUp(self) -> None:
         """Make a data directory with an empty catalog."""
         self.data = Path(self.mktemp())
-        self.data.mkdir()
+        for name in ("blobs", "staging"):
+            (self.data / name).mkdir(parents=True)
         openForTools(str(self.data / "catalog.sqlite")).close()
 
     def script(self, *arguments: str) -> tuple[int, str, str]:
