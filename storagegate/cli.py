@@ -7,6 +7,7 @@ error, or 2 where the command line is not right.
 """
 
 import argparse
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,10 +18,9 @@ from typing import Protocol
 from storagegate import __version__
 from storagegate.credentials import Credentials, checkCredential, generateCredentials, shellText
 from storagegate.refusal import oneLine
+from storagegate.s3.policies import POLICIES
 from storagegate.storage.errors import KeyExists, StoreError
 from storagegate.storage.records import AccessKey
-
-POLICIES = ("readwrite", "readonly", "writeonly")
 
 # What a key's row may hold; names and patterns are a line of a listing, not a text.
 _NAME_LENGTH = 128
@@ -61,8 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         return run(options)
-    except (CommandError, StoreError, OSError) as error:
-        print(oneLine(f"storagegate: {error}"), file=sys.stderr)
+    except (CommandError, StoreError, sqlite3.Error, OSError) as error:
+        # Some errors of the store say all in their name.
+        reason = str(error) or type(error).__name__
+        print(oneLine(f"storagegate: {reason}"), file=sys.stderr)
         return error.code if isinstance(error, CommandError) else 1
 
 
@@ -100,7 +102,7 @@ def _addCreate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--account", required=True, type=name, metavar="NAME")
     parser.add_argument("--access-key", dest="accessKey", type=_credential, metavar="K")
     parser.add_argument("--secret-key", dest="secretKey", type=_credential, metavar="S")
-    parser.add_argument("--policy", choices=POLICIES, default=POLICIES[0])
+    parser.add_argument("--policy", choices=POLICIES, default="readwrite")
     parser.add_argument("--bucket", type=pattern, metavar="PATTERN")
     parser.add_argument("--prefix", type=pattern, metavar="PATTERN")
     parser.add_argument("--email", type=name, metavar="ADDRESS")

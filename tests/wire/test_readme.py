@@ -27,6 +27,17 @@ def blocks() -> list[str]:
     return [textwrap.dedent(block) for block in found]
 
 
+class BlockTests(SynchronousTestCase):
+    """What is run."""
+
+    def test_blocks(self) -> None:
+        """There are three blocks of examples: aws-cli, curl and keys."""
+        starts = ["aws s3", "curl", "storagegate keys"]
+        self.assertEqual(len(blocks()), 3)
+        for block, start in zip(blocks(), starts, strict=True):
+            self.assertRegex(block, rf"(?m)^{start}")
+
+
 class ReadmeTests(SynchronousTestCase):
     """One daemon, and a shell beside it in the same directory."""
 
@@ -75,13 +86,6 @@ class ReadmeTests(SynchronousTestCase):
             if (SCRIPTS / "aws").exists():
                 (directory / "aws").symlink_to(SCRIPTS / "aws")
         return directory
-
-    def test_blocks(self) -> None:
-        """There are three blocks of examples: aws-cli, curl and keys."""
-        starts = ["aws s3", "curl", "storagegate keys"]
-        self.assertEqual(len(blocks()), 3)
-        for block, start in zip(blocks(), starts, strict=True):
-            self.assertRegex(block, rf"(?m)^{start}")
 
     @skipUnless((SCRIPTS / "aws").exists(), "aws-cli is not installed")
     def test_aws(self) -> None:
