@@ -141,10 +141,10 @@ def checkPartialHead(wire: bytes, seen: int, limits: HTTPLimits) -> None:
 
 
 def _readRequestLine(head: RequestHead, line: bytes, limits: HTTPLimits) -> None:
+    if len(line) > limits.headSize:
+        raise BadRequest(414, "The request target is too long")
     match = _REQUEST_LINE.fullmatch(line)
     if match is None:
-        if len(line) > limits.headSize:
-            raise BadRequest(414, "The request target is too long")
         raise BadRequest(400, "The request line is malformed")
     method, target, major, minor = match.groups()
     if major != b"1" or minor not in b"01":
