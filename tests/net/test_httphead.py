@@ -1,5 +1,7 @@
 """Reading the head of a request."""
 
+import re
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -168,6 +170,29 @@ class PartialTests(SynchronousTestCase):
 
 class RobustnessTests(SynchronousTestCase):
     """Anything at all."""
+
+    def test_strayBytes(self) -> None:
+        """
+        No control character, lone CR or LF, or continued line passes, wherever it stands.
+
+        We leave this to httptools; here every byte is tried in every place.
+        """
+        good = head(b"A: \tb c ", b"B:", b"Connection: Upgrade", b"Upgrade: x")
+        stray = re.compile(rb"[^\t\n\r -~\x80-\xff]|(?<!\r)\n|\r[^\n]|\n[ \t]")
+        strange = [bytes([octet]) for octet in range(256)]
+        strange += [b"\r ", b"\r\r", b"\r\n ", b"\r\n\t", b"\n\r"]
+        for place in range(len(good)):
+            for octets in strange:
+                for wire in (
+                    good[:place] + octets + good[place:],
+                    good[:place] + octets + good[place + 1 :],
+                ):
+                    whole, end, _ = wire.partition(b"\r\n\r\n")
+                    try:
+                        parse(whole + end)
+                    except BadRequest:
+                        continue
+                    self.assertIsNone(stray.search(whole), whole)
 
     @given(st.binary(max_size=200))
     def test_garbage(self, garbage: bytes) -> None:
