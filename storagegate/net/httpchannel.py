@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from storagegate.net.httpbody import NO_BODY
-from storagegate.net.httperrors import BadRequest, IncompleteBody
+from storagegate.net.httperrors import BadRequest, BodyLost, IncompleteBody
 from storagegate.net.httphead import RequestHead, checkPartialHead, parseHead
 from storagegate.net.httpintake import BodyIntake
 from storagegate.net.httpreply import rejection
@@ -110,7 +110,7 @@ class HTTPChannel(Protocol):
         self._closing = True
         self._intake = None
         self.owner.channelClosed(self)
-        self._loseRequest(reason)
+        self._loseRequest(reason, BodyLost("the client went away"))
 
     def pauseProducing(self) -> None:
         """Let the response wait: the client is behind with reading."""
@@ -345,16 +345,14 @@ class HTTPChannel(Protocol):
         intake = self._intake
         if intake is None or intake.isWanted:
             self.wire.transport.write(rejection(error))
-        if intake is not None:
-            intake.body.fail(IncompleteBody(error.text))
-        self._loseRequest(Failure(error))
+        self._loseRequest(Failure(error), IncompleteBody(error.text))
         self._close(linger=True)
 
-    def _loseRequest(self, reason: Failure) -> None:
+    def _loseRequest(self, reason: Failure, bodyError: BodyLost) -> None:
         request, self._request = self._request, None
         if request is not None:
             self.owner.requestDone()
-            request.connectionLost(reason)
+            request.connectionLost(reason, bodyError)
 
     def _close(self, linger: bool = False) -> None:
         """

@@ -268,11 +268,11 @@ class Request:
 
     # For the channel
 
-    def connectionLost(self, reason: Failure) -> None:
+    def connectionLost(self, reason: Failure, bodyError: BodyLost) -> None:
         """Let the body's reader, the writer and whoever asked know that the client is gone."""
         self.disconnected = True
         self.lostReason = reason
-        self.body.fail(BodyLost("the client went away"))
+        self.body.fail(bodyError)
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             # Not an error, which nobody may be waiting for: the next send raises ClientLost.

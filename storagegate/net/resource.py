@@ -102,7 +102,11 @@ class _Run:
         first = self._waiting is None
         self._waiting = None
         try:
-            awaited = self._context.run(self._coroutine.send, None)
+            if isinstance(result, Failure):
+                awaited = self._context.run(result.throwExceptionIntoGenerator, self._coroutine)
+            else:
+                # The Deferred that is waited for takes its result from itself.
+                awaited = self._context.run(self._coroutine.send, None)
         except StopIteration:
             self._check()
         except Exception as error:
