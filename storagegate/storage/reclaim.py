@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
+from storagegate.storage.errors import StoreError
+
 BATCH = 1000
 """Blobs a round: one job and one commit for as many as a bulk delete names."""
 
@@ -39,7 +41,7 @@ class Reclaimer:
 
     @param discard: Removes files.
     @param forget: Removes the rows of blobs whose files are gone.
-    @param garbage: Reads up to so many ids of blobs without references, from an id on.
+    @param garbage: Reads ids of blobs without references, in order: after this id, so many.
     """
 
     _log = Logger()
@@ -48,16 +50,17 @@ class Reclaimer:
         self,
         discard: Callable[[Sequence[str]], Awaitable[None]],
         forget: Callable[[Sequence[str]], Awaitable[None]],
-        garbage: Callable[[], Awaitable[Sequence[str]]],
+        garbage: Callable[[str, int], Awaitable[Sequence[str]]],
     ) -> None:
         self._discard = discard
         self._forget = forget
         self._garbage = garbage
         self._holds: dict[str, int] = {}
         self._kept: set[str] = set()
-        self._waiting: list[str] = []
-        self._overflowed = False
-        self._running: Deferred[None] | None = None
+        self._queue: list[str] = []
+        self._behind = False
+        self._running = False
+        self._waiting: list[Deferred[None]] = []
 
     def hold(self, blobs: Iterable[str]) -> Hold:
         """
@@ -72,4 +75,76 @@ class Reclaimer:
         return Hold(held, self._release)
 
     def reclaim(self, blobs: Iterable[str]) -> None:
-        """Remove blobs that have lost their last reference."""
+        """Remove blobs that have lost their last reference; those that are held, after that."""
+        for blob in blobs:
+            if blob in self._holds:
+                self._kept.add(blob)
+            elif len(self._queue) < _BACKLOG:
+                self._queue.append(blob)
+            else:
+                self._behind = True
+        self._start()
+
+    def catchUp(self) -> None:
+        """Remove what the catalog knows as garbage from earlier."""
+        self._behind = True
+        self._start()
+
+    def idle(self) -> Deferred[None]:
+        """Wait until nothing is left but what is held."""
+        if not self._running:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred()
+        self._waiting.append(waiting)
+        return waiting
+
+    def _release(self, blobs: Sequence[str]) -> None:
+        free = []
+        for blob in blobs:
+            self._holds[blob] -= 1
+            if not self._holds[blob]:
+                del self._holds[blob]
+                if blob in self._kept:
+                    self._kept.discard(blob)
+                    free.append(blob)
+        if free:
+            self.reclaim(free)
+
+    def _start(self) -> None:
+        if not self._running:
+            self._running = True
+            Deferred.fromCoroutine(self._work()).addErrback(
+                lambda failure: self._log.failure("garbage was not removed", failure)
+            )
+
+    async def _work(self) -> None:
+        try:
+            while self._queue or self._behind:
+                if self._queue:
+                    batch, self._queue = self._queue[:BATCH], self._queue[BATCH:]
+                    await self._remove(batch)
+                else:
+                    self._behind = False
+                    await self._readGarbage()
+        finally:
+            self._running = False
+            waiting, self._waiting = self._waiting, []
+            for waiter in waiting:
+                waiter.callback(None)
+
+    async def _readGarbage(self) -> None:
+        after = ""
+        while page := await self._garbage(after, BATCH):
+            after = page[-1]
+            self._kept.update(blob for blob in page if blob in self._holds)
+            await self._remove([blob for blob in page if blob not in self._holds])
+
+    async def _remove(self, blobs: Sequence[str]) -> None:
+        try:
+            await self._discard(blobs)
+            await self._forget(blobs)
+        except (StoreError, OSError) as error:
+            # Their rows stay: the next start tries again.
+            self._log.error(
+                "{count} blobs were not removed: {error}", count=len(blobs), error=str(error)
+            )
