@@ -1,6 +1,7 @@
 """Signatures: Amazon's own examples, and every way to be refused."""
 
 from hashlib import sha256
+from urllib.parse import quote
 
 from attrs import evolve
 
@@ -139,6 +140,22 @@ class CanonicalTests(S3Case):
         self.assertEqual(canonicalPath(b"/b/a%20b%2Bc+d%7e%252F"), b"/b/a%20b%2Bc%2Bd~%252F")
         self.assertEqual(canonicalPath("/b/ä".encode()), b"/b/%C3%A4")
         self.assertEqual(canonicalPath(b"/b/%c3%a4"), b"/b/%C3%A4")
+
+    def test_everyByte(self) -> None:
+        """Each byte has one canonical spelling, which is Python's with capitals."""
+        for byte in range(256):
+            raw = bytes([byte])
+            path = quote(raw, safe="/").encode()
+            query = quote(raw, safe="").encode()
+            for spelling in (b"%%%02x" % byte, b"%%%02X" % byte):
+                self.assertEqual(canonicalPath(b"/a" + spelling + b"b"), b"/a" + path + b"b")
+                self.assertEqual(canonicalQuery(b"a=" + spelling), b"a=" + query)
+            self.assertEqual(canonicalPath(raw), path)
+
+    def test_longPath(self) -> None:
+        """A path that is all but canonical is encoded in no time."""
+        path = b"/" + b"a" * 8000
+        self.assertEqual(canonicalPath(path + b"!"), path + b"%21")
 
     def test_query(self) -> None:
         """Parameters are sorted by name and then value, and a plus is a space."""
