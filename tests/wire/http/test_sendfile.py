@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail, maybeDeferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.error import ConnectionLost
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import deferLater
@@ -149,7 +149,7 @@ class FileTests(ServedCase):
         await client.until(lambda received: len(received) > 100_000)
         client.pause()
         client.drop()
-        await self.until(lambda: bool(self.outcomes and self.outcomes[0].called))
+        await self.turnUntil(lambda: bool(self.outcomes and self.outcomes[0].called))
         await self.assertFailure(self.outcomes[0], ConnectionLost)
 
     async def test_shortFile(self) -> None:
@@ -232,7 +232,7 @@ class FileTests(ServedCase):
         client = await self.connect(await self.serve(handle))
         client.pause()
         client.write(GET)
-        await self.until(lambda: bool(cancelled))
+        await self.turnUntil(lambda: bool(cancelled))
         client.resume()
         await client.closed
         self.assertTrue(client.reset)
@@ -260,8 +260,3 @@ class FileTests(ServedCase):
         client.write(GET)
         self.assertEqual(await self.body(client, SIZE), self.content)
         self.assertEqual(len(raised), 3)
-
-    async def until(self, condition: Any) -> None:
-        """Let the reactor turn until something is the case."""
-        while not condition():
-            await maybeDeferred(deferLater, self.reactor, 0.001)
