@@ -19,6 +19,7 @@ from twisted.web import server
 from twisted.web.http_headers import Headers
 from twisted.web.resource import IResource, _IEncodingResource
 
+from storagegate.net.httpbody import completeBody
 from storagegate.net.httperrors import BodyLost, BodyTooLarge
 from storagegate.net.httplimits import HTTPLimits
 from storagegate.net.request import Request
@@ -100,6 +101,9 @@ class WebRequest(server.Request):
         # The stock code learns from the position how long the body is.
         self.content.seek(len(content))
         self._resource = resource
+        if resource is not None:
+            # One of our own may yet render, by way of a stock one, and want the body again.
+            self.lean.body = completeBody(content)
         self.requestReceived(self.lean.method, self.lean.uri, self.lean.version)
 
     def process(self) -> None:
@@ -127,8 +131,10 @@ class WebRequest(server.Request):
 
     def clientLost(self) -> None:
         """Let the producer and whoever waits for the end know that there will be none."""
-        if self.producer is not None:
-            self.producer.stopProducing()
+        producer = self.producer
+        if producer is not None:
+            self.unregisterProducer()
+            producer.stopProducing()
         self.connectionLost(self.lean.lostReason)
 
 

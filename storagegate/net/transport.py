@@ -165,6 +165,9 @@ class FastServer(tcp.Server):
             self._failFile(Failure())
             return
         self.sentBytes += sending.offset - before
+        if self._sending is not sending:
+            # Reading ahead has failed already.
+            return
         if not sending.remaining:
             self._endFile(None)
         elif sending.reading:

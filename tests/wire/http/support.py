@@ -141,3 +141,8 @@ class ServedCase(TestCase):
                 break
             client.write(piece)
             await deferLater(self.reactor, 0)
+
+    async def turnUntil(self, condition: Callable[[], bool]) -> None:
+        """Let the reactor turn until something is the case; the test's timeout ends it else."""
+        while not condition():
+            await deferLater(self.reactor, 0.001)
