@@ -126,6 +126,11 @@ class Reclaimer:
                 else:
                     self._behind = False
                     await self._readGarbage()
+        except (StoreError, OSError) as error:
+            # All of it keeps its rows: the next start finds it.
+            self._queue.clear()
+            self._behind = False
+            self._log.error("garbage was not read: {error}", error=str(error))
         finally:
             self._running = False
             waiting, self._waiting = self._waiting, []

@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.blobs.staging import checksumOf
-from storagegate.storage.catalog.sqlite import BlobRow, SQLiteCatalog
+from storagegate.storage.catalog.ledger import BlobRow, IBlobLedger, InlinePosition
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import Files
 from storagegate.storage.pool import IWorkPool
@@ -34,6 +34,9 @@ _PIECE = 1024 * 1024
 
 _PAGE = 500
 """Rows read at a time."""
+
+_INLINE_PAGE = 64
+"""Objects read at a time that have their bytes in the catalog: 4 MiB at most."""
 
 
 def readPiece(files: Files, fd: int, offset: int, crc: int) -> tuple[int, int]:
@@ -71,13 +74,14 @@ class Scrubber:
 
     @param clock: Where the pauses are made.
     @param damaged: Told of blobs that are damaged.
+    @ivar damagedObjects: Bucket and key of the small objects that the last round found damaged.
     """
 
     _log = Logger()
 
     def __init__(
         self,
-        catalog: SQLiteCatalog,
+        catalog: IBlobLedger,
         layout: BlobLayout,
         files: Files,
         pool: IWorkPool,
@@ -99,6 +103,7 @@ class Scrubber:
         self._running: Deferred[None] | None = None
         self._delay: Deferred[None] | None = None
         self._stopping = False
+        self.damagedObjects: frozenset[tuple[str, bytes]] = frozenset()
 
     def start(self) -> None:
         """Scrub, round after round, until L{stop}. Once."""
@@ -124,6 +129,7 @@ class Scrubber:
         begin = self._random(16).hex()
         await self._between(begin, "g")
         await self._between("", begin)
+        await self._inline()
 
     async def _rounds(self) -> None:
         await self._pause(_START_SECONDS)
@@ -146,6 +152,21 @@ class Scrubber:
             if not rows:
                 return
             after = rows[-1].id
+
+    async def _inline(self) -> None:
+        """Check the objects whose bytes are in the catalog."""
+        damaged: set[tuple[str, bytes]] = set()
+        position: InlinePosition | None = None
+        while not self._stopping:
+            page = await self._catalog.checkInline(position, _INLINE_PAGE)
+            for bucket, key in page.damaged:
+                self._log.critical("object {bucket}/{key!r} is damaged", bucket=bucket, key=key)
+            damaged.update(page.damaged)
+            await self._pause(page.bytesRead / self._bytesPerSecond)
+            position = page.next
+            if position is None:
+                self.damagedObjects = frozenset(damaged)
+                return
 
     async def _check(self, row: BlobRow) -> None:
         try:
@@ -177,7 +198,7 @@ class Scrubber:
             await self._pool.runAnyway(self._files.close, fd)
 
     async def _pause(self, seconds: float) -> None:
-        if self._stopping:
+        if self._stopping or not seconds:
             return
         self._delay = deferLater(self._clock, seconds)
         try:

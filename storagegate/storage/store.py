@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, fail
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -20,7 +21,7 @@ from storagegate.storage.blobs.filesystem import FileBlobs
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.blobs.shards import Shards
 from storagegate.storage.blobs.sink import BUFFER, FileSink
-from storagegate.storage.catalog import SQLiteCatalog
+from storagegate.storage.catalog.sqlite import SQLiteCatalog
 from storagegate.storage.errors import StoreError, StoreReadOnly
 from storagegate.storage.files import Files
 from storagegate.storage.lock import DirectoryLock
@@ -68,6 +69,7 @@ class ObjectStore:
         blobs: FileBlobs,
         pool: WorkPool,
         reclaimer: Reclaimer,
+        catchUp: IDelayedCall,
         scrubber: Scrubber,
         space: Callable[[], tuple[int, int]],
         closing: ExitStack,
@@ -75,6 +77,7 @@ class ObjectStore:
         """
         Put a store together; L{open} does that.
 
+        @param catchUp: The reclaimer will look for what an earlier process left.
         @param space: Bytes free on the disk, and all of its bytes.
         @param closing: What is undone, blocking, at the very end.
         """
@@ -84,6 +87,7 @@ class ObjectStore:
         self.run = pool.run
         self.scrubber = scrubber
         self._reclaimer = reclaimer
+        self._catchUp = catchUp
         self._space = space
         self._closing = closing
 
@@ -131,16 +135,18 @@ class ObjectStore:
             shards = Shards(layout, files, syncs, random)
             sweepStaging(layout, files, shards, syncs, catalog.knownBlobs)
             blobs.markDamaged(catalog.damagedBlobs())
-            reclaimer.catchUp()
             scrubber = Scrubber(
                 catalog, layout, files, pool, reactor, blobs.markDamaged, scrubBytesPerSecond
             )
             scrubber.start()
+            # Not now, for that would start a thread, and a process may fork before it serves.
+            catchUp = reactor.callLater(0, reclaimer.catchUp)
             return cls(
                 catalog,
                 blobs,
                 pool,
                 reclaimer,
+                catchUp,
                 scrubber,
                 lambda: files.space(directory),
                 opened.pop_all(),
@@ -220,15 +226,21 @@ class ObjectStore:
 
     def warnings(self) -> dict[str, str | None]:
         """Say what an operator should look at while the store goes on: damage, a filling disk."""
-        damaged = len(self.blobs.damaged)
+        damaged = len(self.blobs.damaged) + len(self.scrubber.damagedObjects)
         free, total = self._space()
         return {
-            "damage": f"{damaged} blobs are damaged" if damaged else None,
+            "damage": f"{damaged} objects or blobs are damaged" if damaged else None,
             "disk": f"{free >> 20} MiB are free" if free * _LOW_SPACE < total else None,
         }
 
+    def idle(self) -> Deferred[None]:
+        """Wait until everything that was deleted is gone, except what is held."""
+        return self._reclaimer.idle()
+
     async def close(self) -> None:
         """Finish what was taken, then let the directory go. Once."""
+        if self._catchUp.active():
+            self._catchUp.cancel()
         await self.scrubber.stop()
         await self._reclaimer.idle()
         await self.blobs.close()

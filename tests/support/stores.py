@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from storagegate.storage.blobs.layout import BlobLayout
+from storagegate.storage.errors import NoSuchKey
 from storagegate.storage.files import Files
 from storagegate.storage.records import (
     Attributes,
@@ -20,9 +21,6 @@ from storagegate.storage.records import (
 from storagegate.storage.store import ObjectStore
 from tests.support.model import etagOf
 from tests.support.turned import TurnedReactor
-
-INLINE = 100
-"""The inline limit of these tests: small bodies make blobs."""
 
 ALWAYS = WriteCondition()
 
@@ -40,12 +38,15 @@ class StoreDriver:
     The operations of a store, each awaited to its end. Each raises what the store fails with.
 
     @ivar store: The store that is open.
+    @ivar inlineLimit: Objects up to this many bytes are kept in the catalog; so few that small
+        bodies make blobs.
     """
 
     def __init__(self, directory: str, files: Files, durability: str = "full") -> None:
         self.directory = directory
         self.files = files
         self.durability = durability
+        self.inlineLimit = 100
         self.open()
 
     def open(self) -> None:
@@ -70,15 +71,16 @@ class StoreDriver:
 
     def put(self, bucket: str, key: bytes, body: bytes, condition: WriteCondition = ALWAYS) -> None:
         """Store an object."""
-        sink, content = self._upload(body, INLINE)
-        record = self._record(bucket, key, content, etagOf(body))
+        sink, content = self.upload(body, self.inlineLimit)
+        record = self.record(bucket, key, content, etagOf(body))
         self.reactor.settle(self.store.putObject(record, sink, condition))
 
     def copy(self, bucket: str, source: bytes, key: bytes) -> None:
         """Store an object with the bytes of one that is there."""
         _, there = self.store.catalog.object(bucket, source)
-        assert there is not None
-        record = self._record(bucket, key, there.content, there.etag)
+        if there is None:
+            raise NoSuchKey(source)
+        record = self.record(bucket, key, there.content, there.etag)
         self.reactor.settle(self.store.putObject(record, None, ALWAYS))
 
     def get(self, bucket: str, key: bytes) -> bytes | None:
@@ -114,7 +116,7 @@ class StoreDriver:
 
     def putPart(self, bucket: str, key: bytes, uploadId: str, number: int, body: bytes) -> None:
         """Store a part."""
-        sink, content = self._upload(body, 0)
+        sink, content = self.upload(body, 0)
         part = Part(number, len(body), etagOf(body), 1, content)
         self.reactor.settle(self.store.putPart(bucket, key, uploadId, part, sink))
 
@@ -128,7 +130,7 @@ class StoreDriver:
     ) -> None:
         """Make an object of parts with these bodies."""
         whole = b"".join(body for _, body in parts)
-        record = self._record(bucket, key, Content(len(whole)), etagOf(whole))
+        record = self.record(bucket, key, Content(len(whole)), etagOf(whole))
         named = [(number, etagOf(body)) for number, body in parts]
         self.reactor.settle(self.store.completeUpload(uploadId, record, named, condition))
 
@@ -142,7 +144,8 @@ class StoreDriver:
         blobs = {name for _, _, names in os.walk(layout.blobs) for name in names}
         return blobs, set(os.listdir(layout.staging))
 
-    def _upload(self, body: bytes, inlineLimit: int) -> tuple[Any, Content]:
+    def upload(self, body: bytes, inlineLimit: int) -> tuple[Any, Content]:
+        """Bring a body in; return the finished sink and the content."""
         sink = self.store.blobs.sink(inlineLimit)
         for start in range(0, len(body), 200_000):
             waiting = sink.write(body[start : start + 200_000])
@@ -150,5 +153,6 @@ class StoreDriver:
                 self.reactor.settle(waiting)
         return sink, self.reactor.settle(sink.finish())
 
-    def _record(self, bucket: str, key: bytes, content: Content, etag: str) -> ObjectRecord:
+    def record(self, bucket: str, key: bytes, content: Content, etag: str) -> ObjectRecord:
+        """Describe an object."""
         return ObjectRecord(bucket, key, content.size, etag, 1, "account", Attributes(), content)

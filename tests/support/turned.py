@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -32,16 +33,29 @@ class TurnedReactor(Clock):
 
     def settle(self, result: Awaitable[T]) -> T:
         """Turn until something has its result; return it, or raise its error."""
+        return self.settleWith(result, lambda: None)
+
+    def settleWith(self, result: Awaitable[T], pass_: Callable[[], object]) -> T:
+        """Turn as L{settle}; whenever no thread has anything to say, let time pass."""
         outcome: list[Any] = []
         deferred = result if isinstance(result, Deferred) else Deferred.fromCoroutine(result)
         deferred.addBoth(outcome.append)
-        while not outcome:
-            try:
-                function, args, named = self._calls.get(timeout=_PATIENCE)
-            except Empty:
-                raise AssertionError("nothing came of it") from None
-            function(*args, **named)
+        self.turnUntil(lambda: bool(outcome), pass_)
         if isinstance(outcome[0], Failure):
             outcome[0].raiseException()
         final: T = outcome[0]
         return final
+
+    def turnUntil(self, condition: Callable[[], bool], pass_: Callable[[], object]) -> None:
+        """Turn until something holds; whenever no thread has anything to say, let time pass."""
+        deadline = monotonic() + _PATIENCE
+        while not condition():
+            self.advance(0)
+            try:
+                function, args, named = self._calls.get(timeout=0.002)
+            except Empty:
+                if monotonic() > deadline:
+                    raise AssertionError("nothing came of it") from None
+                pass_()
+            else:
+                function(*args, **named)

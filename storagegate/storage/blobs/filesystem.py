@@ -99,6 +99,10 @@ class FileBlobs:
         """The blobs that are known to be damaged."""
         return frozenset(self._damaged)
 
+    def idle(self) -> Deferred[None]:
+        """Wait until every settled blob has lost its first name."""
+        return self._unlinker.idle()
+
     async def close(self) -> None:
         """Finish what runs in the background, and close what is open."""
         await self._unlinker.idle()

@@ -1,0 +1,197 @@
+"""Each kind of damage, made by hand, is found; what can be repaired without loss is."""
+
+import os
+import sqlite3
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.storage.blobs.layout import BlobLayout
+from storagegate.storage.errors import DamagedBlob, StoreError
+from storagegate.storage.fsck import check
+from storagegate.storage.lock import StoreLocked
+from tests.support.faultyfiles import FaultyFiles
+from tests.support.stores import StoreDriver, fastDirectory
+
+STRAY = "00ff" + "5" * 28
+
+
+class FsckTests(SynchronousTestCase):
+    """L{check} on a store with a large object, a copy of it, an upload and a small object."""
+
+    def setUp(self) -> None:
+        self.directory = fastDirectory(self)
+        self.layout = BlobLayout(self.directory)
+        self.driver = StoreDriver(self.directory, FaultyFiles())
+        self.driver.createBucket("b")
+        self.driver.put("b", b"big\n", b"x" * 5000)
+        self.driver.copy("b", b"big\n", b"copy")
+        self.driver.createUpload("u", "b", b"up")
+        self.driver.putPart("b", b"up", "u", 1, b"y" * 700)
+        self.driver.put("b", b"small", b"inline")
+        _, record = self.driver.store.catalog.object("b", b"big\n")
+        self.blob = record.content.segments[0].blob
+        self.path = self.layout.path(self.blob)
+        self.driver.close()
+
+    def check(self, repair: bool = False, verify: bool = False) -> tuple[int, list[str]]:
+        """Check the store."""
+        lines: list[str] = []
+        return check(self.directory, repair, verify, lines.append), lines
+
+    def sql(self, statement: str, *values: object) -> None:
+        """Do something to the catalog behind everybody's back."""
+        connection = sqlite3.connect(os.path.join(self.directory, "catalog.sqlite"))
+        with connection:
+            connection.execute(statement, values)
+        connection.close()
+
+    def assertRepairs(self, text: str, verify: bool = False) -> None:
+        """The problem is found, and found until it is repaired; then the store is as it was."""
+        for _ in range(2):
+            left, lines = self.check(verify=verify)
+            self.assertEqual((left, len(lines)), (1, 1), lines)
+            self.assertIn(text, lines[0])
+        left, lines = self.check(repair=True, verify=verify)
+        self.assertEqual((left, [line.endswith(": repaired") for line in lines]), (0, [True]))
+        self.assertEqual(self.check(verify=True), (0, []))
+        self.driver.open()
+        self.assertEqual(self.driver.get("b", b"big\n"), b"x" * 5000)
+        self.assertEqual(self.driver.get("b", b"copy"), b"x" * 5000)
+        self.driver.close()
+
+    def assertReports(self, text: str, verify: bool = False) -> None:
+        """The problem is found, and no repair makes it go away."""
+        for repair in (False, True, False):
+            left, lines = self.check(repair, verify)
+            self.assertEqual((left, len(lines)), (1, 1), lines)
+            self.assertIn(text, lines[0])
+
+    def test_sound(self) -> None:
+        """A sound store has no problems, and a repair changes nothing."""
+        before = self.driver.blobFiles()
+        for repair in (False, True):
+            for verify in (False, True):
+                self.assertEqual(self.check(repair, verify), (0, []))
+        self.assertEqual(self.driver.blobFiles(), before)
+
+    def test_references(self) -> None:
+        """A count of references that is wrong, either way, is counted again."""
+        for wrong in (1, 3):
+            self.sql("UPDATE blobs SET refs = ? WHERE id = ?", wrong, self.blob)
+            self.assertRepairs(f"blob {self.blob} has {wrong} references, not 2")
+
+    def test_noReferences(self) -> None:
+        """A blob that seems to be garbage and is named is counted before anything is removed."""
+        self.sql("UPDATE blobs SET refs = 0 WHERE id = ?", self.blob)
+        left, lines = self.check(repair=True)
+        self.assertEqual((left, len(lines)), (0, 1))
+        self.assertEqual(self.check(verify=True), (0, []))
+
+    def test_orphan(self) -> None:
+        """A file that no row speaks of is removed."""
+        os.makedirs(self.layout.shard(STRAY))
+        with open(self.layout.path(STRAY), "wb") as file:
+            file.write(b"orphan")
+        self.assertRepairs(f"blob {STRAY} is named by nothing")
+        self.assertFalse(os.path.exists(self.layout.path(STRAY)))
+
+    def test_garbage(self) -> None:
+        """A blob without references is removed, with its row."""
+        self.sql("INSERT INTO blobs (id, size, crc, refs) VALUES (?, 1, 1, 0)", STRAY)
+        self.assertRepairs(f"blob {STRAY} is garbage")
+
+    def test_staging(self) -> None:
+        """An upload that was never committed is removed; the name of one that was only goes."""
+        with open(self.layout.stagingPath(STRAY), "wb") as file:
+            file.write(b"half an upl")
+        self.assertRepairs("1 uploads were left in staging")
+        os.link(self.path, self.layout.stagingPath(self.blob))
+        self.assertRepairs("1 uploads were left in staging")
+        self.assertEqual(self.driver.blobFiles()[1], set())
+
+    def test_onlyStaging(self) -> None:
+        """A committed blob that has only its first name is given the other again."""
+        os.rename(self.path, self.layout.stagingPath(self.blob))
+        left, lines = self.check()
+        self.assertEqual(left, 2, lines)
+        self.assertEqual(self.check(repair=True)[0], 0)
+        self.assertEqual(self.check(verify=True), (0, []))
+
+    def test_missing(self) -> None:
+        """A blob whose file is gone is reported with the objects that it was part of."""
+        os.unlink(self.path)
+        self.assertReports(f"blob {self.blob} is missing; named by b/'big\\n', b/'copy'")
+
+    def test_short(self) -> None:
+        """A blob that is short is reported, and read no more after a repair."""
+        os.truncate(self.path, 4999)
+        self.assertReports(f"blob {self.blob} has 4999 bytes, not 5000")
+        self.driver.open()
+        self.assertRaises(DamagedBlob, self.driver.get, "b", b"copy")
+        self.driver.close()
+
+    def test_rot(self) -> None:
+        """A byte that has changed is found only where all bytes are read."""
+        with open(self.path, "r+b") as file:
+            file.seek(2000)
+            file.write(b"X")
+        self.assertEqual(self.check(), (0, []))
+        self.assertReports("does not hold the bytes that were written", verify=True)
+        left, lines = self.check()
+        self.assertEqual(left, 1)
+        self.assertIn("was found damaged before", lines[0])
+
+    def test_inlineRot(self) -> None:
+        """A byte that has changed in a small object is found too."""
+        self.sql("UPDATE objects SET inline = CAST('inLine' AS BLOB) WHERE inline IS NOT NULL")
+        self.assertReports("object b/'small' does not hold the bytes written", verify=True)
+
+    def test_noRow(self) -> None:
+        """A blob that objects name but no row knows is reported, and its file stays."""
+        self.sql("DELETE FROM blobs WHERE id = ?", self.blob)
+        self.assertReports(f"blob {self.blob} has no row; named by b/'big\\n', b/'copy'")
+        self.assertTrue(os.path.exists(self.path))
+
+    def test_strangers(self) -> None:
+        """Files that cannot be ours are reported, wherever they are, and left alone."""
+        layout = self.layout
+        shard = layout.shard(self.blob)
+        places = [
+            os.path.join(layout.staging, "notes"),
+            os.path.join(layout.blobs, "notes"),
+            os.path.join(os.path.dirname(shard), "notes"),
+            os.path.join(shard, "notes"),
+            os.path.join(shard, STRAY),
+        ]
+        for path in places:
+            with open(path, "w") as file:
+                file.write("mine")
+        left, lines = self.check(repair=True)
+        self.assertEqual((left, len(lines)), (5, 5), lines)
+        self.assertTrue(all(line.endswith("is no file of the store") for line in lines), lines)
+        self.assertTrue(all(os.path.exists(path) for path in places))
+
+    def test_brokenCatalog(self) -> None:
+        """A catalog that is broken itself is reported, and nothing is repaired after it."""
+        path = os.path.join(self.directory, "catalog.sqlite")
+        with open(path, "r+b") as file:
+            file.seek(4096)
+            file.write(b"\xff" * (os.path.getsize(path) - 4096))
+        before = self.driver.blobFiles()
+        left, lines = self.check(repair=True)
+        self.assertGreater(left, 0)
+        self.assertTrue(lines[0].startswith("catalog: "), lines)
+        self.assertEqual(self.driver.blobFiles(), before)
+
+    def test_inUse(self) -> None:
+        """A store that is open is not checked."""
+        self.driver.open()
+        self.assertRaises(StoreLocked, self.check)
+        self.driver.close()
+
+    def test_noStore(self) -> None:
+        """Where no store is, none is made."""
+        self.assertRaises(StoreError, check, self.mktemp(), True, True, print)
+        os.unlink(os.path.join(self.directory, "catalog.sqlite"))
+        self.assertRaises(StoreError, self.check, True)
+        self.assertFalse(os.path.exists(os.path.join(self.directory, "catalog.sqlite")))

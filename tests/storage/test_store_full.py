@@ -1,0 +1,76 @@
+"""A disk that is really full."""
+
+import os
+import subprocess
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from storagegate.storage.errors import StoreFull
+from storagegate.storage.files import Files
+from storagegate.storage.fsck import check
+from tests.support.stores import StoreDriver
+
+
+class FullDiskTests(SynchronousTestCase):
+    """A store on a file system of one megabyte."""
+
+    def setUp(self) -> None:
+        if os.geteuid() != 0:
+            raise SkipTest("only root may mount a file system of a megabyte")
+        self.mount = os.path.abspath(self.mktemp())
+        os.mkdir(self.mount)
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", self.mount],
+            capture_output=True,
+            check=False,
+        )
+        if mounted.returncode:
+            raise SkipTest(f"no tmpfs here: {mounted.stderr.decode().strip()}")
+        # Lazily: a test that fails leaves the store open.
+        self.addCleanup(subprocess.run, ["umount", "--lazy", self.mount], check=True)
+        self.directory = os.path.join(self.mount, "data")
+        self.driver = StoreDriver(self.directory, Files())
+        self.driver.createBucket("b")
+
+    def fill(self, body: bytes) -> list[bytes]:
+        """Store objects until the disk is full; return the keys of those that were stored."""
+        keys: list[bytes] = []
+        with self.assertRaises(StoreFull):
+            for number in range(1000):
+                self.driver.put("b", b"%d" % number, body)
+                keys.append(b"%d" % number)
+        return keys
+
+    def assertRecovers(self, body: bytes) -> None:
+        """Full, the store serves and deletes; with space again, it stores."""
+        for _ in range(3):
+            keys = self.fill(body)
+            self.assertGreater(len(keys), 3)
+            self.assertEqual(self.driver.listing("b", b""), sorted(keys))
+            for key in keys:
+                self.assertEqual(self.driver.get("b", key), body)
+            self.assertEqual(self.driver.delete("b", keys), [True] * len(keys))
+            self.driver.reactor.settle(self.driver.store.idle())
+            self.driver.put("b", b"after", body)
+            self.driver.delete("b", [b"after"])
+            self.driver.reactor.settle(self.driver.store.idle())
+        self.assertIsNone(self.driver.store.readOnly)
+        self.driver.close()
+        problems: list[str] = []
+        self.assertEqual((check(self.directory, False, True, problems.append), problems), (0, []))
+
+    def test_blobs(self) -> None:
+        """Objects that are files."""
+        self.assertRecovers(os.urandom(40_000))
+
+    def test_rows(self) -> None:
+        """Objects that are rows of the catalog."""
+        self.driver.inlineLimit = 64 * 1024
+        self.assertRecovers(os.urandom(20_000))
+
+    def test_health(self) -> None:
+        """A full disk shows in the health, and goes from it."""
+        keys = self.fill(os.urandom(1000))
+        self.assertEqual(self.driver.store.health()["disk"], "the disk is full")
+        self.driver.delete("b", keys)
+        self.driver.close()

@@ -1,0 +1,219 @@
+"""Random operations, on the store and on the model: they must agree."""
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.storage.errors import StoreBusy, StoreError, StoreFull, StoreReadOnly
+from storagegate.storage.fsck import check
+from storagegate.storage.records import WriteCondition
+from tests.support.faultyfiles import Fault, FaultyFiles
+from tests.support.model import Model, etagOf
+from tests.support.stores import StoreDriver, fastDirectory
+
+BUCKETS = st.sampled_from(["one", "two"])
+KEYS = st.sampled_from([b"a", b"a/b", b"a/c", b"z\x00"])
+BODIES = st.sampled_from([b"", b"inline", b"x" * 101, b"y" * 5000, b"z" * 1_200_000])
+PARTS = st.sampled_from([b"", b"p" * 150, b"q" * 3000])
+UPLOADS = st.sampled_from(["u1", "u2"])
+NUMBERS = st.integers(1, 3)
+CONDITIONS = st.one_of(
+    st.just(WriteCondition()),
+    st.sampled_from(
+        [
+            WriteCondition(absent=True),
+            WriteCondition(etags=("*",)),
+            WriteCondition(etags=(etagOf(b"inline"), etagOf(b"x" * 101))),
+        ]
+    ),
+)
+FAULTS = (StoreFull, StoreReadOnly, StoreBusy, OSError)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """The store beside L{Model}."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cleanups: list[Callable[[], object]] = []
+        self.directory = fastDirectory(self)
+        self.files = FaultyFiles()
+        self.driver = StoreDriver(self.directory, self.files)
+        self.model = Model()
+
+    def addCleanup(self, function: Callable[..., object], *args: Any, **named: Any) -> None:
+        """Keep what is to be done at the end, as a test case does."""
+        self.cleanups.append(lambda: function(*args, **named))
+
+    def agree(self, real: Callable[[], object], expected: Callable[[], object]) -> None:
+        """Do one thing on both: the outcomes are the same, or a fault has left no trace."""
+        outcome: object
+        wanted: object
+        try:
+            outcome = real()
+        except FAULTS as error:
+            assert self.files.fault is not None, error
+            return
+        except StoreError as error:
+            outcome = type(error)
+        try:
+            wanted = expected()
+        except StoreError as error:
+            wanted = type(error)
+        assert outcome == wanted, (outcome, wanted)
+
+    @initialize()
+    def begin(self) -> None:
+        """There is a bucket to begin with."""
+        self.driver.createBucket("one")
+        self.model.createBucket("one")
+
+    @precondition(lambda self: "two" not in self.model.buckets)
+    @rule()
+    def createBucket(self) -> None:
+        """Make the second bucket."""
+        self.driver.createBucket("two")
+        self.model.createBucket("two")
+
+    @rule(bucket=BUCKETS)
+    def deleteBucket(self, bucket: str) -> None:
+        """Remove a bucket, if it is empty."""
+        self.agree(
+            lambda: self.driver.deleteBucket(bucket), lambda: self.model.deleteBucket(bucket)
+        )
+
+    @rule(bucket=BUCKETS, key=KEYS, body=BODIES, condition=CONDITIONS)
+    def put(self, bucket: str, key: bytes, body: bytes, condition: WriteCondition) -> None:
+        """Store an object."""
+        self.agree(
+            lambda: self.driver.put(bucket, key, body, condition),
+            lambda: self.model.put(bucket, key, body, condition),
+        )
+
+    @rule(bucket=BUCKETS, source=KEYS, key=KEYS)
+    def copy(self, bucket: str, source: bytes, key: bytes) -> None:
+        """Copy an object that is there."""
+        if source in self.model.buckets.get(bucket, {}):
+            self.agree(
+                lambda: self.driver.copy(bucket, source, key),
+                lambda: self.model.copy(bucket, source, key),
+            )
+
+    @rule(bucket=BUCKETS, keys=st.lists(KEYS, max_size=3, unique=True))
+    def delete(self, bucket: str, keys: list[bytes]) -> None:
+        """Remove objects."""
+        self.agree(
+            lambda: self.driver.delete(bucket, keys), lambda: self.model.delete(bucket, keys)
+        )
+
+    @rule(bucket=BUCKETS, prefix=st.sampled_from([b"", b"a", b"a/"]))
+    def listing(self, bucket: str, prefix: bytes) -> None:
+        """List objects."""
+        self.agree(
+            lambda: self.driver.listing(bucket, prefix), lambda: self.model.listing(bucket, prefix)
+        )
+
+    @rule(bucket=BUCKETS, key=KEYS, uploadId=UPLOADS)
+    def createUpload(self, bucket: str, key: bytes, uploadId: str) -> None:
+        """Begin an upload."""
+        if uploadId not in self.model.uploads:
+            self.agree(
+                lambda: self.driver.createUpload(uploadId, bucket, key),
+                lambda: self.model.createUpload(uploadId, bucket, key),
+            )
+
+    @rule(uploadId=UPLOADS, number=NUMBERS, body=PARTS)
+    def putPart(self, uploadId: str, number: int, body: bytes) -> None:
+        """Store a part."""
+        self.agree(
+            lambda: self.driver.putPart(*self.place(uploadId), uploadId, number, body),
+            lambda: self.model.putPart(uploadId, number, body),
+        )
+
+    @rule(uploadId=UPLOADS, numbers=st.lists(NUMBERS, min_size=1, max_size=3, unique=True))
+    def complete(self, uploadId: str, numbers: list[int]) -> None:
+        """Make an object of some parts."""
+        upload = self.model.uploads.get(uploadId)
+        bodies = upload.parts if upload is not None else {}
+        parts = [(number, bodies.get(number, b"none")) for number in sorted(numbers)]
+        self.agree(
+            lambda: self.driver.complete(*self.place(uploadId), uploadId, parts),
+            lambda: self.model.complete(uploadId, sorted(numbers), WriteCondition()),
+        )
+
+    @rule(uploadId=UPLOADS)
+    def abort(self, uploadId: str) -> None:
+        """End an upload."""
+        self.agree(
+            lambda: self.driver.abort(*self.place(uploadId), uploadId),
+            lambda: self.model.abort(uploadId),
+        )
+
+    @rule(
+        at=st.integers(1, 12),
+        code=st.sampled_from([errno.EIO, errno.ENOSPC, 0]),
+        sticky=st.booleans(),
+        lands=st.booleans(),
+    )
+    def failNext(self, at: int, code: int, sticky: bool, lands: bool) -> None:
+        """One of the next file operations fails."""
+        self.files.arm(Fault(at, code, sticky, lands))
+
+    @rule()
+    def restart(self) -> None:
+        """Close the store and open it again, on a disk that works."""
+        self.driver.close()
+        self.files.arm(None)
+        self.driver.open()
+        self.compare()
+
+    def compare(self) -> None:
+        """Every object is whole, and no other is there."""
+        for bucket, objects in self.model.buckets.items():
+            assert self.driver.listing(bucket, b"") == sorted(objects)
+            for key, body in objects.items():
+                assert self.driver.get(bucket, key) == body
+
+    def place(self, uploadId: str) -> tuple[str, bytes]:
+        """Bucket and key of an upload, or those of none."""
+        upload = self.model.uploads.get(uploadId)
+        return ("one", b"a") if upload is None else (upload.bucket, upload.key)
+
+    def teardown(self) -> None:
+        """After all, the disk holds what the catalog names and nothing else."""
+        try:
+            self.restart()
+            self.driver.close()
+            assert self.files.opened == set()
+            problems: list[str] = []
+            assert check(self.directory, False, True, problems.append) == 0, problems
+        finally:
+            for cleanup in self.cleanups:
+                cleanup()
+
+
+class StoreModelTests(SynchronousTestCase):
+    """The store beside its model."""
+
+    def test_agree(self) -> None:
+        """The store does what the model does, whatever the order, the faults and the restarts."""
+        run_state_machine_as_test(
+            StoreMachine,
+            settings=settings(
+                max_examples=40,
+                stateful_step_count=25,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
