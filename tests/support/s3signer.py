@@ -11,7 +11,7 @@ import re
 import socket
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from http.client import HTTPResponse
+from http.client import HTTPMessage, HTTPResponse
 from urllib.parse import quote
 
 from attrs import evolve, field, frozen
@@ -54,6 +54,16 @@ class Outgoing:
         """Leave headers out."""
         return evolve(self, headers={n: v for n, v in self.headers.items() if n not in names})
 
+    def resigned(self, old: str, new: str) -> "Outgoing":
+        """
+        Change the C{Authorization} field.
+
+        @raise AssertionError: If C{old} is not in it, so that no attack is one in name only.
+        """
+        value = self.headers["Authorization"]
+        assert old in value, (old, value)
+        return self.adding(Authorization=value.replace(old, new, 1))
+
     def replacing(self, old: str, new: str) -> "Outgoing":
         """
         Change the target.
@@ -77,6 +87,16 @@ class Answer:
         """The S3 error code of the document, or nothing."""
         match = re.search(rb"<Code>([A-Za-z]+)</Code>", self.body)
         return match[1].decode() if match else ""
+
+
+class _HostlessQueryAuth(S3SigV4QueryAuth):  # type: ignore[misc]
+    """A signature that is right, and holds for any host."""
+
+    def headers_to_sign(self, request: AWSRequest) -> HTTPMessage:
+        """Leave C{host} out; with nothing left there would be nothing to name."""
+        headers = super().headers_to_sign(request)
+        del headers["host"]
+        return headers
 
 
 @frozen
@@ -118,16 +138,17 @@ class Signer:
         )
 
     def presign(
-        self, outgoing: Outgoing, *, expires: str = "600", extra: Mapping[str, str] | None = None
+        self, outgoing: Outgoing, *, expires: str = "600", hostless: bool = False
     ) -> Outgoing:
         """
         Sign in the query: all headers that are there are covered, and C{host}.
 
-        @param extra: Parameters put beside those of the signature, and covered too.
+        @param hostless: Sign properly, but leave C{host} out.
         """
         stamp = self.timestamp()
         covered = outgoing.adding(host=self.host)
-        auth = S3SigV4QueryAuth(self._credentials(), self.service, self.region)
+        kind = _HostlessQueryAuth if hostless else S3SigV4QueryAuth
+        auth = kind(self._credentials(), self.service, self.region)
         bare = self._request(covered, stamp)
         parameters = {
             "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
@@ -135,7 +156,6 @@ class Signer:
             "X-Amz-Date": stamp,
             "X-Amz-Expires": expires,
             "X-Amz-SignedHeaders": auth.signed_headers(auth.headers_to_sign(bare)),
-            **(extra or {}),
         }
         query = "&".join(
             f"{name}={quote(value, safe='-_.~')}" for name, value in parameters.items()
@@ -209,12 +229,14 @@ def unsignedChunks(chunks: Sequence[bytes], trailer: bytes = b"") -> bytes:
     return b"".join([*frames, b"0\r\n", trailer, b"\r\n"])
 
 
-def exchange(address: tuple[str, int], outgoing: Outgoing) -> Answer:
+def exchange(address: tuple[str, int], outgoing: Outgoing, source: str = "127.0.0.1") -> Answer:
     """
     Send a request on a connection of its own and read the answer.
 
     C{Content-Length}, C{Host} and C{Connection: close} are added where the request has none. A
     server that answers before it has read the body is heard.
+
+    @param source: The loopback address to come from.
     """
     headers = {name.lower(): value for name, value in outgoing.headers.items()}
     headers.setdefault("host", f"{address[0]}:{address[1]}")
@@ -224,17 +246,12 @@ def exchange(address: tuple[str, int], outgoing: Outgoing) -> Answer:
     lines = [f"{outgoing.method} {outgoing.target} HTTP/1.1"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     head = "\r\n".join([*lines, "", ""]).encode()
-    return exchangeBytes(address, head + outgoing.body, outgoing.method)
-
-
-def exchangeBytes(address: tuple[str, int], wire: bytes, method: str = "GET") -> Answer:
-    """Send bytes on a connection of its own and read one answer."""
-    with socket.create_connection(address, timeout=ANSWER_SECONDS) as connection:
+    with socket.create_connection(address, ANSWER_SECONDS, (source, 0)) as connection:
         try:
-            connection.sendall(wire)
+            connection.sendall(head + outgoing.body)
         except (BrokenPipeError, ConnectionResetError):
             pass  # It has answered already, and that is what is asked about.
-        response = HTTPResponse(connection, method=method)
+        response = HTTPResponse(connection, method=outgoing.method)
         response.begin()
         headers = {name.lower(): value for name, value in response.getheaders()}
         return Answer(response.status, headers, response.read())

@@ -6,16 +6,18 @@ What no test may do is judged after each: a traceback or a secret in the daemon'
 
 import atexit
 import itertools
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
+from threading import Event
 from typing import Any, ClassVar
 
 from botocore.exceptions import ClientError
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from tests.support.clients import ROOT, Account, botoClient, findTool
-from tests.support.daemon import Daemon
+from tests.support.clients import ROOT, Account, botoClient, findTool, runTool
+from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.s3signer import Answer, Outgoing, Signer, exchange
 
 ENVIRONMENT = {
@@ -56,6 +58,19 @@ def needTool(name: str) -> str:
     if found is None:
         raise SkipTest(f"{name} is not installed")
     return found
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 10) -> bool:
+    """Say whether something comes true within a time, looking fifty times a second."""
+    never = Event()
+    tries = int(seconds * 50)
+    return any(holds() or never.wait(0.02) for _ in range(tries)) or holds()
+
+
+def runStoragegate(*arguments: str | Path) -> str:
+    """Run the console script and give its output."""
+    start = "import sys; from storagegate.cli import main; sys.exit(main())"
+    return runTool([sys.executable, "-c", start, *arguments], daemonEnvironment())
 
 
 class S3Case(SynchronousTestCase):
@@ -101,6 +116,21 @@ class S3Case(SynchronousTestCase):
     def impatient(self, account: Account = ROOT) -> Any:
         """Give a client that takes the first answer, for what is expected to fail."""
         return botoClient(self.endpoint, account, patient=False)
+
+    def issueKey(self, name: str, *limits: str) -> Account:
+        """
+        Issue a key of an account named like it, and wait until the daemon knows it.
+
+        @param limits: More flags of C{storagegate keys create}.
+        """
+        account = Account(f"KEY{name.upper()}{next(_numbers):05d}", f"secret-of-{name}-0123456789")
+        runStoragegate(
+            *("keys", "create", "--data", self.daemon.data, "--account", name),
+            *("--access-key", account.accessKey, "--secret-key", account.secretKey, *limits),
+        )
+        probe = Outgoing("GET", "/", account.plainHeaders())
+        self.assertTrue(eventually(lambda: exchange(self.address, probe).status != 401))
+        return account
 
     def send(self, outgoing: Outgoing) -> Answer:
         """Put a request on the wire as it is."""
