@@ -6,7 +6,6 @@ whose answer never came. After the server is back any of those states is right, 
 """
 
 import hashlib
-from collections.abc import Iterator
 from threading import Lock
 
 from attrs import frozen
@@ -66,30 +65,15 @@ class Journal:
             self._known[key] = self._open.pop(key)[-1]
             self.acknowledged += 1
 
-    def refuse(self, key: str) -> None:
-        """Note that the newest attempt was answered with a refusal: it must never be seen."""
-        with self._lock:
-            self._open[key].pop()
-
-    def known(self, key: str) -> State:
-        """Look up what was last acknowledged."""
-        with self._lock:
-            return self._known.get(key)
-
     def allowed(self, key: str) -> list[State]:
         """List the states that a reader may find."""
         with self._lock:
             return [self._known.get(key), *self._open.get(key, [])]
 
-    def keys(self) -> Iterator[str]:
-        """Walk over all keys that were ever written."""
+    def written(self) -> list[str]:
+        """List all keys that were ever written."""
         with self._lock:
-            return iter(sorted({*self._known, *self._open}))
-
-    def unsettled(self) -> set[str]:
-        """Name the keys with attempts whose answer never came."""
-        with self._lock:
-            return {key for key, states in self._open.items() if states}
+            return sorted({*self._known, *self._open})
 
     def settle(self, key: str, state: State) -> None:
         """Take what was found after a restart as known: it may not change again by itself."""
