@@ -94,7 +94,7 @@ class _HostlessQueryAuth(S3SigV4QueryAuth):  # type: ignore[misc]
 
     def headers_to_sign(self, request: AWSRequest) -> HTTPMessage:
         """Leave C{host} out; with nothing left there would be nothing to name."""
-        headers = super().headers_to_sign(request)
+        headers: HTTPMessage = super().headers_to_sign(request)
         del headers["host"]
         return headers
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from http.client import HTTPConnection
 from typing import TypeVar
 from urllib.parse import quote
@@ -45,7 +46,7 @@ def fillBucket(
                 assert response.status == 200, (key, response.status)
         connection.close()
 
-    inParallel([lambda share=keys[start::FILLERS]: fill(share) for start in range(FILLERS)])
+    inParallel([partial(fill, keys[start::FILLERS]) for start in range(FILLERS)])
 
 
 def inParallel(calls: Sequence[Callable[[], T]]) -> list[T]:

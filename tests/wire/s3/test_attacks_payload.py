@@ -75,15 +75,12 @@ class ChunkAttackTests(AttackCase):
         """Sign a head and its chunks."""
         super().setUp()
         self.length = sum(map(len, self.chunks))
-        self.signed = self.signHead(self.length)
+        self.signed = self.signHead(str(self.length))
         self.frames = self.signer.chunkFrames(self.signed, self.chunks)
 
-    def signHead(self, length: int) -> Outgoing:
+    def signHead(self, length: str) -> Outgoing:
         """Sign the head of a body in signed chunks."""
-        headers = {
-            "Content-Encoding": "aws-chunked",
-            "x-amz-decoded-content-length": str(length),
-        }
+        headers = {"Content-Encoding": "aws-chunked", "x-amz-decoded-content-length": length}
         return self.signer.sign(Outgoing("PUT", self.target("new"), headers), SIGNED_CHUNKS)
 
     def sendFrames(self, frames: list[bytes], head: Outgoing | None = None) -> Answer:
@@ -117,15 +114,12 @@ class ChunkAttackTests(AttackCase):
             self.assertUntouched()
 
     def test_lengths(self) -> None:
-        """The length that was signed is the length that comes."""
-        for length in (self.length - 1, self.length + 1, 0):
+        """The length that was signed is a length, and the length that comes."""
+        for length in (
+            *(str(self.length + off) for off in (-1, 1, -self.length)),
+            *("-1", "abc", "1e3", "", "9" * 23),
+        ):
             head = self.signHead(length)
-            frames = self.signer.chunkFrames(head, self.chunks)
-            self.assertRejected(self.sendFrames(frames, head), (400,), length)
-        for length in ("-1", "abc", "1e3", "99999999999999999999999"):
-            headers = {"Content-Encoding": "aws-chunked", "x-amz-decoded-content-length": length}
-            outgoing = Outgoing("PUT", self.target("new"), headers)
-            head = self.signer.sign(outgoing, SIGNED_CHUNKS)
             frames = self.signer.chunkFrames(head, self.chunks)
             self.assertRejected(self.sendFrames(frames, head), (400,), length)
         self.assertUntouched()

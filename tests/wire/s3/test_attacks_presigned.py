@@ -52,14 +52,14 @@ class PresignedAttackTests(AttackCase):
             last = "1" if pair[-1] != "1" else "2"
             changed = pair[:-1] + last
             rest = pairs[:place], pairs[place + 1 :]
-            for name, query in (
+            for name, other in (
                 ("changed", [*rest[0], changed, *rest[1]]),
                 ("dropped", [*rest[0], *rest[1]]),
                 ("doubled", [*pairs, pair]),
                 ("contradicted", [*pairs, changed]),
                 ("contradicted ahead", [changed, *pairs]),
             ):
-                answer = self.send(evolve(self.signed, target=f"{path}?{'&'.join(query)}"))
+                answer = self.send(evolve(self.signed, target=f"{path}?{'&'.join(other)}"))
                 self.assertRejected(answer, REFUSED, (name, pair))
         added = evolve(self.signed, target=f"{self.signed.target}&versionId=null")
         self.assertRejected(self.send(added), (403,))

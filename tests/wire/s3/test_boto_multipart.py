@@ -97,7 +97,7 @@ class MultipartTests(S3Case):
 
     def sendParts(self, upload: dict[str, str], **settings: Any) -> list[dict[str, Any]]:
         """Send all parts, the last one first, and list them as completing wants them."""
-        listed = []
+        listed: list[dict[str, Any]] = []
         for number, body in reversed(list(enumerate(PARTS, 1))):
             sent = self.s3.upload_part(**upload, PartNumber=number, Body=body, **settings)
             sums = {name: value for name, value in sent.items() if name.startswith("Checksum")}

@@ -1,5 +1,6 @@
 """Conditional writes are decided in the store, not before it."""
 
+from functools import partial
 from threading import Barrier
 
 from botocore.exceptions import ClientError
@@ -28,7 +29,7 @@ class RaceTests(S3Case):
                 return status
             return 200
 
-        return inParallel([lambda number=number: put(number) for number in range(RACERS)])
+        return inParallel([partial(put, number) for number in range(RACERS)])
 
     def test_create(self) -> None:
         """Of fifty that create a key only if it is not there, one succeeds; its body is there."""

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import socket
+from functools import partial
 from http.client import HTTPResponse
 from pathlib import Path
 
@@ -64,12 +65,8 @@ class MemoryTests(S3Case):
     def uploadAtOnce(self, count: int, size: int) -> None:
         """Send this many bodies of this size at the same time, and look at the peak."""
         body = zeros(self.directory, size)
-        etags = inParallel(
-            [
-                lambda key=f"k{number}": self.ask("PUT", f"/memory/{key}", body)
-                for number in range(count)
-            ]
-        )
+        uploads = [partial(self.ask, "PUT", f"/memory/k{number}", body) for number in range(count)]
+        etags = inParallel(uploads)
         expected = hashlib.md5(bytes(size), usedforsecurity=False).hexdigest()
         self.assertEqual(set(etags), {f'"{expected}"'})
         self.assertLess(peakMemory(self.measured.pid), PEAK_LIMIT_MIB * MIB)

@@ -22,9 +22,9 @@ class MinioTests(S3Case):
         self.bucket = self.makeName("minio")
         self.client.make_bucket(self.bucket)
 
-    def read(self, key: str, **span: int) -> bytes:
+    def read(self, key: str, offset: int = 0, length: int = 0) -> bytes:
         """Read an object, or a span of it."""
-        response = self.client.get_object(self.bucket, key, **span)
+        response = self.client.get_object(self.bucket, key, offset=offset, length=length)
         try:
             body: bytes = response.read()
             return body
