@@ -8,6 +8,7 @@ import hashlib
 import random
 import re
 from collections.abc import Callable
+from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from threading import Event, Thread
 
@@ -40,35 +41,30 @@ class Load:
     keys: int = 12
 
 
-class Writer(Thread):
+class Writer:
     """
-    Writes to its own keys until the server is gone or it is told to stop.
+    Writes to its own keys, in a thread of its own, until the server is gone or it is told to stop.
 
     @ivar surprise: An exception that is no sign of a server that went away.
     """
 
     def __init__(self, load: Load, number: int, stop: Event) -> None:
-        super().__init__(daemon=True)
         self.surprise: Exception | None = None
         self._load = load
         self._number = number
         self._halt = stop
         self._random = random.Random(f"{load.seed}/{number}")
-        self._connection: HTTPConnection | None = None
 
-    def run(self) -> None:
+    def write(self) -> None:
         """Write."""
         try:
-            self._connection = connect(self._load.address)
-            while not self._halt.is_set():
-                self._step(self._connection)
+            with closing(connect(self._load.address)) as connection:
+                while not self._halt.is_set():
+                    self._step(connection)
         except (OSError, HTTPException):
             pass  # The server went away, which is what this is about.
         except Exception as error:
             self.surprise = error
-        finally:
-            if self._connection is not None:
-                self._connection.close()
 
     def _step(self, connection: HTTPConnection) -> None:
         kind = self._random.choice(_KINDS)
@@ -134,7 +130,8 @@ class Writers:
 
     def __init__(self, load: Load) -> None:
         self._stop = Event()
-        self._threads = [Writer(load, number, self._stop) for number in range(load.writers)]
+        self._writers = [Writer(load, number, self._stop) for number in range(load.writers)]
+        self._threads = [Thread(target=writer.write, daemon=True) for writer in self._writers]
 
     def __enter__(self) -> "Writers":
         for thread in self._threads:
@@ -145,9 +142,9 @@ class Writers:
         self._stop.set()
         for thread in self._threads:
             thread.join()
-        for thread in self._threads:
-            if thread.surprise is not None:
-                raise thread.surprise
+        for writer in self._writers:
+            if writer.surprise is not None:
+                raise writer.surprise
 
     def let(self, seconds: float) -> None:
         """Let them write for a time."""
