@@ -1,5 +1,5 @@
 """
-The base of all cases here: a running daemon, shared by every class that asks for the same flags.
+The base of all cases here: a running daemon, shared by all that ask nothing special of it.
 
 What no test may do is judged after each: a traceback or a secret in the daemon's log.
 """
@@ -7,11 +7,12 @@ What no test may do is judged after each: a traceback or a secret in the daemon'
 import atexit
 import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from threading import Event
-from typing import Any, ClassVar
+from typing import Any
 
 from botocore.exceptions import ClientError
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
@@ -25,8 +26,10 @@ ENVIRONMENT = {
     "STORAGEGATE_SECRET_KEY": ROOT.secretKey,
 }
 
+ISSUED_SECRET = "issued-secret-of-"
+"""How the secrets of all keys begin that tests issue."""
+
 _numbers = itertools.count(1)
-_running: dict[tuple[str, ...], Daemon] = {}
 
 
 def ownDirectory(label: str) -> Path:
@@ -34,18 +37,17 @@ def ownDirectory(label: str) -> Path:
     return Path(mkdtemp(prefix=f"{label}-", dir=Path.cwd()))
 
 
-def makeDaemon(data: Path, *flags: str, prefix: Sequence[str] = ()) -> Daemon:
+def makeDaemon(data: Path, *flags: str, **variables: str) -> Daemon:
     """Prepare a daemon with the root key pair of the tests; nothing is started yet."""
-    return Daemon(data, *flags, environment=ENVIRONMENT, prefix=prefix)
+    return Daemon(data, *flags, environment={**ENVIRONMENT, **variables})
 
 
-def sharedDaemon(flags: tuple[str, ...]) -> Daemon:
-    """Give the daemon of these flags, which runs until the whole run ends."""
-    if flags not in _running:
-        daemon = makeDaemon(ownDirectory("daemon") / "data", *flags)
-        atexit.register(daemon.kill)
-        _running[flags] = daemon.start()
-    return _running[flags]
+@cache
+def sharedDaemon() -> Daemon:
+    """Give the daemon that runs until the whole run ends."""
+    daemon = makeDaemon(ownDirectory("daemon") / "data")
+    atexit.register(daemon.kill)
+    return daemon.start()
 
 
 def needTool(name: str) -> str:
@@ -74,17 +76,11 @@ def runStoragegate(*arguments: str | Path) -> str:
 
 
 class S3Case(SynchronousTestCase):
-    """
-    Tests of a daemon that runs as a process of its own.
-
-    @cvar flags: The daemon's flags, beside those that every daemon here gets.
-    """
-
-    flags: ClassVar[tuple[str, ...]] = ()
+    """Tests of a daemon that runs as a process of its own."""
 
     def setUp(self) -> None:
         """Have the daemon, and a client of it."""
-        self.daemon = sharedDaemon(self.flags)
+        self.daemon = sharedDaemon()
         self.address = self.daemon.address("s3")
         self.endpoint = self.daemon.url("s3")
         self.host = self.endpoint.partition("://")[2]
@@ -98,6 +94,7 @@ class S3Case(SynchronousTestCase):
         written = self.daemon.log[self._logStart :]
         self.assertNotIn("Traceback", written)
         self.assertNotIn(ROOT.secretKey, written)
+        self.assertNotIn(ISSUED_SECRET, written)
 
     def makeName(self, label: str = "bucket") -> str:
         """Make up a bucket name that no other test has."""
@@ -123,7 +120,7 @@ class S3Case(SynchronousTestCase):
 
         @param limits: More flags of C{storagegate keys create}.
         """
-        account = Account(f"KEY{name.upper()}{next(_numbers):05d}", f"secret-of-{name}-0123456789")
+        account = Account(f"KEY{name.upper()}{next(_numbers):05d}", f"{ISSUED_SECRET}{name}")
         runStoragegate(
             *("keys", "create", "--data", self.daemon.data, "--account", name),
             *("--access-key", account.accessKey, "--secret-key", account.secretKey, *limits),
