@@ -1,3 +1,32 @@
-"""storagegate: a durable S3 server, and the trunk of a service gateway, on Twisted."""
+"""
+storagegate: a durable S3 server, and the trunk of a service gateway, on Twisted.
+
+The public names are imported when they are first asked for: importing the package loads neither a
+reactor nor a database.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from storagegate.s3.resource import S3Resource as S3Resource
+    from storagegate.storage.store import ObjectStore as ObjectStore
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "ObjectStore": "storagegate.storage.store",
+    "S3Resource": "storagegate.s3.resource",
+}
+
+__all__ = ["ObjectStore", "S3Resource", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -6,10 +6,10 @@ Everything else returns a Deferred that fires in the reactor thread. Contract su
 C{tests/contract/}.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from twisted.internet.defer import Deferred
-from zope.interface import Interface
+from zope.interface import Attribute, Interface
 
 from storagegate.storage.records import (
     AccessKey,
@@ -40,6 +40,15 @@ class ICatalog(Interface):
         bucket: str, key: bytes, versionId: str | None = None
     ) -> tuple[Bucket | None, ObjectRecord | None]:
         """Look up a bucket and an object in it, in one query. Reactor thread, at once."""
+
+    def stat(
+        bucket: str, key: bytes, versionId: str | None = None
+    ) -> tuple[Bucket | None, ObjectRecord | None]:
+        """
+        Look up as L{object}, for those who want no bytes.
+
+        @return: The record's content has no C{inline}, even where the object has.
+        """
 
     def buckets(account: str | None, prefix: str, after: str, limit: int) -> Deferred[list[Bucket]]:
         """
@@ -77,18 +86,22 @@ class ICatalog(Interface):
         @raise BucketNotEmpty: It holds objects or uploads in progress.
         """
 
-    def putObject(record: ObjectRecord, condition: WriteCondition) -> Deferred[ObjectRecord]:
+    def putObject(
+        record: ObjectRecord, condition: WriteCondition, crcs: Mapping[str, int] = ...
+    ) -> Deferred[ObjectRecord]:
         """
         Store an object under its key in place of the current one, and take over its content.
 
-        C{record.content.segments} that name blobs which the catalog does not know yet become
-        known with one reference; those known gain one (a copy).
+        Each of C{record.content.segments} is one reference to its blob.
 
+        @param crcs: The new blobs among those that the segments name, with their CRC-32C: they
+            become known. All others must be known already (a copy).
         @return: The record with its C{sequence}.
         @raise NoSuchBucket: The bucket is not there (any more).
         @raise NoSuchKey: C{If-Match} on a key that is not there.
         @raise PreconditionFailed: The condition did not hold.
-        @raise ConcurrentChange: A segment names a known blob that has no reference left.
+        @raise ConcurrentChange: A segment names a blob that is being removed, or is neither
+            known nor new.
         """
 
     def deleteObjects(
@@ -113,10 +126,13 @@ class ICatalog(Interface):
     def upload(bucket: str, key: bytes, uploadId: str) -> Upload | None:
         """Look an upload up. Reactor thread, at once."""
 
-    def putPart(bucket: str, key: bytes, uploadId: str, part: Part) -> Deferred[None]:
+    def putPart(
+        bucket: str, key: bytes, uploadId: str, part: Part, crcs: Mapping[str, int] = ...
+    ) -> Deferred[None]:
         """
         Store a part in place of one of the same number, and take over its content.
 
+        @param crcs: As for L{putObject}.
         @raise NoSuchUpload: The upload is not there (any more).
         @raise ConcurrentChange: As for L{putObject}.
         """
@@ -207,14 +223,15 @@ class IBlobSink(Interface):
     def abort() -> None:
         """Forget everything; files go away in the background. Harmless after an end."""
 
+    def handOver() -> Mapping[str, int]:
+        """Give the CRC-32C of each new blob away, once, with the duty to see to the blobs."""
+
 
 class IBlobHandle(Interface):
-    """
-    A blob open for reading.
+    """A blob open for reading."""
 
-    @ivar fd: A file descriptor for C{pread} and C{sendfile}; its own position is never used.
-    @ivar size: Bytes in the blob.
-    """
+    fd: int = Attribute("For C{pread} and C{sendfile}; its own position is never used.")
+    size: int = Attribute("Bytes in the blob.")
 
     def release() -> None:
         """Say that the descriptor is not needed any more. Exactly once."""

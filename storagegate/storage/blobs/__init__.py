@@ -1,1 +1,1 @@
-"""Blobs: immutable bytes by id, durable before anybody names them."""
+"""Immutable bytes by id, as files."""

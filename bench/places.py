@@ -1,0 +1,14 @@
+"""Where the bench finds and puts things."""
+
+import os
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+BLAST_SOURCE = CHECKOUT / "bench" / "blast.c"
+NGINX_TEMPLATE = CHECKOUT / "bench" / "nginx.conf"
+README = CHECKOUT / "bench" / "README.rst"
+
+
+def peersFolder() -> Path:
+    """Find the folder that C{setup_peers.sh} fills: C{$PEERS}, or C{build/peers}."""
+    return Path(os.environ.get("PEERS") or CHECKOUT / "build" / "peers")

@@ -1,0 +1,169 @@
+"""A server as processes: start it on its core, watch what it uses, stop it."""
+
+import contextlib
+import http.client
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bench.recipes import Recipe
+from bench.signing import Request, anonymous, fieldsOf, signer, targetOf
+
+SERVER_CORE = "0"
+START_SECONDS = 40
+STOP_SECONDS = 10
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def freePort() -> int:
+    """Find a port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def favour(pid: int, nice: int) -> None:
+    """
+    Set a session's weight against the other work of the machine, where that is allowed.
+
+    With the scheduler's autogroups the nice value of a session counts, not that of a process.
+    """
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
+
+
+def cpuSeconds(stat: str) -> float:
+    """Read the CPU time of a process out of its C{/proc/PID/stat}."""
+    # The command's name stands in parentheses and may hold any character, so count behind it.
+    fields = stat.rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def sessionOf(stat: str) -> int:
+    """Read a process's session out of its C{/proc/PID/stat}."""
+    return int(stat.rsplit(")", 1)[1].split()[3])
+
+
+def peakKiB(status: str) -> int:
+    """Read the peak resident size out of a C{/proc/PID/status}; 0 where there is none."""
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1])
+    return 0
+
+
+class Server:
+    """
+    A server that runs while the context lasts; its folder goes with it.
+
+    @ivar buckets: How many objects each bucket and prefix was filled with.
+    """
+
+    def __init__(self, recipe: Recipe, parent: Path) -> None:
+        self.recipe = recipe
+        self.port = freePort()
+        self.host = f"127.0.0.1:{self.port}"
+        self.authorizer = signer(recipe.credentials) if recipe.credentials else anonymous
+        self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{recipe.name}-", dir=parent))
+        self.buckets: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            self.recipe.prepare(self.folder, self.port)
+            command = self.recipe.command(self.folder, self.port)
+        except BaseException:
+            shutil.rmtree(self.folder)
+            raise
+        with (self.folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                ["taskset", "-c", SERVER_CORE, *command],
+                cwd=self.folder,
+                env={**os.environ, **self.recipe.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            self._awaitListening()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def _awaitListening(self) -> None:
+        """
+        Wait until the port takes a connection.
+
+        @raise RuntimeError: If the process ends first or takes too long; with the log's end.
+        """
+        limit = time.monotonic() + START_SECONDS
+        while time.monotonic() < limit and self.process.poll() is None:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port), 0.5).close()
+                return
+            time.sleep(0.05)
+        raise RuntimeError(f"{self.recipe.name} does not listen:\n{self.logEnd()}")
+
+    def _stop(self) -> None:
+        """End every process of the session and remove the folder."""
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(STOP_SECONDS)
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def logEnd(self) -> str:
+        """Read the last lines that the server wrote."""
+        return (self.folder / "log").read_text(errors="replace")[-2000:]
+
+    def _read(self, name: str) -> dict[int, str]:
+        """Read one C{/proc} file of each process in the server's session."""
+        texts = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    if sessionOf((entry / "stat").read_text()) == self.process.pid:
+                        texts[int(entry.name)] = (entry / name).read_text()
+        return texts
+
+    def pids(self) -> list[int]:
+        """List the processes of the server's session."""
+        return list(self._read("stat"))
+
+    def cpu(self) -> float:
+        """Add up the CPU seconds that the server has used."""
+        return sum(map(cpuSeconds, self._read("stat").values()))
+
+    def peakMemory(self) -> int:
+        """Add up the peak resident sizes of the server's processes so far, in bytes."""
+        return 1024 * sum(map(peakKiB, self._read("status").values()))
+
+    def ask(self, request: Request, body: bytes | None = None) -> tuple[int, bytes]:
+        """Send one request, outside of any measurement; give status and body of the answer."""
+        fields = fieldsOf(request, self.host, self.authorizer)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(request.method, targetOf(request), body, fields)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""
+Make reStructuredText out of a bench run.
+
+    python bench/table.py RESULTS.jsonl [MORE.jsonl] [--into bench/README.rst]
+
+Without C{--into} the tables are printed; with it they replace what stands between the two markers
+of that file.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from bench.goals import OURS, verdicts
+from bench.results import Results, Run, readResults
+
+BEGIN = ".. begin of the generated tables\n"
+END = ".. end of the generated tables\n"
+PEERS = ("rclone", "nginx")
+CLIENT_BOUND = 0.95
+"""From this share of its core on, the client was the limit."""
+
+
+def simpleTable(rows: Sequence[Sequence[str]]) -> str:
+    """
+    Lay a simple table out.
+
+    @param rows: The first is the head. No first cell may be empty.
+    """
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    rule = "  ".join("=" * width for width in widths)
+
+    def line(row: Sequence[str]) -> str:
+        first, *rest = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        return "  ".join([first, *rest]).rstrip()
+
+    head, *body = rows
+    return "\n".join([rule, line(head), rule, *map(line, body), rule]) + "\n"
+
+
+def figure(value: float) -> str:
+    """Write a rate with three digits that mean something."""
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def rateCell(results: Results, server: str, case: str, connections: int) -> str:
+    """Write a median and its range; C{-} where nothing was measured, marks where doubtful."""
+    cells = results.cells(server, case, connections)
+    rate = results.rate(server, case, connections)
+    if rate is None:
+        return "-"
+    low, high = min(cell.rate for cell in cells), max(cell.rate for cell in cells)
+    marks = "!" if any(cell.complaints for cell in cells) else ""
+    marks += "c" if max(cell.clientCpu for cell in cells) >= CLIENT_BOUND else ""
+    return f"{figure(rate)} [{figure(low)}-{figure(high)}]{' ' + marks if marks else ''}"
+
+
+def ratioCell(results: Results, peer: str, case: str, connections: int) -> str:
+    """Write the ratio of our rate to a peer's."""
+    ours = results.rate(OURS, case, connections)
+    theirs = results.rate(peer, case, connections)
+    return f"{ours / theirs:.2f}" if ours and theirs else "-"
+
+
+def rateTable(results: Results) -> str:
+    """Write all rates, and ours in relation to each peer."""
+    servers = results.servers()
+    peers = [peer for peer in PEERS if peer in servers and OURS in servers]
+    rows = [["case", *servers, *(f"/ {peer}" for peer in peers)]]
+    for case, connections in results.rows():
+        rows.append(
+            [f"{case} x{connections}"]
+            + [rateCell(results, server, case, connections) for server in servers]
+            + [ratioCell(results, peer, case, connections) for peer in peers]
+        )
+    return simpleTable(rows)
+
+
+def costCell(results: Results, server: str, case: str, connections: int) -> str:
+    """Write median latency, that of the slowest hundredth, and the CPU time of a request."""
+    median = results.median(server, case, connections, lambda cell: cell.p50Ms)
+    slow = results.median(server, case, connections, lambda cell: cell.p99Ms)
+    cpu = results.median(server, case, connections, lambda cell: cell.cpuMicrosPerRequest)
+    if median is None or slow is None or cpu is None:
+        return "-"
+    return f"{median:.3g} / {slow:.3g} / {figure(cpu)}"
+
+
+def costTable(results: Results) -> str:
+    """Write what a request takes."""
+    servers = results.servers()
+    rows = [["case", *servers]]
+    for case, connections in results.rows():
+        cells = [costCell(results, server, case, connections) for server in servers]
+        rows.append([f"{case} x{connections}", *cells])
+    return simpleTable(rows)
+
+
+def goalTable(results: Results) -> str:
+    """Write each goal, and whether it was reached."""
+    rows = [["goal", "needed", "measured", "verdict"]]
+    for verdict in verdicts(results):
+        rows.append([verdict.text, verdict.needed, verdict.measured or "-", verdict.word])
+    return simpleTable(rows)
+
+
+def memoryTable(results: Results) -> str:
+    """Write the peak memory of each server."""
+    rows = [["server", "MB"]]
+    rows += [[server, f"{size / 1e6:.0f}"] for server, size in results.memory.items()]
+    return simpleTable(rows)
+
+
+def describeRun(run: Run) -> str:
+    """Say where and how it was measured."""
+    versions = "; ".join(f"{name} {text}" for name, text in run.versions.items())
+    return (
+        f"Measured {run.started} on {run.cores} cores ({run.processor}), Linux {run.kernel}, "
+        f"{run.filesystem}; {run.rounds} rounds of {run.seconds:g} s. {versions}.\n"
+    )
+
+
+def document(results: Results) -> str:
+    """Write all tables."""
+    parts = [describeRun(run) for run in results.runs]
+    parts += ["Goals:\n", goalTable(results)]
+    parts += ["Requests per second, median [range]:\n", rateTable(results)]
+    parts += ["``!`` answers were wrong or lost, ``c`` the client was the limit.\n"]
+    parts += ["Milliseconds p50 / p99 / CPU microseconds of the server:\n", costTable(results)]
+    parts += ["Peak resident memory over the whole run, fills included:\n", memoryTable(results)]
+    for failure in results.failures:
+        place = f"{failure.server} {failure.case} x{failure.connections}"
+        parts.append(f"Not measured: {place}: ``{failure.reason}``\n")
+    return "\n".join(parts)
+
+
+def replaceGenerated(text: str, tables: str) -> str:
+    """
+    Put tables between the markers of a document.
+
+    @raise ValueError: If a marker is missing.
+    """
+    before, found, rest = text.partition(BEGIN)
+    _, foundEnd, after = rest.partition(END)
+    if not found or not foundEnd:
+        raise ValueError("the markers of the generated tables are not there")
+    return f"{before}{BEGIN}\n{tables}\n{END}{after}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run as a program."""
+    parser = argparse.ArgumentParser(description="Tables out of a bench run.")
+    parser.add_argument("results", nargs="+", type=Path)
+    parser.add_argument("--into", type=Path, help="the file whose generated part is replaced")
+    options = parser.parse_args(arguments)
+    tables = document(readResults(options.results))
+    if options.into is None:
+        print(tables)
+    else:
+        options.into.write_text(replaceGenerated(options.into.read_text(), tables))
+
+
+if __name__ == "__main__":
+    main()

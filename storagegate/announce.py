@@ -1,0 +1,62 @@
+"""What the daemon tells its operator when it starts: plain functions from values to text."""
+
+from collections.abc import Iterator
+
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
+from twisted.internet.interfaces import IAddress
+
+from storagegate.config import Configuration
+from storagegate.credentials import Credentials
+
+_UNBUILT_LISTENERS = ("http", "grpc", "tcp", "udp")
+
+# Addresses that mean "every interface" cannot be connected to everywhere.
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+def formatAddress(address: IAddress) -> str:
+    """Write an address as C{127.0.0.1:9000}, C{[::1]:9000} or C{unix:/path}."""
+    if isinstance(address, IPv4Address):
+        return f"{address.host}:{address.port}"
+    if isinstance(address, IPv6Address):
+        return f"[{address.host}]:{address.port}"
+    if isinstance(address, UNIXAddress) and address.name is not None:
+        return f"unix:{address.name.decode('utf-8', 'backslashreplace')}"
+    return str(address)
+
+
+def clientURL(description: str, address: IAddress) -> str | None:
+    """Write the URL that reaches a listener from this machine; L{None} where there is none."""
+    if not isinstance(address, IPv4Address | IPv6Address):
+        return None
+    host = _WILDCARDS.get(address.host, address.host)
+    if ":" in host:
+        host = f"[{host}]"
+    scheme = "https" if description.startswith(("ssl:", "tls:")) else "http"
+    return f"{scheme}://{host}:{address.port}"
+
+
+def firstKeyText(pair: Credentials, region: str, url: str | None, path: str) -> str:
+    """Write the generated root key pair with the commands that give it to aws-cli."""
+    lines = [
+        f"generated the root key pair, shown this once and kept in {path}:",
+        f"aws configure set aws_access_key_id {pair.accessKey}",
+        f"aws configure set aws_secret_access_key {pair.secretKey}",
+        f"aws configure set region {region}",
+    ]
+    if url is not None:
+        lines.append(f"aws configure set endpoint_url {url}")
+    return "\n".join(lines)
+
+
+def notBuilt(configuration: Configuration) -> Iterator[str]:
+    """Name what the configuration asks for and this version does not have."""
+    for name in _UNBUILT_LISTENERS:
+        if getattr(configuration.listeners, name) is not None:
+            yield name
+    if configuration.services:
+        yield "service"
+    if configuration.workers != 1:
+        yield "workers"
+    if configuration.store.verifyReads:
+        yield "verifyReads"

@@ -1,0 +1,206 @@
+"""
+The console script C{storagegate}: keys and the check of the data.
+
+C{keys} works while the daemon runs: it writes to the same catalog, and the daemon obeys within a
+second. C{fsck} takes the data for itself. The exit code is 0, or 1 with one line on standard
+error, or 2 where the command line is not right.
+"""
+
+import argparse
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+from typing import Protocol
+
+from storagegate import __version__
+from storagegate.credentials import Credentials, checkCredential, generateCredentials, shellText
+from storagegate.refusal import oneLine
+from storagegate.s3.policies import POLICIES
+from storagegate.storage.errors import KeyExists, StoreError
+from storagegate.storage.records import AccessKey
+
+# What a key's row may hold; names and patterns are a line of a listing, not a text.
+_NAME_LENGTH = 128
+_PATTERN_LENGTH = 1024
+
+
+class CommandError(Exception):
+    """
+    A command cannot be done; the text is one line for the operator.
+
+    @ivar code: The exit code.
+    """
+
+    def __init__(self, reason: str, code: int = 1) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class ToolCatalog(Protocol):
+    """What the commands ask of a catalog that is open without a reactor."""
+
+    def accessKeys(self) -> list[AccessKey]:
+        """Give all issued keys."""
+
+    def addAccessKey(self, key: AccessKey) -> None:
+        """Issue a key."""
+
+    def removeAccessKey(self, accessKey: str) -> bool:
+        """Revoke a key; say whether it was there."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the script and give its exit code."""
+    options = parser().parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] = options.run
+    try:
+        return run(options)
+    except (CommandError, StoreError, sqlite3.Error, OSError) as error:
+        # Some errors of the store say all in their name.
+        reason = str(error) or type(error).__name__
+        print(oneLine(f"storagegate: {reason}"), file=sys.stderr)
+        return error.code if isinstance(error, CommandError) else 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """Make the parser of the command line."""
+    script = argparse.ArgumentParser(prog="storagegate", allow_abbrev=False)
+    script.add_argument("--version", action="version", version=f"storagegate {__version__}")
+    commands = script.add_subparsers(required=True, metavar="COMMAND")
+    keys = commands.add_parser("keys", help="issue, list and revoke access keys")
+    actions = keys.add_subparsers(required=True, metavar="ACTION")
+    _addCreate(_command(actions, "create", _create, "issue a key pair and print it, once"))
+    _command(actions, "list", _list, "list the issued keys without their secrets")
+    revoke = _command(actions, "revoke", _revoke, "revoke a key")
+    revoke.add_argument("--access-key", dest="accessKey", required=True, metavar="K")
+    fsck = _command(commands, "fsck", _fsck, "check the data; the daemon must not run")
+    fsck.add_argument("--repair", action="store_true", help="repair what loses no data")
+    fsck.add_argument("--verify", action="store_true", help="read every byte again")
+    return script
+
+
+def _command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    meaning: str,
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=meaning, description=meaning, allow_abbrev=False)
+    parser.add_argument("--data", required=True, metavar="DIR", help="the daemon's data directory")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _addCreate(parser: argparse.ArgumentParser) -> None:
+    name, pattern = _text(_NAME_LENGTH), _text(_PATTERN_LENGTH)
+    parser.add_argument("--account", required=True, type=name, metavar="NAME")
+    parser.add_argument("--access-key", dest="accessKey", type=_credential, metavar="K")
+    parser.add_argument("--secret-key", dest="secretKey", type=_credential, metavar="S")
+    parser.add_argument("--policy", choices=POLICIES, default="readwrite")
+    parser.add_argument("--bucket", type=pattern, metavar="PATTERN")
+    parser.add_argument("--prefix", type=pattern, metavar="PATTERN")
+    parser.add_argument("--email", type=name, metavar="ADDRESS")
+
+
+def _text(maximum: int) -> Callable[[str], str]:
+    def read(value: str) -> str:
+        if not value or not value.isprintable() or len(value) > maximum:
+            raise argparse.ArgumentTypeError(f"not 1 to {maximum} printable characters")
+        return value
+
+    return read
+
+
+def _credential(value: str) -> str:
+    try:
+        return checkCredential(value)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _create(options: argparse.Namespace) -> int:
+    if (options.accessKey is None) != (options.secretKey is None):
+        raise CommandError("--access-key and --secret-key go together", 2)
+    pair = generateCredentials()
+    if options.accessKey is not None:
+        pair = Credentials(options.accessKey, options.secretKey)
+    key = AccessKey(
+        accessKey=pair.accessKey,
+        secretKey=pair.secretKey,
+        account=options.account,
+        policy=options.policy,
+        bucketPattern=options.bucket or "",
+        prefixPattern=options.prefix or "",
+        email=options.email or "",
+        createdMs=int(time.time() * 1000),
+    )
+    with _catalog(options) as catalog:
+        try:
+            catalog.addAccessKey(key)
+        except KeyExists as error:
+            raise CommandError(f"the access key {pair.accessKey} is taken") from error
+    print(shellText(pair), end="")
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    with _catalog(options) as catalog:
+        keys = sorted(catalog.accessKeys(), key=lambda key: (key.account, key.accessKey))
+    rows = [("ACCESS KEY", "ACCOUNT", "POLICY", "BUCKET", "PREFIX", "EMAIL", "CREATED")]
+    rows += [
+        (
+            key.accessKey,
+            key.account,
+            key.policy,
+            key.bucketPattern or "*",
+            key.prefixPattern or "*",
+            key.email or "-",
+            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(key.createdMs / 1000)),
+        )
+        for key in keys
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
+    return 0
+
+
+def _revoke(options: argparse.Namespace) -> int:
+    with _catalog(options) as catalog:
+        if not catalog.removeAccessKey(options.accessKey):
+            raise CommandError(f"there is no access key {options.accessKey}")
+    return 0
+
+
+def _fsck(options: argparse.Namespace) -> int:
+    from storagegate.storage.fsck import check
+
+    _catalogPath(options)
+    problems = check(options.data, options.repair, options.verify, print)
+    print(f"{problems} problems" if problems != 1 else "1 problem")
+    return 1 if problems else 0
+
+
+def _catalog(options: argparse.Namespace) -> AbstractContextManager[ToolCatalog]:
+    from storagegate.storage.catalog.tools import openForTools
+
+    return closing(openForTools(_catalogPath(options)))
+
+
+def _catalogPath(options: argparse.Namespace) -> str:
+    """
+    Give the catalog's file.
+
+    @raise CommandError: If it is not there. A mistyped directory must not become a new store.
+    """
+    path = Path(options.data).absolute() / "catalog.sqlite"
+    if not path.exists():
+        raise CommandError(f"{options.data} holds no store; the daemon makes one when it starts")
+    return str(path)

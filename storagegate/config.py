@@ -1,0 +1,195 @@
+"""
+The configuration: flags win over variables, variables over the file, the file over defaults.
+
+What is not known or not right stops the start: L{ConfigurationError} is one line that names the
+key and where it came from. The keys themselves are in L{storagegate.configkeys}.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+from storagegate.configkeys import KEYS, PREFIX, Key
+from storagegate.credentials import Credentials
+
+CONFIG_VARIABLE = PREFIX + "CONFIG"
+
+# A file of two dozen keys; what is larger is another file.
+_FILE_LIMIT = 1 << 20
+
+# Kubernetes gives every container variables that are made from the names of services; where one
+# is called storagegate, these are not ours.
+_FOREIGN_VARIABLE = re.compile(PREFIX + r"(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\w+)?)")
+
+
+class ConfigurationError(ValueError):
+    """The configuration cannot be used; the text is one line for the operator."""
+
+
+@frozen
+class ListenerOptions:
+    """Where each room listens; L{None} is off."""
+
+    s3: str | None
+    admin: str | None
+    http: str | None
+    grpc: str | None
+    tcp: str | None
+    udp: str | None
+
+
+@frozen
+class StoreOptions:
+    """Where the store is, and what it promises."""
+
+    directory: str
+    durability: str
+    verifyReads: bool
+
+
+@frozen
+class S3Options:
+    """
+    What the S3 room answers to.
+
+    @ivar root: The configured root key pair; L{None}: the one in the data directory.
+    """
+
+    region: str
+    domain: str | None
+    root: Credentials | None
+
+
+@frozen
+class Configuration:
+    """
+    All options of the daemon.
+
+    @ivar values: The same by key.
+    """
+
+    listeners: ListenerOptions
+    store: StoreOptions
+    s3: S3Options
+    services: tuple[str, ...]
+    workers: int
+    shutdownGraceSeconds: int
+    logFormat: str
+    values: Mapping[str, Any] = field(repr=False)
+
+
+@frozen
+class _Found:
+    """A value as it was found, and where."""
+
+    key: Key
+    raw: object
+    origin: str
+
+
+def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configuration:
+    """
+    Read the configuration from everywhere.
+
+    @param flags: The flags that were given, by key; C{config} is the path of the file.
+    @param environment: The process's variables.
+    @raise ConfigurationError: If anything is unknown or not right.
+    """
+    found = {key.name: _Found(key, key.default, "default") for key in KEYS if key.default}
+    if environment.get("STATE_DIRECTORY"):
+        # systemd gives a list with colons where a unit asks for several.
+        directory = environment["STATE_DIRECTORY"].split(":")[0]
+        found["data"] = _Found(found["data"].key, directory, "variable STATE_DIRECTORY")
+    if flags.get("config"):
+        found.update((item.key.name, item) for item in _fromFile(str(flags["config"])))
+    found.update((item.key.name, item) for item in _fromVariables(environment))
+    found.update((item.key.name, item) for item in _fromFlags(flags))
+    _checkPair(found)
+    return _assemble({name: _read(item) for name, item in found.items()})
+
+
+def needRestart(old: Configuration, new: Configuration) -> list[str]:
+    """Name the keys that differ and that a running daemon cannot change."""
+    return [
+        key.name
+        for key in KEYS
+        if not key.reloads and old.values.get(key.name) != new.values.get(key.name)
+    ]
+
+
+def _fromFile(path: str) -> Iterator[_Found]:
+    origin = f"file {path}"
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_FILE_LIMIT + 1)
+    except OSError as error:
+        raise ConfigurationError(f"config ({origin}): {error.strerror}") from error
+    if len(content) > _FILE_LIMIT:
+        raise ConfigurationError(f"config ({origin}): larger than {_FILE_LIMIT} bytes")
+    try:
+        table = tomllib.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigurationError(f"config ({origin}): {reason}") from error
+    known = {key.name: key for key in KEYS}
+    for name, raw in table.items():
+        if name not in known:
+            raise ConfigurationError(f"{name!r} ({origin}): unknown key")
+        yield _Found(known[name], raw, origin)
+
+
+def _fromVariables(environment: Mapping[str, str]) -> Iterator[_Found]:
+    known = {key.variable: key for key in KEYS}
+    for variable, raw in environment.items():
+        if not variable.startswith(PREFIX) or variable == CONFIG_VARIABLE:
+            continue
+        if variable not in known:
+            if _FOREIGN_VARIABLE.fullmatch(variable):
+                continue
+            raise ConfigurationError(f"{variable} (variable): unknown key")
+        # An empty variable is how many tools say that there is none.
+        if raw:
+            yield _Found(known[variable], raw, f"variable {variable}")
+
+
+def _fromFlags(flags: Mapping[str, object]) -> Iterator[_Found]:
+    for key in KEYS:
+        if flags.get(key.name) is not None:
+            yield _Found(key, flags[key.name], f"flag --{key.name}")
+
+
+def _checkPair(found: Mapping[str, _Found]) -> None:
+    for present, absent in (("accessKey", "secretKey"), ("secretKey", "accessKey")):
+        if present in found and absent not in found:
+            origin = found[present].origin
+            raise ConfigurationError(f"{absent}: missing, though {present} is set ({origin})")
+
+
+def _read(item: _Found) -> Any:
+    try:
+        return item.key.read(item.raw)
+    except ValueError as error:
+        # A long or secret value helps nobody in the one line that an operator sees.
+        got = "" if item.key.secret else f", not {item.raw!r:.80}"
+        raise ConfigurationError(f"{item.key.name} ({item.origin}): {error}{got}") from error
+
+
+def _assemble(values: Mapping[str, Any]) -> Configuration:
+    root = None
+    if "accessKey" in values:
+        root = Credentials(values["accessKey"], values["secretKey"])
+    return Configuration(
+        listeners=ListenerOptions(
+            **{name: values[name] for name in ("s3", "admin", "http", "grpc", "tcp", "udp")}
+        ),
+        store=StoreOptions(values["data"], values["durability"], values["verifyReads"]),
+        s3=S3Options(values["region"], values.get("s3Domain"), root),
+        services=values.get("service", ()),
+        workers=values["workers"],
+        shutdownGraceSeconds=values["shutdownGraceSeconds"],
+        logFormat=values["logFormat"],
+        values=values,
+    )

@@ -1,0 +1,187 @@
+"""
+The table of configuration keys, and the strict reading of each value.
+
+A reader takes what a flag or a variable gives (text) as well as what TOML gives (text, number,
+truth value, list), and returns the value or raises C{ValueError} with what was expected.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from attrs import frozen
+
+from storagegate.core.scalars import parseDecimal
+from storagegate.credentials import checkCredential
+
+PREFIX = "STORAGEGATE_"
+
+Reader = Callable[[object], Any]
+
+_HOST_PORT = re.compile(r"(?:\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})", re.ASCII)
+_REGION = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_DOMAIN = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*", re.ASCII)
+_SERVICE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+
+# More processes than this on one machine share nothing any more but the lock they wait for.
+_MAXIMUM_WORKERS = 64
+# An hour: longer, and the supervisor's own patience has ended anyway.
+_MAXIMUM_GRACE_SECONDS = 3600
+
+
+def readText(value: object) -> str:
+    """Accept text that is not empty and holds no control character."""
+    if not isinstance(value, str):
+        raise ValueError("expected text")
+    if not value or not value.isprintable():
+        raise ValueError("expected text without control characters")
+    return value
+
+
+def readEndpoint(value: object) -> str | None:
+    """Accept an endpoint's description; C{off} gives L{None}. The endpoint itself judges it."""
+    text = readText(value)
+    return None if text == "off" else text
+
+
+def readHostPort(value: object) -> str | None:
+    """Accept C{HOST:PORT}; C{off} gives L{None}."""
+    text = readText(value)
+    if text == "off":
+        return None
+    match = _HOST_PORT.fullmatch(text)
+    if match is None or int(match.group(1)) > 65535:
+        raise ValueError("expected HOST:PORT or off")
+    return text
+
+
+def readSecret(value: object) -> str:
+    """Accept one half of a key pair; the error does not repeat it."""
+    if not isinstance(value, str):
+        raise ValueError("expected text")
+    return checkCredential(value)
+
+
+def readBoolean(value: object) -> bool:
+    """Accept a truth value: TOML's own, or the words true and false."""
+    words = {"true": True, "false": False}
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value in words:
+        return words[value]
+    raise ValueError("expected true or false")
+
+
+def readServices(value: object) -> tuple[str, ...]:
+    """Accept a list of C{MODULE:NAME}, or the same as one text with commas."""
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list):
+        raise ValueError("expected a list of MODULE:NAME")
+    for item in items:
+        if not isinstance(item, str) or not _SERVICE.fullmatch(item):
+            raise ValueError("expected a list of MODULE:NAME")
+    return tuple(items)
+
+
+def matching(pattern: re.Pattern[str], expected: str) -> Reader:
+    """Make a reader of text that must match as a whole."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise ValueError(f"expected {expected}")
+        return value
+
+    return read
+
+
+def oneOf(*words: str) -> Reader:
+    """Make a reader of a choice."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise ValueError(f"expected {' or '.join(words)}")
+        return value
+
+    return read
+
+
+def wholeNumber(minimum: int, maximum: int) -> Reader:
+    """Make a reader of a whole number within bounds."""
+
+    def read(value: object) -> int:
+        try:
+            number = parseDecimal(value, maximum) if isinstance(value, str) else value
+        except ValueError:
+            number = None
+        if type(number) is not int or not minimum <= number <= maximum:
+            raise ValueError(f"expected a whole number from {minimum} to {maximum}")
+        return number
+
+    return read
+
+
+@frozen
+class Key:
+    """
+    One configuration key.
+
+    @ivar default: The default as text, as the documentation gives it; empty where there is none.
+    @ivar argument: What the flag's argument is called; empty: there is no flag. Secrets have none,
+        for every user of a machine sees the flags of every process.
+    @ivar reloads: Whether SIGHUP applies a change; otherwise it takes a restart.
+    @ivar secret: Whether the value must never be repeated in a message.
+    """
+
+    name: str
+    default: str
+    read: Reader
+    meaning: str
+    argument: str = ""
+    reloads: bool = False
+    secret: bool = False
+
+    @property
+    def variable(self) -> str:
+        """The environment variable: C{s3Domain} is C{STORAGEGATE_S3_DOMAIN}."""
+        return PREFIX + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.name).upper()
+
+
+KEYS = (
+    Key("data", "./storagegate-data", readText, "where everything is kept", "DIR"),
+    Key("s3", "tcp:9000:interface=127.0.0.1", readEndpoint, "the S3 listener", "ENDPOINT"),
+    Key("http", "tcp:8080:interface=127.0.0.1", readEndpoint, "the HTTP listener", "ENDPOINT"),
+    Key("grpc", "127.0.0.1:50051", readHostPort, "the gRPC listener", "HOST:PORT"),
+    Key("tcp", "tcp:9102:interface=127.0.0.1", readEndpoint, "the TCP listener", "ENDPOINT"),
+    Key("udp", "127.0.0.1:9103", readHostPort, "the UDP listener", "HOST:PORT"),
+    Key("admin", "tcp:9001:interface=127.0.0.1", readEndpoint, "the admin listener", "ENDPOINT"),
+    Key("service", "", readServices, "a service to serve; may be repeated", "MODULE:NAME"),
+    Key("workers", "1", wholeNumber(1, _MAXIMUM_WORKERS), "how many processes serve", "N"),
+    Key("durability", "full", oneOf("full", "os"), "what an answer promises", "full|os"),
+    Key("accessKey", "", readSecret, "the root access key", reloads=True, secret=True),
+    Key("secretKey", "", readSecret, "the root secret key", reloads=True, secret=True),
+    Key(
+        "region",
+        "us-east-1",
+        matching(_REGION, "lower-case letters, digits and hyphens"),
+        "the region that signatures name",
+        reloads=True,
+    ),
+    Key(
+        "s3Domain",
+        "",
+        matching(_DOMAIN, "a lower-case domain name"),
+        "the domain under which buckets are host names",
+        reloads=True,
+    ),
+    Key(
+        "shutdownGraceSeconds",
+        "30",
+        wholeNumber(0, _MAXIMUM_GRACE_SECONDS),
+        "how long a stop waits for what is in flight",
+        reloads=True,
+    ),
+    Key("logFormat", "text", oneOf("text"), "the form of the log"),
+    Key("verifyReads", "false", readBoolean, "check the bytes of every read while sending"),
+)
+"""Every key of the configuration, in the order of the documentation."""

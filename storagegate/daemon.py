@@ -1,0 +1,201 @@
+"""
+The daemon: listeners, store and rooms put together, started, reloaded and stopped.
+
+The listeners are bound in C{privilegedStartService}, while a process that was started as root
+still may; the store is opened in C{startService}, under the user who will own its files. Both run
+before the reactor does, so nothing is served early, and what fails there is a L{SystemExit} with
+one line. The store comes last, for it alone starts threads: a process that cannot start must end.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IListeningPort
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from storagegate import announce
+from storagegate.admin import Readiness
+from storagegate.config import Configuration, ConfigurationError, needRestart
+from storagegate.credentials import Credentials, CredentialsError, loadOrCreate
+from storagegate.directories import makeDirectory
+from storagegate.parts import Door, Parts, Site, Store
+from storagegate.refusal import oneLine, refusal
+from storagegate.storage.errors import StoreError
+
+# An answer of the admin listener is made at once; whoever is still there after this does not read.
+_ADMIN_GRACE_SECONDS = 1
+
+
+class StartError(Exception):
+    """A listener is not there when the daemon has to serve."""
+
+
+class Daemon(Service):
+    """The one service of C{twistd storagegate}."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        load: Callable[[], Configuration],
+        reactor: Any,
+        parts: Parts,
+        twistdOptions: Mapping[str, Any] | None = None,
+    ) -> None:
+        """
+        @param configuration: What to start with.
+        @param load: Reads the configuration again.
+        @param reactor: The whole reactor, for it is handed on to every part.
+        @param twistdOptions: The options of C{twistd} itself.
+        """
+        self._configuration = configuration
+        self._load = load
+        self._reactor = reactor
+        self._parts = parts
+        self._twistdOptions = twistdOptions
+        self._draining = False
+        self._store: Store | None = None
+        self._door: Door | None = None
+        self._sites: dict[str, Site] = {}
+        self._ports: dict[str, IListeningPort] = {}
+        self._signals = parts.signals(reactor.stop, self.reload)
+
+    def privilegedStartService(self) -> None:
+        """
+        Bind every listener.
+
+        @raise SystemExit: If one cannot be opened.
+        """
+        self._parts.tuneProcess()
+        self._signals.install()
+        self._reactor.callWhenRunning(self._signals.install)
+        listeners = self._configuration.listeners
+        if listeners.s3 is not None:
+            self._door = self._parts.door()
+            self._bind("s3", listeners.s3, self._door)
+        if listeners.admin is not None:
+            self._bind("admin", listeners.admin, self._parts.adminResource(self.readiness))
+
+    def startService(self) -> None:
+        """
+        Open the store and put the S3 room on it.
+
+        @raise SystemExit: If the data directory cannot be used.
+        """
+        Service.startService(self)
+        directory = self._directory()
+        try:
+            makeDirectory(directory, 0o700)
+            # First the key pair, then the store: once that is open there are threads.
+            root = self._root()
+            self._store = self._parts.store(self._configuration.store, directory)
+        except (OSError, CredentialsError, StoreError) as error:
+            raise refusal(f"cannot open the data: {error}", self._twistdOptions) from error
+        self._furnish(root)
+        self._log.info("data directory={directory}", directory=directory)
+        for name, port in self._ports.items():
+            address = announce.formatAddress(port.getHost())
+            self._log.info("listening name={name} address={address}", name=name, address=address)
+        for name in announce.notBuilt(self._configuration):
+            self._log.info("not built: {name}", name=name)
+
+    def stopService(self) -> Deferred[None]:
+        """Stop accepting, let finish what is in flight, and close the store."""
+        Service.stopService(self)
+        return Deferred.fromCoroutine(self._stop())
+
+    def reload(self) -> None:
+        """Read the configuration again and apply what a running daemon can change."""
+        if self._draining:
+            return
+        old = self._configuration
+        try:
+            self._configuration = self._load()
+            self._furnish(self._root())
+        except (ConfigurationError, CredentialsError) as error:
+            self._configuration = old
+            self._log.error("reload refused: {error}", error=oneLine(str(error)))
+            return
+        self._log.info("configuration reloaded")
+        for name in needRestart(old, self._configuration):
+            self._log.warn("needs a restart: {name}", name=name)
+
+    def readiness(self) -> Readiness:
+        """Tell whether requests are served, and of each part what is wrong with it."""
+        parts: Mapping[str, str | None] = {"store": "closed"}
+        warnings: Mapping[str, str | None] = {}
+        if self._store is not None:
+            parts, warnings = self._store.health(), self._store.warnings()
+        if self._draining:
+            return Readiness("draining", "the daemon stops", parts, warnings)
+        wrong = [f"{name}: {reason}" for name, reason in parts.items() if reason is not None]
+        if wrong:
+            return Readiness("unavailable", "; ".join(wrong), parts, warnings)
+        return Readiness("ok", None, parts, warnings)
+
+    async def _stop(self) -> None:
+        self._draining = True
+        grace = self._configuration.shutdownGraceSeconds
+        self._log.info("stopping, {grace} s for what is in flight", grace=grace)
+        # The admin listener goes last: it tells whoever asks that this daemon is stopping.
+        await self._close("s3", grace)
+        if self._store is not None:
+            try:
+                await self._store.close()
+            except Exception:
+                self._log.failure("the store did not close in order")
+            self._store = None
+        await self._close("admin", _ADMIN_GRACE_SECONDS)
+        self._log.info("stopped")
+
+    async def _close(self, name: str, graceSeconds: float) -> None:
+        port = self._ports.pop(name, None)
+        if port is None:
+            return
+        try:
+            await maybeDeferred(port.stopListening)
+            await self._sites.pop(name).drain(graceSeconds)
+        except Exception:
+            # What follows, above all closing the store, matters more than this listener.
+            self._log.failure("listener {name} did not close in order", name=name)
+
+    def _bind(self, name: str, description: str, root: Any) -> None:
+        site = self._parts.site(root)
+        results: list[IListeningPort | Failure] = []
+        maybeDeferred(self._parts.listen, description, site).addBoth(results.append)
+        port = results[0] if results else Failure(StartError("it did not open at once"))
+        if isinstance(port, Failure):
+            reason = f"cannot listen name={name} endpoint={description}: {port.value}"
+            raise refusal(reason, self._twistdOptions)
+        self._sites[name] = site
+        self._ports[name] = port
+
+    def _directory(self) -> str:
+        return os.path.abspath(self._configuration.store.directory)
+
+    def _root(self) -> Credentials:
+        """Take the configured root key pair, or the one of the data directory."""
+        options = self._configuration.s3
+        if options.root is not None:
+            return options.root
+        path = os.path.join(self._directory(), "root-credentials")
+        pair, made = loadOrCreate(path)
+        if made:
+            url = None
+            if "s3" in self._ports and self._configuration.listeners.s3 is not None:
+                url = announce.clientURL(
+                    self._configuration.listeners.s3, self._ports["s3"].getHost()
+                )
+            text = announce.firstKeyText(pair, options.region, url, path)
+            self._log.info("{text}", text=text)
+        return pair
+
+    def _furnish(self, root: Credentials) -> None:
+        """Give the S3 listener its room; requests in flight keep the one that they entered."""
+        if self._door is not None and self._store is not None:
+            self._door.room = self._parts.s3Room(self._store, self._configuration.s3, root)

@@ -1,0 +1,149 @@
+"""A resource tree on a listener: the factory of its connections, and their watch."""
+
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IAddress, IReactorTime
+from twisted.internet.protocol import Factory
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.web.resource import IResource
+from zope.interface import implementer
+
+from storagegate.net.httpchannel import HTTPChannel
+from storagegate.net.httplimits import HTTPLimits
+from storagegate.net.interfaces import IChannelOwner
+from storagegate.net.request import Request
+from storagegate.net.resource import CoroutineResource
+
+__all__ = ["Request", "Site"]
+
+_log = Logger()
+
+
+@implementer(IChannelOwner)
+class Site(Factory):
+    """
+    Serves a resource.
+
+    @ivar now: The time, up to a second old: a request asks no clock.
+    @ivar draining: Whether L{drain} was called.
+    """
+
+    noisy = False
+    protocol = HTTPChannel
+
+    def __init__(self, resource: IResource, limits: HTTPLimits, reactor: IReactorTime) -> None:
+        self.resource = resource
+        self.limits = limits
+        self.reactor = reactor
+        self.now = 0.0
+        self.draining = False
+        self._channels: set[HTTPChannel] = set()
+        self._requests = 0
+        self._watch = LoopingCall(self._tick)
+        self._watch.clock = reactor
+        self._drained: list[Deferred[None]] = []
+        self._isLean = isinstance(resource, CoroutineResource)
+        self._foreign: Any = None
+
+    def buildProtocol(self, addr: IAddress | None) -> HTTPChannel:
+        """Make the protocol of a new connection."""
+        return HTTPChannel(self)
+
+    def drain(self, graceSeconds: float) -> Deferred[None]:
+        """
+        Close every connection: idle ones now, busy ones after their response.
+
+        New connections are refused, but the listening port is the caller's to close.
+
+        @return: Fires when all are gone; those that are not after C{graceSeconds} are aborted.
+        """
+        self.draining = True
+        for channel in list(self._channels):
+            channel.drain()
+        if not self._channels:
+            return succeed(None)
+        drained: Deferred[None] = Deferred()
+        ending = self.reactor.callLater(graceSeconds, self._abortAll)
+
+        def stop(result: None) -> None:
+            if ending.active():
+                ending.cancel()
+
+        drained.addCallback(stop)
+        self._drained.append(drained)
+        return drained
+
+    def _abortAll(self) -> None:
+        for channel in list(self._channels):
+            channel.abort()
+
+    def _tick(self) -> None:
+        self.now = self.reactor.seconds()
+        for channel in list(self._channels):
+            try:
+                channel.tick(self.now)
+            except Exception:
+                # One connection's trouble must not end the watch over the others.
+                _log.failure("a connection failed on a timeout")
+                channel.abort()
+
+    # For channels
+
+    def channelOpened(self, channel: HTTPChannel) -> bool:
+        """
+        Count a new connection.
+
+        @return: Whether it may stay.
+        """
+        if self.draining or len(self._channels) >= self.limits.maxConnections:
+            return False
+        self._channels.add(channel)
+        if not self._watch.running:
+            self.now = self.reactor.seconds()
+            self._watch.start(1.0, now=False)
+        return True
+
+    def channelClosed(self, channel: HTTPChannel) -> None:
+        """Forget a connection."""
+        self._channels.discard(channel)
+        if not self._channels:
+            if self._watch.running:
+                self._watch.stop()
+            waiting, self._drained = self._drained, []
+            for drained in waiting:
+                drained.callback(None)
+
+    def requestReceived(self, request: Request) -> None:
+        """Let the resource answer a request."""
+        self._requests += 1
+        if self._requests > self.limits.maxRequests:
+            request.respond(
+                503, [(b"Retry-After", b"1")], b"Too many requests are being answered\n"
+            )
+            return
+        try:
+            if self._isLean:
+                self.resource.render(request)
+            else:
+                self._foreignSite().serve(request)
+        except Exception:
+            _log.failure("a resource failed")
+            request.abort()
+
+    def requestDone(self) -> None:
+        """Count a request that has ended."""
+        self._requests -= 1
+
+    def webRequest(self, request: Request) -> Any:
+        """Make the stock Twisted request that stands for C{request}."""
+        return self._foreignSite().webRequest(request)
+
+    def _foreignSite(self) -> Any:
+        if self._foreign is None:
+            # twisted.web.server takes 50 ms to import, and few listeners need it.
+            from storagegate.net.foreign import ForeignSite
+
+            self._foreign = ForeignSite(self.resource, self.limits, self.reactor)
+        return self._foreign

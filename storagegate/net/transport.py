@@ -1,0 +1,245 @@
+"""
+TCP and UNIX connections that send at once and hand whole files to the kernel.
+
+A stock Twisted transport queues each write and waits for the poller to say that the socket is
+writable, which it nearly always is. L{FastServer} calls C{send} first and queues only what the
+kernel did not take. It also knows C{sendfile}.
+
+Everything here runs in the reactor thread.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from twisted.internet import tcp, unix
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IProtocolFactory
+from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
+from twisted.python.failure import Failure
+
+from storagegate.net.filesending import FileSending, Runner, ShortFile
+
+# Twisted's endpoints ask for 50, which a burst of a few hundred clients overruns.
+_BACKLOG = 1024
+
+
+class FastServer(tcp.Server):
+    """
+    A TCP connection that sends at once.
+
+    @ivar bufferSize: How many bytes one read takes, see L{setReadSize}.
+    @ivar sentBytes: How many bytes the kernel took from the queue or a file since the start; a
+        watcher of stalled connections compares two samples.
+    """
+
+    sentBytes = 0
+    _sending: FileSending | None = None
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        # A head and the file that follows are two writes: waiting for the acknowledgement of the
+        # first would cost a small object 40 ms.
+        self.setTcpNoDelay(True)
+
+    def setReadSize(self, size: int) -> None:
+        """Read up to C{size} bytes at a time from now on."""
+        self.bufferSize = size
+
+    def hasUnsent(self) -> bool:
+        """Say whether bytes or a file wait for the peer to read."""
+        return bool(self._tempDataBuffer or self.dataBuffer or self._sending is not None)
+
+    # Reading
+
+    def doRead(self) -> Any:
+        """Deliver what has arrived."""
+        try:
+            data = self.socket.recv(self.bufferSize)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return CONNECTION_LOST
+        if not data:
+            return CONNECTION_DONE
+        self.protocol.dataReceived(data)
+        return None
+
+    # Writing
+
+    def write(self, data: bytes) -> None:
+        """
+        Send C{data}, or as much as the kernel takes now and the rest when it can.
+
+        @raise RuntimeError: If a file is on its way: bytes after it would overtake it.
+        """
+        if self.TLS or self._tempDataBuffer or self.dataBuffer or self._sending is not None:
+            self._refuseDuringFile()
+            super().write(data)
+            return
+        if not data or not self.connected or self._writeDisconnecting:
+            return
+        try:
+            sent = self.socket.send(data)
+        except OSError:
+            # Whatever is wrong, the write that the poller asks for meets it again and reports it.
+            sent = 0
+        if sent != len(data):
+            self._queue(memoryview(data)[sent:] if sent else data)
+
+    def writeSequence(self, iovec: Iterable[bytes]) -> None:
+        """Send several pieces in one system call."""
+        pieces = list(iovec)
+        if self.TLS or self._tempDataBuffer or self.dataBuffer or self._sending is not None:
+            self._refuseDuringFile()
+            super().writeSequence(pieces)
+            return
+        if not self.connected or self._writeDisconnecting:
+            return
+        try:
+            sent = self.socket.sendmsg(pieces)
+        except OSError:
+            sent = 0
+        for piece in pieces:
+            if sent >= len(piece):
+                sent -= len(piece)
+            else:
+                self._queue(memoryview(piece)[sent:] if sent else piece)
+                sent = 0
+
+    def _refuseDuringFile(self) -> None:
+        if self._sending is not None:
+            raise RuntimeError("bytes were written while a file was being sent")
+
+    def _queue(self, data: Any) -> None:
+        self._tempDataBuffer.append(data)
+        self._tempDataLen += len(data)
+        self._maybePauseProducer()
+        self.startWriting()
+
+    def writeSomeData(self, data: bytes) -> Any:
+        """Send from the queue, and count it."""
+        sent = super().writeSomeData(data)
+        if isinstance(sent, int):
+            self.sentBytes += sent
+        return sent
+
+    # Files
+
+    def sendFile(self, fd: int, offset: int, count: int, run: Runner) -> Deferred[None]:
+        """
+        Send a part of an open file, after the bytes that were written before.
+
+        The descriptor must stay open until the Deferred fires.
+
+        @param run: Calls a function in a thread, for reading ahead what is not in memory.
+        @return: Fires when the kernel has taken it all; fails with L{ShortFile}, an C{OSError} or
+            the reason that the connection was lost for.
+        @raise RuntimeError: If a file is on its way already, or the connection uses C{startTLS}.
+        """
+        self._refuseDuringFile()
+        if self.TLS:
+            raise RuntimeError("sendfile would bypass the encryption")
+        if not self.connected:
+            return fail(ConnectionDone())
+        if count == 0:
+            return succeed(None)
+        sending = self._sending = FileSending(
+            fd, offset, count, run, self._advanceFile, self._failFile
+        )
+        if not (self._tempDataBuffer or self.dataBuffer):
+            self._advanceFile()
+        else:
+            self.startWriting()
+        return sending.finished
+
+    def _advanceFile(self) -> None:
+        """Send the next window of the file, and say how to go on."""
+        sending = self._sending
+        if sending is None:
+            return
+        before = sending.offset
+        try:
+            sending.advance(self.socket.fileno())
+        except (OSError, ShortFile):
+            self._failFile(Failure())
+            return
+        self.sentBytes += sending.offset - before
+        if not sending.remaining:
+            self._endFile(None)
+        elif sending.reading:
+            self.stopWriting()
+        else:
+            self.startWriting()
+
+    def _failFile(self, reason: Failure) -> None:
+        """Give the file up: it could not be read ahead, or nobody wants it any more."""
+        if self._sending is not None:
+            self.abortConnection()
+            self._endFile(reason)
+
+    def _endFile(self, reason: Failure | None) -> None:
+        sending, self._sending = self._sending, None
+        assert sending is not None
+        self.stopWriting()
+        if reason is None and (
+            self.disconnecting or self._writeDisconnecting or self.producerPaused
+        ):
+            # The stock doWrite closes or resumes; that was put off until the file was out.
+            self.startWriting()
+        sending.end(reason)
+
+    def doWrite(self) -> Any:
+        """Send the queue, then the file."""
+        if self._sending is None:
+            return super().doWrite()
+        if self._tempDataBuffer or self.dataBuffer:
+            problem = self._sendQueue()
+            if problem is not None or self.dataBuffer:
+                return problem
+        self._advanceFile()
+        return None
+
+    def _sendQueue(self) -> BaseException | None:
+        """Send the queue without the closing and resuming that the stock transport does after."""
+        data = b"".join([memoryview(self.dataBuffer)[self.offset :], *self._tempDataBuffer])
+        self._tempDataBuffer = []
+        self._tempDataLen = 0
+        sent = self.writeSomeData(data)
+        if isinstance(sent, BaseException):
+            return sent
+        self.dataBuffer, self.offset = (b"", 0) if sent == len(data) else (data, sent)
+        return None
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Fail the file that was on its way, then do as the stock transport."""
+        sending, self._sending = self._sending, None
+        super().connectionLost(reason)
+        if sending is not None:
+            sending.end(reason)
+
+
+class FastUnixServer(FastServer, unix.Server):
+    """A UNIX connection that sends at once; it passes no file descriptors."""
+
+
+class FastPort(tcp.Port):
+    """A listening TCP port whose connections are L{FastServer}s."""
+
+    transport: type[tcp.Server] = FastServer
+
+    def __init__(
+        self,
+        port: Any,
+        factory: IProtocolFactory,
+        backlog: int = _BACKLOG,
+        interface: str = "",
+        reactor: Any = None,
+    ) -> None:
+        super().__init__(port, factory, max(backlog or 0, _BACKLOG), interface, reactor)
+
+
+class FastUnixPort(unix.Port):
+    """A listening UNIX port whose connections are L{FastUnixServer}s."""
+
+    transport: type[unix.Server] = FastUnixServer

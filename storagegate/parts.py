@@ -1,0 +1,124 @@
+"""
+The parts that the daemon is put together from, each imported when it is needed.
+
+This is the one place that knows the constructors of the store, the trunk and the rooms.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IListeningPort, IProtocolFactory
+
+from storagegate import admin
+from storagegate.config import S3Options, StoreOptions
+from storagegate.credentials import Credentials
+from storagegate.process import tuneProcess
+from storagegate.signals import SignalHandlers
+
+# S3 clients keep a connection over the pauses between two commands, and a proxy in front keeps
+# its own for a minute: the proxy should be the one that closes first.
+_S3_KEEP_ALIVE_SECONDS = 75
+
+
+class Store(Protocol):
+    """What the daemon itself asks of the store."""
+
+    def health(self) -> Mapping[str, str | None]:
+        """Tell of each part why no write can be taken; L{None} where nothing is wrong."""
+
+    def warnings(self) -> Mapping[str, str | None]:
+        """Tell what an operator should look at while the store goes on."""
+
+    def close(self) -> Awaitable[None]:
+        """Finish what waits and let go of the data."""
+
+
+class Site(Protocol):
+    """What the daemon itself asks of a site."""
+
+    def drain(self, graceSeconds: float) -> Deferred[None]:
+        """Close what is idle, let the rest end, and abort it after the grace."""
+
+
+class Door(Protocol):
+    """
+    The root of a site.
+
+    @ivar room: Who answers the requests; it may be exchanged at any time.
+    """
+
+    room: Any
+
+
+class Parts:
+    """Makes the real parts."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+
+    def tuneProcess(self) -> None:
+        """Set up what concerns the whole process."""
+        tuneProcess()
+
+    def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> SignalHandlers:
+        """Make the handlers of the process's signals."""
+        return SignalHandlers(self._reactor, stop, reload)
+
+    def store(self, options: StoreOptions, directory: str) -> Store:
+        """
+        Open the store; blocking.
+
+        @param directory: The data directory as an absolute path.
+        @raise StoreError: If it is not usable.
+        """
+        from storagegate.storage.store import ObjectStore
+
+        return ObjectStore.open(
+            directory,
+            self._reactor,
+            durability=options.durability,
+        )
+
+    def door(self) -> Door:
+        """Make a root whose room comes later."""
+        from storagegate.door import Door as RoomDoor
+
+        return RoomDoor()
+
+    def site(self, resource: Any) -> Site:
+        """Make the site of the S3 or the admin listener."""
+        from storagegate.net.httplimits import HTTPLimits
+        from storagegate.net.site import Site as HTTPSite
+
+        limits = HTTPLimits(keepAliveTimeout=_S3_KEEP_ALIVE_SECONDS)
+        return HTTPSite(resource, limits, self._reactor)
+
+    def listen(self, description: str, site: Site) -> Deferred[IListeningPort]:
+        """Open a listener."""
+        from storagegate.net.endpoints import listen
+
+        return listen(self._reactor, description, cast(IProtocolFactory, site))
+
+    def adminResource(self, readiness: Callable[[], admin.Readiness]) -> Any:
+        """Make the root of the admin listener."""
+        from storagegate.net.resource import CoroutineResource
+        from storagegate.net.site import Request
+
+        async def handle(request: Request) -> None:
+            request.respond(*admin.answer(request.method, request.path, readiness))
+
+        return CoroutineResource(handle, admin.describeError)
+
+    def s3Room(self, store: Any, options: S3Options, root: Credentials) -> Any:
+        """Make the room behind the S3 listener's door."""
+        from storagegate.s3.resource import makeS3Resource
+
+        return makeS3Resource(
+            store,
+            region=options.region,
+            s3Domain=options.domain,
+            rootAccessKey=root.accessKey,
+            rootSecretKey=root.secretKey,
+            reactor=self._reactor,
+        )

@@ -1,0 +1,96 @@
+"""
+Conditions of reads: C{If-Match} and its kin (RFC 9110 section 13).
+
+S3 follows the precedence of section 13.2.2: C{If-Unmodified-Since} counts only where there is no
+C{If-Match}, and C{If-Modified-Since} only where there is no C{If-None-Match}. A date that cannot
+be read is no condition. The source of a copy has the same conditions with a prefix, and there a
+condition that does not hold is always an error.
+"""
+
+from collections.abc import Mapping
+
+from storagegate.s3.dates import parseHttpDate
+from storagegate.s3.errors import S3Error
+
+_COPY_PREFIX = b"x-amz-copy-source-"
+
+
+class NotModified(Exception):
+    """The client has what it asks for: the answer is a 304."""
+
+
+def evaluateRead(headers: Mapping[bytes, bytes], etag: str, modifiedMs: int) -> None:
+    """
+    Check the conditions of a GET or HEAD.
+
+    @param headers: Values by lower-case name.
+    @param etag: Of the object, without quotation marks.
+    @param modifiedMs: When it was written, in milliseconds since the epoch.
+    @raise S3Error: C{PreconditionFailed}.
+    @raise NotModified: For a 304.
+    """
+    if _evaluate(headers, b"", etag, modifiedMs) is not None:
+        raise NotModified()
+
+
+def evaluateCopySource(headers: Mapping[bytes, bytes], etag: str, modifiedMs: int) -> None:
+    """
+    Check the conditions on the source of a copy.
+
+    @raise S3Error: C{PreconditionFailed}.
+    """
+    failed = _evaluate(headers, _COPY_PREFIX, etag, modifiedMs)
+    if failed is not None:
+        raise _preconditionFailed(failed)
+
+
+def _evaluate(
+    headers: Mapping[bytes, bytes], prefix: bytes, etag: str, modifiedMs: int
+) -> bytes | None:
+    """Check all conditions; give the name of that which says that nothing has changed."""
+    name = prefix + b"if-match"
+    value = headers.get(name)
+    if value is not None:
+        if not _matches(value, etag, weak=False):
+            raise _preconditionFailed(name)
+    else:
+        name = prefix + b"if-unmodified-since"
+        if _changedSince(headers.get(name), modifiedMs) is True:
+            raise _preconditionFailed(name)
+    name = prefix + b"if-none-match"
+    value = headers.get(name)
+    if value is not None:
+        return name if _matches(value, etag, weak=True) else None
+    name = prefix + b"if-modified-since"
+    return name if _changedSince(headers.get(name), modifiedMs) is False else None
+
+
+def _preconditionFailed(name: bytes) -> S3Error:
+    # The names of these headers are titled words: If-None-Match.
+    return S3Error("PreconditionFailed", fields={"Condition": name.decode().title()})
+
+
+def _changedSince(value: bytes | None, modifiedMs: int) -> bool | None:
+    """Compare in whole seconds, which is what C{Last-Modified} shows; L{None} without a date."""
+    since = None if value is None else parseHttpDate(value)
+    return None if since is None else modifiedMs // 1000 > since
+
+
+def _matches(value: bytes, etag: str, *, weak: bool) -> bool:
+    """
+    Look for an ETag in a list, whose members may lack their quotation marks as S3 allows.
+
+    @param weak: Whether C{W/} tags count (RFC 9110 section 8.8.3.2).
+    """
+    wanted = etag.encode()
+    for member in value.split(b","):
+        tag = member.strip()
+        if tag == b"*":
+            return True
+        if tag.startswith(b"W/"):
+            if not weak:
+                continue
+            tag = tag[2:]
+        if tag.strip(b'"') == wanted:
+            return True
+    return False

@@ -1,0 +1,263 @@
+"""
+S3's errors: one table of codes, one exception, one document.
+
+Statuses and texts are Amazon's own ("Error responses" in the S3 API reference, and what the
+service is seen to send where that page is vague): programs match the code, some match the text.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from storagegate.s3.xmlwriter import document, element, escapeReadable
+
+_TABLE: dict[str, tuple[int, str]] = {
+    "AccessDenied": (403, "Access Denied"),
+    "AuthorizationHeaderMalformed": (
+        400,
+        "The authorization header that you provided is not valid.",
+    ),
+    "AuthorizationQueryParametersError": (
+        400,
+        "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, "
+        "X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters.",
+    ),
+    "BadDigest": (400, "The Content-MD5 you specified did not match what we received."),
+    "BucketAlreadyExists": (
+        409,
+        "The requested bucket name is not available. The bucket namespace is shared by all users "
+        "of the system. Please select a different name and try again.",
+    ),
+    "BucketAlreadyOwnedByYou": (
+        409,
+        "Your previous request to create the named bucket succeeded and you already own it.",
+    ),
+    "BucketNotEmpty": (409, "The bucket you tried to delete is not empty"),
+    "ConditionalRequestConflict": (
+        409,
+        "The conditional request cannot succeed due to a conflicting operation against this "
+        "resource.",
+    ),
+    "EntityTooLarge": (400, "Your proposed upload exceeds the maximum allowed size"),
+    "EntityTooSmall": (400, "Your proposed upload is smaller than the minimum allowed size"),
+    "ExpiredToken": (400, "The provided token has expired."),
+    "IllegalLocationConstraintException": (
+        400,
+        "The specified location-constraint is incompatible for the region specific endpoint this "
+        "request was sent to.",
+    ),
+    "IncompleteBody": (
+        400,
+        "You did not provide the number of bytes specified by the Content-Length HTTP header",
+    ),
+    "IncorrectNumberOfFilesInPostRequest": (
+        400,
+        "POST requires exactly one file upload per request.",
+    ),
+    "InsufficientStorage": (507, "There is not enough space to store the object."),
+    "InternalError": (500, "We encountered an internal error. Please try again."),
+    "InvalidAccessKeyId": (
+        403,
+        "The AWS Access Key Id you provided does not exist in our records.",
+    ),
+    "InvalidArgument": (400, "Invalid Argument"),
+    "InvalidBucketName": (400, "The specified bucket is not valid."),
+    "InvalidBucketState": (409, "The request is not valid with the current state of the bucket."),
+    "InvalidDigest": (400, "The Content-MD5 you specified was invalid."),
+    "InvalidEncryptionAlgorithmError": (
+        400,
+        "The encryption request you specified is not valid. The valid value is AES256.",
+    ),
+    "InvalidLocationConstraint": (400, "The specified location-constraint is not valid"),
+    "InvalidObjectState": (403, "The operation is not valid for the object's storage class"),
+    "InvalidPart": (
+        400,
+        "One or more of the specified parts could not be found.  The part may not have been "
+        "uploaded, or the specified entity tag may not match the part's entity tag.",
+    ),
+    "InvalidPartNumber": (416, "The requested partnumber is not satisfiable"),
+    "InvalidPartOrder": (
+        400,
+        "The list of parts was not in ascending order. Parts must be ordered by part number.",
+    ),
+    "InvalidPolicyDocument": (
+        400,
+        "The content of the form does not meet the conditions specified in the policy document.",
+    ),
+    "InvalidRange": (416, "The requested range is not satisfiable"),
+    "InvalidRequest": (400, "Invalid Request"),
+    "InvalidSecurity": (403, "The provided security credentials are not valid."),
+    "InvalidStorageClass": (400, "The storage class you specified is not valid"),
+    "InvalidTag": (400, "The tag provided was not a valid tag."),
+    "InvalidToken": (400, "The provided token is malformed or otherwise invalid."),
+    "InvalidURI": (400, "Couldn't parse the specified URI."),
+    "KeyTooLongError": (400, "Your key is too long"),
+    "MalformedACLError": (
+        400,
+        "The XML you provided was not well-formed or did not validate against our published schema",
+    ),
+    "MalformedPOSTRequest": (
+        400,
+        "The body of your POST request is not well-formed multipart/form-data.",
+    ),
+    "MalformedPolicy": (400, "This policy contains invalid Json"),
+    "MalformedXML": (
+        400,
+        "The XML you provided was not well-formed or did not validate against our published schema",
+    ),
+    "MaxMessageLengthExceeded": (400, "Your request was too big."),
+    "MaxPostPreDataLengthExceededError": (
+        400,
+        "Your POST request fields preceding the upload file were too large.",
+    ),
+    "MetadataConfigurationNotFound": (404, "The metadata configuration was not found"),
+    "MetadataTooLarge": (
+        400,
+        "Your metadata headers exceed the maximum allowed metadata size",
+    ),
+    "MethodNotAllowed": (405, "The specified method is not allowed against this resource."),
+    "MissingContentLength": (411, "You must provide the Content-Length HTTP header."),
+    "MissingRequestBodyError": (400, "Request Body is empty"),
+    "MissingSecurityHeader": (400, "Your request was missing a required header"),
+    "NoSuchBucket": (404, "The specified bucket does not exist"),
+    "NoSuchBucketPolicy": (404, "The bucket policy does not exist"),
+    "NoSuchCORSConfiguration": (404, "The CORS configuration does not exist"),
+    "NoSuchConfiguration": (404, "The specified configuration does not exist."),
+    "NoSuchKey": (404, "The specified key does not exist."),
+    "NoSuchLifecycleConfiguration": (404, "The lifecycle configuration does not exist"),
+    "NoSuchObjectLockConfiguration": (
+        404,
+        "The specified object does not have a ObjectLock configuration",
+    ),
+    "NoSuchPublicAccessBlockConfiguration": (
+        404,
+        "The public access block configuration was not found",
+    ),
+    "NoSuchTagSet": (404, "The TagSet does not exist"),
+    "NoSuchUpload": (
+        404,
+        "The specified upload does not exist. The upload ID may be invalid, or the upload may "
+        "have been aborted or completed.",
+    ),
+    "NoSuchVersion": (404, "The specified version does not exist."),
+    "NoSuchWebsiteConfiguration": (
+        404,
+        "The specified bucket does not have a website configuration",
+    ),
+    "NotImplemented": (
+        501,
+        "A header you provided implies functionality that is not implemented",
+    ),
+    "ObjectLockConfigurationNotFoundError": (
+        404,
+        "Object Lock configuration does not exist for this bucket",
+    ),
+    "OperationAborted": (
+        409,
+        "A conflicting conditional operation is currently in progress against this resource. "
+        "Please try again.",
+    ),
+    "OwnershipControlsNotFoundError": (404, "The bucket ownership controls were not found"),
+    "PermanentRedirect": (
+        301,
+        "The bucket you are attempting to access must be addressed using the specified endpoint. "
+        "Please send all future requests to this endpoint.",
+    ),
+    "PreconditionFailed": (412, "At least one of the pre-conditions you specified did not hold"),
+    "ReplicationConfigurationNotFoundError": (
+        404,
+        "The replication configuration was not found",
+    ),
+    "RequestHeaderSectionTooLarge": (
+        400,
+        "Your request header section exceeds the maximum allowed request header section size.",
+    ),
+    "RequestIsNotMultiPartContent": (
+        412,
+        "Bucket POST must be of the enclosure-type multipart/form-data",
+    ),
+    "RequestTimeTooSkewed": (
+        403,
+        "The difference between the request time and the current time is too large.",
+    ),
+    "RequestTimeout": (
+        400,
+        "Your socket connection to the server was not read from or written to within the timeout "
+        "period. Idle connections will be closed.",
+    ),
+    "ServerSideEncryptionConfigurationNotFoundError": (
+        404,
+        "The server side encryption configuration was not found",
+    ),
+    "ServiceUnavailable": (503, "Service is unable to handle request."),
+    "SignatureDoesNotMatch": (
+        403,
+        "The request signature we calculated does not match the signature you provided. Check "
+        "your key and signing method.",
+    ),
+    "SlowDown": (503, "Please reduce your request rate."),
+    "TooManyBuckets": (400, "You have attempted to create more buckets than allowed"),
+    "UnexpectedContent": (400, "This request does not support content."),
+    "UserKeyMustBeSpecified": (
+        400,
+        "The bucket POST must contain the specified field name. If it is specified, please check "
+        "the order of the fields.",
+    ),
+    "XAmzContentSHA256Mismatch": (
+        400,
+        "The provided 'x-amz-content-sha256' header does not match what was computed.",
+    ),
+}
+
+
+class S3Error(Exception):
+    """
+    An answer that is an error.
+
+    @ivar code: Amazon's name of the error.
+    @ivar message: A sentence for people.
+    @ivar status: The HTTP status.
+    @ivar fields: Further elements of the document, in order (C{{"BucketName": "photos"}}).
+    @ivar headers: Further header fields of the answer.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str | None = None,
+        *,
+        fields: Mapping[str, str] | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        status: int | None = None,
+    ) -> None:
+        """
+        @param message: Instead of the table's sentence.
+        @param status: Instead of the table's: the plain-header scheme answers 401 where S3
+            knows only 403.
+        @raise KeyError: If the table does not hold the code.
+        """
+        defaultStatus, defaultMessage = _TABLE[code]
+        self.code = code
+        self.message = defaultMessage if message is None else message
+        self.status = defaultStatus if status is None else status
+        self.fields: Mapping[str, str] = {} if fields is None else fields
+        self.headers = tuple(headers)
+        super().__init__(f"{code}: {self.message}")
+
+
+def errorDocument(error: S3Error, resource: str, requestId: str) -> bytes:
+    """
+    Write an error as S3's XML. Unlike a listing it can be read whatever the fields hold.
+
+    @param resource: The path of the request, as it was sent.
+    """
+    pieces = [element("Code", error.code), f"<Message>{escapeReadable(error.message)}</Message>"]
+    pieces += [f"<{name}>{escapeReadable(text)}</{name}>" for name, text in error.fields.items()]
+    pieces.append(f"<Resource>{escapeReadable(resource)}</Resource>")
+    pieces.append(element("RequestId", requestId))
+    return document("Error", "".join(pieces), namespace="")
+
+
+def invalidArgument(name: str, value: str, message: str | None = None) -> S3Error:
+    """Make the error that names a parameter and what was wrong with it."""
+    return S3Error(
+        "InvalidArgument", message, fields={"ArgumentName": name, "ArgumentValue": value}
+    )

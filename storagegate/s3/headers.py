@@ -1,0 +1,192 @@
+"""
+An object's attributes as request headers say them and as answers give them back.
+
+Header names are lower-case C{bytes}, values C{bytes} as on the wire; the store keeps text.
+"""
+
+from collections.abc import Iterable, Mapping
+from email.header import Header
+
+from storagegate.s3.checksums import headerName
+from storagegate.s3.errors import S3Error
+from storagegate.s3.timestamps import httpDate
+from storagegate.storage.records import Attributes, Checksum, ObjectRecord
+
+METADATA_PREFIX = b"x-amz-meta-"
+METADATA_LIMIT = 2048
+"""Bytes of user metadata, names and values together: S3's own limit."""
+
+KEPT = (
+    b"content-encoding",
+    b"content-disposition",
+    b"content-language",
+    b"cache-control",
+    b"expires",
+)
+"""Besides C{Content-Type}: what is kept as it came and given back."""
+
+_STORAGE_CLASSES = frozenset(
+    {
+        "STANDARD",
+        "REDUCED_REDUNDANCY",
+        "STANDARD_IA",
+        "ONEZONE_IA",
+        "INTELLIGENT_TIERING",
+    }
+)
+
+# What a header that we do not act on may say and still be true of us. Anything else must not
+# be taken in silence: the client would believe that its object is encrypted, tagged or public.
+_HARMLESS: dict[bytes, frozenset[bytes]] = {
+    b"x-amz-acl": frozenset({b"private", b"bucket-owner-full-control", b"bucket-owner-read"}),
+    b"x-amz-bucket-object-lock-enabled": frozenset({b"false"}),
+    b"x-amz-object-ownership": frozenset({b"BucketOwnerEnforced"}),
+    b"x-amz-object-lock-legal-hold": frozenset({b"OFF"}),
+    b"x-amz-tagging": frozenset({b""}),
+    b"x-amz-tagging-directive": frozenset({b"COPY"}),
+    b"x-amz-website-redirect-location": frozenset(),
+    b"x-amz-object-lock-mode": frozenset(),
+    b"x-amz-object-lock-retain-until-date": frozenset(),
+    b"x-amz-write-offset-bytes": frozenset(),
+}
+_UNSUPPORTED_PREFIXES = (b"x-amz-server-side-encryption", b"x-amz-grant-")
+
+
+def refuseUnsupported(headers: Mapping[bytes, bytes]) -> None:
+    """
+    Refuse a write that asks for what is not built.
+
+    @raise S3Error: C{NotImplemented}, naming the header.
+    """
+    for name, value in headers.items():
+        if not name.startswith(b"x-amz-"):
+            continue
+        harmless = _HARMLESS.get(name)
+        if harmless is not None and value.strip() in harmless:
+            continue
+        if harmless is not None or name.startswith(_UNSUPPORTED_PREFIXES):
+            raise S3Error("NotImplemented", fields={"Header": name.decode("latin-1")})
+
+
+def _text(value: bytes) -> str:
+    """A header's value as text; UTF-8 that came raw becomes the RFC 2047 words S3 answers."""
+    try:
+        return value.decode("ascii")
+    except UnicodeDecodeError:
+        pass
+    try:
+        return Header(value.decode("utf-8"), "utf-8", maxlinelen=10_000).encode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def _contentEncoding(value: bytes) -> bytes:
+    """Drop C{aws-chunked}: it describes the transfer, not the object."""
+    codings = [each.strip() for each in value.split(b",")]
+    return b",".join(each for each in codings if each and each.lower() != b"aws-chunked")
+
+
+def metadataFrom(headers: Mapping[bytes, bytes]) -> dict[str, str]:
+    """
+    Collect the user metadata.
+
+    @raise S3Error: C{MetadataTooLarge} over 2 KiB.
+    """
+    metadata = {}
+    size = 0
+    start = len(METADATA_PREFIX)
+    for name, value in headers.items():
+        if name.startswith(METADATA_PREFIX):
+            size += len(name) - start + len(value)
+            metadata[name[start:].decode("latin-1")] = _text(value)
+    if size > METADATA_LIMIT:
+        fields = {"Size": str(size), "MaxSizeAllowed": str(METADATA_LIMIT)}
+        raise S3Error("MetadataTooLarge", fields=fields)
+    return metadata
+
+
+def attributesFrom(headers: Mapping[bytes, bytes], checksum: Checksum | None = None) -> Attributes:
+    """
+    Read the attributes that a write gives to its object.
+
+    @raise S3Error: C{MetadataTooLarge}, C{InvalidStorageClass}.
+    """
+    kept = {}
+    for name in KEPT:
+        value = headers.get(name)
+        if value is not None and name == b"content-encoding":
+            value = _contentEncoding(value)
+        if value:
+            kept[name.decode("ascii")] = _text(value)
+    storageClass = headers.get(b"x-amz-storage-class", b"STANDARD").decode("latin-1")
+    if storageClass not in _STORAGE_CLASSES:
+        raise S3Error("InvalidStorageClass")
+    return Attributes(
+        contentType=_text(headers.get(b"content-type", b"")) or "binary/octet-stream",
+        headers=kept,
+        metadata=metadataFrom(headers),
+        checksum=checksum,
+        storageClass=storageClass,
+    )
+
+
+def checksumHeaders(checksum: Checksum | None) -> list[tuple[bytes, bytes]]:
+    """The headers that give a checksum back: its value and its type."""
+    if checksum is None:
+        return []
+    return [
+        (headerName(checksum.algorithm), checksum.value.encode("ascii")),
+        (b"x-amz-checksum-type", checksum.kind.encode("ascii")),
+    ]
+
+
+def objectHeaders(record: ObjectRecord) -> list[tuple[bytes, bytes]]:
+    """The headers of a read that describe the object, but for its length and checksum."""
+    attributes = record.attributes
+    answer = [
+        (b"ETag", b'"%b"' % record.etag.encode("ascii")),
+        (b"Last-Modified", httpDate(record.modifiedMs)),
+        (b"Content-Type", attributes.contentType.encode("latin-1")),
+        (b"Accept-Ranges", b"bytes"),
+        # A browser must not guess that an upload is a page.
+        (b"X-Content-Type-Options", b"nosniff"),
+    ]
+    for name, value in attributes.headers.items():
+        answer.append((name.encode("ascii"), value.encode("latin-1")))
+    for name, value in attributes.metadata.items():
+        answer.append((b"x-amz-meta-" + name.encode("latin-1"), value.encode("latin-1")))
+    if attributes.storageClass != "STANDARD":
+        answer.append((b"x-amz-storage-class", attributes.storageClass.encode("ascii")))
+    return answer
+
+
+_OVERRIDES = {
+    "response-content-type": b"Content-Type",
+    "response-content-language": b"content-language",
+    "response-expires": b"expires",
+    "response-cache-control": b"cache-control",
+    "response-content-disposition": b"content-disposition",
+    "response-content-encoding": b"content-encoding",
+}
+
+
+def override(
+    headers: Iterable[tuple[bytes, bytes]], query: Mapping[str, str]
+) -> list[tuple[bytes, bytes]]:
+    """
+    Put C{response-*} query parameters in the place of the object's own headers.
+
+    @raise S3Error: C{InvalidArgument} for a value that no header can hold.
+    """
+    changed = {}
+    for parameter, name in _OVERRIDES.items():
+        value = query.get(parameter)
+        if value is None:
+            continue
+        if not value.isprintable() or not value.isascii():
+            fields = {"ArgumentName": parameter, "ArgumentValue": value}
+            raise S3Error("InvalidArgument", fields=fields)
+        changed[name] = value.encode("ascii")
+    if not changed:
+        return list(headers)
+    return [pair for pair in headers if pair[0] not in changed] + list(changed.items())

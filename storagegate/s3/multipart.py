@@ -1,0 +1,239 @@
+"""Multipart uploads: begun, filled part by part, completed into an object or aborted."""
+
+import secrets
+from collections.abc import Sequence
+
+from attrs import evolve
+
+from storagegate.s3.bodies import CompletedPart
+from storagegate.s3.credentials import Identity
+from storagegate.s3.errors import S3Error
+from storagegate.s3.partchecksums import (
+    COMPOSITE,
+    checksumKind,
+    compositeChecksum,
+    fullObjectChecksum,
+    multipartETag,
+)
+from storagegate.s3.service import UNCONDITIONAL, ObjectService
+from storagegate.s3.upload import Received
+from storagegate.storage.records import (
+    Attributes,
+    Checksum,
+    Content,
+    ObjectRecord,
+    Part,
+    PartSummary,
+    Upload,
+    WriteCondition,
+)
+
+PART_MINIMUM = 5 << 20
+"""Every part but the last carries at least this much: S3's own rule."""
+
+PART_COUNT = 10_000
+"""Part numbers run from 1 to this: S3's own limit."""
+
+OBJECT_LIMIT = 5 << 40
+"""The largest object: S3's own 5 TiB."""
+
+_PAGE = 1000
+
+
+class MultipartService:
+    """The uploads in progress of one store."""
+
+    def __init__(self, service: ObjectService) -> None:
+        self._service = service
+        self._store = service.store
+        self._catalog = service.store.catalog
+
+    async def create(
+        self,
+        identity: Identity,
+        bucket: str,
+        key: bytes,
+        attributes: Attributes,
+        algorithm: str,
+        kind: str,
+    ) -> Upload:
+        """Begin an upload. C{algorithm} and C{kind} may be empty: the client named none."""
+        self._service.bucket(identity, bucket)
+        upload = Upload(
+            bucket,
+            key,
+            secrets.token_hex(24),
+            identity.account,
+            self._service.nowMs(),
+            attributes,
+            algorithm,
+            kind,
+        )
+        await self._catalog.createUpload(upload)
+        return upload
+
+    def upload(self, identity: Identity, bucket: str, key: bytes, uploadId: str) -> Upload:
+        """
+        Look an upload up.
+
+        @raise S3Error: C{NoSuchUpload}, or whatever the bucket gives.
+        """
+        self._service.bucket(identity, bucket)
+        found: Upload | None = self._catalog.upload(bucket, key, uploadId)
+        if found is None:
+            raise S3Error("NoSuchUpload", fields={"UploadId": uploadId})
+        return found
+
+    async def putPart(self, upload: Upload, number: int, received: Received) -> Part:
+        """Store a part in place of one of the same number."""
+        content = received.content
+        if content.inline is not None:  # only an empty part comes so: it has no blob at all
+            content = Content(content.size)
+        part = Part(
+            number,
+            content.size,
+            received.etag,
+            self._service.nowMs(),
+            content,
+            received.checksum,
+        )
+        await self._store.putPart(upload.bucket, upload.key, upload.uploadId, part, received.sink)
+        return part
+
+    async def parts(self, upload: Upload, after: int, limit: int) -> list[Part]:
+        """List parts by number, those after C{after}."""
+        found: list[Part] = await self._catalog.parts(
+            upload.bucket, upload.key, upload.uploadId, after, limit
+        )
+        return found
+
+    async def uploads(
+        self,
+        identity: Identity,
+        bucket: str,
+        prefix: str,
+        delimiter: str,
+        after: tuple[str, str],
+        limit: int,
+    ) -> tuple[list[Upload], list[str], tuple[str, str] | None]:
+        """
+        List a bucket's uploads in progress.
+
+        @param after: Key and upload id; see L{ICatalog.uploads}.
+        """
+        self._service.bucket(identity, bucket)
+        key, uploadId = after
+        page: tuple[list[Upload], list[str], tuple[str, str] | None] = await self._catalog.uploads(
+            bucket, prefix.encode(), delimiter.encode(), key.encode(), uploadId, limit
+        )
+        return page
+
+    async def abort(self, upload: Upload) -> None:
+        """End an upload and drop its parts."""
+        await self._catalog.abortUpload(upload.bucket, upload.key, upload.uploadId)
+
+    async def complete(
+        self,
+        upload: Upload,
+        named: Sequence[CompletedPart],
+        condition: WriteCondition = UNCONDITIONAL,
+        declared: tuple[str, str] | None = None,
+        declaredSize: int | None = None,
+    ) -> ObjectRecord:
+        """
+        Turn the named parts into the object.
+
+        @param declared: Algorithm and base64 of the whole object's checksum, if the client said.
+        @raise S3Error: C{InvalidPart}, C{InvalidPartOrder}, C{EntityTooSmall}, C{EntityTooLarge},
+            C{BadDigest}, C{InvalidRequest}.
+        """
+        chosen = self._choose(named, await self._allParts(upload))
+        size = sum(part.size for part in chosen)
+        if size > OBJECT_LIMIT:
+            raise S3Error("EntityTooLarge")
+        if declaredSize is not None and declaredSize != size:
+            raise S3Error("InvalidRequest", "The parts do not add up to x-amz-mp-object-size.")
+        checksum = combinedChecksum(upload, chosen)
+        if declared is not None and not _isThat(checksum, declared):
+            raise S3Error("BadDigest")
+        record = ObjectRecord(
+            upload.bucket,
+            upload.key,
+            size,
+            multipartETag([part.etag for part in chosen]),
+            self._service.nowMs(),
+            upload.account,
+            evolve(
+                upload.attributes,
+                checksum=checksum,
+                parts=tuple(PartSummary(p.number, p.size, p.checksum) for p in chosen),
+            ),
+            Content(size),
+        )
+        pairs = [(part.number, part.etag) for part in chosen]
+        return await self._store.completeUpload(upload.uploadId, record, pairs, condition)
+
+    async def _allParts(self, upload: Upload) -> dict[int, Part]:
+        found: dict[int, Part] = {}
+        after = 0
+        while page := await self.parts(upload, after, _PAGE):
+            found.update((part.number, part) for part in page)
+            after = page[-1].number
+        return found
+
+    def _choose(self, named: Sequence[CompletedPart], stored: dict[int, Part]) -> list[Part]:
+        chosen = []
+        previous = 0
+        for each in named:
+            if each.number <= previous:
+                raise S3Error("InvalidPartOrder")
+            previous = each.number
+            part = stored.get(each.number)
+            if part is None or part.etag != each.etag or not _agrees(part, each):
+                fields = {"PartNumber": str(each.number), "ETag": each.etag}
+                raise S3Error("InvalidPart", fields=fields)
+            chosen.append(part)
+        for part in chosen[:-1]:
+            if part.size < PART_MINIMUM:
+                fields = {
+                    "ProposedSize": str(part.size),
+                    "MinSizeAllowed": str(PART_MINIMUM),
+                    "PartNumber": str(part.number),
+                    "ETag": part.etag,
+                }
+                raise S3Error("EntityTooSmall", fields=fields)
+        return chosen
+
+
+def _agrees(part: Part, named: CompletedPart) -> bool:
+    """Say whether a checksum that a completion names for a part is the one we computed."""
+    if part.checksum is None:
+        return True
+    return named.checksums.get(part.checksum.algorithm, part.checksum.value) == part.checksum.value
+
+
+def _isThat(checksum: Checksum | None, declared: tuple[str, str]) -> bool:
+    """Say whether a checksum is the declared one; a composite's count may be left out."""
+    algorithm, value = declared
+    if checksum is None or checksum.algorithm != algorithm:
+        return False
+    return value in (checksum.value, checksum.value.partition("-")[0])
+
+
+def combinedChecksum(upload: Upload, parts: Sequence[Part]) -> Checksum | None:
+    """
+    Make the object's checksum out of its parts'.
+
+    Where the upload named no algorithm, parts that agree on one are combined all the same; parts
+    that differ give none.
+    """
+    algorithms = {part.checksum.algorithm if part.checksum else "" for part in parts}
+    if len(algorithms) != 1 or algorithms == {""}:
+        return None
+    (algorithm,) = algorithms
+    kind = checksumKind(algorithm, upload.checksumKind or None)
+    pairs = [(part.checksum.value, part.size) for part in parts if part.checksum is not None]
+    if kind == COMPOSITE:
+        values = [value for value, _ in pairs]
+        return Checksum(algorithm, compositeChecksum(algorithm, values), kind)
+    return Checksum(algorithm, fullObjectChecksum(algorithm, pairs), kind)

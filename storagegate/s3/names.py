@@ -1,0 +1,142 @@
+"""
+Bucket and key names: what is a name, and which names a request gives.
+
+Path style is C{/bucket/key}; virtual-host style is C{/key} at C{bucket.domain}. A bucket's name
+ends at the first slash, and all that follows is the key, byte for byte: C{a//b}, C{.} and C{../x}
+are keys like any other.
+"""
+
+import re
+
+from storagegate.s3.errors import S3Error, invalidArgument
+from storagegate.s3.percent import decodePercent
+
+KEY_LIMIT = 1024
+"""Bytes of UTF-8 in a key: Amazon's limit, which clients rely on."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_ADDRESS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}")
+_ADJACENT = ("..", ".-", "-.")
+# Taken by Amazon for names that are not those of plain buckets.
+_RESERVED_PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")
+_RESERVED_SUFFIXES = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
+
+_VERSION = b"?versionId="
+_COPY_SOURCE = "x-amz-copy-source"
+
+
+def checkBucketName(name: str) -> None:
+    """
+    Refuse what Amazon's rules for general purpose buckets refuse.
+
+    @raise S3Error: C{InvalidBucketName}.
+    """
+    if (
+        _NAME.fullmatch(name) is None
+        or _ADDRESS.fullmatch(name) is not None
+        or any(pair in name for pair in _ADJACENT)
+        or name.startswith(_RESERVED_PREFIXES)
+        or name.endswith(_RESERVED_SUFFIXES)
+    ):
+        raise _invalidBucket(name)
+
+
+def checkKey(key: bytes) -> None:
+    """
+    Refuse what cannot be a key.
+
+    @raise S3Error: C{KeyTooLongError}, or C{InvalidURI} for bytes that are not UTF-8.
+    """
+    if len(key) > KEY_LIMIT:
+        raise S3Error(
+            "KeyTooLongError", fields={"Size": str(len(key)), "MaxSizeAllowed": str(KEY_LIMIT)}
+        )
+    if not key.isascii():
+        try:
+            key.decode()
+        except UnicodeDecodeError:
+            raise S3Error("InvalidURI") from None
+
+
+def splitTarget(path: bytes, host: bytes, s3Domain: str | None) -> tuple[str | None, bytes | None]:
+    """
+    Find bucket and key in a request's target.
+
+    @param path: The raw path, without the query.
+    @param host: The C{Host} field, with or without a port.
+    @param s3Domain: The lower-case domain whose subdomains are buckets, if there is one.
+    @return: C{None} for what the target does not name.
+    @raise S3Error: C{InvalidURI}, C{InvalidBucketName} or C{KeyTooLongError}.
+    """
+    if path[:1] != b"/":
+        raise S3Error("InvalidURI")
+    if s3Domain is not None:
+        bucket = _bucketOfHost(host, s3Domain)
+        if bucket is not None:
+            return bucket, _key(path[1:])
+    if len(path) == 1:
+        return None, None
+    end = path.find(b"/", 1)
+    if end < 0:
+        return _bucket(path[1:]), None
+    return _bucket(path[1:end]), _key(path[end + 1 :])
+
+
+def parseCopySource(value: bytes) -> tuple[str, bytes, str | None]:
+    """
+    Read C{x-amz-copy-source}: C{[/]bucket/key[?versionId=id]}, percent-encoded.
+
+    @return: Bucket, key, and version id where one was named.
+    @raise S3Error: C{InvalidArgument} or C{KeyTooLongError}.
+    """
+    source, asked, version = value.removeprefix(b"/").partition(_VERSION)
+    text = value.decode("utf-8", "replace")
+    try:
+        decoded = decodePercent(source)
+        decoded.decode()
+        versionId = decodePercent(version).decode()
+    except ValueError:
+        raise invalidArgument(_COPY_SOURCE, text, "Invalid copy source encoding.") from None
+    bucket, _, key = decoded.partition(b"/")
+    if not bucket:
+        raise invalidArgument(_COPY_SOURCE, text, "Invalid copy source bucket name")
+    if not key:
+        raise invalidArgument(_COPY_SOURCE, text, "Invalid copy source object key")
+    if asked and not versionId:
+        raise invalidArgument("versionId", "", "Version id cannot be the empty string")
+    checkKey(key)
+    return bucket.decode(), key, versionId or None
+
+
+def _bucketOfHost(host: bytes, s3Domain: str) -> str | None:
+    # An IPv6 address has colons of its own, but is no subdomain however it is cut.
+    name = host.partition(b":")[0].decode("latin-1").lower()
+    bucket = name.removesuffix("." + s3Domain)
+    return bucket if bucket and bucket != name else None
+
+
+def _bucket(raw: bytes) -> str:
+    try:
+        name = decodePercent(raw).decode()
+    except UnicodeDecodeError:
+        raise _invalidBucket(raw.decode("latin-1")) from None
+    except ValueError:
+        raise S3Error("InvalidURI") from None
+    if not name:
+        raise _invalidBucket(name)
+    return name
+
+
+def _key(raw: bytes) -> bytes | None:
+    if not raw:
+        return None
+    try:
+        key = decodePercent(raw)
+    except ValueError:
+        raise S3Error("InvalidURI") from None
+    checkKey(key)
+    return key
+
+
+def _invalidBucket(name: str) -> S3Error:
+    return S3Error("InvalidBucketName", fields={"BucketName": name})

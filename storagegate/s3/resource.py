@@ -1,0 +1,136 @@
+"""
+The S3 room's front door: one leaf that every request of the listener comes to.
+
+A request is split into bucket and key, authenticated, matched with an operation, judged by the
+key's policy, and handed to that operation's route. Errors travel up to the bridge, which asks
+L{S3Resource.describeError} for their shape.
+"""
+
+import secrets
+import time
+from collections.abc import Mapping
+from itertools import count
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+
+from storagegate.net.resource import CoroutineResource
+from storagegate.net.site import Request
+from storagegate.s3.authentication import Authenticated, Authenticator, isUnsigned
+from storagegate.s3.copying import CopyService
+from storagegate.s3.credentials import Credentials
+from storagegate.s3.errors import S3Error, errorDocument
+from storagegate.s3.faults import asS3Error
+from storagegate.s3.multipart import MultipartService
+from storagegate.s3.names import splitTarget
+from storagegate.s3.operations import findOperation
+from storagegate.s3.postform import PostForm
+from storagegate.s3.query import parseQuery
+from storagegate.s3.routes import posts
+from storagegate.s3.routes.call import XML, Call, Pairs, Services
+from storagegate.s3.routes.table import ROUTES
+from storagegate.s3.service import ObjectService
+from storagegate.s3.throttle import FailureThrottle
+from storagegate.storage.store import ObjectStore
+
+_NO_QUERY: Mapping[str, str] = {}
+
+
+class S3Resource(CoroutineResource):
+    """Answer the S3 protocol on one listener."""
+
+    def __init__(self, services: Services, clock: IReactorTime) -> None:
+        super().__init__(self.serve, self.describeError)
+        self.services = services
+        self._clock = clock
+        self._throttle = FailureThrottle(clock)
+        # Ids need not be secret, only distinct: also from those before a restart.
+        self._ids = count(secrets.randbits(63))
+
+    def _requestId(self) -> bytes:
+        return b"%016X" % (next(self._ids) & 0xFFFFFFFFFFFFFFFF)
+
+    async def serve(self, request: Request) -> None:
+        """Answer one request."""
+        headers = request.headers
+        bucket, key = splitTarget(request.path, headers.get(b"host", b""), self.services.s3Domain)
+        query = parseQuery(request.queryString) if request.queryString else _NO_QUERY
+        operation = findOperation(
+            request.method, bucket is not None, key is not None, query, headers
+        )
+        # A form may be signed in its fields; no other body is ever looked at before the gate.
+        form = posts.openForm(request) if operation.name == "PostObject" else None
+        authenticated = await self._authenticate(request, form)
+        call = Call(
+            request,
+            self.services,
+            bucket or "",
+            key or b"",
+            query,
+            operation,
+            authenticated,
+            authenticated.identity,
+            headers,
+            self._requestId(),
+        )
+        if form is not None:
+            await posts.postObject(call, form)
+            return
+        call.authoriseOperation()
+        await ROUTES[operation.name](call)
+
+    async def _authenticate(self, request: Request, form: PostForm | None) -> Authenticated:
+        """Pass the gate: by the form's fields where it is a form that comes without a signature."""
+        authenticator = self.services.authenticator
+        try:
+            if form is not None and isUnsigned(request.queryString, request.headers):
+                return authenticator.authenticateForm((await form.readHead()).fields)
+            return authenticator.authenticate(
+                request.method, request.path, request.queryString, request.headers
+            )
+        except S3Error as error:
+            if error.status in (401, 403):
+                wait = self._throttle.failed(request.clientHost)
+                if wait:
+                    await deferLater(self._clock, wait)
+            raise
+
+    def describeError(self, request: Request, error: Exception) -> tuple[int, Pairs, bytes]:
+        """Give an exception S3's shape."""
+        requestId = self._requestId()
+        told = asS3Error(error)
+        resource = request.path.decode("latin-1")
+        body = errorDocument(told, resource, requestId.decode("ascii"))
+        headers = [(b"x-amz-request-id", requestId), XML, *told.headers]
+        return told.status, headers, body
+
+
+def makeS3Resource(
+    store: ObjectStore,
+    *,
+    region: str,
+    s3Domain: str | None,
+    rootAccessKey: str,
+    rootSecretKey: str,
+    reactor: IReactorTime,
+) -> S3Resource:
+    """
+    Put the S3 room together.
+
+    @param region: The only region that signatures may name.
+    @param s3Domain: The domain below which a host name is a bucket; L{None}: path style only.
+    @param rootAccessKey: The root pair; see L{Credentials}.
+    """
+    credentials = Credentials(store.catalog, reactor, rootAccessKey, rootSecretKey)
+    objects = ObjectService(store, region, lambda: int(time.time() * 1000))
+    multipart = MultipartService(objects)
+    services = Services(
+        store=store,
+        objects=objects,
+        multipart=multipart,
+        copies=CopyService(objects, multipart),
+        authenticator=Authenticator(credentials, region, time.time),
+        tokenSecret=store.catalog.secret(),
+        s3Domain=s3Domain,
+    )
+    return S3Resource(services, reactor)

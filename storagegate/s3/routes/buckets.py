@@ -1,0 +1,79 @@
+"""The bucket operations and the settings that no bucket has yet."""
+
+from storagegate.s3 import documents, listdocuments
+from storagegate.s3.bodies import readBucketConfiguration
+from storagegate.s3.errors import S3Error
+from storagegate.s3.headers import refuseUnsupported
+from storagegate.s3.listing import parseListBuckets
+from storagegate.s3.names import checkBucketName
+from storagegate.s3.operation import Level
+from storagegate.s3.routes.call import XML, Call
+from storagegate.s3.routes.payload import readDocument
+from storagegate.s3.tokens import makeToken
+
+
+async def listBuckets(call: Call) -> None:
+    """List the account's buckets."""
+    query = parseListBuckets(call.query, call.services.tokenSecret)
+    objects = call.services.objects
+    # One more than asked for tells whether there is a next page.
+    found = await objects.buckets(call.identity, query.prefix, query.after, query.limit + 1)
+    page = found[: query.limit]
+    token = None
+    if len(found) > query.limit:
+        token = makeToken(call.services.tokenSecret, "", page[-1].name)
+    shown = [each for each in page if query.region in ("", each.region)]
+    call.document(listdocuments.listBuckets(query, shown, call.identity.account, token))
+
+
+async def createBucket(call: Call) -> None:
+    """Create a bucket."""
+    refuseUnsupported(call.headers)
+    checkBucketName(call.bucket)
+    region = readBucketConfiguration(await readDocument(call))
+    objects = call.services.objects
+    if region and region != objects.region:
+        raise S3Error("IllegalLocationConstraintException")
+    await objects.createBucket(call.identity, call.bucket)
+    call.answer(200, [(b"Location", b"/" + call.bucket.encode())])
+
+
+async def headBucket(call: Call) -> None:
+    """Say whether a bucket is there."""
+    bucket = call.services.objects.bucket(call.identity, call.bucket)
+    call.answer(200, [(b"x-amz-bucket-region", bucket.region.encode()), XML])
+
+
+async def deleteBucket(call: Call) -> None:
+    """Remove an empty bucket."""
+    await call.services.objects.deleteBucket(call.identity, call.bucket)
+    call.answer(204)
+
+
+async def getBucketLocation(call: Call) -> None:
+    """Name a bucket's region."""
+    bucket = call.services.objects.bucket(call.identity, call.bucket)
+    call.document(documents.locationConstraint(bucket.region))
+
+
+async def getAcl(call: Call) -> None:
+    """Say that nobody but the owner may use a bucket or an object."""
+    bucket = call.services.objects.bucket(call.identity, call.bucket)
+    _find(call)
+    call.document(documents.accessControlPolicy(bucket.account))
+
+
+async def setting(call: Call) -> None:
+    """Answer for a setting that was never made, or refuse to make it."""
+    answer = call.operation.answer
+    assert answer is not None, "only operations with a fixed answer come here"
+    call.services.objects.bucket(call.identity, call.bucket)
+    _find(call)
+    call.document(answer.give(call.bucket))
+
+
+def _find(call: Call) -> None:
+    """See that the object is there, where one is addressed."""
+    if call.operation.level is Level.OBJECT:
+        version = call.query.get("versionId")
+        call.services.objects.object(call.identity, call.bucket, call.key, version)

@@ -1,0 +1,107 @@
+"""One S3 request on its way through the room, and the services that it may ask."""
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote
+
+from attrs import define, frozen
+
+from storagegate.net.site import Request
+from storagegate.s3.authentication import Authenticated, Authenticator
+from storagegate.s3.copying import CopyService
+from storagegate.s3.credentials import Identity
+from storagegate.s3.errors import S3Error
+from storagegate.s3.multipart import MultipartService
+from storagegate.s3.operation import Operation
+from storagegate.s3.service import ObjectService
+from storagegate.storage.store import ObjectStore
+
+Pairs = Sequence[tuple[bytes, bytes]]
+
+XML: tuple[bytes, bytes] = (b"Content-Type", b"application/xml")
+
+_LISTS = frozenset({"ListObjects", "ListObjectsV2", "ListObjectVersions", "ListMultipartUploads"})
+
+
+@frozen
+class Services:
+    """
+    The domain behind the room.
+
+    @ivar s3Domain: The domain below which host names are buckets, or L{None}.
+    @ivar tokenSecret: Signs the continuation tokens of this store's lists.
+    """
+
+    store: ObjectStore
+    objects: ObjectService
+    multipart: MultipartService
+    copies: CopyService
+    authenticator: Authenticator
+    tokenSecret: bytes
+    s3Domain: str | None = None
+
+
+@define
+class Call:
+    """
+    One authenticated request.
+
+    @ivar bucket: Empty where the service itself is addressed.
+    @ivar key: Empty where the bucket or the service is addressed.
+    @ivar headers: The request's, lower-case.
+    """
+
+    request: Request
+    services: Services
+    bucket: str
+    key: bytes
+    query: Mapping[str, str]
+    operation: Operation
+    authenticated: Authenticated
+    identity: Identity
+    headers: Mapping[bytes, bytes]
+    requestId: bytes
+
+    def answer(self, code: int, headers: Pairs = (), body: bytes = b"") -> None:
+        """Send a whole answer."""
+        pairs = [(b"x-amz-request-id", self.requestId), *headers]
+        self.request.respond(code, pairs, body)
+
+    def document(self, body: bytes, headers: Pairs = ()) -> None:
+        """Send an XML document."""
+        self.answer(200, (XML, *headers), body)
+
+    def location(self) -> str:
+        """The object's URL, as the client addressed this server."""
+        scheme = "https" if self.request.secure else "http"
+        host = self.headers.get(b"host", b"").decode("latin-1")
+        return f"{scheme}://{host}/{self.bucket}/{quote(self.key)}"
+
+    def begin(self, code: int, headers: Pairs, length: int) -> None:
+        """Start an answer whose body follows in pieces."""
+        pairs = [(b"x-amz-request-id", self.requestId), *headers]
+        self.request.begin(code, pairs, length)
+
+    def authoriseOperation(self) -> None:
+        """
+        Ask the key's policy for what the operation does.
+
+        A list is asked for by its prefix; what names several objects judges each of them itself.
+
+        @raise S3Error: C{AccessDenied}.
+        """
+        access = self.operation.access.value
+        key: bytes | None = self.key or None
+        if not self.key and access == "list" and self.operation.name in _LISTS:
+            key = self.query.get("prefix", "").encode()
+        self.authorise(access, self.bucket, key)
+
+    def authorise(self, access: str, bucket: str, key: bytes | None) -> None:
+        """
+        Ask the key's policy for one access.
+
+        @raise S3Error: C{AccessDenied}.
+        """
+        policy = self.identity.policy
+        name = key.decode("utf-8", "replace") if key is not None else None
+        if not policy.allows(access, bucket or None, name):
+            raise S3Error("AccessDenied")

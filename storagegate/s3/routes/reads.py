@@ -1,0 +1,165 @@
+"""GetObject, HeadObject and GetObjectAttributes."""
+
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from storagegate.s3 import documents
+from storagegate.s3.conditions import NotModified, evaluateRead
+from storagegate.s3.errors import S3Error
+from storagegate.s3.headers import checksumHeaders, objectHeaders, override
+from storagegate.s3.listing import parseAttributes, parsePartNumber
+from storagegate.s3.ranges import ByteRange, parseRange
+from storagegate.s3.reading import openSegment, segmentsOf
+from storagegate.s3.routes.call import Call, Pairs
+from storagegate.s3.timestamps import httpDate
+from storagegate.storage.records import Content, ObjectRecord
+
+
+@frozen
+class Slice:
+    """
+    What part of an object an answer carries.
+
+    @ivar extra: Headers that come with it.
+    """
+
+    code: int
+    start: int
+    length: int
+    extra: Pairs = ()
+
+
+def _sliceOf(call: Call, record: ObjectRecord) -> Slice:
+    """
+    Find which bytes are asked for.
+
+    @raise S3Error: C{InvalidRange}, C{InvalidPartNumber}, C{InvalidRequest}.
+    """
+    wanted = call.headers.get(b"range")
+    if "partNumber" in call.query:
+        if wanted is not None:
+            raise S3Error(
+                "InvalidRequest",
+                "Cannot specify both Range header and partNumber query parameter",
+            )
+        return _partSlice(record, call.query)
+    found = parseRange(wanted, record.size)
+    return _partial(record, found) if found is not None else Slice(200, 0, record.size)
+
+
+def _partial(record: ObjectRecord, found: ByteRange, extra: Pairs = ()) -> Slice:
+    value = found.contentRange(record.size)
+    return Slice(206, found.first, found.length, ((b"Content-Range", value), *extra))
+
+
+def _partSlice(record: ObjectRecord, query: Mapping[str, str]) -> Slice:
+    number = parsePartNumber(query)
+    parts = record.attributes.parts
+    if not parts and number == 1:
+        return _run(record, 0, record.size)
+    if number > len(parts):
+        raise S3Error("InvalidPartNumber")
+    start = sum(part.size for part in parts[: number - 1])
+    count = ((b"x-amz-mp-parts-count", b"%d" % len(parts)),)
+    return _run(record, start, parts[number - 1].size, count)
+
+
+def _run(record: ObjectRecord, start: int, length: int, extra: Pairs = ()) -> Slice:
+    """A part as a slice; an empty one has no range that could name it."""
+    if not length:
+        return Slice(200, start, 0, extra)
+    return _partial(record, ByteRange(start, start + length - 1), extra)
+
+
+def _headersOf(call: Call, record: ObjectRecord, piece: Slice) -> list[tuple[bytes, bytes]]:
+    headers = objectHeaders(record)
+    headers += piece.extra
+    # A partial answer must not carry the whole object's checksum: clients check what they got.
+    if piece.code == 200 and call.headers.get(b"x-amz-checksum-mode", b"").upper() == b"ENABLED":
+        headers += checksumHeaders(record.attributes.checksum)
+    if call.query:
+        headers = override(headers, call.query)
+    return headers
+
+
+def _find(call: Call) -> ObjectRecord:
+    return call.services.objects.object(
+        call.identity, call.bucket, call.key, call.query.get("versionId")
+    )
+
+
+def _isFresh(call: Call, record: ObjectRecord) -> bool:
+    """
+    Judge the conditional headers; where the client's copy is fresh, answer so.
+
+    @raise S3Error: C{PreconditionFailed}.
+    """
+    try:
+        evaluateRead(call.headers, record.etag, record.modifiedMs)
+    except NotModified:
+        call.answer(304, objectHeaders(record))
+        return True
+    return False
+
+
+async def headObject(call: Call) -> None:
+    """Answer with an object's headers."""
+    record = _find(call)
+    if _isFresh(call, record):
+        return
+    piece = _sliceOf(call, record)
+    headers = _headersOf(call, record, piece)
+    headers.append((b"Content-Length", b"%d" % piece.length))
+    call.answer(piece.code, headers)
+
+
+async def getObject(call: Call) -> None:
+    """Answer with an object's bytes, or a run of them."""
+    record = _find(call)
+    if _isFresh(call, record):
+        return
+    piece = _sliceOf(call, record)
+    headers = _headersOf(call, record, piece)
+    inline = record.content.inline
+    if inline is None:
+        await _sendSegments(call, record.content, piece, headers)
+    elif piece.length == len(inline):
+        call.answer(piece.code, headers, inline)
+    else:
+        call.answer(piece.code, headers, inline[piece.start : piece.start + piece.length])
+
+
+async def _sendSegments(call: Call, content: Content, piece: Slice, headers: Pairs) -> None:
+    request, store = call.request, call.services.store
+    # An overwrite or a delete in the meantime must not take the blobs from under this answer.
+    hold = store.hold(content)
+    try:
+        for segment in segmentsOf(content, piece.start, piece.length):
+            async with openSegment(store, segment) as handle:
+                if not request.started:
+                    call.begin(piece.code, headers, piece.length)
+                await request.sendFile(handle.fd, segment.offset, segment.length, store.run)
+    finally:
+        hold.release()
+    if request.started:
+        request.finish()
+    else:
+        call.answer(piece.code, headers)
+
+
+async def getObjectAttributes(call: Call) -> None:
+    """Answer with the attributes that the request names."""
+    query = parseAttributes(call.headers)
+    record = _find(call)
+    evaluateRead(call.headers, record.etag, record.modifiedMs)
+    attributes = record.attributes
+    body = documents.objectAttributes(
+        query,
+        record.etag,
+        record.size,
+        attributes.storageClass,
+        attributes.checksum,
+        attributes.parts,
+    )
+    call.document(body, [(b"Last-Modified", httpDate(record.modifiedMs))])

@@ -1,0 +1,89 @@
+"""
+The canonical form of a request: what signature version 4 signs.
+
+    method LF path LF query LF *(name ":" value LF) LF names LF payload-hash
+
+S3's variant: the path is encoded once and never normalised, for C{//}, C{.} and C{..} are parts of
+keys. Each piece is decoded once and encoded again by one rule, so that it does not matter which of
+the ways to write a character a client chose.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from attrs import frozen
+
+_PLAIN_PATH = re.compile(rb"[A-Za-z0-9._~/-]*")
+_PLAIN_COMPONENT = re.compile(rb"[A-Za-z0-9._~-]*")
+
+SIGNATURE_PARAMETER = b"X-Amz-Signature"
+
+
+@frozen
+class SignedRequest:
+    """
+    What of a request is signed.
+
+    @ivar path: As it was sent, with its escapes and without the query.
+    @ivar queryString: As it was sent, without the question mark.
+    @ivar headers: Values by lower-case name; those of a repeated name are joined by C{,} alone.
+    """
+
+    method: bytes
+    path: bytes
+    queryString: bytes
+    headers: Mapping[bytes, bytes]
+
+
+def canonicalRequest(
+    request: SignedRequest, signedHeaders: Sequence[bytes], payloadHash: str
+) -> bytes:
+    """
+    Write a request in canonical form.
+
+    @param signedHeaders: Lower-case names in order. One that the request lacks has an empty value.
+    """
+    headers = request.headers
+    lines = [request.method, canonicalPath(request.path), canonicalQuery(request.queryString)]
+    lines += [name + b":" + b" ".join(headers.get(name, b"").split()) for name in signedHeaders]
+    lines += (b"", b";".join(signedHeaders), payloadHash.encode())
+    return b"\n".join(lines)
+
+
+def canonicalPath(path: bytes) -> bytes:
+    """Encode a raw path by S3's rule, where only unreserved characters and slashes stay."""
+    # Most keys need nothing: 0.3 microseconds instead of 4.
+    if _PLAIN_PATH.fullmatch(path):
+        return path
+    return quote_from_bytes(unquote_to_bytes(path), safe="/").encode()
+
+
+def canonicalQuery(queryString: bytes) -> bytes:
+    """
+    Encode and sort a raw query, and leave the signature out.
+
+    C{+} is a space, as it is when the parameters are read: S3 takes C{a+b} for what was signed as
+    C{a%20b}.
+    """
+    if not queryString:
+        return b""
+    pairs = []
+    for pair in queryString.split(b"&"):
+        name, _, value = pair.partition(b"=")
+        # Only the name as it is written everywhere: an escaped twin is a parameter like any other.
+        if pair and name != SIGNATURE_PARAMETER:
+            pairs.append((_canonicalComponent(name), _canonicalComponent(value)))
+    pairs.sort()
+    return b"&".join([name + b"=" + value for name, value in pairs])
+
+
+def decodeComponent(raw: bytes) -> bytes:
+    """Undo the escapes of a name or a value of a query."""
+    return unquote_to_bytes(raw.replace(b"+", b" "))
+
+
+def _canonicalComponent(raw: bytes) -> bytes:
+    if _PLAIN_COMPONENT.fullmatch(raw):
+        return raw
+    return quote_from_bytes(decodeComponent(raw), safe="").encode()

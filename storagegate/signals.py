@@ -1,0 +1,65 @@
+"""
+What the process does on a signal.
+
+C{twistd} notes the signal that stopped it and sends it to itself again at the end, so that a
+supervisor sees a death where there was an orderly stop; and it dies of SIGHUP. The handlers here
+only ask the reactor, so the exit code of an orderly stop is 0::
+
+    SIGTERM, SIGINT   first: stop in order; second: die of it at once
+    SIGHUP            read the configuration again
+    SIGUSR2           write the stacks of all threads to standard error
+"""
+
+import faulthandler
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+from twisted.internet.interfaces import IReactorFromThreads
+
+
+class SignalHandlers:
+    """
+    Hands signals over to the reactor.
+
+    A handler may interrupt any line of the main thread, also one that writes the log. So nothing
+    is done in it but to ask the reactor to do it.
+    """
+
+    def __init__(
+        self,
+        reactor: IReactorFromThreads,
+        stop: Callable[[], object],
+        reload: Callable[[], object],
+    ) -> None:
+        self._reactor = reactor
+        self._stop = stop
+        self._reload = reload
+        self._stopping = False
+
+    def install(self) -> None:
+        """
+        Take the signals.
+
+        Once at the start, so that an early SIGHUP kills nothing, and once more when the reactor
+        runs, for it takes SIGTERM when it starts.
+        """
+        signal.signal(signal.SIGTERM, self.stopReceived)
+        signal.signal(signal.SIGINT, self.stopReceived)
+        signal.signal(signal.SIGHUP, self.reloadReceived)
+        if sys.__stderr__ is not None:
+            faulthandler.register(signal.SIGUSR2, file=sys.__stderr__, all_threads=True)
+
+    def stopReceived(self, number: int, frame: FrameType | None) -> None:
+        """Stop in order the first time; the second time die of the signal."""
+        if self._stopping:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        self._stopping = True
+        self._reactor.callFromThread(self._stop)
+
+    def reloadReceived(self, number: int, frame: FrameType | None) -> None:
+        """Ask for the configuration to be read again."""
+        self._reactor.callFromThread(self._reload)

@@ -1,0 +1,71 @@
+"""Unlinks that nobody waits for."""
+
+from collections.abc import Iterable
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+
+from storagegate.storage.files import Files, unlinkIfThere
+from storagegate.storage.pool import IWorkPool
+
+_BATCH = 512
+"""Names a job: few jobs, yet none that keeps a thread for long."""
+
+_BACKLOG = 65_536
+"""Names that may wait (8 MB of them); any more are left for the sweep of the next start."""
+
+
+class BackgroundUnlinker:
+    """Takes names away in the pool, one job at a time. All methods but one: reactor thread."""
+
+    _log = Logger()
+
+    def __init__(self, pool: IWorkPool, files: Files) -> None:
+        self._pool = pool
+        self._files = files
+        self._paths: list[str] = []
+        self._running = False
+        self._waiting: list[Deferred[None]] = []
+
+    def unlink(self, paths: Iterable[str]) -> None:
+        """Take these names away, some time."""
+        if len(self._paths) < _BACKLOG:
+            self._paths.extend(paths)
+        if not self._running:
+            self._next()
+
+    def idle(self) -> Deferred[None]:
+        """Wait until nothing is left to do."""
+        if not self._running:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred()
+        self._waiting.append(waiting)
+        return waiting
+
+    def _next(self) -> None:
+        batch, self._paths = self._paths[:_BATCH], self._paths[_BATCH:]
+        self._running = bool(batch)
+        if batch:
+            job = self._pool.runAnyway(self._unlinkAll, batch)
+            # A pool that has stopped refuses: the rest is for the sweep.
+            job.addCallbacks(lambda _: self._next(), lambda _: self._giveUp())
+        else:
+            self._tellIdle()
+
+    def _giveUp(self) -> None:
+        self._paths.clear()
+        self._running = False
+        self._tellIdle()
+
+    def _tellIdle(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            waiter.callback(None)
+
+    def _unlinkAll(self, paths: list[str]) -> None:
+        """Take names away; one that resists is logged. Runs in a pool thread."""
+        for path in paths:
+            try:
+                unlinkIfThere(self._files, path)
+            except OSError as error:
+                self._log.error("{path} was not removed: {error}", path=path, error=str(error))

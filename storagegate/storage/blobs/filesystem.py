@@ -1,0 +1,152 @@
+"""Blobs as files below one directory."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+
+from twisted.internet.defer import Deferred, fail
+from zope.interface import implementer
+
+from storagegate.storage.blobs.background import BackgroundUnlinker
+from storagegate.storage.blobs.durability import Durability, Latch, storeError
+from storagegate.storage.blobs.handles import BlobHandle, HandleCache
+from storagegate.storage.blobs.layout import BlobLayout
+from storagegate.storage.blobs.shards import Shards
+from storagegate.storage.blobs.sink import FileSink
+from storagegate.storage.blobs.staging import StagingFile
+from storagegate.storage.errors import DamagedBlob, StoreReadOnly
+from storagegate.storage.files import Files, unlinkIfThere
+from storagegate.storage.interfaces import IBlobHandle, IBlobs
+from storagegate.storage.pool import IWorkPool
+from storagegate.storage.records import Segment
+
+
+@implementer(IBlobs)
+class FileBlobs:
+    """
+    The embedded L{IBlobs}. Methods: reactor thread, unless they say otherwise.
+
+    @ivar latch: Falls when an fsync fails; nothing is written or removed then.
+    """
+
+    def __init__(
+        self,
+        layout: BlobLayout,
+        pool: IWorkPool,
+        files: Files,
+        latch: Latch,
+        durable: bool = True,
+        random: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self.latch = latch
+        self._layout = layout
+        self._pool = pool
+        self._files = files
+        self._durability = Durability(files, latch, durable)
+        self._shards = Shards(layout, files, self._durability, random)
+        self._handles = HandleCache(pool, self._openFile, files.close)
+        self._unlinker = BackgroundUnlinker(pool, files)
+        self._damaged: set[str] = set()
+
+    def sink(self, inlineLimit: int, expectedSize: int | None = None) -> FileSink:
+        """See L{IBlobs.sink}."""
+        return FileSink(self._newFile, self._pool, self.latch, inlineLimit, expectedSize)
+
+    def open(self, blob: str) -> IBlobHandle | Deferred[IBlobHandle]:
+        """See L{IBlobs.open}."""
+        if blob in self._damaged:
+            return fail(DamagedBlob(f"blob {blob} is damaged"))
+        return self._handles.open(blob)
+
+    async def openSegment(self, segment: Segment) -> BlobHandle:
+        """
+        Open a segment's blob and see that it reaches as far as the segment does.
+
+        @raise DamagedBlob: It is missing, short, or known to be damaged.
+        """
+        opened = self.open(segment.blob)
+        handle = await opened if isinstance(opened, Deferred) else opened
+        assert isinstance(handle, BlobHandle)
+        if handle.size < segment.offset + segment.length:
+            size = handle.size
+            handle.release()
+            raise DamagedBlob(f"blob {segment.blob} is short: {size} bytes")
+        return handle
+
+    def discard(self, blobs: Sequence[str]) -> Deferred[None]:
+        """
+        See L{IBlobs.discard}. When it fires, no crash brings the blobs back.
+
+        @raise StoreReadOnly: As a failure; the files stay.
+        """
+        if self.latch.reason is not None:
+            return fail(StoreReadOnly(self.latch.reason))
+        descriptors = self._handles.drop(blobs)
+        self._damaged.difference_update(blobs)
+        # Never refused: it frees space. Garbage comes one batch at a time, and an upload that
+        # was refused has one of these.
+        return self._pool.runAnyway(self._removeAll, tuple(blobs), descriptors)
+
+    def settle(self, blobs: Sequence[str]) -> None:
+        """See L{IBlobs.settle}."""
+        self._unlinker.unlink(self._layout.stagingPath(blob) for blob in blobs)
+
+    def markDamaged(self, blobs: Iterable[str]) -> None:
+        """Open these blobs no more."""
+        self._damaged.update(blobs)
+
+    @property
+    def damaged(self) -> frozenset[str]:
+        """The blobs that are known to be damaged."""
+        return frozenset(self._damaged)
+
+    async def close(self) -> None:
+        """Finish what runs in the background, and close what is open."""
+        await self._unlinker.idle()
+        self._handles.close()
+
+    def _newFile(self) -> StagingFile:
+        return StagingFile(
+            self._shards.newId(),
+            self._layout,
+            self._files,
+            self._shards,
+            self._durability,
+            self.latch,
+        )
+
+    def _openFile(self, blob: str) -> tuple[int, int]:
+        """Open a blob; return descriptor and size. Runs in a pool thread."""
+        try:
+            fd = self._files.openForReading(self._layout.path(blob))
+        except FileNotFoundError as error:
+            raise DamagedBlob(f"blob {blob} is missing") from error
+        except OSError as error:
+            raise storeError(error) from error
+        try:
+            return fd, self._files.size(fd)
+        except OSError as error:
+            self._files.close(fd)
+            raise storeError(error) from error
+
+    def _removeAll(self, blobs: Sequence[str], descriptors: Sequence[int]) -> None:
+        """
+        Remove blobs, then make that durable: a blob whose row is forgotten must not come back.
+        Runs in a pool thread.
+        """
+        for fd in descriptors:
+            self._files.close(fd)
+        error: OSError | None = None
+        for blob in blobs:
+            try:
+                unlinkIfThere(self._files, self._layout.path(blob))
+                unlinkIfThere(self._files, self._layout.stagingPath(blob))
+            except OSError as failure:
+                error = failure
+        if error is not None:
+            raise storeError(error) from error
+        for shard in sorted({self._layout.shard(blob) for blob in blobs}):
+            try:
+                self._durability.syncDirectory(shard)
+            except FileNotFoundError:
+                # No blob of this shard was ever linked.
+                continue

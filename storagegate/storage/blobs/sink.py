@@ -1,0 +1,196 @@
+"""The reactor's side of an upload: two buffers, and one job at a time that writes them."""
+
+from collections.abc import Callable, Mapping
+
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from storagegate.storage.blobs.durability import Latch
+from storagegate.storage.blobs.staging import StagingFile
+from storagegate.storage.errors import StoreReadOnly
+from storagegate.storage.files import Buffer
+from storagegate.storage.interfaces import IBlobSink
+from storagegate.storage.pool import IWorkPool
+from storagegate.storage.records import Content, Segment
+
+BUFFER = 512 * 1024
+"""One buffer: the disk gets large writes, and an upload holds two of these at most."""
+
+_SMALL = 4096
+"""Chunks below this are copied together: kept apart, tiny ones take forty times their size."""
+
+
+@implementer(IBlobSink)
+class FileSink:
+    """
+    Collects chunks until a buffer is full, writes it in the pool, collects the next meanwhile.
+
+    A body that was declared to fit in both buffers is written, synced and linked in one job.
+
+    @param newFile: Makes the file, when one is needed.
+    """
+
+    def __init__(
+        self,
+        newFile: Callable[[], StagingFile],
+        pool: IWorkPool,
+        latch: Latch,
+        inlineLimit: int,
+        expectedSize: int | None,
+    ) -> None:
+        self._newFile = newFile
+        self._pool = pool
+        self._inlineLimit = inlineLimit
+        self._threshold = max(BUFFER, inlineLimit + 1)
+        if expectedSize is not None and expectedSize <= 2 * BUFFER:
+            self._threshold = max(self._threshold, expectedSize + 1)
+        self._file: StagingFile | None = None
+        self._buffers: list[Buffer] = []
+        self._held = 0
+        self._size = 0
+        self._busy = False
+        self._waiting: Deferred[None] | None = None
+        self._finishing: Deferred[Content] | None = None
+        self._committed = False
+        self._ended = False
+        self._error: Exception | None = None
+        if latch.reason is not None:
+            self._error = StoreReadOnly(latch.reason)
+
+    @property
+    def crcs(self) -> Mapping[str, int]:
+        """After the finish, the CRC of each blob that was made: none or one."""
+        if self._file is None or not self._committed:
+            return {}
+        return {self._file.blob: self._file.crc}
+
+    def handOver(self) -> Mapping[str, int]:
+        """Give the blobs that were made, with their CRCs, to whoever stores or discards them."""
+        crcs = self.crcs
+        self._committed = False
+        return crcs
+
+    def write(self, chunk: bytes) -> Deferred[None] | None:
+        """
+        See L{IBlobSink.write}.
+
+        @raise RuntimeError: The Deferred of the last write has not fired, or the sink has ended.
+        """
+        if self._error is not None:
+            raise self._error
+        if self._ended or self._waiting is not None:
+            raise RuntimeError("the sink takes no chunk now")
+        self._gather(chunk)
+        if self._held < self._threshold:
+            return None
+        if not self._busy:
+            self._writeBuffers()
+            return None
+        self._waiting = Deferred()
+        return self._waiting
+
+    def finish(self) -> Deferred[Content]:
+        """See L{IBlobSink.finish}. A cancelled finish is an L{abort}."""
+        if self._error is not None:
+            return fail(self._error)
+        if self._ended:
+            return fail(RuntimeError("the sink has ended"))
+        self._ended = True
+        if self._size <= self._inlineLimit and self._inlineLimit:
+            return succeed(Content(self._size, inline=b"".join(self._take())))
+        self._finishing = Deferred(lambda _: self.abort())
+        finishing = self._finishing
+        if not self._busy:
+            self._commit()
+        return finishing
+
+    def abort(self) -> None:
+        """See L{IBlobSink.abort}. Whoever waits for the sink sees a L{CancelledError}."""
+        if self._error is not None or (self._ended and self._finishing is None):
+            return
+        self._ended = True
+        self._error = CancelledError("the upload was aborted")
+        self._take()
+        # A job that runs has the file: it is removed behind that job.
+        if not self._busy:
+            self._remove().addCallback(self._tell)
+        else:
+            self._tell()
+
+    def _gather(self, chunk: bytes) -> None:
+        self._held += len(chunk)
+        self._size += len(chunk)
+        if len(chunk) >= _SMALL:
+            self._buffers.append(chunk)
+        elif self._buffers and isinstance(last := self._buffers[-1], bytearray):
+            last += chunk
+        else:
+            self._buffers.append(bytearray(chunk))
+
+    def _take(self) -> list[Buffer]:
+        buffers, self._buffers = self._buffers, []
+        self._held = 0
+        return buffers
+
+    def _openFile(self) -> StagingFile:
+        if self._file is None:
+            self._file = self._newFile()
+        return self._file
+
+    def _writeBuffers(self) -> None:
+        self._busy = True
+        # A body longer than it was declared to be gets no larger buffers for it.
+        self._threshold = BUFFER
+        job = self._pool.run(self._openFile().append, self._take())
+        job.addCallbacks(self._written, self._failed)
+
+    def _written(self, _: None) -> None:
+        self._busy = False
+        if self._error is not None:
+            self._remove()
+        elif self._finishing is not None:
+            self._commit()
+        elif self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            self._writeBuffers()
+            waiting.callback(None)
+
+    def _commit(self) -> None:
+        self._busy = True
+        job = self._pool.run(self._openFile().commit, self._take())
+        job.addCallbacks(self._durable, self._failed)
+
+    def _durable(self, _: None) -> None:
+        self._busy = False
+        if self._error is not None:
+            self._remove()
+            return
+        self._committed = True
+        finishing, self._finishing = self._finishing, None
+        if finishing is not None:
+            blob = self._openFile().blob
+            finishing.callback(Content(self._size, segments=(Segment(blob, 0, self._size),)))
+
+    def _failed(self, failure: Failure) -> None:
+        self._busy = False
+        self._ended = True
+        if self._error is None:
+            assert isinstance(failure.value, Exception)
+            self._error = failure.value
+        self._take()
+        # Whoever waits hears of it when the space is free again.
+        self._remove().addCallback(self._tell)
+
+    def _remove(self) -> Deferred[None]:
+        if self._file is None:
+            return succeed(None)
+        # One job an upload. Only a pool that has stopped refuses it; the next start sweeps then.
+        return self._pool.runAnyway(self._file.remove).addErrback(lambda _: None)
+
+    def _tell(self, _: None = None) -> None:
+        assert self._error is not None
+        for waiting in (self._waiting, self._finishing):
+            if waiting is not None and not waiting.called:
+                waiting.errback(self._error)
+        self._waiting = self._finishing = None

@@ -1,0 +1,161 @@
+"""
+How the WAL is kept short.
+
+A checkpoint copies pages from the WAL to the database. The pool makes one each time the WAL has
+grown by L{LOOK_AT}: no commit waits for it, but while commits go on it never catches up, and the
+WAL grows. Beyond L{RESTART_AT} the writer makes one itself, between two commits, and the WAL starts
+again from its beginning. The file keeps its length then: to overwrite costs less than to append.
+
+On a small disk the WAL restarts earlier, so that what it holds always finds room in the database;
+otherwise a full disk could neither grow the one nor shorten the other, and deletes would fail.
+"""
+
+import os
+from collections.abc import Callable
+from sqlite3 import Connection, OperationalError
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from storagegate.storage.catalog.connections import BUSY_MS, PAGE_SIZE
+from storagegate.storage.catalog.faults import Fault, Latch, classify
+from storagegate.storage.errors import StoreBusy
+
+_log = Logger()
+
+LOOK_AT = 8 * 1024 * 1024
+"""Small enough that readers find pages in few hash tables, large enough that fsyncs are few."""
+
+RESTART_AT = 64 * 1024 * 1024
+"""The longest WAL; a start after a crash reads all of it, in about a tenth of a second."""
+
+# A list in the pool reads for some milliseconds; whoever reads longer makes the WAL grow a little.
+_READERS_MS = 100
+
+
+class WALKeeper:
+    """
+    Watches the WAL's length. Lives in the writer thread, but for L{look} and L{looked}.
+
+    @param connection: The writer's.
+    @param directory: Where the catalog is, for the room on its disk.
+    """
+
+    def __init__(self, connection: Connection, directory: str, latch: Latch) -> None:
+        self._connection = connection
+        self._directory = directory
+        self._latch = latch
+        self._changes = connection.total_changes
+        self._live = 0
+        self._grown = 0
+
+    @property
+    def lookDue(self) -> bool:
+        """Whether the pool should make a checkpoint. Any thread."""
+        return self._grown >= LOOK_AT and self._latch.failure is None
+
+    def note(self, bulk: int) -> None:
+        """
+        Count what a commit may have added: a page for each row that changed, and its bulk.
+
+        @param bulk: Bytes that the mutations carried.
+        """
+        changes = self._connection.total_changes
+        self._grown += (changes - self._changes) * PAGE_SIZE + bulk
+        self._changes = changes
+
+    def keep(self) -> None:
+        """Restart the WAL if it is too long. Blocks."""
+        disk = os.statvfs(self._directory)
+        limit = min(RESTART_AT, disk.f_bavail * disk.f_frsize // 2)
+        if self._live + self._grown <= limit:
+            return
+        if self._checkpoint("RESTART"):
+            self._live = 0
+        else:
+            # Readers were in the way, or the disk is full: not again with the next commit.
+            self._live = max(limit - LOOK_AT, 0)
+        self._grown = 0
+
+    def shrink(self) -> None:
+        """Give the WAL's room back to the disk. Blocks."""
+        if self._checkpoint("TRUNCATE"):
+            self._live = self._grown = 0
+
+    def looked(self, frames: int) -> None:
+        """Take note of how many pages the WAL held. Reactor thread."""
+        self._live = frames * PAGE_SIZE
+        self._grown = 0
+
+    def _checkpoint(self, mode: str) -> bool:
+        if self._latch.failure is not None:
+            return False
+        self._connection.execute(f"PRAGMA busy_timeout = {_READERS_MS}")
+        try:
+            busy, _ = checkpoint(self._connection, mode)
+        except OperationalError as error:
+            if classify(error) is Fault.UNSAFE:
+                self._latch.set(error)
+            return False
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        return not busy
+
+
+class Looker:
+    """
+    Has the pool make a checkpoint when one is due, one at a time. Methods: reactor thread.
+
+    @param run: C{run(function, *args)} calls in a thread and fires in the reactor thread.
+    @param connection: Used by nobody else.
+    """
+
+    def __init__(
+        self,
+        run: Callable[..., Deferred[Any]],
+        connection: Connection,
+        wal: WALKeeper,
+        latch: Latch,
+    ) -> None:
+        self._run = run
+        self._connection = connection
+        self._wal = wal
+        self._latch = latch
+        self._looking = False
+
+    def consider(self) -> None:
+        """Look after the WAL if it has grown enough."""
+        if not self._looking and self._wal.lookDue:
+            self._looking = True
+            looking = self._run(checkpoint, self._connection, "PASSIVE")
+            looking.addCallbacks(self._done, self._failed)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._connection.close()
+
+    def _done(self, result: tuple[bool, int]) -> None:
+        self._looking = False
+        self._wal.looked(result[1])
+
+    def _failed(self, failure: Failure) -> None:
+        self._looking = False
+        error = failure.value
+        if isinstance(error, Exception) and classify(error) is Fault.UNSAFE:
+            self._latch.set(error)
+        # A full disk and a busy pool are no news; the WAL is looked at again after some commits.
+        elif failure.check(OperationalError, StoreBusy) is None:
+            _log.failure("the WAL was not looked after", failure)
+
+
+def checkpoint(connection: Connection, mode: str) -> tuple[bool, int]:
+    """
+    Copy pages from the WAL to the database. Blocks.
+
+    @param mode: C{"PASSIVE"}, C{"RESTART"} or C{"TRUNCATE"}.
+    @return: Whether somebody was in the way, and how many pages the WAL holds.
+    """
+    busy, frames, _ = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()[0]
+    return bool(busy), frames

@@ -1,0 +1,148 @@
+"""
+Lists, each read in one step.
+
+A list comes back as one JSON text: each row that a thread steps to gives the interpreter lock
+away, a thousand times a page. All functions may run in a pool thread.
+"""
+
+import sys
+from sqlite3 import Connection
+
+import msgspec
+
+from storagegate.storage.catalog.rows import readAttributes, readPart
+from storagegate.storage.catalog.walk import Place, Range, cutPage, walkSQL
+from storagegate.storage.errors import NoSuchBucket, NoSuchUpload
+from storagegate.storage.records import Bucket, ListedObject, Listing, Part, Upload
+
+_LISTED = """
+    CAST(o.key AS TEXT) AS name, o.size, o.etag, o.modifiedMs, o.account, o.storageClass,
+    o.checksumAlgorithm, o.checksumKind, o.versionId
+"""
+_LISTED_JSON = """
+    json_object('key', name, 'size', size, 'etag', etag, 'modifiedMs', modifiedMs,
+        'account', account, 'storageClass', storageClass,
+        'checksumAlgorithm', checksumAlgorithm, 'checksumKind', checksumKind,
+        'versionId', versionId)
+"""
+
+_FLAT = f"""
+    SELECT json_group_array({_LISTED_JSON}), '[]' FROM (
+        SELECT {_LISTED} FROM objects AS o
+        WHERE o.bucketId = :bucket AND o.key >= :floor AND o.key < :end
+        ORDER BY o.key LIMIT :most)
+"""
+
+_GROUPED = f"""
+    {walkSQL("objects")}
+    SELECT json_group_array({_LISTED_JSON}) FILTER (WHERE part IS NULL),
+        json_group_array(CAST(part AS TEXT)) FILTER (WHERE part IS NOT NULL)
+    FROM (
+        SELECT step.part, {_LISTED} FROM step
+        LEFT JOIN objects AS o ON step.part IS NULL AND o.bucketId = :bucket AND o.key = step.key
+        ORDER BY step.n)
+"""
+
+# The rows come in the order of the loops, which CROSS JOIN fixes: sorting them would mean to read
+# all the uploads of these keys, not a page of them.
+_UPLOADS = f"""
+    {walkSQL("uploads")}
+    SELECT
+        (SELECT json_group_array(json_array(CAST(key AS TEXT), uploadId, account, startedMs,
+            attributes, checksumAlgorithm, checksumKind))
+        FROM (
+            SELECT u.* FROM step CROSS JOIN uploads AS u
+            ON step.part IS NULL AND u.bucketId = :bucket AND u.key = step.key
+                AND (u.key > :keyAfter OR u.uploadId > :idAfter)
+            LIMIT :most)),
+        (SELECT json_group_array(CAST(part AS TEXT)) FROM step WHERE part IS NOT NULL)
+"""
+
+_BUCKETS = """
+    SELECT json_group_array(json_object(
+        'name', name, 'account', account, 'createdMs', createdMs, 'region', region))
+    FROM (
+        SELECT * FROM buckets WHERE {account} AND name >= :floor AND name < :end
+        ORDER BY name LIMIT :limit)
+"""
+_ALL_BUCKETS = _BUCKETS.format(account="TRUE")
+_BUCKETS_OF = _BUCKETS.format(account="account = :account")
+
+_decodeObjects = msgspec.json.Decoder(list[ListedObject]).decode
+_decodeTexts = msgspec.json.Decoder(list[str]).decode
+_decodeBuckets = msgspec.json.Decoder(list[Bucket]).decode
+_decodeUploads = msgspec.json.Decoder(list[tuple[str, str, str, int, str, str, str]]).decode
+_decodeParts = msgspec.json.Decoder(list[tuple[int, int, str, int, str | None, str | None]]).decode
+
+
+def listBuckets(
+    connection: Connection, account: str | None, prefix: str, after: str, limit: int
+) -> list[Bucket]:
+    """See L{ICatalog.buckets<storagegate.storage.interfaces.ICatalog.buckets>}."""
+    values = {
+        "account": account,
+        "floor": max(prefix, after + "\0") if after else prefix,
+        "end": prefix + chr(sys.maxunicode),
+        "limit": limit,
+    }
+    sql = _ALL_BUCKETS if account is None else _BUCKETS_OF
+    return _decodeBuckets(connection.execute(sql, values).fetchall()[0][0])
+
+
+def listObjects(connection: Connection, bucket: str, where: Range, limit: int) -> Listing:
+    """See L{ICatalog.listObjects<storagegate.storage.interfaces.ICatalog.listObjects>}."""
+    number = _bucketId(connection, bucket)
+    if limit <= 0:
+        return Listing((), (), None)
+    sql = _GROUPED if where.delimiter else _FLAT
+    rows = connection.execute(sql, where.parameters(number, limit + 1)).fetchall()
+    objects, prefixes = _decodeObjects(rows[0][0]), _decodeTexts(rows[0][1])
+    last = cutPage(objects, lambda each: (each.key, ""), prefixes, limit)
+    return Listing(tuple(objects), tuple(prefixes), None if last is None else last[0])
+
+
+def listUploads(
+    connection: Connection, bucket: str, where: Range, idAfter: str, limit: int
+) -> tuple[list[Upload], list[str], Place | None]:
+    """See L{ICatalog.uploads<storagegate.storage.interfaces.ICatalog.uploads>}."""
+    number = _bucketId(connection, bucket)
+    if limit <= 0:
+        return [], [], None
+    # Besides one step too many, one may be spent on a key whose uploads were all listed before.
+    values = where.parameters(number, limit + 2)
+    values |= {"keyAfter": where.after, "idAfter": idAfter}
+    if idAfter:
+        values["floor"] = max(where.prefix, where.after)
+    rows = connection.execute(_UPLOADS, values).fetchall()
+    uploads = [
+        Upload(bucket, key.encode(), uploadId, account, started, readAttributes(text), *checksum)
+        for key, uploadId, account, started, text, *checksum in _decodeUploads(rows[0][0])
+    ]
+    prefixes = _decodeTexts(rows[0][1])
+    last = cutPage(uploads, lambda each: (each.key.decode(), each.uploadId), prefixes, limit)
+    return uploads, prefixes, last
+
+
+def listParts(
+    connection: Connection, bucket: str, key: bytes, uploadId: str, after: int, limit: int
+) -> list[Part]:
+    """See L{ICatalog.parts<storagegate.storage.interfaces.ICatalog.parts>}."""
+    rows = connection.execute(
+        "SELECT (SELECT json_group_array(json_array("
+        "number, size, etag, modifiedMs, checksum, segments)) FROM ("
+        "SELECT * FROM parts WHERE uploadId = u.uploadId AND number > ? ORDER BY number LIMIT ?))"
+        " FROM buckets AS b JOIN uploads AS u ON u.bucketId = b.id"
+        " WHERE b.name = ? AND u.key = ? AND u.uploadId = ?",
+        (after, limit, bucket, key, uploadId),
+    ).fetchall()
+    if not rows:
+        raise NoSuchUpload
+    return [readPart(*row) for row in _decodeParts(rows[0][0])]
+
+
+def _bucketId(connection: Connection, name: str) -> int:
+    rows = connection.execute("SELECT id FROM buckets WHERE name = ?", (name,)).fetchall()
+    if not rows:
+        raise NoSuchBucket
+    number: int = rows[0][0]
+    return number

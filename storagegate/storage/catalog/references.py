@@ -1,0 +1,124 @@
+"""
+Which blobs are named how often.
+
+Each segment of an object or a part is one reference. A blob without references keeps its row until
+its file is gone (L{forgetBlobs}), so that no crash can lose track of a file.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+from attrs import frozen
+
+from storagegate.storage.catalog.transactions import Transaction, asJSON
+from storagegate.storage.records import Segment
+
+_decodeNames = msgspec.json.Decoder(list[str]).decode
+
+
+@frozen
+class Claim:
+    """
+    Blobs that a write wants to name.
+
+    @ivar segments: How it names them.
+    @ivar crcs: The new ones among them, with their CRC-32C.
+    """
+
+    segments: tuple[Segment, ...]
+    crcs: Mapping[str, int]
+
+
+def claimable(transaction: Transaction, claims: Sequence[Claim]) -> list[bool]:
+    """
+    Say which claims can be granted.
+
+    A blob that is not new must have a reference left: one that has none, or no row any more, is
+    being removed.
+    """
+    asked = {segment.blob for claim in claims for segment in claim.segments}
+    if not asked:
+        return [True] * len(claims)
+    states: dict[str, bool] = dict(
+        msgspec.json.decode(
+            transaction.value(
+                "SELECT json_group_array(json_array(id, refs > 0)) FROM blobs"
+                " WHERE id IN (SELECT value FROM json_each(?))",
+                (asJSON(list(asked)),),
+            )
+        )
+    )
+    return [
+        all(states.get(segment.blob, segment.blob in claim.crcs) for segment in claim.segments)
+        for claim in claims
+    ]
+
+
+def exchange(transaction: Transaction, claims: Sequence[Claim], given: Iterable[Segment]) -> None:
+    """
+    Count the references of claims that L{claimable} has granted, and give others back.
+
+    Only the difference is written: an object that takes its parts' places changes no count.
+    New blobs become known; a blob that loses its last reference is garbage.
+    """
+    counts = Counter(segment.blob for claim in claims for segment in claim.segments)
+    counts.subtract(segment.blob for segment in given)
+    gains = {blob: n for blob, n in counts.items() if n > 0}
+    losses = {blob: n for blob, n in counts.items() if n < 0}
+    if gains:
+        _gain(transaction, claims, gains)
+    if losses:
+        _lose(transaction, losses)
+
+
+def _gain(transaction: Transaction, claims: Sequence[Claim], gains: Mapping[str, int]) -> None:
+    sizes: dict[str, int] = {}
+    crcs: dict[str, int] = {}
+    for claim in claims:
+        crcs.update(claim.crcs)
+        for segment in claim.segments:
+            end = segment.offset + segment.length
+            sizes[segment.blob] = max(end, sizes.get(segment.blob, 0))
+    rows = [(blob, sizes[blob], crcs.get(blob, 0), n) for blob, n in gains.items()]
+    transaction.execute(
+        "INSERT INTO blobs (id, size, crc, refs)"
+        " SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?)"
+        " WHERE TRUE ON CONFLICT DO UPDATE SET refs = refs + excluded.refs",
+        (asJSON(rows),),
+    )
+
+
+def _lose(transaction: Transaction, losses: Mapping[str, int]) -> None:
+    transaction.execute(
+        "UPDATE blobs SET refs = refs + change.n"
+        " FROM (SELECT value ->> 0 AS id, value ->> 1 AS n FROM json_each(?)) AS change"
+        " WHERE blobs.id = change.id",
+        (asJSON(list(losses.items())),),
+    )
+    transaction.garbage += _decodeNames(
+        transaction.value(
+            "SELECT json_group_array(id) FROM blobs"
+            " WHERE refs = 0 AND id IN (SELECT value FROM json_each(?))",
+            (asJSON(list(losses)),),
+        )
+    )
+
+
+def forgetBlobs(transaction: Transaction, arguments: Sequence[Sequence[str]]) -> list[None]:
+    """Remove the rows of blobs whose files are gone."""
+    names = [blob for blobs in arguments for blob in blobs]
+    transaction.execute(
+        "DELETE FROM blobs WHERE refs = 0 AND id IN (SELECT value FROM json_each(?))",
+        (asJSON(names),),
+    )
+    return [None] * len(arguments)
+
+
+def markDamaged(transaction: Transaction, arguments: Sequence[str]) -> list[None]:
+    """Note that the bytes of blobs are not those that were written."""
+    transaction.execute(
+        "UPDATE blobs SET damaged = 1 WHERE id IN (SELECT value FROM json_each(?))",
+        (asJSON(list(arguments)),),
+    )
+    return [None] * len(arguments)

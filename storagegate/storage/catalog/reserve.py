@@ -1,0 +1,74 @@
+"""
+Room on the disk that is kept for deletes.
+
+Even a delete writes before it frees: its pages go through the WAL. When the disk is full the
+reserve is given up for that, and made again as soon as there is room.
+"""
+
+import errno
+import os
+
+_MOST = 4 * 1024 * 1024
+"""Room in the WAL for a thousand deletes, of which the first ones free more."""
+
+_SHARE = 8
+"""On a tiny file system the reserve takes no more than this part of it."""
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Reserve:
+    """
+    A file that only takes room. May run in any thread, one at a time; blocks.
+
+    @param path: The file; its directory is on the catalog's file system.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._held = False
+
+    def ensure(self) -> bool:
+        """Make the reserve if it is not there; say whether it is."""
+        if not self._held:
+            self._held = self._make()
+        return self._held
+
+    def release(self) -> bool:
+        """Give the room up; say whether there was any."""
+        held, self._held = self._held, False
+        if held:
+            os.unlink(self._path)
+        return held
+
+    def _make(self) -> bool:
+        disk = os.statvfs(os.path.dirname(self._path))
+        size = min(_MOST, disk.f_blocks * disk.f_frsize // _SHARE)
+        try:
+            if os.stat(self._path).st_size == size:
+                return True
+            os.unlink(self._path)
+        except FileNotFoundError:
+            pass
+        # A reserve that takes the last byte would only be given up again.
+        if disk.f_bavail * disk.f_frsize <= size:
+            return False
+        try:
+            _fill(self._path, size)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            return False
+        return True
+
+
+def _fill(path: str, size: int) -> None:
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(descriptor)

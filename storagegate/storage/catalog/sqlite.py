@@ -1,0 +1,302 @@
+"""
+The catalog in a SQLite file.
+
+Three kinds of connection: the reactor thread's, for looking up one thing; one for each pool thread,
+for lists; the writer's, in its own thread.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from sqlite3 import Connection
+from types import MappingProxyType
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
+
+from storagegate.storage.catalog import (
+    accesskeys,
+    buckets,
+    ledger,
+    listing,
+    objects,
+    reading,
+    references,
+    uploads,
+)
+from storagegate.storage.catalog.checkpoints import Looker, WALKeeper
+from storagegate.storage.catalog.committer import Committer
+from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
+from storagegate.storage.catalog.faults import Latch
+from storagegate.storage.catalog.readers import PoolReaders
+from storagegate.storage.catalog.references import Claim
+from storagegate.storage.catalog.reserve import Reserve
+from storagegate.storage.catalog.transactions import Mutation, oneByOne
+from storagegate.storage.catalog.walk import Range
+from storagegate.storage.catalog.writer import Writer, WriterReactor
+from storagegate.storage.interfaces import ICatalog
+from storagegate.storage.records import (
+    AccessKey,
+    Bucket,
+    Listing,
+    ObjectRecord,
+    Part,
+    Upload,
+    WriteCondition,
+)
+
+_NO_CRCS: Mapping[str, int] = MappingProxyType({})
+
+_CREATE_BUCKET = oneByOne(buckets.createBucket)
+_DELETE_BUCKET = oneByOne(buckets.deleteBucket)
+_CREATE_UPLOAD = oneByOne(uploads.createUpload)
+_PUT_PART = oneByOne(uploads.putPart)
+_COMPLETE_UPLOAD = oneByOne(uploads.completeUpload)
+_ABORT_UPLOAD = oneByOne(uploads.abortUpload)
+_ADD_KEY = oneByOne(accesskeys.addAccessKey)
+_REMOVE_KEY = oneByOne(accesskeys.removeAccessKey)
+
+
+@implementer(ICatalog, ledger.IBlobLedger)
+class SQLiteCatalog:
+    """
+    The embedded catalog. Methods: reactor thread.
+
+    Each mutation's Deferred ignores C{cancel}: see
+    L{Undertaken<storagegate.storage.catalog.writer.Undertaken>}.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        reactor: WriterReactor,
+        run: Callable[..., Deferred[Any]],
+        durability: str,
+        onGarbage: Callable[[list[str]], object],
+    ) -> None:
+        """
+        Take note of a catalog; L{open} opens it.
+
+        @param path: The file. A file C{reserve} beside it keeps room for deletes.
+        @param run: C{run(function, *args)} calls in a thread and fires in the reactor thread.
+        @param durability: C{"full"}, or C{"os"} for no fsyncs.
+        @param onGarbage: Told of the blobs that have lost their last reference, after the commit.
+        """
+        self._path = path
+        self._durability = Durability(durability)
+        self._reactor = reactor
+        self._run = run
+        self._onGarbage = onGarbage
+        self._latch = Latch()
+
+    def open(self) -> None:
+        """
+        Make the file if there is none, migrate it, and connect. Blocks. Once.
+
+        @raise CatalogUnusable: It is no catalog of ours, or a newer program wrote it.
+        """
+        prepare(self._path, self._durability)
+        self._connection = self._connect(Purpose.REACTOR)
+        self._secret = reading.readSecret(self._connection)
+        self._readers = PoolReaders(self._run, partial(self._connect, Purpose.POOL))
+        directory = os.path.dirname(os.path.abspath(self._path))
+        connection = self._connect(Purpose.WRITER)
+        wal = WALKeeper(connection, directory, self._latch)
+        reserve = Reserve(os.path.join(directory, "reserve"))
+        reserve.ensure()
+        self._looker = Looker(
+            self._readers.run, self._connect(Purpose.CHECKPOINT), wal, self._latch
+        )
+        self._writer = Writer(
+            self._reactor,
+            Committer(connection, reserve, self._latch, wal),
+            self._onGarbage,
+            self._looker.consider,
+        )
+
+    def close(self) -> Deferred[None]:
+        """Commit what waits, then leave everything in the one file. Once."""
+        return Deferred.fromCoroutine(self._close())
+
+    async def _close(self) -> None:
+        closing = self._writer.stop()
+        await self._readers.close()
+        self._looker.close()
+        self._connection.close()
+        await closing
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing more is written until a restart; L{None} while all is well."""
+        return self._latch.failure
+
+    def bucket(self, name: str) -> Bucket | None:
+        """Look a bucket up."""
+        return reading.readBucket(self._connection, name)
+
+    def object(
+        self, bucket: str, key: bytes, versionId: str | None = None
+    ) -> tuple[Bucket | None, ObjectRecord | None]:
+        """Look up a bucket and an object in it."""
+        return reading.lookUp(self._connection, bucket, key, versionId, True)
+
+    def stat(
+        self, bucket: str, key: bytes, versionId: str | None = None
+    ) -> tuple[Bucket | None, ObjectRecord | None]:
+        """Look up as L{object}, without the bytes."""
+        return reading.lookUp(self._connection, bucket, key, versionId, False)
+
+    def upload(self, bucket: str, key: bytes, uploadId: str) -> Upload | None:
+        """Look an upload up."""
+        return reading.readUpload(self._connection, bucket, key, uploadId)
+
+    def secret(self) -> bytes:
+        """Give the store's own random bytes."""
+        return self._secret
+
+    def accessKeys(self) -> list[AccessKey]:
+        """Read all issued keys."""
+        return accesskeys.readAccessKeys(self._connection)
+
+    def keysGeneration(self) -> int:
+        """Read the number that changes with the keys."""
+        return accesskeys.readKeysGeneration(self._connection)
+
+    def knownBlobs(self, ids: Sequence[str]) -> frozenset[str]:
+        """Say which of these have a row."""
+        return ledger.knownBlobs(self._connection, ids)
+
+    def damagedBlobs(self) -> frozenset[str]:
+        """List the blobs that are marked."""
+        return ledger.damagedBlobs(self._connection)
+
+    def buckets(
+        self, account: str | None, prefix: str, after: str, limit: int
+    ) -> Deferred[list[Bucket]]:
+        """List buckets."""
+        return self._readers.read(listing.listBuckets, account, prefix, after, limit)
+
+    def listObjects(
+        self, bucket: str, prefix: bytes, delimiter: bytes, after: bytes, limit: int
+    ) -> Deferred[Listing]:
+        """List a page of objects."""
+        where = Range(prefix, delimiter, after)
+        return self._readers.read(listing.listObjects, bucket, where, limit)
+
+    def parts(
+        self, bucket: str, key: bytes, uploadId: str, after: int, limit: int
+    ) -> Deferred[list[Part]]:
+        """List parts of an upload."""
+        return self._readers.read(listing.listParts, bucket, key, uploadId, after, limit)
+
+    def uploads(
+        self,
+        bucket: str,
+        prefix: bytes,
+        delimiter: bytes,
+        keyAfter: bytes,
+        idAfter: str,
+        limit: int,
+    ) -> Deferred[tuple[list[Upload], list[str], tuple[str, str] | None]]:
+        """List uploads in progress."""
+        where = Range(prefix, delimiter, keyAfter)
+        return self._readers.read(listing.listUploads, bucket, where, idAfter, limit)
+
+    def referenced(self, ids: Sequence[str]) -> Deferred[frozenset[str]]:
+        """Say which blobs are named."""
+        return self._readers.read(ledger.referencedBlobs, ids)
+
+    def garbage(self, after: str, limit: int) -> Deferred[list[str]]:
+        """List blobs that nothing names."""
+        return self._readers.read(ledger.garbageBlobs, after, limit)
+
+    def blobRows(self, after: str, limit: int) -> Deferred[list[ledger.BlobRow]]:
+        """List all blobs."""
+        return self._readers.read(ledger.blobRows, after, limit)
+
+    def checkInline(
+        self, start: ledger.InlinePosition | None, limit: int
+    ) -> Deferred[ledger.InlineCheck]:
+        """Check the inline bytes of a page of objects."""
+        return self._readers.read(ledger.checkInline, start, limit)
+
+    def createBucket(self, bucket: Bucket) -> Deferred[None]:
+        """Create a bucket."""
+        return self._writer.submit(Mutation(_CREATE_BUCKET, bucket))
+
+    def deleteBucket(self, name: str) -> Deferred[None]:
+        """Remove an empty bucket."""
+        return self._writer.submit(Mutation(_DELETE_BUCKET, name, frees=True))
+
+    def putObject(
+        self,
+        record: ObjectRecord,
+        condition: WriteCondition,
+        crcs: Mapping[str, int] = _NO_CRCS,
+    ) -> Deferred[ObjectRecord]:
+        """Store an object."""
+        inline = record.content.inline
+        put = objects.Put(record, condition, Claim(record.content.segments, crcs))
+        return self._writer.submit(
+            Mutation(objects.putObjects, put, weight=0 if inline is None else len(inline))
+        )
+
+    def deleteObjects(
+        self, bucket: str, entries: Sequence[tuple[bytes, str | None, WriteCondition]]
+    ) -> Deferred[list[bool | Exception]]:
+        """Remove objects."""
+        deletion = objects.Deletion(bucket, tuple(entries))
+        return self._writer.submit(Mutation(objects.deleteObjects, deletion, frees=True))
+
+    def createUpload(self, upload: Upload) -> Deferred[None]:
+        """Begin a multipart upload."""
+        upload.key.decode()
+        return self._writer.submit(Mutation(_CREATE_UPLOAD, upload))
+
+    def putPart(
+        self,
+        bucket: str,
+        key: bytes,
+        uploadId: str,
+        part: Part,
+        crcs: Mapping[str, int] = _NO_CRCS,
+    ) -> Deferred[None]:
+        """Store a part."""
+        name = uploads.UploadName(bucket, key, uploadId)
+        return self._writer.submit(Mutation(_PUT_PART, uploads.PartPut(name, part, crcs)))
+
+    def completeUpload(
+        self,
+        uploadId: str,
+        record: ObjectRecord,
+        parts: Sequence[tuple[int, str]],
+        condition: WriteCondition,
+    ) -> Deferred[ObjectRecord]:
+        """Make an object of an upload."""
+        completion = uploads.Completion(uploadId, record, tuple(parts), condition)
+        return self._writer.submit(Mutation(_COMPLETE_UPLOAD, completion))
+
+    def abortUpload(self, bucket: str, key: bytes, uploadId: str) -> Deferred[None]:
+        """End an upload."""
+        name = uploads.UploadName(bucket, key, uploadId)
+        return self._writer.submit(Mutation(_ABORT_UPLOAD, name, frees=True))
+
+    def addAccessKey(self, key: AccessKey) -> Deferred[None]:
+        """Issue a key."""
+        return self._writer.submit(Mutation(_ADD_KEY, key))
+
+    def removeAccessKey(self, accessKey: str) -> Deferred[bool]:
+        """Revoke a key."""
+        return self._writer.submit(Mutation(_REMOVE_KEY, accessKey, frees=True))
+
+    def forgetBlobs(self, ids: Sequence[str]) -> Deferred[None]:
+        """Remove the rows of blobs whose files are gone."""
+        return self._writer.submit(Mutation(references.forgetBlobs, ids, frees=True))
+
+    def markDamaged(self, blob: str) -> Deferred[None]:
+        """Note that a blob is damaged."""
+        return self._writer.submit(Mutation(references.markDamaged, blob))
+
+    def _connect(self, purpose: Purpose) -> Connection:
+        return connect(self._path, self._durability, purpose)

@@ -1,0 +1,191 @@
+"""Multipart uploads: begun, filled, completed, aborted."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from attrs import evolve, frozen
+
+from storagegate.storage.catalog.buckets import bucketId
+from storagegate.storage.catalog.lookup import find, judge
+from storagegate.storage.catalog.objects import Row, insert, remove
+from storagegate.storage.catalog.references import Claim, claimable, exchange
+from storagegate.storage.catalog.rows import (
+    attributesText,
+    checksumText,
+    objectValues,
+    readSegments,
+    segmentsText,
+)
+from storagegate.storage.catalog.transactions import Transaction
+from storagegate.storage.errors import ConcurrentChange, InvalidPart, NoSuchUpload
+from storagegate.storage.records import (
+    Content,
+    ObjectRecord,
+    Part,
+    Segment,
+    Upload,
+    WriteCondition,
+)
+
+_UPLOAD = "bucketId = (SELECT id FROM buckets WHERE name = ?) AND key = ? AND uploadId = ?"
+
+_decodeParts = msgspec.json.Decoder(list[tuple[int, str, int, str | None]]).decode
+
+
+@frozen
+class UploadName:
+    """What an upload is called."""
+
+    bucket: str
+    key: bytes
+    uploadId: str
+
+
+@frozen(eq=False)
+class PartPut:
+    """A part to be stored."""
+
+    upload: UploadName
+    part: Part
+    crcs: Mapping[str, int]
+
+
+@frozen(eq=False)
+class Completion:
+    """An upload to be made an object of: the record to be, and part numbers with ETags."""
+
+    uploadId: str
+    record: ObjectRecord
+    parts: tuple[tuple[int, str], ...]
+    condition: WriteCondition
+
+
+def createUpload(transaction: Transaction, upload: Upload) -> None:
+    """
+    Begin an upload.
+
+    @raise NoSuchBucket: The bucket is not there.
+    """
+    transaction.execute(
+        "INSERT INTO uploads VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            bucketId(transaction, upload.bucket),
+            upload.key,
+            upload.uploadId,
+            upload.account,
+            upload.startedMs,
+            upload.checksumAlgorithm,
+            upload.checksumKind,
+            attributesText(upload.attributes),
+        ),
+    )
+
+
+def putPart(transaction: Transaction, put: PartPut) -> None:
+    """
+    Store a part in place of one of the same number.
+
+    @raise NoSuchUpload: The upload is not there.
+    @raise ConcurrentChange: A blob that it names is being removed.
+    """
+    _confirm(transaction, put.upload)
+    part, place = put.part, (put.upload.uploadId, put.part.number)
+    claim = Claim(part.content.segments, put.crcs)
+    if not claimable(transaction, [claim])[0]:
+        raise ConcurrentChange
+    replaced = transaction.value(
+        "DELETE FROM parts WHERE uploadId = ? AND number = ? RETURNING segments", place
+    )
+    exchange(transaction, [claim], readSegments(replaced))
+    transaction.execute(
+        "INSERT INTO parts VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            *place,
+            part.size,
+            part.etag,
+            part.modifiedMs,
+            checksumText(part.checksum),
+            segmentsText(part.content),
+        ),
+    )
+
+
+def completeUpload(transaction: Transaction, completion: Completion) -> ObjectRecord:
+    """
+    Make an object of the named parts and end the upload.
+
+    @raise NoSuchUpload: The upload is not there.
+    @raise InvalidPart: A part is not there or has another ETag.
+    @raise StoreError: What L{judge} says of the condition.
+    """
+    record = completion.record
+    upload = UploadName(record.bucket, record.key, completion.uploadId)
+    _confirm(transaction, upload)
+    stored = _stored(transaction, upload.uploadId)
+    content = _assemble(stored, completion.parts)
+    name = (record.bucket, record.key)
+    (there,) = find(transaction, [name])
+    refusal = judge(there, completion.condition)
+    if refusal is not None:
+        raise refusal
+    record = evolve(record, size=content.size, content=content, sequence=transaction.takeSequence())
+    replaced = [(name, there)] if there.sequence is not None else []
+    given = remove(transaction, replaced) + _segmentsOf(stored)
+    exchange(transaction, [Claim(content.segments, {})], given)
+    _drop(transaction, upload)
+    insert(transaction, [Row(there.bucketId, record, objectValues(record))])
+    return record
+
+
+def abortUpload(transaction: Transaction, upload: UploadName) -> None:
+    """
+    End an upload and drop its parts.
+
+    @raise NoSuchUpload: The upload is not there.
+    """
+    _confirm(transaction, upload)
+    exchange(transaction, [], _segmentsOf(_stored(transaction, upload.uploadId)))
+    _drop(transaction, upload)
+
+
+def _confirm(transaction: Transaction, upload: UploadName) -> None:
+    if not transaction.value(
+        f"SELECT 1 FROM uploads WHERE {_UPLOAD}", (upload.bucket, upload.key, upload.uploadId)
+    ):
+        raise NoSuchUpload
+
+
+def _drop(transaction: Transaction, upload: UploadName) -> None:
+    transaction.execute("DELETE FROM parts WHERE uploadId = ?", (upload.uploadId,))
+    transaction.execute(
+        f"DELETE FROM uploads WHERE {_UPLOAD}", (upload.bucket, upload.key, upload.uploadId)
+    )
+
+
+def _stored(transaction: Transaction, uploadId: str) -> dict[int, tuple[str, int, str | None]]:
+    rows = _decodeParts(
+        transaction.value(
+            "SELECT json_group_array(json_array(number, etag, size, segments))"
+            " FROM parts WHERE uploadId = ?",
+            (uploadId,),
+        )
+    )
+    return {number: (etag, size, segments) for number, etag, size, segments in rows}
+
+
+def _segmentsOf(stored: Mapping[int, tuple[str, int, str | None]]) -> list[Segment]:
+    return [each for _, _, segments in stored.values() for each in readSegments(segments)]
+
+
+def _assemble(
+    stored: Mapping[int, tuple[str, int, str | None]], named: Iterable[tuple[int, str]]
+) -> Content:
+    total = 0
+    segments: list[Segment] = []
+    for number, wanted in named:
+        etag, size, text = stored.get(number, (None, 0, None))
+        if etag != wanted:
+            raise InvalidPart(number)
+        total += size
+        segments += readSegments(text)
+    return Content(total, None, tuple(segments))

@@ -1,0 +1,116 @@
+"""
+The file operations of the store.
+
+Everything that the store does to the disk, the catalog's own file apart, goes through a L{Files}
+that is handed in, so that a test can make the N-th operation fail.
+"""
+
+import os
+from collections.abc import Sequence
+
+Buffer = bytes | bytearray | memoryview
+
+_VECTOR = 1024
+"""Buffers a C{writev}: Linux takes no more (C{IOV_MAX})."""
+
+
+class Files:
+    """
+    The operating system's calls, one method each.
+
+    Every method blocks and may run in a pool thread. Each raises L{OSError}.
+    """
+
+    def create(self, path: str) -> int:
+        """Make a new file and return its descriptor for writing."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def openForReading(self, path: str) -> int:
+        """Open a file and return its descriptor for reading."""
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def write(self, fd: int, buffers: Sequence[Buffer]) -> int:
+        """Write some of the buffers; return how many bytes went, which may be fewer than given."""
+        return os.writev(fd, buffers)
+
+    def read(self, fd: int, length: int, offset: int) -> bytes:
+        """Read up to C{length} bytes from C{offset}; nothing is the end."""
+        return os.pread(fd, length, offset)
+
+    def sync(self, fd: int) -> None:
+        """Make a file's bytes, and its size, durable."""
+        os.fdatasync(fd)
+
+    def openDirectory(self, path: str) -> int:
+        """Open a directory and return its descriptor for L{syncDirectory}."""
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def syncDirectory(self, fd: int) -> None:
+        """Make a directory's entries durable."""
+        os.fsync(fd)
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor."""
+        os.close(fd)
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name, which must be new."""
+        os.link(source, target)
+
+    def unlink(self, path: str) -> None:
+        """Take a name away."""
+        os.unlink(path)
+
+    def makeDirectory(self, path: str) -> None:
+        """Make a directory that only its owner may enter."""
+        os.mkdir(path, 0o700)
+
+    def names(self, path: str) -> list[str]:
+        """List a directory, in no order."""
+        return os.listdir(path)
+
+    def size(self, fd: int) -> int:
+        """Return the bytes in an open file."""
+        return os.fstat(fd).st_size
+
+    def sizeOf(self, path: str) -> int:
+        """Return the bytes in a file."""
+        return os.stat(path).st_size
+
+    def dropCache(self, fd: int, offset: int, length: int) -> None:
+        """Tell the kernel that these bytes will not be read again soon."""
+        os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
+
+    def space(self, path: str) -> tuple[int, int]:
+        """Return the bytes that are free to us on a path's file system, and all of its bytes."""
+        figures = os.statvfs(path)
+        return figures.f_bavail * figures.f_frsize, figures.f_blocks * figures.f_frsize
+
+
+def writeAll(files: Files, fd: int, buffers: Sequence[Buffer]) -> None:
+    """
+    Write every byte of the buffers, however few the system takes at a time.
+
+    Blocks; may run in a pool thread.
+    """
+    waiting = [memoryview(buffer) for buffer in buffers if buffer]
+    while waiting:
+        written = files.write(fd, waiting[:_VECTOR])
+        whole = 0
+        while whole < len(waiting) and written >= len(waiting[whole]):
+            written -= len(waiting[whole])
+            whole += 1
+        del waiting[:whole]
+        if written:
+            waiting[0] = waiting[0][written:]
+
+
+def unlinkIfThere(files: Files, path: str) -> bool:
+    """
+    Take a name away, or say that it was not there. Blocks; may run in a pool thread.
+    """
+    try:
+        files.unlink(path)
+    except FileNotFoundError:
+        return False
+    return True

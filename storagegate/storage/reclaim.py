@@ -1,0 +1,150 @@
+"""
+Blobs that no object names any more, and the readers that still have them.
+
+A reader may need an object's next blob long after the object was replaced, so what a reader holds
+stays. The catalog keeps a row for each blob until L{Reclaimer} says that its file is gone: nothing
+is lost track of, whenever the process ends.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+
+from storagegate.storage.errors import StoreError
+
+BATCH = 1000
+"""Blobs a round: one job and one commit for as many as a bulk delete names."""
+
+_BACKLOG = 100_000
+"""Ids kept in memory (10 MB of them); beyond it the catalog is asked again."""
+
+
+class Hold:
+    """A reader's claim on the blobs of one object."""
+
+    __slots__ = ("_blobs", "_release")
+
+    def __init__(self, blobs: Sequence[str], release: Callable[[Sequence[str]], None]) -> None:
+        self._blobs = blobs
+        self._release = release
+
+    def release(self) -> None:
+        """Say that the blobs are not needed any more. A second time does nothing."""
+        blobs, self._blobs = self._blobs, ()
+        self._release(blobs)
+
+
+class Reclaimer:
+    """
+    Removes garbage in the background, one round at a time. All methods: reactor thread.
+
+    @param discard: Removes files.
+    @param forget: Removes the rows of blobs whose files are gone.
+    @param garbage: Reads ids of blobs without references, in order: after this id, so many.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        discard: Callable[[Sequence[str]], Awaitable[None]],
+        forget: Callable[[Sequence[str]], Awaitable[None]],
+        garbage: Callable[[str, int], Awaitable[Sequence[str]]],
+    ) -> None:
+        self._discard = discard
+        self._forget = forget
+        self._garbage = garbage
+        self._holds: dict[str, int] = {}
+        self._kept: set[str] = set()
+        self._queue: list[str] = []
+        self._behind = False
+        self._running = False
+        self._waiting: list[Deferred[None]] = []
+
+    def hold(self, blobs: Iterable[str]) -> Hold:
+        """
+        Keep blobs until the hold is released.
+
+        Called in the turn of the reactor in which the catalog named the blobs, it comes before
+        any removal of them.
+        """
+        held = tuple(blobs)
+        for blob in held:
+            self._holds[blob] = self._holds.get(blob, 0) + 1
+        return Hold(held, self._release)
+
+    def reclaim(self, blobs: Iterable[str]) -> None:
+        """Remove blobs that have lost their last reference; those that are held, after that."""
+        for blob in blobs:
+            if blob in self._holds:
+                self._kept.add(blob)
+            elif len(self._queue) < _BACKLOG:
+                self._queue.append(blob)
+            else:
+                self._behind = True
+        self._start()
+
+    def catchUp(self) -> None:
+        """Remove what the catalog knows as garbage from earlier."""
+        self._behind = True
+        self._start()
+
+    def idle(self) -> Deferred[None]:
+        """Wait until nothing is left but what is held."""
+        if not self._running:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred()
+        self._waiting.append(waiting)
+        return waiting
+
+    def _release(self, blobs: Sequence[str]) -> None:
+        free = []
+        for blob in blobs:
+            self._holds[blob] -= 1
+            if not self._holds[blob]:
+                del self._holds[blob]
+                if blob in self._kept:
+                    self._kept.discard(blob)
+                    free.append(blob)
+        if free:
+            self.reclaim(free)
+
+    def _start(self) -> None:
+        if not self._running:
+            self._running = True
+            Deferred.fromCoroutine(self._work()).addErrback(
+                lambda failure: self._log.failure("garbage was not removed", failure)
+            )
+
+    async def _work(self) -> None:
+        try:
+            while self._queue or self._behind:
+                if self._queue:
+                    batch, self._queue = self._queue[:BATCH], self._queue[BATCH:]
+                    await self._remove(batch)
+                else:
+                    self._behind = False
+                    await self._readGarbage()
+        finally:
+            self._running = False
+            waiting, self._waiting = self._waiting, []
+            for waiter in waiting:
+                waiter.callback(None)
+
+    async def _readGarbage(self) -> None:
+        after = ""
+        while page := await self._garbage(after, BATCH):
+            after = page[-1]
+            self._kept.update(blob for blob in page if blob in self._holds)
+            await self._remove([blob for blob in page if blob not in self._holds])
+
+    async def _remove(self, blobs: Sequence[str]) -> None:
+        try:
+            await self._discard(blobs)
+            await self._forget(blobs)
+        except (StoreError, OSError) as error:
+            # Their rows stay: the next start tries again.
+            self._log.error(
+                "{count} blobs were not removed: {error}", count=len(blobs), error=str(error)
+            )

@@ -1,0 +1,274 @@
+"""
+The store: a catalog, its blobs, and the threads that they share.
+
+What holds the two together is here: a write settles its new blobs when the catalog has committed
+them, and discards them when the catalog has surely refused; blobs that lose their last reference
+are removed behind their readers; and when either half cannot write, nothing is written any more.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, fail
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from storagegate.storage.blobs.durability import Durability, Latch
+from storagegate.storage.blobs.filesystem import FileBlobs
+from storagegate.storage.blobs.layout import BlobLayout
+from storagegate.storage.blobs.shards import Shards
+from storagegate.storage.blobs.sink import BUFFER, FileSink
+from storagegate.storage.catalog import SQLiteCatalog
+from storagegate.storage.errors import StoreError, StoreReadOnly
+from storagegate.storage.files import Files
+from storagegate.storage.lock import DirectoryLock
+from storagegate.storage.pool import WorkPool
+from storagegate.storage.reclaim import Hold, Reclaimer
+from storagegate.storage.records import Content, ObjectRecord, Part, WriteCondition
+from storagegate.storage.scrub import BYTES_PER_SECOND, Scrubber
+from storagegate.storage.sweep import sweepStaging
+
+T = TypeVar("T")
+
+
+_LOW_SPACE = 20
+"""A warning comes when less than one part in twenty of the disk is free."""
+
+
+def _prepare(layout: BlobLayout, files: Files, durability: Durability) -> None:
+    """Make the directories, which only their owner may enter."""
+    os.makedirs(os.path.dirname(os.path.abspath(layout.data)), exist_ok=True)
+    for path in (layout.data, layout.blobs, layout.staging):
+        try:
+            files.makeDirectory(path)
+        except FileExistsError:
+            continue
+        durability.syncDirectory(os.path.dirname(path) or ".")
+
+
+class ObjectStore:
+    """
+    The embedded store. Methods: reactor thread.
+
+    Every method that writes fails with L{StoreReadOnly} once an fsync has failed, in either half.
+    A write that was asked for is carried out, or refused, even if its Deferred is cancelled.
+
+    @ivar catalog: The metadata. Lists and buckets are asked of it directly.
+    @ivar blobs: The bytes.
+    @ivar run: Runs a function in the store's threads: C{run(function, *args) -> Deferred}.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        catalog: SQLiteCatalog,
+        blobs: FileBlobs,
+        pool: WorkPool,
+        reclaimer: Reclaimer,
+        scrubber: Scrubber,
+        space: Callable[[], tuple[int, int]],
+        closing: ExitStack,
+    ) -> None:
+        """
+        Put a store together; L{open} does that.
+
+        @param space: Bytes free on the disk, and all of its bytes.
+        @param closing: What is undone, blocking, at the very end.
+        """
+        self.catalog = catalog
+        self.blobs = blobs
+        self.pool = pool
+        self.run = pool.run
+        self.scrubber = scrubber
+        self._reclaimer = reclaimer
+        self._space = space
+        self._closing = closing
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        reactor: Any,
+        *,
+        durability: str = "full",
+        files: Files | None = None,
+        random: Callable[[int], bytes] = os.urandom,
+        scrubBytesPerSecond: int = BYTES_PER_SECOND,
+    ) -> "ObjectStore":
+        """
+        Open a store, making it if there is none. Blocks; call it before the reactor runs.
+
+        What a crash has left in C{staging/} is swept here, before anything is served.
+
+        @param reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
+        @param durability: C{"full"}, or C{"os"} for no fsyncs.
+        @param scrubBytesPerSecond: How fast blobs are read again in the background.
+        @raise StoreLocked: Another process has it open.
+        @raise StoreError: It cannot be used; one line says why.
+        @raise OSError: The disk refuses.
+        """
+        files = files or Files()
+        layout = BlobLayout(directory)
+        latch = Latch()
+        durable = durability == "full"
+        syncs = Durability(files, latch, durable)
+        _prepare(layout, files, syncs)
+        pool = WorkPool(reactor)
+        blobs = FileBlobs(layout, pool, files, latch, durable, random)
+        with ExitStack() as opened:
+            opened.callback(DirectoryLock.take(directory).release)
+            reclaimer = Reclaimer(
+                blobs.discard,
+                lambda ids: catalog.forgetBlobs(ids),
+                lambda after, limit: catalog.garbage(after, limit),
+            )
+            path = os.path.join(directory, "catalog.sqlite")
+            catalog = SQLiteCatalog(path, reactor, pool.run, durability, reclaimer.reclaim)
+            catalog.open()
+            shards = Shards(layout, files, syncs, random)
+            sweepStaging(layout, files, shards, syncs, catalog.knownBlobs)
+            blobs.markDamaged(catalog.damagedBlobs())
+            reclaimer.catchUp()
+            scrubber = Scrubber(
+                catalog, layout, files, pool, reactor, blobs.markDamaged, scrubBytesPerSecond
+            )
+            scrubber.start()
+            return cls(
+                catalog,
+                blobs,
+                pool,
+                reclaimer,
+                scrubber,
+                lambda: files.space(directory),
+                opened.pop_all(),
+            )
+
+    def putObject(
+        self, record: ObjectRecord, sink: FileSink | None, condition: WriteCondition
+    ) -> Deferred[ObjectRecord]:
+        """
+        Store an object whose bytes are durable; see L{ICatalog.putObject}.
+
+        @param sink: The finished sink that made the content; L{None} for a copy.
+        """
+        crcs = {} if sink is None else sink.handOver()
+        return self._write(lambda: self.catalog.putObject(record, condition, crcs=crcs), crcs)
+
+    def putPart(
+        self, bucket: str, key: bytes, uploadId: str, part: Part, sink: FileSink | None
+    ) -> Deferred[None]:
+        """
+        Store a part whose bytes are durable; see L{ICatalog.putPart}.
+
+        @param sink: The finished sink that made the content; L{None} for a copy.
+        """
+        crcs = {} if sink is None else sink.handOver()
+        return self._write(
+            lambda: self.catalog.putPart(bucket, key, uploadId, part, crcs=crcs), crcs
+        )
+
+    def completeUpload(
+        self,
+        uploadId: str,
+        record: ObjectRecord,
+        parts: Sequence[tuple[int, str]],
+        condition: WriteCondition,
+    ) -> Deferred[ObjectRecord]:
+        """Turn parts into an object; see L{ICatalog.completeUpload}."""
+        return self._write(
+            lambda: self.catalog.completeUpload(uploadId, record, parts, condition), {}
+        )
+
+    def deleteObjects(
+        self, bucket: str, entries: Sequence[tuple[bytes, str | None, WriteCondition]]
+    ) -> Deferred[list[bool | Exception]]:
+        """Remove objects; see L{ICatalog.deleteObjects}. Their blobs go in the background."""
+        return self._write(lambda: self.catalog.deleteObjects(bucket, entries), {})
+
+    def abandon(self, sink: FileSink) -> None:
+        """
+        Give up an upload, whether its sink has finished or not. Harmless once the sink was given
+        to L{putObject} or L{putPart}, which see to it themselves.
+        """
+        sink.abort()
+        self._discard(sink.handOver())
+
+    def hold(self, content: Content) -> Hold:
+        """
+        Keep the blobs of a content until the hold is released, though the object be replaced.
+
+        Call it in the same turn of the reactor in which the catalog named the content.
+        """
+        return self._reclaimer.hold({segment.blob for segment in content.segments})
+
+    @property
+    def readOnly(self) -> str | None:
+        """Why nothing can be written until a restart, or L{None}."""
+        return self.blobs.latch.reason or self.catalog.failure
+
+    def health(self) -> dict[str, str | None]:
+        """Say of each part why the store cannot take writes, or L{None}."""
+        free, _ = self._space()
+        return {
+            "catalog": self.catalog.failure,
+            "blobs": self.blobs.latch.reason,
+            "disk": "the disk is full" if free < BUFFER else None,
+        }
+
+    def warnings(self) -> dict[str, str | None]:
+        """Say what an operator should look at while the store goes on: damage, a filling disk."""
+        damaged = len(self.blobs.damaged)
+        free, total = self._space()
+        return {
+            "damage": f"{damaged} blobs are damaged" if damaged else None,
+            "disk": f"{free >> 20} MiB are free" if free * _LOW_SPACE < total else None,
+        }
+
+    async def close(self) -> None:
+        """Finish what was taken, then let the directory go. Once."""
+        await self.scrubber.stop()
+        await self._reclaimer.idle()
+        await self.blobs.close()
+        await self.catalog.close()
+        await self.pool.stop()
+        self._closing.close()
+
+    def _write(self, mutate: Callable[[], Deferred[T]], crcs: Mapping[str, int]) -> Deferred[T]:
+        """
+        Change the catalog, and see to the new blobs whatever comes of it.
+
+        The caller's Deferred is a second one: a caller who goes away cancels his own, for a
+        mutation that is under way may be committed after all.
+        """
+        if self.readOnly is not None:
+            self._discard(crcs)
+            return fail(StoreReadOnly(self.readOnly))
+        told: Deferred[T] = Deferred()
+
+        def committed(result: T) -> T:
+            self.blobs.settle(tuple(crcs))
+            return result
+
+        def refused(failure: Failure) -> Failure:
+            if failure.check(StoreReadOnly):
+                # The commit may be on the disk or not. The blobs keep their names in staging/,
+                # and the next start asks the catalog about them.
+                self.blobs.latch.trip(f"the catalog failed: {failure.getErrorMessage()}")
+            elif failure.check(StoreError):
+                self._discard(crcs)
+            return failure
+
+        mutate().addCallbacks(committed, refused).addBoth(told.callback)
+        return told
+
+    def _discard(self, crcs: Mapping[str, int]) -> None:
+        # What cannot be removed now keeps its name in staging/ for the next start.
+        if crcs and self.blobs.latch.reason is None:
+            self.blobs.discard(tuple(crcs)).addErrback(
+                lambda failure: self._log.error(
+                    "an upload was not removed: {error}", error=failure.getErrorMessage()
+                )
+            )

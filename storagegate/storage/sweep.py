@@ -1,0 +1,103 @@
+"""
+What a crash leaves in C{staging/}, judged against the catalog.
+
+A name there is of a blob that the catalog has committed (then only the name goes), or of one that
+it has not (then the blob goes too). Nothing else can be left over: see
+L{storagegate.storage.blobs.staging}.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+
+from attrs import define
+from twisted.logger import Logger
+
+from storagegate.storage.blobs.durability import Durability
+from storagegate.storage.blobs.layout import BlobLayout, isBlobId
+from storagegate.storage.blobs.shards import Shards
+from storagegate.storage.files import Files, unlinkIfThere
+
+_BATCH = 500
+"""Ids in one question to the catalog."""
+
+_log = Logger()
+
+
+@define
+class Swept:
+    """
+    What a sweep did.
+
+    @ivar settled: First names of committed blobs that were taken away.
+    @ivar removed: Uploads that never were committed.
+    @ivar restored: Committed blobs that had only their first name left.
+    """
+
+    settled: int = 0
+    removed: int = 0
+    restored: int = 0
+
+
+def sweepStaging(
+    layout: BlobLayout,
+    files: Files,
+    shards: Shards,
+    durability: Durability,
+    known: Callable[[Sequence[str]], Collection[str]],
+) -> Swept:
+    """
+    Clear C{staging/}, in which nobody else may be writing.
+
+    Blocks. Names that are no blob's are left alone.
+
+    @param known: Says which of these ids the catalog has.
+    """
+    names = sorted(name for name in files.names(layout.staging) if isBlobId(name))
+    swept = Swept()
+    for start in range(0, len(names), _BATCH):
+        batch = names[start : start + _BATCH]
+        committed = known(batch)
+        _removeBlobs(layout, files, durability, [b for b in batch if b not in committed])
+        for blob in batch:
+            if blob not in committed:
+                swept.removed += 1
+            elif _restore(layout, files, shards, durability, blob):
+                swept.restored += 1
+            else:
+                swept.settled += 1
+            unlinkIfThere(files, layout.stagingPath(blob))
+    if names:
+        _log.info(
+            "swept staging: {swept.settled} settled, {swept.removed} removed,"
+            " {swept.restored} restored",
+            swept=swept,
+        )
+    return swept
+
+
+def _removeBlobs(
+    layout: BlobLayout, files: Files, durability: Durability, blobs: Sequence[str]
+) -> None:
+    """Remove what was linked but never committed, durably: its first name goes next."""
+    shards = {layout.shard(blob) for blob in blobs if unlinkIfThere(files, layout.path(blob))}
+    for shard in sorted(shards):
+        durability.syncDirectory(shard)
+
+
+def _restore(
+    layout: BlobLayout, files: Files, shards: Shards, durability: Durability, blob: str
+) -> bool:
+    """
+    Link a committed blob again if only its first name is there.
+
+    That happens without fsyncs: a power cut may keep the commit and lose the link.
+    """
+    try:
+        files.sizeOf(layout.path(blob))
+    except FileNotFoundError:
+        pass
+    else:
+        return False
+    shards.ensure(blob)
+    files.link(layout.stagingPath(blob), layout.path(blob))
+    durability.syncDirectory(layout.shard(blob))
+    return True

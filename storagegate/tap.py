@@ -1,0 +1,85 @@
+"""What C{twistd} needs: the flags of C{twistd storagegate}, and the service that they describe."""
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from twisted.application.service import IService
+from twisted.python import usage
+
+from storagegate import __version__
+from storagegate.config import CONFIG_VARIABLE, ConfigurationError, load
+from storagegate.configkeys import KEYS, Key
+from storagegate.daemon import Daemon
+from storagegate.parts import Parts
+from storagegate.refusal import refusal
+
+
+def _describe(key: Key) -> str:
+    default = f" [{key.default}]" if key.default else ""
+    return f"{key.meaning} ({key.argument}){default}"
+
+
+class Options(usage.Options):
+    """
+    The flags, made from the table of configuration keys.
+
+    What is not given stays L{None}: a default here would win over the variables and the file.
+    """
+
+    synopsis = "[options]"
+    longdesc = (
+        "A durable S3 server. Each flag is also a key of the configuration file and a variable"
+        " STORAGEGATE_<NAME>; flags win over variables, variables over the file."
+    )
+    optParameters = [
+        ["config", None, None, f"a TOML file with any of the keys (FILE; or {CONFIG_VARIABLE})"],
+        *(
+            [key.name, None, None, _describe(key)]
+            for key in KEYS
+            if key.argument and key.name != "service"
+        ),
+    ]
+
+    def opt_service(self, name: str) -> None:
+        """a service to serve (MODULE:NAME); may be repeated"""
+        self.setdefault("service", []).append(name)
+
+    def opt_version(self) -> None:
+        """print the version and exit"""
+        print(f"storagegate {__version__}")
+        raise SystemExit(0)
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        """
+        Read the command line.
+
+        @raise SystemExit: If a flag is not known, with one line; C{twistd} would print its whole
+            help and bury the reason below it.
+        """
+        try:
+            super().parseOptions(options)
+        except usage.UsageError as error:
+            raise refusal(str(error)) from error
+
+
+def makeService(options: Options, reactor: Any = None) -> IService:
+    """
+    Make the daemon from the flags, the variables and the file.
+
+    @raise SystemExit: If the configuration is not right, with one line.
+    """
+    if reactor is None:
+        from twisted.internet import reactor
+    flags = dict(options)
+    path = flags.get("config") or os.environ.get(CONFIG_VARIABLE)
+    if path:
+        # twistd changes its directory before it starts a service, and SIGHUP reads the file again.
+        flags["config"] = os.path.abspath(path)
+    reload = partial(load, flags, os.environ)
+    try:
+        configuration = reload()
+    except ConfigurationError as error:
+        raise refusal(str(error)) from error
+    return Daemon(configuration, reload, reactor, Parts(reactor), options.parent)

@@ -1,0 +1,569 @@
+"""One connection, without a socket."""
+
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.net.httperrors import BodyLost, BodyTooLarge, ClientLost, IncompleteBody
+from storagegate.net.request import Request
+from tests.net.support import TestSite, head, hello, statuses, undated
+
+GET = head()
+
+
+async def echo(request: Request) -> None:
+    """Answer with the body."""
+    request.respond(200, [], await request.body.read(1 << 20))
+
+
+class ResponseTests(SynchronousTestCase):
+    """What goes out for what the handler says."""
+
+    def answer(self, handle: Any, wire: bytes = GET) -> bytes:
+        """Return the answer to a request, without its Date."""
+        answered = TestSite(handle).connect().send(wire)
+        self.assertIn(b"\r\nDate: ", answered)
+        return undated(answered)
+
+    def test_whole(self) -> None:
+        """A whole response goes out with its length."""
+        self.assertEqual(
+            self.answer(hello),
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello",
+        )
+
+    def test_head(self) -> None:
+        """The answer to HEAD has the length and no body, whole or in parts."""
+
+        async def parts(request: Request) -> None:
+            request.begin(200, [], 5)
+            self.assertIsNone(request.send(b"hello"))
+            request.finish()
+
+        async def given(request: Request) -> None:
+            request.respond(200, [(b"Content-Length", b"5")])
+
+        for handle in (parts, given):
+            self.assertEqual(
+                self.answer(handle, head(line=b"HEAD / HTTP/1.1")),
+                b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+            )
+
+    def test_bodiless(self) -> None:
+        """204 and 304 have no body; 204 has no length and 304 only a given one (RFC 9110 8.6)."""
+
+        async def noContent(request: Request) -> None:
+            request.respond(204, [], b"x")
+
+        async def notModified(request: Request) -> None:
+            request.respond(304, [(b"Content-Length", b"9")], b"x")
+
+        async def plainNotModified(request: Request) -> None:
+            request.respond(304, [])
+
+        self.assertEqual(self.answer(noContent), b"HTTP/1.1 204 No Content\r\n\r\n")
+        self.assertEqual(
+            self.answer(notModified), b"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n"
+        )
+        self.assertEqual(self.answer(plainNotModified), b"HTTP/1.1 304 Not Modified\r\n\r\n")
+
+    async def parts(self, request: Request) -> None:
+        """Answer in parts of unknown length."""
+        request.begin(200, [], None)
+        request.send(b"one")
+        request.send(b"")
+        request.send(b"x" * 20000)
+        request.finish()
+
+    def test_chunked(self) -> None:
+        """A response of unknown length goes out in chunks, and an empty part ends nothing."""
+        self.assertEqual(
+            self.answer(self.parts),
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"3\r\none\r\n4e20\r\n" + b"x" * 20000 + b"\r\n0\r\n\r\n",
+        )
+
+    def test_oldUnknownLength(self) -> None:
+        """For HTTP/1.0 the end of the connection ends a response of unknown length."""
+        connection = TestSite(self.parts).connect()
+        wire = head(b"Connection: keep-alive", line=b"GET / HTTP/1.0")
+        self.assertEqual(
+            undated(connection.send(wire)),
+            b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\none" + b"x" * 20000,
+        )
+        self.assertTrue(connection.closed)
+
+    def test_wrongLength(self) -> None:
+        """More than the declared length is refused before it is sent, less drops the connection."""
+
+        async def tooMuch(request: Request) -> None:
+            request.begin(200, [], 3)
+            self.assertRaises(ValueError, request.send, b"four")
+            request.send(b"two")
+            request.finish()
+
+        async def tooLittle(request: Request) -> None:
+            request.begin(200, [], 3)
+            self.assertRaises(ValueError, request.finish)
+
+        self.assertTrue(self.answer(tooMuch).endswith(b"\r\n\r\ntwo"))
+        connection = TestSite(tooLittle).connect()
+        connection.send(GET)
+        self.assertTrue(connection.aborted)
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+
+    def test_contradictingLength(self) -> None:
+        """A given length that is not the body's is refused with nothing sent."""
+
+        async def handle(request: Request) -> None:
+            contradiction = [(b"Content-Length", b"4")]
+            self.assertRaises(ValueError, request.respond, 200, contradiction, b"five!")
+            self.assertRaises(ValueError, request.begin, 200, contradiction, 5)
+            request.respond(200, [])
+
+        self.assertEqual(statuses(self.answer(handle)), [200])
+
+    def test_injection(self) -> None:
+        """A header with a line end is refused with nothing sent."""
+
+        async def handle(request: Request) -> None:
+            smuggled = [(b"X", b"a\r\nSet-Cookie: b")]
+            self.assertRaises(ValueError, request.respond, 200, smuggled)
+            self.assertRaises(ValueError, request.begin, 200, smuggled, 0)
+            request.respond(200, [])
+
+        self.assertNotIn(b"Cookie", self.answer(handle))
+
+    def test_twice(self) -> None:
+        """There is one response."""
+
+        async def handle(request: Request) -> None:
+            request.respond(200, [])
+            self.assertRaises(RuntimeError, request.respond, 200, [])
+            self.assertRaises(RuntimeError, request.begin, 200, [], 0)
+            self.assertRaises(RuntimeError, request.send, b"x")
+            self.assertRaises(RuntimeError, request.finish)
+
+        self.assertEqual(statuses(self.answer(handle)), [200])
+
+    def test_handlerCloses(self) -> None:
+        """A handler's own C{Connection: close} is obeyed."""
+
+        async def handle(request: Request) -> None:
+            request.respond(200, [(b"connection", b"close")])
+
+        connection = TestSite(handle).connect()
+        self.assertEqual(connection.send(GET).count(b"Connection: close"), 1)
+        self.assertTrue(connection.closed)
+
+
+class PersistenceTests(SynchronousTestCase):
+    """Which connections go on."""
+
+    def test_requestAfterRequest(self) -> None:
+        """A connection serves one request after the other."""
+        connection = TestSite(hello).connect()
+        for _ in range(3):
+            self.assertEqual(statuses(connection.send(GET)), [200])
+        self.assertFalse(connection.closed)
+
+    def test_close(self) -> None:
+        """A client that says so gets no more than its answer."""
+        site = TestSite(hello)
+        connection = site.connect()
+        answered = connection.send(head(b"Connection: close") + GET)
+        self.assertIn(b"Connection: close\r\n", answered)
+        self.assertTrue(connection.closed)
+        self.assertEqual(len(site.requests), 1)
+
+    def test_old(self) -> None:
+        """HTTP/1.0 closes, unless the client asks to go on; then it is told that it may."""
+        connection = TestSite(hello).connect()
+        wire = head(b"Connection: keep-alive", line=b"GET / HTTP/1.0")
+        self.assertIn(b"Connection: keep-alive\r\n", connection.send(wire))
+        self.assertFalse(connection.closed)
+        self.assertIn(b"Connection: close\r\n", connection.send(b"GET / HTTP/1.0\r\n\r\n"))
+        self.assertTrue(connection.closed)
+
+    def test_emptyLines(self) -> None:
+        """Empty lines before a request are passed over (RFC 9112 2.2)."""
+        connection = TestSite(hello).connect()
+        self.assertEqual(
+            statuses(connection.send(b"\r\n" + GET + b"\r\n\r", b"\n" + GET)), [200] * 2
+        )
+
+
+class PipelineTests(SynchronousTestCase):
+    """Requests that come before the answer to the last."""
+
+    def setUp(self) -> None:
+        """Answer each request when its turn has come."""
+        self.turns: list[Deferred[None]] = []
+        self.site = TestSite(self.wait)
+        self.connection = self.site.connect()
+
+    async def wait(self, request: Request) -> None:
+        """Answer with the path, but not yet."""
+        turn: Deferred[None] = Deferred()
+        self.turns.append(turn)
+        await turn
+        request.respond(200, [], request.path)
+
+    def test_order(self) -> None:
+        """The second request is not begun before the first is answered."""
+        first, second = head(line=b"GET /1 HTTP/1.1"), head(line=b"GET /2 HTTP/1.1")
+        self.connection.send(first + second)
+        self.assertEqual([request.path for request in self.site.requests], [b"/1"])
+        self.turns[0].callback(None)
+        self.assertTrue(self.connection.received().endswith(b"/1"))
+        self.assertEqual([request.path for request in self.site.requests], [b"/1", b"/2"])
+        self.turns[1].callback(None)
+        self.assertTrue(self.connection.received().endswith(b"/2"))
+
+    def test_bounded(self) -> None:
+        """With sixteen requests waiting, reading pauses until there is room."""
+        self.connection.send(GET * 16)
+        self.assertTrue(self.connection.reading)
+        self.connection.send(GET)
+        self.assertFalse(self.connection.reading)
+        self.turns[0].callback(None)
+        self.assertTrue(self.connection.reading)
+
+    def test_boundedBytes(self) -> None:
+        """A request behind another with a large body does not fill the memory either."""
+        self.connection.send(GET + head(b"Content-Length: 99999", line=b"PUT / HTTP/1.1"))
+        self.connection.send(b"x" * 10000)
+        self.assertTrue(self.connection.reading)
+        self.connection.send(b"x" * 10000)
+        self.assertFalse(self.connection.reading)
+
+    def test_fair(self) -> None:
+        """After sixteen requests in one read, others get their turn first."""
+        site = TestSite(hello)
+        connection = site.connect()
+        self.assertEqual(len(statuses(connection.send(GET * 40))), 16)
+        self.assertFalse(connection.reading)
+        site.clock.advance(0)
+        self.assertEqual(len(statuses(connection.received())), 24)
+        self.assertTrue(connection.reading)
+
+    def test_rejectionWaits(self) -> None:
+        """A broken request is answered in its turn."""
+        self.connection.send(GET + b"broken\r\n\r\n")
+        self.assertEqual(self.connection.received(), b"")
+        self.turns[0].callback(None)
+        self.assertEqual(statuses(self.connection.received()), [200, 400])
+        self.assertTrue(self.connection.closed)
+
+    def test_slowReader(self) -> None:
+        """While the client does not read its answers, no more requests are begun."""
+        self.connection.send(GET)
+        self.connection.channel.pauseProducing()
+        self.turns[0].callback(None)
+        self.connection.send(GET)
+        self.assertEqual(len(self.site.requests), 1)
+        self.connection.channel.resumeProducing()
+        self.assertEqual(len(self.site.requests), 2)
+
+
+class BodyTests(SynchronousTestCase):
+    """Bodies of requests."""
+
+    PUT = head(b"Content-Length: 6", line=b"PUT / HTTP/1.1")
+
+    def test_ready(self) -> None:
+        """A body that came with its head is there at once."""
+        ready: list[bytes | None] = []
+
+        async def handle(request: Request) -> None:
+            ready.append(request.body.takeReady())
+            request.respond(200, [])
+
+        connection = TestSite(handle).connect()
+        connection.send(self.PUT + b"abcdef", GET, self.PUT + b"abc", b"def")
+        self.assertEqual(ready, [b"abcdef", b"", None])
+
+    def test_pieces(self) -> None:
+        """A body that comes later is read in the pieces it comes in."""
+        pieces: list[bytes] = []
+
+        async def handle(request: Request) -> None:
+            async for piece in request.body:
+                pieces.append(piece)
+            request.respond(200, [])
+
+        connection = TestSite(handle).connect()
+        connection.send(self.PUT, b"ab", b"cde")
+        self.assertEqual(pieces, [b"ab", b"cde"])
+        self.assertEqual(statuses(connection.send(b"f" + GET)), [200, 200])
+
+    def test_trailers(self) -> None:
+        """The trailers of a chunked body are there when it has been read."""
+        site = TestSite(echo)
+        wire = head(b"Transfer-Encoding: chunked", line=b"PUT / HTTP/1.1")
+        answered = site.connect().send(wire, b"3\r\nabc\r\n", b"0\r\nX-Sum: 1\r\n\r\n")
+        self.assertTrue(answered.endswith(b"abc"))
+        self.assertEqual(site.requests[0].body.trailers, ((b"x-sum", b"1"),))
+        self.assertIsNone(site.requests[0].contentLength)
+
+    def test_backpressure(self) -> None:
+        """A body that nobody reads is held up to the limit, then the client has to wait."""
+        site = TestSite(lambda request: Deferred(), bodyBuffer=1000)
+        connection = site.connect()
+        connection.send(head(b"Content-Length: 5000", line=b"PUT / HTTP/1.1"), b"x" * 999)
+        self.assertTrue(connection.reading)
+        connection.send(b"x")
+        self.assertFalse(connection.reading)
+        reading = Deferred.fromCoroutine(site.requests[0].body.read(5000))
+        self.assertTrue(connection.reading)
+        connection.send(b"y" * 4000)
+        self.assertEqual(self.successResultOf(reading), b"x" * 1000 + b"y" * 4000)
+
+    def test_tooLarge(self) -> None:
+        """A reader's limit is kept: a declared length is refused before a byte is read."""
+        for wire, expected in [
+            (head(b"Content-Length: 9999999", b"Expect: 100-continue"), b"HTTP/1.1 500"),
+            (
+                head(b"Transfer-Encoding: chunked") + b"300000\r\n" + b"x" * 0x200000,
+                b"HTTP/1.1 500",
+            ),
+        ]:
+            connection = TestSite(echo).connect()
+            self.assertTrue(connection.send(wire).startswith(expected))
+            self.assertTrue(connection.closed)
+        self.assertEqual(len(self.flushLoggedErrors(BodyTooLarge)), 2)
+
+    def test_lost(self) -> None:
+        """A client that goes away in the middle is a L{BodyLost} in the reader."""
+        lost: list[Exception] = []
+
+        async def handle(request: Request) -> None:
+            try:
+                await request.body.read(100)
+            except BodyLost as error:
+                lost.append(error)
+                raise
+
+        connection = TestSite(handle).connect()
+        connection.send(self.PUT, b"abc")
+        connection.lose()
+        self.assertEqual([type(error) for error in lost], [BodyLost])
+
+    def test_broken(self) -> None:
+        """Broken chunks are an L{IncompleteBody} in the reader, and the client gets one 400."""
+        lost: list[Exception] = []
+
+        async def handle(request: Request) -> None:
+            try:
+                await request.body.read(100)
+            except BodyLost as error:
+                lost.append(error)
+                request.respond(499, [])
+
+        connection = TestSite(handle).connect()
+        wire = head(b"Transfer-Encoding: chunked", line=b"PUT / HTTP/1.1")
+        answered = connection.send(wire, b"3\r\nabc\r\n", b"xyz\r\n")
+        self.assertEqual([type(error) for error in lost], [IncompleteBody])
+        self.assertEqual(statuses(answered), [400])
+        self.assertTrue(connection.closed)
+
+    def test_brokenAfterStart(self) -> None:
+        """If the response has begun, broken chunks drop the connection instead."""
+
+        async def handle(request: Request) -> None:
+            request.begin(200, [], None)
+            await request.body.read(100)
+
+        connection = TestSite(handle).connect()
+        connection.send(head(b"Transfer-Encoding: chunked"), b"xyz\r\n")
+        self.assertTrue(connection.aborted)
+        connection.lose()
+
+    def test_oneReader(self) -> None:
+        """Two readers at one time are a bug that is reported, not a mixed-up body."""
+        site = TestSite(lambda request: Deferred())
+        site.connect().send(self.PUT)
+        body = site.requests[0].body
+        first = Deferred.fromCoroutine(body.read(9))
+        self.failureResultOf(Deferred.fromCoroutine(body.read(9)), RuntimeError)
+        first.addErrback(lambda reason: None)
+        first.cancel()
+
+    @given(st.lists(st.integers(0), max_size=12))
+    def test_anyCut(self, places: list[int]) -> None:
+        """However a stream of requests is cut, they are the same requests."""
+        wire = (
+            self.PUT
+            + b"abcdef"
+            + head(b"Transfer-Encoding: chunked", line=b"POST /c HTTP/1.1")
+            + b"2\r\nhi\r\n1;x\r\n!\r\n0\r\n\r\n"
+            + b"\r\n"
+            + head(line=b"GET /last?q HTTP/1.1")
+        )
+        marks = [0, *sorted(place % len(wire) for place in places), len(wire)]
+        site = TestSite(echo)
+        connection = site.connect()
+        answered = connection.send(*(wire[a:b] for a, b in pairwise(marks) if a < b))
+        self.assertEqual(statuses(answered), [200, 200, 200])
+        self.assertEqual([r.uri for r in site.requests], [b"/", b"/c", b"/last?q"])
+        bodies = [part[-6:] for part in answered.split(b"HTTP/1.1 200 OK")[1:]]
+        self.assertEqual(bodies, [b"abcdef", b"\n\r\nhi!"[-6:], b": 0\r\n\r\n"[-6:]])
+
+
+class EarlyAnswerTests(SynchronousTestCase):
+    """Answers that are given before the body has come."""
+
+    def test_continue(self) -> None:
+        """A client that waits is asked for its body when somebody reads, and only once."""
+        wire = head(b"Content-Length: 6", b"Expect: 100-continue", line=b"PUT / HTTP/1.1")
+        site = TestSite(echo)
+        connection = site.connect()
+        self.assertEqual(connection.send(wire), b"HTTP/1.1 100 Continue\r\n\r\n")
+        self.assertEqual(connection.send(b"abc"), b"")
+        self.assertTrue(connection.send(b"def").endswith(b"abcdef"))
+        self.assertFalse(connection.closed)
+
+    def test_noContinue(self) -> None:
+        """If nobody reads it is never asked, and the connection closes: who knows what follows."""
+        wire = head(b"Content-Length: 6", b"Expect: 100-continue", line=b"PUT / HTTP/1.1")
+        connection = TestSite(hello).connect()
+        answered = connection.send(wire)
+        self.assertEqual(statuses(answered), [200])
+        self.assertIn(b"Connection: close", answered)
+        self.assertTrue(connection.closed)
+
+    def test_notAwaited(self) -> None:
+        """A client that sends its body without being asked is not asked any more."""
+        wire = head(b"Content-Length: 6", b"Expect: 100-continue", line=b"PUT / HTTP/1.1")
+        answered = TestSite(echo).connect().send(wire + b"abc", b"def")
+        self.assertEqual(statuses(answered), [200])
+
+    def test_smallRest(self) -> None:
+        """The small rest of an unwanted body is passed over, and the connection goes on."""
+        connection = TestSite(hello).connect()
+        wire = head(b"Content-Length: 65536", line=b"PUT / HTTP/1.1")
+        self.assertEqual(statuses(connection.send(wire)), [200])
+        self.assertEqual(statuses(connection.send(b"x" * 65536 + GET)), [200])
+        self.assertFalse(connection.closed)
+
+    def test_largeRest(self) -> None:
+        """A large one closes the connection, and is not read beyond 64 KiB."""
+        connection = TestSite(hello).connect()
+        wire = head(b"Content-Length: 5368709120", line=b"PUT / HTTP/1.1")
+        self.assertIn(b"Connection: close", connection.send(wire))
+        self.assertTrue(connection.closed)
+        connection.send(b"x" * 65536)
+        self.assertTrue(connection.reading)
+        connection.send(b"x")
+        self.assertFalse(connection.reading)
+
+    def test_chunkedRest(self) -> None:
+        """So does one whose length nobody knows."""
+        connection = TestSite(hello).connect()
+        wire = head(b"Transfer-Encoding: chunked", line=b"PUT / HTTP/1.1")
+        self.assertIn(b"Connection: close", connection.send(wire))
+        self.assertTrue(connection.closed)
+
+    def test_brokenRest(self) -> None:
+        """What is wrong with a body that nobody wants is not answered a second time."""
+        connection = TestSite(hello).connect()
+        wire = head(b"Transfer-Encoding: chunked", line=b"PUT / HTTP/1.1")
+        self.assertEqual(statuses(connection.send(wire, b"broken\r\n")), [200])
+
+
+class FlowTests(SynchronousTestCase):
+    """Responses to clients that are slow, or gone."""
+
+    def test_send(self) -> None:
+        """A writer is told to wait while the client is behind, and when to go on."""
+        site = TestSite(lambda request: Deferred())
+        connection = site.connect()
+        connection.send(GET)
+        request = site.requests[0]
+        request.begin(200, [], None)
+        self.assertIsNone(request.send(b"a"))
+        connection.channel.pauseProducing()
+        waiting = request.send(b"b")
+        assert waiting is not None
+        self.assertNoResult(waiting)
+        connection.channel.resumeProducing()
+        self.successResultOf(waiting)
+        self.assertIsNone(request.send(b"c"))
+
+    def test_lostWhileWaiting(self) -> None:
+        """A writer that waits for a client that goes away gets to know, and can send no more."""
+        site = TestSite(lambda request: Deferred())
+        connection = site.connect()
+        connection.send(GET)
+        request = site.requests[0]
+        request.begin(200, [], None)
+        connection.channel.pauseProducing()
+        waiting = request.send(b"b")
+        assert waiting is not None
+        connection.lose()
+        self.successResultOf(waiting)
+        self.assertRaises(ClientLost, request.send, b"c")
+        request.finish()
+
+    def test_onDisconnect(self) -> None:
+        """Whoever asked is called when the client goes away, once, also when asking later."""
+        site = TestSite(lambda request: Deferred())
+        connection = site.connect()
+        connection.send(GET)
+        calls: list[int] = []
+        site.requests[0].onDisconnect(lambda: calls.append(1))
+        connection.lose()
+        self.assertEqual(calls, [1])
+        site.requests[0].onDisconnect(lambda: calls.append(2))
+        self.assertEqual(calls, [1, 2])
+        self.assertTrue(site.requests[0].disconnected)
+        site.requests[0].respond(200, [])
+        self.assertEqual(connection.received(), b"")
+
+    def test_noDisconnect(self) -> None:
+        """A connection that goes away after the response concerns nobody."""
+        site = TestSite(hello)
+        connection = site.connect()
+        connection.send(GET)
+        calls: list[int] = []
+        site.requests[0].onDisconnect(lambda: calls.append(1))
+        connection.lose()
+        self.assertEqual(calls, [])
+
+
+class RequestTests(SynchronousTestCase):
+    """What a request knows."""
+
+    def test_client(self) -> None:
+        """A request knows where it came from."""
+        site = TestSite(hello)
+        site.connect().send(GET)
+        self.assertEqual(site.requests[0].clientHost, "192.0.2.7")
+        self.assertFalse(site.requests[0].secure)
+
+    def test_takeTransport(self) -> None:
+        """Whoever takes the transport gets what came after the request."""
+        taken: list[Any] = []
+
+        async def handle(request: Request) -> None:
+            taken.append(request.takeTransport())
+
+        site = TestSite(handle)
+        connection = site.connect()
+        answered = connection.send(head(b"Connection: Upgrade", b"Upgrade: x") + b"\x01\x02")
+        self.assertEqual(taken, [(connection.transport, b"\x01\x02")])
+        self.assertEqual(answered, b"")
+        self.assertIsNone(connection.transport.producer)
+        self.successResultOf(site.site.drain(1))
+
+    def test_upgradeIgnored(self) -> None:
+        """An upgrade that nobody takes up is an ordinary request, with its body."""
+        wire = head(
+            b"Connection: Upgrade", b"Upgrade: h2c", b"Content-Length: 3", line=b"PUT / HTTP/1.1"
+        )
+        answered = TestSite(echo).connect().send(wire + b"abc" + GET)
+        self.assertEqual(statuses(answered), [200, 200])

@@ -1,0 +1,154 @@
+"""Conditions of reads and of the sources of copies, and the dates in them."""
+
+from email.utils import formatdate
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storagegate.s3.conditions import NotModified, evaluateCopySource, evaluateRead
+from storagegate.s3.dates import formatAmzDate, parseAmzDate, parseHttpDate
+from tests.s3.examples import S3Case
+
+ETAG = "d41d8cd98f00b204e9800998ecf8427e"
+MODIFIED = 1_000_000_000_999
+BEFORE, SAME, AFTER = (formatdate(1_000_000_000 + s, usegmt=True).encode() for s in (-1, 0, 1))
+QUOTED = f'"{ETAG}"'.encode()
+OTHER = b'"other"'
+
+
+def read(**conditions: bytes) -> None:
+    """Evaluate conditions: C{if_match} is C{If-Match}."""
+    headers = {name.replace("_", "-").encode(): value for name, value in conditions.items()}
+    evaluateRead(headers, ETAG, MODIFIED)
+
+
+def copy(**conditions: bytes) -> None:
+    """Evaluate conditions on the source of a copy."""
+    headers = {
+        b"x-amz-copy-source-" + name.replace("_", "-").encode(): value
+        for name, value in conditions.items()
+    }
+    evaluateCopySource(headers, ETAG, MODIFIED)
+
+
+class ReadTests(S3Case):
+    """Conditions of GET and HEAD."""
+
+    def failed(self, condition: str, **conditions: bytes) -> None:
+        """Assert a 412 that names its condition."""
+        error = self.refused("PreconditionFailed", 412, lambda: read(**conditions))
+        self.assertEqual(error.fields, {"Condition": condition})
+
+    def notModified(self, **conditions: bytes) -> None:
+        """Assert a 304."""
+        self.assertRaises(NotModified, lambda: read(**conditions))
+
+    def test_none(self) -> None:
+        """Without conditions the object is sent."""
+        read()
+
+    def test_ifMatch(self) -> None:
+        """The object is sent if its tag is in the list."""
+        for value in (QUOTED, ETAG.encode(), b"*", OTHER + b" , " + QUOTED):
+            read(if_match=value)
+        for value in (OTHER, b"", QUOTED.upper(), b"W/" + QUOTED):
+            self.failed("If-Match", if_match=value)
+
+    def test_ifNoneMatch(self) -> None:
+        """The object is sent if its tag is not in the list; weak tags count."""
+        for value in (QUOTED, ETAG.encode(), b"*", OTHER + b"," + QUOTED, b"W/" + QUOTED):
+            self.notModified(if_none_match=value)
+        for value in (OTHER, b"", b'W/"other"'):
+            read(if_none_match=value)
+
+    def test_dates(self) -> None:
+        """Dates count whole seconds, as C{Last-Modified} does."""
+        read(if_modified_since=BEFORE)
+        self.notModified(if_modified_since=SAME)
+        self.notModified(if_modified_since=AFTER)
+        self.failed("If-Unmodified-Since", if_unmodified_since=BEFORE)
+        read(if_unmodified_since=SAME)
+        read(if_unmodified_since=AFTER)
+
+    def test_invalidDates(self) -> None:
+        """A date that cannot be read is no condition."""
+        for value in (b"", b"yesterday", b"1000000000"):
+            read(if_modified_since=value, if_unmodified_since=value)
+
+    def test_precedence(self) -> None:
+        """Tags go before dates."""
+        read(if_match=QUOTED, if_unmodified_since=BEFORE)
+        self.failed("If-Match", if_match=OTHER, if_unmodified_since=AFTER)
+        self.notModified(if_none_match=QUOTED, if_modified_since=BEFORE)
+        read(if_none_match=OTHER, if_modified_since=AFTER)
+        self.failed("If-Match", if_match=OTHER, if_none_match=QUOTED)
+        self.notModified(if_match=QUOTED, if_none_match=QUOTED)
+
+
+class CopySourceTests(S3Case):
+    """Conditions on the source of a copy."""
+
+    def test_holds(self) -> None:
+        """A source that meets its conditions is copied."""
+        copy()
+        copy(if_match=QUOTED, if_unmodified_since=BEFORE)
+        copy(if_none_match=OTHER, if_modified_since=AFTER)
+
+    def test_fails(self) -> None:
+        """All that does not hold is a 412, and there is no 304."""
+        for condition, value in (
+            ("if_match", OTHER),
+            ("if_none_match", QUOTED),
+            ("if_modified_since", SAME),
+            ("if_unmodified_since", BEFORE),
+        ):
+            error = self.refused(
+                "PreconditionFailed", 412, lambda c=condition, v=value: copy(**{c: v})
+            )
+            name = "x-amz-copy-source-" + condition.replace("_", "-")
+            self.assertEqual(error.fields["Condition"].lower(), name)
+        both = {"if_none_match": QUOTED, "if_modified_since": BEFORE}
+        self.refused("PreconditionFailed", 412, lambda: copy(**both))
+
+    def test_otherHeaders(self) -> None:
+        """Conditions on the target are not those on the source."""
+        evaluateCopySource({b"if-match": OTHER}, ETAG, MODIFIED)
+        evaluateRead({b"x-amz-copy-source-if-match": OTHER}, ETAG, MODIFIED)
+
+
+class DateTests(S3Case):
+    """Dates of the wire."""
+
+    def test_threeForms(self) -> None:
+        """RFC 9110's example is one moment in all its forms."""
+        for value in (
+            b"Sun, 06 Nov 1994 08:49:37 GMT",
+            b"Sunday, 06-Nov-94 08:49:37 GMT",
+            b"Sun Nov  6 08:49:37 1994",
+            b" Sun, 06 Nov 1994 08:49:37 GMT ",
+        ):
+            self.assertEqual(parseHttpDate(value), 784111777, value)
+        self.assertEqual(parseHttpDate(b"Monday, 06-Nov-23 00:00:00 GMT"), 1699228800)
+
+    def test_notDates(self) -> None:
+        """Dates that cannot be, and other ways to write one, are none."""
+        for value in (
+            b"",
+            b"Sun, 06 Nov 1994 08:49:37",
+            b"Sun, 06 Nov 1994 08:49:37 +0000",
+            b"Sun, 6 Nov 1994 08:49:37 GMT",
+            b"Sun, 31 Feb 1994 08:49:37 GMT",
+            b"Sun, 06 Nov 1994 24:00:00 GMT",
+            b"Sun, 06 Nov 0000 00:00:00 GMT",
+            b"1994-11-06T08:49:37Z",
+            b"784111777",
+        ):
+            self.assertIsNone(parseHttpDate(value), value)
+        for text in ("", "20130524T000000", "2013052٤T000000Z", "20130532T000000Z", "x" * 16):
+            self.assertIsNone(parseAmzDate(text), text)
+
+    @given(st.integers(0, 4_000_000_000))
+    def test_roundTrip(self, seconds: int) -> None:
+        """What is written is read again."""
+        self.assertEqual(parseHttpDate(formatdate(seconds, usegmt=True).encode()), seconds)
+        self.assertEqual(parseAmzDate(formatAmzDate(seconds)), seconds)

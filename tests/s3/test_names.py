@@ -1,0 +1,237 @@
+"""Bucket names, keys, and how a request names them."""
+
+from urllib.parse import quote
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.s3.errors import S3Error
+from storagegate.s3.names import checkBucketName, checkKey, parseCopySource, splitTarget
+
+DOMAIN = "s3.example.com"
+
+
+class BucketNameTests(SynchronousTestCase):
+    """The rules of names, one by one."""
+
+    def assertRefused(self, name: str) -> None:
+        """Assert that a name is refused with the name in the error."""
+        error = self.assertRaises(S3Error, checkBucketName, name)
+        self.assertEqual((error.code, error.status), ("InvalidBucketName", 400), name)
+        self.assertEqual(error.fields, {"BucketName": name})
+
+    def test_good(self) -> None:
+        """Names that the rules allow, also those close to what they forbid."""
+        for name in [
+            "abc",
+            "a" * 63,
+            "0a9",
+            "my.bucket.example",
+            "a-b--c",
+            "1.2.3",
+            "1.2.3.4.5",
+            "192.168.5.x",
+            "1234.1.1.1",
+            "axn--b",
+            "sthree",
+            "s3alias",
+            "ol-s3",
+            "mrap",
+            "japan-an",
+            "amzn-s3-demo",
+        ]:
+            checkBucketName(name)
+
+    def test_length(self) -> None:
+        """A name has 3 to 63 characters."""
+        for name in ["", "a", "ab", "a" * 64]:
+            self.assertRefused(name)
+
+    def test_characters(self) -> None:
+        """Only ASCII lower-case letters, digits, dots and hyphens."""
+        for name in ["Abc", "a_b", "a b", "a/b", "ab\n", "äbc", "a\u0663c", "a\x00c", "a%c"]:
+            self.assertRefused(name)
+
+    def test_ends(self) -> None:
+        """It begins and ends with a letter or a digit."""
+        for name in ["-ab", "ab-", ".ab", "ab."]:
+            self.assertRefused(name)
+
+    def test_adjacent(self) -> None:
+        """No two dots side by side, and no dot beside a hyphen."""
+        for name in ["a..b", "a.-b", "a-.b"]:
+            self.assertRefused(name)
+
+    def test_address(self) -> None:
+        """It does not look like an IP address."""
+        for name in ["192.168.5.4", "1.1.1.1", "999.999.999.999"]:
+            self.assertRefused(name)
+
+    def test_prefixes(self) -> None:
+        """Amazon's reserved beginnings are refused."""
+        for prefix in ["xn--", "sthree-", "sthree-configurator", "amzn-s3-demo-"]:
+            self.assertRefused(prefix + "abc")
+
+    def test_suffixes(self) -> None:
+        """Amazon's reserved endings are refused."""
+        for suffix in ["-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"]:
+            self.assertRefused("abc" + suffix)
+
+
+class KeyTests(SynchronousTestCase):
+    """What can be a key."""
+
+    def test_length(self) -> None:
+        """1,024 bytes are a key, 1,025 are too long; bytes count, not characters."""
+        checkKey(b"k" * 1024)
+        checkKey("é".encode() * 512)
+        for key in [b"k" * 1025, "é".encode() * 512 + b"k"]:
+            error = self.assertRaises(S3Error, checkKey, key)
+            self.assertEqual(error.code, "KeyTooLongError")
+            self.assertEqual(error.fields, {"Size": "1025", "MaxSizeAllowed": "1024"})
+
+    def test_utf8(self) -> None:
+        """Bytes that are not UTF-8 are no key; surrogates and overlong forms are not UTF-8."""
+        for key in [b"\xff", b"a\xc3", b"\xed\xa0\x80", b"\xc0\xaf"]:
+            self.assertEqual(self.assertRaises(S3Error, checkKey, key).code, "InvalidURI")
+
+
+class SplitTargetTests(SynchronousTestCase):
+    """Bucket and key of a request."""
+
+    def test_pathStyle(self) -> None:
+        """The bucket ends at the first slash, the key is all that follows, decoded once."""
+        for path, expected in [
+            (b"/", (None, None)),
+            (b"/b", ("b", None)),
+            (b"/b/", ("b", None)),
+            (b"/b/k", ("b", b"k")),
+            (b"/b/k/", ("b", b"k/")),
+            (b"/b//", ("b", b"/")),
+            (b"/b//k//l", ("b", b"/k//l")),
+            (b"/b/.", ("b", b".")),
+            (b"/b/../x", ("b", b"../x")),
+            (b"/b/%2e%2e%2fx", ("b", b"../x")),
+            (b"/b/%252e", ("b", b"%2e")),
+            (b"/b/a+b%2Bc%20d", ("b", b"a+b+c d")),
+            (b"/b/\\", ("b", b"\\")),
+            (b"/b/%00%01", ("b", b"\x00\x01")),
+            (b"/b/e%CC%81", ("b", b"e\xcc\x81")),
+            (b"/b/%c3%a9", ("b", b"\xc3\xa9")),
+            (b"/%62/k", ("b", b"k")),
+            (b"/b%2fk", ("b/k", None)),
+        ]:
+            self.assertEqual(splitTarget(path, b"localhost:9000", None), expected, path)
+
+    def test_refused(self) -> None:
+        """What is no target is one clear error."""
+        for path, code in [
+            (b"", "InvalidURI"),
+            (b"*", "InvalidURI"),
+            (b"b/k", "InvalidURI"),
+            (b"//x", "InvalidBucketName"),
+            (b"/%ff/k", "InvalidBucketName"),
+            (b"/%zz/k", "InvalidURI"),
+            (b"/b/%zz", "InvalidURI"),
+            (b"/b/%", "InvalidURI"),
+            (b"/b/a%4", "InvalidURI"),
+            (b"/b/%+1", "InvalidURI"),
+            (b"/b/%ff", "InvalidURI"),
+            (b"/b/" + b"k" * 1025, "KeyTooLongError"),
+        ]:
+            error = self.assertRaises(S3Error, splitTarget, path, b"h", None)
+            self.assertEqual((error.code, error.status), (code, 400), path)
+        self.assertEqual(splitTarget(b"/b/" + b"%6b" * 1024, b"h", None), ("b", b"k" * 1024))
+
+    def test_virtualHostStyle(self) -> None:
+        """A subdomain of the configured domain is the bucket, and the whole path is the key."""
+        for host, path, expected in [
+            (b"b.s3.example.com", b"/", ("b", None)),
+            (b"b.s3.example.com:9000", b"/b/k", ("b", b"b/k")),
+            (b"B.S3.Example.COM:80", b"//k", ("b", b"/k")),
+            (b"my.b.s3.example.com", b"/k%20l", ("my.b", b"k l")),
+        ]:
+            self.assertEqual(splitTarget(path, host, DOMAIN), expected, host)
+
+    def test_otherHosts(self) -> None:
+        """The domain itself and every other host is path style."""
+        for host in [
+            b"s3.example.com",
+            b"s3.example.com:9000",
+            b".s3.example.com",
+            b"bs3.example.com",
+            b"example.com",
+            b"[::1]:9000",
+            b"[::1]",
+            b"127.0.0.1",
+            b"",
+            b"\xff",
+        ]:
+            self.assertEqual(splitTarget(b"/b/k", host, DOMAIN), ("b", b"k"), host)
+
+    @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200))
+    def test_anyKey(self, key: str) -> None:
+        """Any text can be a key and arrives as it was, in both styles."""
+        raw = quote(key, safe="").encode()
+        self.assertEqual(splitTarget(b"/b/" + raw, b"h", None), ("b", key.encode()))
+        self.assertEqual(splitTarget(b"/" + raw, b"b.s3.example.com", DOMAIN), ("b", key.encode()))
+
+    @given(st.binary(max_size=60))
+    def test_anyPath(self, path: bytes) -> None:
+        """Whatever bytes come, the answer is 400 or a bucket with a key that can be one."""
+        try:
+            bucket, key = splitTarget(b"/" + path, b"h", None)
+        except S3Error as error:
+            self.assertEqual(error.status, 400)
+        else:
+            self.assertEqual(bucket is None, path == b"")
+            if key is not None:
+                self.assertTrue(bucket and 1 <= len(key) <= 1024)
+                key.decode()
+
+
+class CopySourceTests(SynchronousTestCase):
+    """C{x-amz-copy-source}."""
+
+    def test_good(self) -> None:
+        """With and without a leading slash, decoded once; traversal is only a key."""
+        for value, expected in [
+            (b"b/k", ("b", b"k", None)),
+            (b"/b/k", ("b", b"k", None)),
+            (b"b%2Fk%2Fl", ("b", b"k/l", None)),
+            (b"b/k?versionId=null", ("b", b"k", "null")),
+            (b"/b/k%3FversionId=1", ("b", b"k?versionId=1", None)),
+            (b"b/k?x", ("b", b"k?x", None)),
+            (b"b/../../etc/passwd", ("b", b"../../etc/passwd", None)),
+            (b"b/%252e%252e", ("b", b"%2e%2e", None)),
+            (b"b/a+b", ("b", b"a+b", None)),
+            (b"b//k", ("b", b"/k", None)),
+            ("b/é".encode(), ("b", "é".encode(), None)),
+        ]:
+            self.assertEqual(parseCopySource(value), expected, value)
+
+    def test_refused(self) -> None:
+        """What names no object is C{InvalidArgument}; a long key is too long here as well."""
+        for value in [
+            b"",
+            b"/",
+            b"b",
+            b"b/",
+            b"//k",
+            b"b/%zz",
+            b"b/%ff",
+            b"\xff/k",
+            b"b/k?versionId=",
+            b"b/k?versionId=%",
+        ]:
+            error = self.assertRaises(S3Error, parseCopySource, value)
+            self.assertEqual((error.code, error.status), ("InvalidArgument", 400), value)
+        error = self.assertRaises(S3Error, parseCopySource, b"b/" + b"k" * 1025)
+        self.assertEqual(error.code, "KeyTooLongError")
+
+    @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200))
+    def test_anyKey(self, key: str) -> None:
+        """Any key can be copied, encoded as boto3 encodes it."""
+        value = quote(f"b/{key}", safe="/~").encode() + b"?versionId=v1"
+        self.assertEqual(parseCopySource(value), ("b", key.encode(), "v1"))

@@ -1,0 +1,59 @@
+"""Blobs in a directory of their own, for tests."""
+
+import os
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.storage.blobs.durability import Latch
+from storagegate.storage.blobs.filesystem import FileBlobs
+from storagegate.storage.blobs.layout import BlobLayout
+from storagegate.storage.files import Files
+from storagegate.storage.pool import IWorkPool
+from tests.support.faultyfiles import FaultyFiles
+from tests.support.pools import HeldPool
+
+
+def makeBlobs(
+    directory: str, pool: IWorkPool, files: Files | None = None, durable: bool = True
+) -> FileBlobs:
+    """Blobs in a new directory."""
+    layout = BlobLayout(directory)
+    for path in (layout.blobs, layout.staging):
+        os.makedirs(path)
+    return FileBlobs(layout, pool, files or Files(), Latch(), durable)
+
+
+def filesBelow(directory: str) -> list[str]:
+    """The paths of all files below a directory, from there."""
+    return sorted(
+        os.path.relpath(os.path.join(base, name), directory)
+        for base, _, names in os.walk(directory)
+        for name in names
+    )
+
+
+class BlobsCase(SynchronousTestCase):
+    """Blobs whose jobs run when the test says, on files that can fail."""
+
+    def setUp(self) -> None:
+        self.directory = self.mktemp()
+        self.pool = HeldPool()
+        self.files = FaultyFiles()
+        self.blobs = makeBlobs(self.directory, self.pool, self.files)
+
+    def put(self, body: bytes) -> str:
+        """Store a blob and settle it."""
+        sink = self.blobs.sink(0, len(body))
+        sink.write(body)
+        finished = sink.finish()
+        self.pool.goAll()
+        blob = self.successResultOf(finished).segments[0].blob
+        self.blobs.settle([blob])
+        self.pool.goAll()
+        return blob
+
+    def called(self) -> list[str]:
+        """The operations since last asked."""
+        names = self.files.namesCalled()
+        self.files.calls.clear()
+        return names

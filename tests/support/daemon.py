@@ -1,0 +1,261 @@
+"""
+The real daemon as a process, from the checkout, on free ports and a directory of the test.
+
+L{Daemon} blocks and is for tests (and their threads) that drive blocking clients;
+L{tests.support.daemonprocess} has one on the reactor. Both know where the listeners are from the
+daemon's own log lines.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+
+ACCESS_KEY = "TESTROOTKEY"
+SECRET_KEY = "test-root-secret"
+
+# A start takes a second; a shared machine may be slow, but not this slow.
+START_SECONDS = 60.0
+STOP_SECONDS = 60.0
+
+_LISTENING = re.compile(r"listening name=(\w+) address=(\S+)")
+_LOCAL = ("--s3", "tcp:0:interface=127.0.0.1", "--admin", "tcp:0:interface=127.0.0.1")
+_ROOMS_OFF = ("--http", "off", "--grpc", "off", "--tcp", "off", "--udp", "off")
+
+
+def daemonCommand(data: str | Path, arguments: Sequence[str] = ()) -> list[str]:
+    """Give the command that runs the daemon in the foreground; C{arguments} win over free ports."""
+    start = "from twisted.scripts.twistd import run; run()"
+    return [
+        *(sys.executable, "-c", start, "-n", "--pidfile=", "storagegate", "--data", str(data)),
+        *(*_LOCAL, *_ROOMS_OFF, *arguments),
+    ]
+
+
+def daemonEnvironment(extra: Mapping[str, str] = {}) -> dict[str, str]:
+    """
+    Give the daemon's variables: the checkout first on its path, and a known root key pair.
+
+    @param extra: Added at the end; an empty value takes a variable away.
+    """
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("STORAGEGATE_") and name != "STATE_DIRECTORY"
+    }
+    path = [str(CHECKOUT), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(item for item in path if item)
+    environment["PYTHONUNBUFFERED"] = "1"
+    environment["STORAGEGATE_ACCESS_KEY"] = ACCESS_KEY
+    environment["STORAGEGATE_SECRET_KEY"] = SECRET_KEY
+    environment.update(extra)
+    return {name: value for name, value in environment.items() if value}
+
+
+class DaemonFailed(Exception):
+    """The daemon ended, or did not do in time what was expected; the text holds its whole log."""
+
+
+class DaemonLog:
+    """The daemon's output so far, and what it says of its listeners."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.addresses: dict[str, str] = {}
+        self._rest = ""
+
+    def feed(self, data: bytes) -> None:
+        """Take output."""
+        text = data.decode("utf-8", "backslashreplace")
+        self.text += text
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            match = _LISTENING.search(line)
+            if match:
+                self.addresses[match.group(1)] = match.group(2)
+
+    def address(self, name: str) -> tuple[str, int]:
+        """Give host and port of a listener."""
+        host, _colon, port = self.addresses[name].rpartition(":")
+        return host, int(port)
+
+    def ready(self, expected: Sequence[str]) -> bool:
+        """Tell whether every expected listener has been named."""
+        return all(name in self.addresses for name in expected)
+
+
+class Daemon:
+    """
+    A daemon for blocking tests, as a context manager or with L{start} and L{stop}.
+
+    @ivar data: Its data directory.
+    @ivar code: The exit code once it has ended; negative where a signal ended it.
+    """
+
+    def __init__(
+        self,
+        data: str | Path,
+        *arguments: str,
+        environment: Mapping[str, str] = {},
+        expect: Sequence[str] = ("s3", "admin"),
+        directory: str | Path | None = None,
+        prefix: Sequence[str] = (),
+    ) -> None:
+        """
+        @param arguments: Flags behind those that L{daemonCommand} gives.
+        @param environment: See L{daemonEnvironment}.
+        @param expect: The listeners that L{start} waits for.
+        @param directory: The working directory.
+        @param prefix: A command that runs the daemon, such as C{strace} with its options.
+        """
+        self.data = Path(data)
+        self.code: int | None = None
+        self._command = [*prefix, *daemonCommand(Path(data).absolute(), arguments)]
+        self._environment = daemonEnvironment(environment)
+        self._expect = expect
+        self._directory = directory
+        self._log = DaemonLog()
+        self._news = threading.Condition()
+        self._ended = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        """The process's number (with a prefix: that of the prefix's process)."""
+        return self._running().pid
+
+    @property
+    def log(self) -> str:
+        """Everything that it has written, over all starts."""
+        with self._news:
+            return self._log.text
+
+    def address(self, name: str = "s3") -> tuple[str, int]:
+        """Give host and port of a listener."""
+        with self._news:
+            return self._log.address(name)
+
+    def url(self, name: str = "s3", scheme: str = "http") -> str:
+        """Give the URL of a listener, without a slash at the end."""
+        host, port = self.address(name)
+        return f"{scheme}://{host}:{port}"
+
+    def start(self) -> Self:
+        """
+        Start it, again if need be, and wait until it listens.
+
+        @raise DaemonFailed: If it ends instead.
+        """
+        self.launch()
+        self._waitFor(lambda: self._log.ready(self._expect), START_SECONDS, "listen")
+        return self
+
+    def launch(self) -> None:
+        """Start it and wait for nothing."""
+        assert self._process is None or self.code is not None, "it runs already"
+        with self._news:
+            self._log.addresses.clear()
+            self._ended = False
+            self.code = None
+        self._process = subprocess.Popen(
+            self._command,
+            env=self._environment,
+            cwd=self._directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def waitForLog(self, pattern: str, seconds: float = STOP_SECONDS) -> re.Match[str]:
+        """
+        Wait until a pattern is in the log, and give the first match.
+
+        @raise DaemonFailed: If it does not come.
+        """
+        self._waitFor(
+            lambda: re.search(pattern, self._log.text) is not None, seconds, f"say {pattern!r}"
+        )
+        match = re.search(pattern, self.log)
+        assert match is not None
+        return match
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self._running().send_signal(number)
+
+    def wait(self, seconds: float = STOP_SECONDS) -> int:
+        """
+        Wait until it has ended.
+
+        @return: The exit code.
+        @raise DaemonFailed: If it goes on; it is killed then.
+        """
+        process = self._running()
+        try:
+            self.code = process.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            self.kill()
+            raise DaemonFailed(f"did not end in {seconds} s:\n{self.log}") from error
+        assert self._reader is not None
+        self._reader.join()
+        return self.code
+
+    def stop(self) -> int:
+        """Stop it in order and give the exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        """End it at once, as a crash does; harmless where it has ended."""
+        if self._process is not None and self.code is None:
+            # The whole group, for what a prefix such as strace runs would go on without it.
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self.wait()
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        assert self._process is not None, "it was never started"
+        return self._process
+
+    def _read(self) -> None:
+        """Take the output; in a thread of its own."""
+        stream = self._running().stdout
+        assert stream is not None
+        with stream:
+            while data := os.read(stream.fileno(), 65536):
+                with self._news:
+                    self._log.feed(data)
+                    self._news.notify_all()
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
+
+    def _waitFor(self, done: Callable[[], bool], seconds: float, what: str) -> None:
+        with self._news:
+            self._news.wait_for(lambda: done() or self._ended, seconds)
+            success = done()
+        if not success:
+            self.kill()
+            raise DaemonFailed(f"did not {what} (exit code {self.code}):\n{self.log}")

@@ -1,0 +1,41 @@
+"""A few blocking requests, for tests that need no S3 client."""
+
+import http.client
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tests.support.daemon import ACCESS_KEY, SECRET_KEY
+
+# Longer than anything that is asked here takes on a busy machine.
+REQUEST_SECONDS = 30.0
+
+ROOT_HEADERS = {"x-storage-access-key": ACCESS_KEY, "x-storage-secret-key": SECRET_KEY}
+
+
+def connect(address: tuple[str, int]) -> http.client.HTTPConnection:
+    """Make a connection that is opened by its first request."""
+    return http.client.HTTPConnection(*address, timeout=REQUEST_SECONDS)
+
+
+def request(
+    address: tuple[str, int],
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    headers: Mapping[str, str] = ROOT_HEADERS,
+) -> tuple[int, bytes]:
+    """Make one request on a connection of its own, as root, and give status and body."""
+    connection = connect(address)
+    try:
+        connection.request(method, path, body, dict(headers))
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+def getJSON(address: tuple[str, int], path: str) -> tuple[int, Any]:
+    """Ask for a JSON document."""
+    status, body = request(address, "GET", path, headers={})
+    return status, json.loads(body)

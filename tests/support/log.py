@@ -1,0 +1,24 @@
+"""What a test needs to read the log."""
+
+from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+
+class LogCase(SynchronousTestCase):
+    """A case that can read what was logged while it ran."""
+
+    def setUp(self) -> None:
+        """Listen to the log."""
+        self._logEvents: list[LogEvent] = []
+
+        @implementer(ILogObserver)
+        def observe(event: LogEvent) -> None:
+            self._logEvents.append(event)
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+
+    def logged(self) -> list[str]:
+        """Give the text of every event so far."""
+        return [formatEvent(event) for event in self._logEvents]

@@ -1,0 +1,186 @@
+"""Stand-ins for the parts of the daemon: they keep state and open nothing."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IAddress, IListeningPort
+from zope.interface import implementer
+
+from storagegate.admin import Readiness
+from storagegate.config import S3Options, StoreOptions
+from storagegate.credentials import Credentials
+from storagegate.parts import Parts
+from storagegate.storage.errors import StoreError
+
+
+class FakeReactor:
+    """Remembers what it was asked to do."""
+
+    def __init__(self) -> None:
+        self.whenRunning: list[Callable[[], object]] = []
+        self.fromThread: list[Callable[[], object]] = []
+        self.stopped = 0
+
+    def callWhenRunning(self, function: Callable[[], object]) -> None:
+        """Remember a call for the start."""
+        self.whenRunning.append(function)
+
+    def callFromThread(self, function: Callable[[], object]) -> None:
+        """Remember a call for the next turn."""
+        self.fromThread.append(function)
+
+    def stop(self) -> None:
+        """Count the stops."""
+        self.stopped += 1
+
+
+@implementer(IListeningPort)
+@define
+class FakePort:
+    """A port that listens until it is stopped."""
+
+    address: IAddress
+    events: list[str]
+    name: str
+    listening: bool = True
+
+    def startListening(self) -> None:
+        """Do nothing; it listens from the start."""
+
+    def stopListening(self) -> Deferred[None]:
+        """Stop."""
+        self.listening = False
+        self.events.append(f"{self.name} stopped listening")
+        return succeed(None)
+
+    def getHost(self) -> IAddress:
+        """Give the address."""
+        return self.address
+
+
+@define
+class FakeSite:
+    """A site that is drained when C{drained} fires."""
+
+    resource: Any
+    events: list[str]
+    drained: Deferred[None] = field(factory=lambda: succeed(None))
+    grace: float | None = None
+
+    def drain(self, graceSeconds: float) -> Deferred[None]:
+        """Begin to drain."""
+        self.grace = graceSeconds
+        self.events.append("site draining")
+        return self.drained
+
+
+@define
+class FakeStore:
+    """A store whose health is set by the test."""
+
+    events: list[str]
+    wrong: dict[str, str | None] = field(factory=lambda: {"catalog": None, "blobs": None})
+    closed: Deferred[None] = field(factory=lambda: succeed(None))
+    worth: dict[str, str | None] = field(factory=lambda: {"disk": None})
+
+    def health(self) -> Mapping[str, str | None]:
+        """Tell what is wrong."""
+        return self.wrong
+
+    def warnings(self) -> Mapping[str, str | None]:
+        """Tell what is worth a look."""
+        return self.worth
+
+    def close(self) -> Deferred[None]:
+        """Close."""
+        self.events.append("store closed")
+        return self.closed
+
+
+@define
+class FakeDoor:
+    """A door to what was put behind it."""
+
+    room: Any = None
+
+
+class FakeSignals:
+    """Counts how often the signals were taken."""
+
+    def __init__(self) -> None:
+        self.installed = 0
+
+    def install(self) -> None:
+        """Count."""
+        self.installed += 1
+
+
+class FakeParts(Parts):
+    """
+    Makes stand-ins.
+
+    @ivar refused: Endpoint descriptions that cannot be opened.
+    @ivar pending: Endpoint descriptions that do not open at once.
+    @ivar storeError: What opening the store raises.
+    """
+
+    def __init__(self) -> None:
+        self.reactor = FakeReactor()
+        super().__init__(self.reactor)
+        self.events: list[str] = []
+        self.refused: set[str] = set()
+        self.pending: set[str] = set()
+        self.storeError: StoreError | None = None
+        self.opened: list[tuple[StoreOptions, str]] = []
+        self.theStore = FakeStore(self.events)
+        self.sites: list[FakeSite] = []
+        self.theDoor = FakeDoor()
+        self.theSignals = FakeSignals()
+
+    def tuneProcess(self) -> None:
+        """Leave the process of the tests alone."""
+        self.events.append("process tuned")
+
+    def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> Any:
+        """Leave the signals of the tests alone."""
+        return self.theSignals
+
+    def store(self, options: StoreOptions, directory: str) -> Any:
+        """Give the fake store."""
+        self.events.append("store opened")
+        if self.storeError is not None:
+            raise self.storeError
+        self.opened.append((options, directory))
+        return self.theStore
+
+    def door(self) -> Any:
+        """Give the fake door."""
+        return self.theDoor
+
+    def site(self, resource: Any) -> Any:
+        """Make a fake site."""
+        site = FakeSite(resource, self.events)
+        self.sites.append(site)
+        return site
+
+    def listen(self, description: str, site: Any) -> Deferred[IListeningPort]:
+        """Open a fake port; the first is 9000, the next 9001."""
+        self.events.append(f"listen {description}")
+        if description in self.refused:
+            return fail(CannotListenError("127.0.0.1", 9000, OSError(98, "Address in use\n")))
+        if description in self.pending:
+            return Deferred()
+        address = IPv4Address("TCP", "127.0.0.1", 8999 + len(self.sites))
+        return succeed(FakePort(address, self.events, description))
+
+    def adminResource(self, readiness: Callable[[], Readiness]) -> Any:
+        """Name the admin root."""
+        return "admin"
+
+    def s3Room(self, store: Any, options: S3Options, root: Credentials) -> Any:
+        """Give what the S3 room was made of."""
+        return (store, options, root)

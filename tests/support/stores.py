@@ -1,0 +1,154 @@
+"""A real store that is driven step by step."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+from storagegate.storage.blobs.layout import BlobLayout
+from storagegate.storage.files import Files
+from storagegate.storage.records import (
+    Attributes,
+    Bucket,
+    Content,
+    ObjectRecord,
+    Part,
+    Upload,
+    WriteCondition,
+)
+from storagegate.storage.store import ObjectStore
+from tests.support.model import etagOf
+from tests.support.turned import TurnedReactor
+
+INLINE = 100
+"""The inline limit of these tests: small bodies make blobs."""
+
+ALWAYS = WriteCondition()
+
+
+def fastDirectory(case: Any) -> str:
+    """A new directory in memory where there is one, for tests that open many stores."""
+    where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    path = tempfile.mkdtemp(prefix="storagegate-test-", dir=where)
+    case.addCleanup(shutil.rmtree, path, ignore_errors=True)
+    return os.path.join(path, "data")
+
+
+class StoreDriver:
+    """
+    The operations of a store, each awaited to its end. Each raises what the store fails with.
+
+    @ivar store: The store that is open.
+    """
+
+    def __init__(self, directory: str, files: Files, durability: str = "full") -> None:
+        self.directory = directory
+        self.files = files
+        self.durability = durability
+        self.open()
+
+    def open(self) -> None:
+        """Open the store."""
+        self.reactor = TurnedReactor()
+        self.store = ObjectStore.open(
+            self.directory, self.reactor, durability=self.durability, files=self.files
+        )
+
+    def close(self) -> None:
+        """Close the store."""
+        self.reactor.settle(self.store.close())
+
+    def createBucket(self, name: str) -> None:
+        """Make a bucket."""
+        bucket = Bucket(name, "account", 1, "us-east-1")
+        self.reactor.settle(self.store.catalog.createBucket(bucket))
+
+    def deleteBucket(self, name: str) -> None:
+        """Remove a bucket."""
+        self.reactor.settle(self.store.catalog.deleteBucket(name))
+
+    def put(self, bucket: str, key: bytes, body: bytes, condition: WriteCondition = ALWAYS) -> None:
+        """Store an object."""
+        sink, content = self._upload(body, INLINE)
+        record = self._record(bucket, key, content, etagOf(body))
+        self.reactor.settle(self.store.putObject(record, sink, condition))
+
+    def copy(self, bucket: str, source: bytes, key: bytes) -> None:
+        """Store an object with the bytes of one that is there."""
+        _, there = self.store.catalog.object(bucket, source)
+        assert there is not None
+        record = self._record(bucket, key, there.content, there.etag)
+        self.reactor.settle(self.store.putObject(record, None, ALWAYS))
+
+    def get(self, bucket: str, key: bytes) -> bytes | None:
+        """Read an object; L{None} if it is not there."""
+        _, record = self.store.catalog.object(bucket, key)
+        return None if record is None else self.read(record.content)
+
+    def read(self, content: Content) -> bytes:
+        """Read a content."""
+        if content.inline is not None:
+            return content.inline
+        body = b""
+        for segment in content.segments:
+            handle = self.reactor.settle(self.store.blobs.openSegment(segment))
+            body += os.pread(handle.fd, segment.length, segment.offset)
+            handle.release()
+        return body
+
+    def delete(self, bucket: str, keys: Sequence[bytes]) -> list[bool | Exception]:
+        """Remove objects."""
+        entries = [(key, None, ALWAYS) for key in keys]
+        return self.reactor.settle(self.store.deleteObjects(bucket, entries))
+
+    def listing(self, bucket: str, prefix: bytes) -> list[bytes]:
+        """All keys with a prefix."""
+        page = self.reactor.settle(self.store.catalog.listObjects(bucket, prefix, b"", b"", 1000))
+        return [entry.key.encode() for entry in page.objects]
+
+    def createUpload(self, uploadId: str, bucket: str, key: bytes) -> None:
+        """Begin a multipart upload."""
+        upload = Upload(bucket, key, uploadId, "account", 1, Attributes())
+        self.reactor.settle(self.store.catalog.createUpload(upload))
+
+    def putPart(self, bucket: str, key: bytes, uploadId: str, number: int, body: bytes) -> None:
+        """Store a part."""
+        sink, content = self._upload(body, 0)
+        part = Part(number, len(body), etagOf(body), 1, content)
+        self.reactor.settle(self.store.putPart(bucket, key, uploadId, part, sink))
+
+    def complete(
+        self,
+        bucket: str,
+        key: bytes,
+        uploadId: str,
+        parts: Sequence[tuple[int, bytes]],
+        condition: WriteCondition = ALWAYS,
+    ) -> None:
+        """Make an object of parts with these bodies."""
+        whole = b"".join(body for _, body in parts)
+        record = self._record(bucket, key, Content(len(whole)), etagOf(whole))
+        named = [(number, etagOf(body)) for number, body in parts]
+        self.reactor.settle(self.store.completeUpload(uploadId, record, named, condition))
+
+    def abort(self, bucket: str, key: bytes, uploadId: str) -> None:
+        """End an upload."""
+        self.reactor.settle(self.store.catalog.abortUpload(bucket, key, uploadId))
+
+    def blobFiles(self) -> tuple[set[str], set[str]]:
+        """The names of the files under C{blobs/} and C{staging/}."""
+        layout = BlobLayout(self.directory)
+        blobs = {name for _, _, names in os.walk(layout.blobs) for name in names}
+        return blobs, set(os.listdir(layout.staging))
+
+    def _upload(self, body: bytes, inlineLimit: int) -> tuple[Any, Content]:
+        sink = self.store.blobs.sink(inlineLimit)
+        for start in range(0, len(body), 200_000):
+            waiting = sink.write(body[start : start + 200_000])
+            if waiting is not None:
+                self.reactor.settle(waiting)
+        return sink, self.reactor.settle(sink.finish())
+
+    def _record(self, bucket: str, key: bytes, content: Content, etag: str) -> ObjectRecord:
+        return ObjectRecord(bucket, key, content.size, etag, 1, "account", Attributes(), content)

@@ -1,0 +1,57 @@
+"""What an operator reads at the start."""
+
+from twisted.internet.address import HostnameAddress, IPv4Address, IPv6Address, UNIXAddress
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.announce import clientURL, firstKeyText, formatAddress, notBuilt
+from storagegate.config import load
+from storagegate.credentials import Credentials
+
+
+class AddressTests(SynchronousTestCase):
+    """Addresses and URLs."""
+
+    def test_formats(self) -> None:
+        """Each kind of address has one form."""
+        self.assertEqual(formatAddress(IPv4Address("TCP", "127.0.0.1", 9000)), "127.0.0.1:9000")
+        self.assertEqual(formatAddress(IPv6Address("TCP", "::1", 9000)), "[::1]:9000")
+        self.assertEqual(formatAddress(UNIXAddress(b"/run/s3")), "unix:/run/s3")
+        self.assertIn("localhost", formatAddress(HostnameAddress(b"localhost", 1)))
+
+    def test_urls(self) -> None:
+        """The URL is one that a client on this machine can use."""
+        for description, address, url in (
+            ("tcp:9000", IPv4Address("TCP", "0.0.0.0", 9000), "http://127.0.0.1:9000"),
+            ("tcp:9000", IPv6Address("TCP", "::", 9000), "http://[::1]:9000"),
+            ("ssl:9000", IPv4Address("TCP", "10.0.0.1", 9000), "https://10.0.0.1:9000"),
+            ("tls:x:tcp:1", IPv4Address("TCP", "10.0.0.1", 9000), "https://10.0.0.1:9000"),
+            ("unix:/run/s3", UNIXAddress(b"/run/s3"), None),
+        ):
+            self.assertEqual(clientURL(description, address), url)
+
+
+class TextTests(SynchronousTestCase):
+    """The longer texts."""
+
+    def test_firstKey(self) -> None:
+        """The commands configure aws-cli as they stand."""
+        pair = Credentials("AKEY", "SKEY")
+        text = firstKeyText(pair, "us-east-1", "http://127.0.0.1:9000", "/data/root-credentials")
+        self.assertEqual(
+            text.splitlines(),
+            [
+                "generated the root key pair, shown this once and kept in /data/root-credentials:",
+                "aws configure set aws_access_key_id AKEY",
+                "aws configure set aws_secret_access_key SKEY",
+                "aws configure set region us-east-1",
+                "aws configure set endpoint_url http://127.0.0.1:9000",
+            ],
+        )
+
+    def test_notBuilt(self) -> None:
+        """What is asked for and not there is named, and what is off is not."""
+        self.assertEqual(list(notBuilt(load({}, {}))), ["http", "grpc", "tcp", "udp"])
+        off = dict.fromkeys(("http", "grpc", "tcp", "udp"), "off")
+        self.assertEqual(list(notBuilt(load(off, {}))), [])
+        more = load({**off, "service": ["a:B"], "workers": "2", "verifyReads": "true"}, {})
+        self.assertEqual(list(notBuilt(more)), ["service", "workers", "verifyReads"])

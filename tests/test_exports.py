@@ -1,0 +1,42 @@
+"""The public names of the package, and what importing it costs."""
+
+import json
+import subprocess
+import sys
+
+from twisted.trial.unittest import SynchronousTestCase
+
+import storagegate
+from tests.support.modules import CHECKOUT
+
+PUBLIC = ["ObjectStore", "S3Resource", "__version__"]
+
+# What only a room or a listener needs, and what would install a reactor.
+HEAVY = ("twisted", "grpc", "sqlite3", "awscrt", "httptools", "autobahn", "msgspec", "asyncio")
+
+
+class ExportTests(SynchronousTestCase):
+    """The names."""
+
+    def test_names(self) -> None:
+        """The public names are these, and each is there."""
+        self.assertEqual(sorted(storagegate.__all__), PUBLIC)
+        self.assertEqual(dir(storagegate), PUBLIC)
+        for name in PUBLIC:
+            self.assertIsNotNone(getattr(storagegate, name))
+
+    def test_unknown(self) -> None:
+        """A name that is not public is an error that says so."""
+        error = self.assertRaises(AttributeError, getattr, storagegate, "Nothing")
+        self.assertIn("'Nothing'", str(error))
+
+    def test_light(self) -> None:
+        """Importing the package loads none of what its rooms need."""
+        script = "import json, sys, storagegate; json.dump(sorted(sys.modules), sys.stdout)"
+        result = subprocess.run(
+            [sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, check=True
+        )
+        loaded = json.loads(result.stdout)
+        self.assertIn("storagegate", loaded)
+        for heavy in HEAVY:
+            self.assertNotIn(heavy, loaded)

@@ -1,0 +1,182 @@
+"""The layers: imports point down only, sideways only where the table says, and never in circles."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.support.modules import PACKAGE, importedNames, moduleFiles
+
+LAYERS = {
+    # Longest match wins: a package's layer holds for all its modules that are not named.
+    "storagegate.core": 1,
+    "storagegate.core.errors": 0,
+    "storagegate.core.context": 0,
+    "storagegate.core.definitions": 0,
+    "storagegate.core.scalars": 0,
+    "storagegate.net": 2,
+    "storagegate.s3": 2,
+    "storagegate.s3.authentication": 3,
+    "storagegate.s3.copying": 3,
+    "storagegate.s3.credentials": 3,
+    "storagegate.s3.faults": 3,
+    "storagegate.s3.headers": 3,
+    "storagegate.s3.multipart": 3,
+    "storagegate.s3.reading": 3,
+    "storagegate.s3.service": 3,
+    "storagegate.s3.upload": 3,
+    "storagegate.s3.resource": 4,
+    "storagegate.s3.routes": 4,
+    "storagegate.storage": 3,
+    "storagegate.services": 3,
+    "storagegate.http": 4,
+    "storagegate.http.patterns": 2,
+    "storagegate.http.middleware.multipart": 2,
+    "storagegate.gateway": 4,
+    "storagegate.gateway.httpmap": 2,
+    "storagegate.gateway.wsmessages": 2,
+    "storagegate.gateway.frames": 2,
+    "storagegate.gateway.shapes": 2,
+    "storagegate.rpc": 4,
+    "storagegate": 5,
+}
+"""
+The layer of each module. A new file of the S3 room is pure wire code until it is named here; a new
+one beside C{tap.py} is wiring.
+"""
+
+REACH = {0: set[int](), 1: {0}, 2: {0}, 3: {0, 1, 2}, 4: {0, 1, 2, 3}, 5: {0, 1, 2, 3, 4}}
+"""What each layer may import, besides siblings of the same package and layer."""
+
+SIDEWAYS = {
+    # The domain of S3 and the Storage service are written in the store's values.
+    ("storagegate.s3", "storagegate.storage"),
+    ("storagegate.services", "storagegate.storage"),
+    ("storagegate.gateway.httpadapter", "storagegate.http"),
+    ("storagegate.gateway.grpcadapter", "storagegate.rpc"),
+}
+"""What may be imported from another package of the same layer."""
+
+FORBIDDEN_IN_CORE = ("twisted.web", "grpc", "autobahn")
+
+
+def layer(module: str) -> int:
+    """Give a module's layer."""
+    name = module
+    while name not in LAYERS:
+        name = name.rpartition(".")[0]
+    return LAYERS[name]
+
+
+def within(module: str, prefix: str) -> bool:
+    """Tell whether a module is a package or lies in it."""
+    return module == prefix or module.startswith(prefix + ".")
+
+
+def package(module: str) -> str:
+    """Give the room that a module belongs to: the first two parts of its name."""
+    parts = module.split(".")
+    return ".".join(parts[:2]) if len(parts) > 2 else PACKAGE
+
+
+def allowed(importer: str, imported: str) -> bool:
+    """Tell whether one module may import another."""
+    above, below = layer(importer), layer(imported)
+    if below in REACH[above]:
+        return True
+    if above != below:
+        return False
+    if package(importer) == package(imported):
+        return True
+    return any(within(importer, a) and within(imported, b) for a, b in SIDEWAYS)
+
+
+def arrows() -> Iterator[tuple[str, str]]:
+    """Give every import of one of our modules by another."""
+    files = moduleFiles()
+    for module, path in files.items():
+        for name in importedNames(module, path):
+            # "from a import b" names a module or something in one.
+            target = name if name in files else name.rpartition(".")[0]
+            if target in files and target != module:
+                yield module, target
+
+
+class LayerTests(SynchronousTestCase):
+    """The table, held against the sources."""
+
+    def test_down(self) -> None:
+        """No import points up, and none points sideways that is not in the table."""
+        wrong = [f"{a} imports {b}" for a, b in arrows() if not allowed(a, b)]
+        # The package itself holds the version, which everybody may read.
+        wrong = [line for line in wrong if not line.endswith(f" imports {PACKAGE}")]
+        self.assertEqual(wrong, [])
+
+    def test_noCircles(self) -> None:
+        """No module imports itself through others, whenever the import is made."""
+        graph: dict[str, set[str]] = {}
+        for importer, imported in arrows():
+            if imported != PACKAGE:
+                graph.setdefault(importer, set()).add(imported)
+        done: set[str] = set()
+
+        def visit(module: str, trail: tuple[str, ...]) -> None:
+            self.assertNotIn(module, trail, " -> ".join((*trail, module)))
+            if module in done:
+                return
+            for imported in graph.get(module, ()):
+                visit(imported, (*trail, module))
+            done.add(module)
+
+        for module in graph:
+            visit(module, ())
+
+    def test_neutralCore(self) -> None:
+        """The core knows no transport."""
+        for module, path in moduleFiles().items():
+            if within(module, "storagegate.core"):
+                for name in importedNames(module, path):
+                    for forbidden in FORBIDDEN_IN_CORE:
+                        self.assertFalse(within(name, forbidden), f"{module} imports {name}")
+
+    def test_roomsApart(self) -> None:
+        """The S3 room and the framework know nothing of each other."""
+        for importer, imported in arrows():
+            for one, other in (("s3", "http"), ("http", "s3")):
+                self.assertFalse(
+                    within(importer, f"{PACKAGE}.{one}") and within(imported, f"{PACKAGE}.{other}"),
+                    f"{importer} imports {imported}",
+                )
+
+    def test_rules(self) -> None:
+        """The rules refuse what they are there to refuse."""
+        for importer, imported in (
+            ("storagegate.storage.store", "storagegate.s3.service"),
+            ("storagegate.storage.store", "storagegate.tap"),
+            ("storagegate.net.site", "storagegate.core.invocation"),
+            ("storagegate.net.site", "storagegate.s3.errors"),
+            ("storagegate.s3.sigv4", "storagegate.storage.records"),
+            ("storagegate.core.scalars", "storagegate.core.invocation"),
+            ("storagegate.s3.resource", "storagegate.http.application"),
+            ("storagegate.http.application", "storagegate.gateway.httpadapter"),
+        ):
+            self.assertFalse(allowed(importer, imported), f"{importer} {imported}")
+        for importer, imported in (
+            ("storagegate.s3.resource", "storagegate.s3.service"),
+            ("storagegate.s3.service", "storagegate.storage.records"),
+            ("storagegate.s3.sigv4", "storagegate.s3.errors"),
+            ("storagegate.gateway.httpadapter", "storagegate.http.application"),
+            ("storagegate.tap", "storagegate.config"),
+        ):
+            self.assertTrue(allowed(importer, imported), f"{importer} {imported}")
+
+    def test_readsImports(self) -> None:
+        """Imports are found in functions, too, and relative ones are resolved."""
+        path = Path(self.mktemp())
+        path.write_text(
+            "import a.b\ndef f():\n    from c import d\nfrom . import e\nfrom .g import h\n"
+        )
+        self.assertEqual(
+            sorted(importedNames("storagegate.net.site", path)),
+            ["a.b", "c.d", "storagegate.net.e", "storagegate.net.g.h"],
+        )

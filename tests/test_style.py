@@ -1,0 +1,109 @@
+"""Habits that a machine can check."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.support.modules import CHECKOUT, PACKAGE, moduleFiles, parse
+
+# A file that is longer has a second thing in it; a function that is longer does not fit a screen.
+FILE_LINES = 400
+FUNCTION_LINES = 60
+
+# Hooks whose names others have given: trial's, Resource's, usage's, ast's and httptools'.
+FOREIGN_NAME = re.compile(r"(test|render|opt|visit|on)_\w+")
+
+_SNAKE = re.compile(r"[a-z0-9]+(_[A-Za-z0-9]+)+")
+
+
+def ourFiles() -> list[Path]:
+    """Give every Python file of the repository's own folders."""
+    folders = (PACKAGE, "tests", "bench", "twisted")
+    return [path for folder in folders for path in sorted((CHECKOUT / folder).rglob("*.py"))]
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Give every function of a file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+class StyleTests(SynchronousTestCase):
+    """The sources, read."""
+
+    def test_fileLength(self) -> None:
+        """No file is longer than a file that does one thing."""
+        long = [str(path) for path in ourFiles() if path.read_text().count("\n") > FILE_LINES]
+        self.assertEqual(long, [])
+
+    def test_functionLength(self) -> None:
+        """Every function of the package fits a screen."""
+        long = [
+            f"{module}.{node.name}"
+            for module, path in moduleFiles().items()
+            for node in functions(parse(path))
+            if (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES
+        ]
+        self.assertEqual(long, [])
+
+    def test_names(self) -> None:
+        """Functions and their arguments are camelCase, unless a base class has named them."""
+        wrong = []
+        for path in ourFiles():
+            for node in functions(parse(path)):
+                arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+                for name in (node.name, *(argument.arg for argument in arguments)):
+                    if _SNAKE.fullmatch(name) and not FOREIGN_NAME.fullmatch(name):
+                        wrong.append(f"{path}: {name}")
+        self.assertEqual(wrong, [])
+
+    def test_documented(self) -> None:
+        """Every module, and every public class and function in it, says what it is for."""
+        wrong = []
+        for module, path in moduleFiles().items():
+            tree = parse(path)
+            public = [
+                node
+                for node in tree.body
+                if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+                and not node.name.startswith("_")
+            ]
+            for node in (tree, *public):
+                if ast.get_docstring(node) is None:
+                    wrong.append(f"{module}: {getattr(node, 'name', 'the module itself')}")
+        self.assertEqual(wrong, [])
+
+    def test_noSleep(self) -> None:
+        """No test sleeps: it waits for what it wants to see."""
+        sleeping = re.compile(r"\btime\.sleep\b|\bfrom time import\b.*\bsleep\b")
+        wrong = [
+            str(path)
+            for path in sorted((CHECKOUT / "tests").rglob("*.py"))
+            if path.name != Path(__file__).name and sleeping.search(path.read_text())
+        ]
+        self.assertEqual(wrong, [])
+
+    def test_noBareExcept(self) -> None:
+        """No handler catches everything without naming it."""
+        wrong = [
+            f"{path}:{node.lineno}"
+            for path in ourFiles()
+            for node in ast.walk(parse(path))
+            if isinstance(node, ast.ExceptHandler) and node.type is None
+        ]
+        self.assertEqual(wrong, [])
+
+    def test_everyPackageHasTests(self) -> None:
+        """Each room has its folder of tests."""
+        rooms = [path.parent.name for path in (CHECKOUT / PACKAGE).glob("*/__init__.py")]
+        self.assertTrue(rooms)
+        for room in rooms:
+            self.assertTrue(list((CHECKOUT / "tests" / room).glob("test_*.py")), room)
+
+    def test_namespaces(self) -> None:
+        """Twisted's plugin folders stay open: a package file in them would hide Twisted's own."""
+        self.assertEqual(list((CHECKOUT / "twisted").rglob("__init__.py")), [])

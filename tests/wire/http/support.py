@@ -1,0 +1,143 @@
+"""A listener and a client that says exactly what it is told to."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.endpoints import clientFromString, connectProtocol
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IListeningPort
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
+from twisted.trial.unittest import TestCase
+from twisted.web.resource import IResource
+
+from storagegate.net.endpoints import listen
+from storagegate.net.httplimits import HTTPLimits
+from storagegate.net.request import Request
+from storagegate.net.resource import CoroutineResource
+from storagegate.net.site import Site
+from tests.net.support import describeError
+
+TCP = "tcp:0:interface=127.0.0.1"
+
+
+class RawClient(Protocol):
+    """
+    A client.
+
+    @ivar received: Everything that has come.
+    @ivar closed: Fires with C{received} when the connection is over, however it ended.
+    @ivar reset: Whether it ended by a reset, which may cost a client what it has not read yet.
+    """
+
+    def __init__(self) -> None:
+        self.received = b""
+        self.reset = False
+        self.closed: Deferred[bytes] = Deferred()
+        self._waiting: list[tuple[Callable[[bytes], bool], Deferred[bytes]]] = []
+
+    def dataReceived(self, data: bytes) -> None:
+        """Keep it."""
+        self.received += data
+        for waiting in self._waiting[:]:
+            if waiting[0](self.received):
+                self._waiting.remove(waiting)
+                waiting[1].callback(self.received)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Say so."""
+        self.reset = reason.check(ConnectionDone) is None
+        for _, waiting in self._waiting:
+            waiting.errback(Failure(EOFError(self.received)))
+        self.closed.callback(self.received)
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+        transport: Any = self.transport
+        transport.write(data)
+
+    def pause(self) -> None:
+        """Look at nothing that comes."""
+        transport: Any = self.transport
+        transport.pauseProducing()
+
+    def resume(self) -> None:
+        """Look again."""
+        transport: Any = self.transport
+        transport.resumeProducing()
+
+    def drop(self) -> None:
+        """Go away without a word."""
+        transport: Any = self.transport
+        transport.abortConnection()
+
+    def until(self, enough: bytes | Callable[[bytes], bool]) -> Deferred[bytes]:
+        """Wait until what has come holds some bytes, or is enough by some other measure."""
+        isEnough = enough if callable(enough) else lambda received: enough in received
+        waiting: Deferred[bytes] = Deferred()
+        if isEnough(self.received):
+            waiting.callback(self.received)
+        else:
+            self._waiting.append((isEnough, waiting))
+        return waiting
+
+
+class ServedCase(TestCase):
+    """A test with real listeners, which are gone when it ends."""
+
+    timeout = 30
+
+    def setUp(self) -> None:
+        """Take the reactor that runs the tests."""
+        from twisted.internet import reactor
+
+        self.reactor: Any = reactor
+        self.sites: list[Site] = []
+
+    async def serve(
+        self,
+        resource: IResource | Callable[[Request], Any],
+        description: str = TCP,
+        **limits: Any,
+    ) -> IListeningPort:
+        """Serve a resource, or a handler."""
+        if not IResource.providedBy(resource):
+            handler: Any = resource
+            resource = CoroutineResource(handler, describeError)
+        site = Site(resource, HTTPLimits(**limits), self.reactor)
+        self.sites.append(site)
+        port = await listen(self.reactor, description, site)
+        self.addCleanup(site.drain, 0)
+        self.addCleanup(lambda: maybeDeferred(port.stopListening))
+        return port
+
+    async def connect(self, port: IListeningPort, description: str = "") -> RawClient:
+        """Connect a client."""
+        address: Any = port.getHost()
+        description = description or f"tcp:127.0.0.1:{address.port}"
+        client = RawClient()
+        await connectProtocol(clientFromString(self.reactor, description), client)
+        self.addCleanup(self._disconnect, client)
+        return client
+
+    def _disconnect(self, client: RawClient) -> Deferred[bytes]:
+        if not client.closed.called:
+            client.drop()
+        return client.closed
+
+    async def exchange(self, port: IListeningPort, *pieces: bytes) -> bytes:
+        """Send pieces, one a turn of the reactor; return all that has come when it is over."""
+        client = await self.connect(port)
+        await self.sendSlowly(client, pieces)
+        return await client.closed
+
+    async def sendSlowly(self, client: RawClient, pieces: Sequence[bytes]) -> None:
+        """Send pieces, one a turn of the reactor, as long as there is somebody to send to."""
+        client.transport.setTcpNoDelay(True)  # type: ignore[union-attr]
+        for piece in pieces:
+            if client.closed.called:
+                break
+            client.write(piece)
+            await deferLater(self.reactor, 0)
