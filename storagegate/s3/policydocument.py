@@ -162,8 +162,7 @@ def _parseCondition(condition: Any) -> Comparison | SizeLimits:
 
 
 def _bound(value: Any) -> int:
-    # True is an int too, and no bound.
-    if isinstance(value, int | str) and not isinstance(value, bool):
+    if isinstance(value, int | str):
         try:
             return parseDecimal(str(value), SIZE_LIMIT)
         except ValueError:

@@ -14,8 +14,12 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from attrs import frozen
 
-_PLAIN_PATH = re.compile(rb"[A-Za-z0-9._~/-]*")
-_PLAIN_COMPONENT = re.compile(rb"[A-Za-z0-9._~-]*")
+_UNRESERVED = rb"A-Za-z0-9._~-"
+# Escapes, with capitals, of bytes that have to be escaped; %2F is not among them. The patterns are
+# possessive: otherwise a long path that does not match would take for ever.
+_ESCAPES = rb"%(?:[0189A-F][0-9A-F]|2[0-9A-C]|3[A-F]|40|5[B-E]|60|7[B-DF])"
+_CANONICAL_PATH = re.compile(rb"(?:[/" + _UNRESERVED + rb"]++|" + _ESCAPES + rb")*+")
+_CANONICAL_COMPONENT = re.compile(rb"(?:[" + _UNRESERVED + rb"]++|%2F|" + _ESCAPES + rb")*+")
 
 SIGNATURE_PARAMETER = b"X-Amz-Signature"
 
@@ -53,8 +57,8 @@ def canonicalRequest(
 
 def canonicalPath(path: bytes) -> bytes:
     """Encode a raw path by S3's rule, where only unreserved characters and slashes stay."""
-    # Most keys need nothing: 0.3 microseconds instead of 4.
-    if _PLAIN_PATH.fullmatch(path):
+    # What SDKs send is canonical already: 0.2 microseconds instead of 2.
+    if _CANONICAL_PATH.fullmatch(path):
         return path
     return quote_from_bytes(unquote_to_bytes(path), safe="/").encode()
 
@@ -84,6 +88,6 @@ def decodeComponent(raw: bytes) -> bytes:
 
 
 def _canonicalComponent(raw: bytes) -> bytes:
-    if _PLAIN_COMPONENT.fullmatch(raw):
+    if _CANONICAL_COMPONENT.fullmatch(raw):
         return raw
     return quote_from_bytes(decodeComponent(raw), safe="").encode()

@@ -125,7 +125,7 @@ def parseCredential(text: str, source: Source) -> Credential:
     return Credential(accessKey, date, region, service)
 
 
-# Every request of a client names the same headers: 0.1 microseconds instead of 2.7.
+# Every request of a client names the same headers: 0.2 microseconds instead of 1.5.
 @lru_cache(maxsize=256)
 def parseSignedHeaders(text: str, source: Source) -> tuple[bytes, ...]:
     """

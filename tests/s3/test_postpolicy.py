@@ -170,7 +170,9 @@ class DocumentTests(S3Case):
 
     def test_limits(self) -> None:
         """Too long, too deep, or with too many conditions."""
-        self.malformed("A" * (POLICY_LIMIT + 4))
+        checkFields(policy=encoded(padding="A" * 10_000))
+        policy = encoded(padding="A" * POLICY_LIMIT)
+        self.assertIn("too long", self.malformed(policy))
         self.malformed(self.raw("[" * 14_000))
         self.malformed(self.raw('{"a":' * 2_800))
         self.malformed(self.raw('{"a":' + "1" * 5_000 + "}"))
