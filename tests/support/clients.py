@@ -1,0 +1,166 @@
+"""
+The S3 clients that the wire tests drive: where each is found and how it is told its endpoint.
+
+Nothing here reads the user's own configuration: every client gets a home of its own.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import boto3
+from attrs import frozen
+from botocore.config import Config
+
+REGION = "us-east-1"
+
+TOOL_SECONDS = 180
+"""How long a client program may take; far above what any needs, so that a hang ends."""
+
+
+@frozen
+class Account:
+    """A key pair."""
+
+    accessKey: str
+    secretKey: str
+
+    def plainHeaders(self) -> dict[str, str]:
+        """Make the two headers of the scheme that sends the pair as it is."""
+        return {
+            "x-storage-access-key": self.accessKey,
+            "x-storage-secret-key": self.secretKey,
+        }
+
+
+ROOT = Account("AKIAWIRETESTROOT0001", "wire/Test+Secret0OfTheRootKey0123456789a")
+
+
+@lru_cache(maxsize=32)
+def botoClient(
+    endpoint: str,
+    account: Account = ROOT,
+    *,
+    cafile: str | None = None,
+    patient: bool = True,
+    connections: int = 10,
+) -> Any:
+    """
+    Make a boto3 client with its default settings.
+
+    @param endpoint: The URL of the service.
+    @param cafile: The certificate to trust, for an C{https} endpoint.
+    @param patient: Retry what failed, as boto3 does unless told.
+    @param connections: The most connections held open.
+    """
+    settings: dict[str, Any] = {"max_pool_connections": connections}
+    if not patient:
+        settings["retries"] = {"total_max_attempts": 1}
+    return boto3.session.Session().client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=account.accessKey,
+        aws_secret_access_key=account.secretKey,
+        region_name=REGION,
+        verify=cafile,
+        config=Config(**settings),
+    )
+
+
+def findTool(name: str) -> str | None:
+    """Find a client program: beside the interpreter first, then on the path."""
+    beside = Path(sys.executable).parent / name
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
+
+
+class ToolFailed(Exception):
+    """A client program ended with another status than 0; its output is the message."""
+
+
+def runTool(
+    arguments: Sequence[str | Path],
+    environment: Mapping[str, str],
+    *,
+    directory: str | Path | None = None,
+    expected: int = 0,
+) -> str:
+    """
+    Run a client program to its end. Blocks.
+
+    @param environment: Added to a bare one: of ours it sees only C{PATH}.
+    @param expected: The exit status that it has to end with.
+    @return: What it wrote to its standard output.
+    @raise ToolFailed: If it ends with another status.
+    """
+    done = subprocess.run(
+        [str(argument) for argument in arguments],
+        env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", **environment},
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=TOOL_SECONDS,
+        check=False,
+    )
+    if done.returncode != expected:
+        output = (done.stdout + done.stderr).decode("utf-8", "backslashreplace")
+        raise ToolFailed(f"{arguments[0]} ended with {done.returncode}:\n{output[-4000:]}")
+    return done.stdout.decode("utf-8", "backslashreplace")
+
+
+def awsEnvironment(endpoint: str, home: Path, account: Account = ROOT) -> dict[str, str]:
+    """Tell aws-cli its endpoint and keys."""
+    return {
+        "HOME": str(home),
+        "AWS_ACCESS_KEY_ID": account.accessKey,
+        "AWS_SECRET_ACCESS_KEY": account.secretKey,
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+def rcloneEnvironment(endpoint: str, home: Path, account: Account = ROOT) -> dict[str, str]:
+    """Tell rclone of a remote called C{gate}."""
+    return {
+        "HOME": str(home),
+        "RCLONE_CONFIG": str(home / "rclone.conf"),
+        "RCLONE_CONFIG_GATE_TYPE": "s3",
+        "RCLONE_CONFIG_GATE_PROVIDER": "Other",
+        "RCLONE_CONFIG_GATE_ENDPOINT": endpoint,
+        "RCLONE_CONFIG_GATE_REGION": REGION,
+        "RCLONE_CONFIG_GATE_ACCESS_KEY_ID": account.accessKey,
+        "RCLONE_CONFIG_GATE_SECRET_ACCESS_KEY": account.secretKey,
+    }
+
+
+def resticEnvironment(
+    endpoint: str, bucket: str, home: Path, account: Account = ROOT
+) -> dict[str, str]:
+    """Tell restic of a repository in a bucket, which it makes itself."""
+    return {
+        "HOME": str(home),
+        "RESTIC_REPOSITORY": f"s3:{endpoint}/{bucket}",
+        "RESTIC_PASSWORD": "not a secret of the daemon",
+        "RESTIC_CACHE_DIR": str(home / "restic-cache"),
+        "AWS_ACCESS_KEY_ID": account.accessKey,
+        "AWS_SECRET_ACCESS_KEY": account.secretKey,
+        "AWS_DEFAULT_REGION": REGION,
+    }
+
+
+def writeS3cmdConfig(endpoint: str, path: Path, account: Account = ROOT) -> None:
+    """Write the file that tells s3cmd its endpoint, path style, and keys."""
+    host = endpoint.partition("://")[2]
+    path.write_text(
+        "[default]\n"
+        f"access_key = {account.accessKey}\n"
+        f"secret_key = {account.secretKey}\n"
+        f"host_base = {host}\n"
+        f"host_bucket = {host}\n"
+        "use_https = False\n"
+    )

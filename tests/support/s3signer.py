@@ -1,0 +1,257 @@
+"""
+Requests of our own making, signed by botocore's signature code and sent as they are.
+
+A client library would mend what an attack has to leave broken. So a request is a value that can be
+signed, changed after that, and put on a socket byte for byte.
+"""
+
+import hashlib
+import hmac
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from http.client import HTTPMessage, HTTPResponse
+from urllib.parse import quote
+
+from attrs import evolve, field, frozen
+from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth, SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from tests.support.clients import REGION, ROOT, Account
+
+UNSIGNED = "UNSIGNED-PAYLOAD"
+UNSIGNED_TRAILER = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+SIGNED_CHUNKS = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
+SIGNED_CHUNKS_TRAILER = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"
+
+ANSWER_SECONDS = 60
+"""How long an answer may take; far above what any needs, so that a hang ends."""
+
+_EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
+
+
+@frozen
+class Outgoing:
+    """
+    A request as it goes on the wire, but for what L{exchange} has to add.
+
+    @ivar target: The request target, percent-encoded.
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str] = field(factory=dict)
+    body: bytes = b""
+
+    def adding(self, **headers: str) -> "Outgoing":
+        """Add headers; an underscore in a name stands for a hyphen."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return evolve(self, headers={**self.headers, **named})
+
+    def without(self, *names: str) -> "Outgoing":
+        """Leave headers out."""
+        return evolve(self, headers={n: v for n, v in self.headers.items() if n not in names})
+
+    def resigned(self, old: str, new: str) -> "Outgoing":
+        """
+        Change the C{Authorization} field.
+
+        @raise AssertionError: If C{old} is not in it, so that no attack is one in name only.
+        """
+        value = self.headers["Authorization"]
+        assert old in value, (old, value)
+        return self.adding(Authorization=value.replace(old, new, 1))
+
+    def replacing(self, old: str, new: str) -> "Outgoing":
+        """
+        Change the target.
+
+        @raise AssertionError: If C{old} is not in it, so that no attack is one in name only.
+        """
+        assert old in self.target, (old, self.target)
+        return evolve(self, target=self.target.replace(old, new, 1))
+
+
+@frozen
+class Answer:
+    """An answer, read to its end."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def code(self) -> str:
+        """The S3 error code of the document, or nothing."""
+        match = re.search(rb"<Code>([A-Za-z]+)</Code>", self.body)
+        return match[1].decode() if match else ""
+
+
+class _HostlessQueryAuth(S3SigV4QueryAuth):  # type: ignore[misc]
+    """A signature that is right, and holds for any host."""
+
+    def headers_to_sign(self, request: AWSRequest) -> HTTPMessage:
+        """Leave C{host} out; with nothing left there would be nothing to name."""
+        headers: HTTPMessage = super().headers_to_sign(request)
+        del headers["host"]
+        return headers
+
+
+@frozen
+class Signer:
+    """
+    Signs for one account at one host.
+
+    @ivar host: As it stands in the C{Host} field.
+    @ivar skewSeconds: How far this client's clock is ahead.
+    """
+
+    host: str
+    account: Account = ROOT
+    region: str = REGION
+    service: str = "s3"
+    skewSeconds: int = 0
+
+    def timestamp(self) -> str:
+        """Tell the time as this client's clock has it."""
+        now = datetime.now(UTC) + timedelta(seconds=self.skewSeconds)
+        return now.strftime("%Y%m%dT%H%M%SZ")
+
+    def sign(self, outgoing: Outgoing, payloadHash: str | None = None) -> Outgoing:
+        """
+        Sign in the C{Authorization} field: all headers that are there are covered.
+
+        @param payloadHash: What to state of the body; L{None} is its SHA-256.
+        """
+        stamp = self.timestamp()
+        stated = payloadHash or hashlib.sha256(outgoing.body).hexdigest()
+        covered = outgoing.adding(host=self.host, x_amz_date=stamp, x_amz_content_sha256=stated)
+        auth = S3SigV4Auth(self._credentials(), self.service, self.region)
+        request = self._request(covered, stamp)
+        signature = self._signature(auth, request)
+        names = auth.signed_headers(auth.headers_to_sign(request))
+        return covered.adding(
+            Authorization=f"AWS4-HMAC-SHA256 Credential={auth.scope(request)}, "
+            f"SignedHeaders={names}, Signature={signature}"
+        )
+
+    def presign(
+        self, outgoing: Outgoing, *, expires: str = "600", hostless: bool = False
+    ) -> Outgoing:
+        """
+        Sign in the query: all headers that are there are covered, and C{host}.
+
+        @param hostless: Sign properly, but leave C{host} out.
+        """
+        stamp = self.timestamp()
+        covered = outgoing.adding(host=self.host)
+        kind = _HostlessQueryAuth if hostless else S3SigV4QueryAuth
+        auth = kind(self._credentials(), self.service, self.region)
+        bare = self._request(covered, stamp)
+        parameters = {
+            "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
+            "X-Amz-Credential": auth.scope(bare),
+            "X-Amz-Date": stamp,
+            "X-Amz-Expires": expires,
+            "X-Amz-SignedHeaders": auth.signed_headers(auth.headers_to_sign(bare)),
+        }
+        query = "&".join(
+            f"{name}={quote(value, safe='-_.~')}" for name, value in parameters.items()
+        )
+        joint = "&" if "?" in covered.target else "?"
+        full = evolve(covered, target=f"{covered.target}{joint}{query}")
+        signature = self._signature(auth, self._request(full, stamp))
+        return evolve(full, target=f"{full.target}&X-Amz-Signature={signature}")
+
+    def signPolicy(self, policy: str, date: str) -> str:
+        """Sign a POST form's policy, which is base64 text, for a day such as C{20260101}."""
+        return hmac.new(self._key(date), policy.encode(), hashlib.sha256).hexdigest()
+
+    def chunkFrames(self, signed: Outgoing, chunks: Sequence[bytes]) -> list[bytes]:
+        """
+        Frame a body as signed chunks that hang on the signature of the head.
+
+        @param signed: A request that was signed with L{SIGNED_CHUNKS}.
+        @return: One frame for each chunk, and the closing one.
+        """
+        previous = signed.headers["Authorization"].rpartition("=")[2]
+        stamp = signed.headers["x-amz-date"]
+        frames = []
+        for chunk in [*chunks, b""]:
+            text = "\n".join(
+                (
+                    "AWS4-HMAC-SHA256-PAYLOAD",
+                    stamp,
+                    self._scope(stamp),
+                    previous,
+                    _EMPTY_SHA256,
+                    hashlib.sha256(chunk).hexdigest(),
+                )
+            )
+            previous = hmac.new(self._key(stamp[:8]), text.encode(), hashlib.sha256).hexdigest()
+            head = f"{len(chunk):x};chunk-signature={previous}\r\n".encode()
+            frames.append(head + chunk + b"\r\n")
+        return frames
+
+    def _scope(self, stamp: str) -> str:
+        return f"{stamp[:8]}/{self.region}/{self.service}/aws4_request"
+
+    def _key(self, date: str) -> bytes:
+        key = b"AWS4" + self.account.secretKey.encode()
+        for part in (date, self.region, self.service, "aws4_request"):
+            key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+        return key
+
+    def _credentials(self) -> Credentials:
+        return Credentials(self.account.accessKey, self.account.secretKey)
+
+    def _request(self, outgoing: Outgoing, stamp: str) -> AWSRequest:
+        request = AWSRequest(
+            outgoing.method,
+            f"http://{self.host}{outgoing.target}",
+            headers=dict(outgoing.headers),
+            data=outgoing.body,
+        )
+        request.context["timestamp"] = stamp
+        return request
+
+    def _signature(self, auth: SigV4Auth, request: AWSRequest) -> str:
+        text = auth.string_to_sign(request, auth.canonical_request(request))
+        signature: str = auth.signature(text, request)
+        return signature
+
+
+def unsignedChunks(chunks: Sequence[bytes], trailer: bytes = b"") -> bytes:
+    """Frame a body as unsigned chunks, with trailer lines that each end in CRLF."""
+    frames = [b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks]
+    return b"".join([*frames, b"0\r\n", trailer, b"\r\n"])
+
+
+def exchange(address: tuple[str, int], outgoing: Outgoing, source: str = "127.0.0.1") -> Answer:
+    """
+    Send a request on a connection of its own and read the answer.
+
+    C{Content-Length}, C{Host} and C{Connection: close} are added where the request has none. A
+    server that answers before it has read the body is heard.
+
+    @param source: The loopback address to come from.
+    """
+    headers = {name.lower(): value for name, value in outgoing.headers.items()}
+    headers.setdefault("host", f"{address[0]}:{address[1]}")
+    headers.setdefault("connection", "close")
+    if "transfer-encoding" not in headers:
+        headers.setdefault("content-length", str(len(outgoing.body)))
+    lines = [f"{outgoing.method} {outgoing.target} HTTP/1.1"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    head = "\r\n".join([*lines, "", ""]).encode()
+    with socket.create_connection(address, ANSWER_SECONDS, (source, 0)) as connection:
+        try:
+            connection.sendall(head + outgoing.body)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # It has answered already, and that is what is asked about.
+        response = HTTPResponse(connection, method=outgoing.method)
+        response.begin()
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(response.status, headers, response.read())

@@ -1,0 +1,168 @@
+"""
+The base of all cases here: a running daemon, shared by all that ask nothing special of it.
+
+What no test may do is judged after each: a traceback or a secret in the daemon's log.
+"""
+
+import atexit
+import itertools
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from threading import Event
+from typing import Any
+
+from botocore.exceptions import ClientError
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from tests.support.clients import ROOT, Account, botoClient, findTool, runTool
+from tests.support.daemon import Daemon, daemonEnvironment
+from tests.support.s3signer import Answer, Outgoing, Signer, exchange
+
+ENVIRONMENT = {
+    "STORAGEGATE_ACCESS_KEY": ROOT.accessKey,
+    "STORAGEGATE_SECRET_KEY": ROOT.secretKey,
+}
+
+ISSUED_SECRET = "issued-secret-of-"
+"""How the secrets of all keys begin that tests issue."""
+
+_numbers = itertools.count(1)
+
+
+def ownDirectory(label: str) -> Path:
+    """Make an empty directory in the run's temporary one."""
+    return Path(mkdtemp(prefix=f"{label}-", dir=Path.cwd()))
+
+
+def makeDaemon(data: Path, *flags: str, **variables: str) -> Daemon:
+    """Prepare a daemon with the root key pair of the tests; nothing is started yet."""
+    return Daemon(data, *flags, environment={**ENVIRONMENT, **variables})
+
+
+@cache
+def sharedDaemon() -> Daemon:
+    """Give the daemon that runs until the whole run ends."""
+    daemon = makeDaemon(ownDirectory("daemon") / "data")
+    atexit.register(daemon.kill)
+    return daemon.start()
+
+
+def needTool(name: str) -> str:
+    """
+    Find a client program.
+
+    @raise SkipTest: If it is not installed.
+    """
+    found = findTool(name)
+    if found is None:
+        raise SkipTest(f"{name} is not installed")
+    return found
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 10) -> bool:
+    """Say whether something comes true within a time, looking fifty times a second."""
+    never = Event()
+    tries = int(seconds * 50)
+    return any(holds() or never.wait(0.02) for _ in range(tries)) or holds()
+
+
+def runStoragegate(*arguments: str | Path) -> str:
+    """Run the console script and give its output."""
+    start = "import sys; from storagegate.cli import main; sys.exit(main())"
+    return runTool([sys.executable, "-c", start, *arguments], daemonEnvironment())
+
+
+class S3Case(SynchronousTestCase):
+    """Tests of a daemon that runs as a process of its own."""
+
+    def setUp(self) -> None:
+        """Have the daemon, and a client of it."""
+        self.daemon = sharedDaemon()
+        self.address = self.daemon.address("s3")
+        self.endpoint = self.daemon.url("s3")
+        self.host = self.endpoint.partition("://")[2]
+        self.s3 = botoClient(self.endpoint)
+        self.signer = Signer(self.host)
+        self._logStart = len(self.daemon.log)
+        self.addCleanup(self.assertLogIsClean)
+
+    def assertLogIsClean(self) -> None:
+        """Fail if the daemon wrote a traceback or a secret since the test began."""
+        written = self.daemon.log[self._logStart :]
+        self.assertNotIn("Traceback", written)
+        self.assertNotIn(ROOT.secretKey, written)
+        self.assertNotIn(ISSUED_SECRET, written)
+
+    def makeName(self, label: str = "bucket") -> str:
+        """Make up a bucket name that no other test has."""
+        return f"{label}-{next(_numbers):05d}"
+
+    def makeBucket(self, label: str = "bucket") -> str:
+        """Create a bucket of its own for a test."""
+        name = self.makeName(label)
+        self.s3.create_bucket(Bucket=name)
+        return name
+
+    def makeDirectory(self, label: str = "files") -> Path:
+        """Make an empty directory for a test."""
+        return ownDirectory(label)
+
+    def impatient(self, account: Account = ROOT) -> Any:
+        """Give a client that takes the first answer, for what is expected to fail."""
+        return botoClient(self.endpoint, account, patient=False)
+
+    def issueKey(self, name: str, *limits: str) -> Account:
+        """
+        Issue a key of an account named like it, and wait until the daemon knows it.
+
+        @param limits: More flags of C{storagegate keys create}.
+        """
+        account = Account(f"KEY{name.upper()}{next(_numbers):05d}", f"{ISSUED_SECRET}{name}")
+        runStoragegate(
+            *("keys", "create", "--data", self.daemon.data, "--account", name),
+            *("--access-key", account.accessKey, "--secret-key", account.secretKey, *limits),
+        )
+        probe = Outgoing("GET", "/", account.plainHeaders())
+        self.assertTrue(eventually(lambda: exchange(self.address, probe).status != 401))
+        return account
+
+    def send(self, outgoing: Outgoing) -> Answer:
+        """Put a request on the wire as it is."""
+        return exchange(self.address, outgoing)
+
+    def sendSigned(self, outgoing: Outgoing, payloadHash: str | None = None) -> Answer:
+        """Sign a request with the root pair, and send it."""
+        return self.send(self.signer.sign(outgoing, payloadHash))
+
+    def assertRefused(
+        self, status: int, code: str, call: Callable[..., Any], **arguments: Any
+    ) -> dict[str, Any]:
+        """
+        Check that a boto3 call is answered with this status and this S3 code.
+
+        @return: The answer as boto3 read it.
+        """
+        with self.assertRaises(ClientError) as caught:
+            call(**arguments)
+        answer: dict[str, Any] = caught.exception.response
+        found = (answer["ResponseMetadata"]["HTTPStatusCode"], answer["Error"]["Code"])
+        self.assertEqual(found, (status, code), answer)
+        return answer
+
+    def assertAnswer(self, answer: Answer, status: int, code: str) -> None:
+        """Check an answer's status and S3 code."""
+        self.assertEqual((answer.status, answer.code), (status, code), answer)
+
+    def assertMissing(self, bucket: str, key: str) -> None:
+        """Check that a key holds nothing."""
+        self.assertRefused(404, "404", self.s3.head_object, Bucket=bucket, Key=key)
+
+    def assertHolds(self, bucket: str, key: str, body: bytes) -> None:
+        """Check that a key holds exactly this."""
+        found = self.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+        self.assertEqual(len(found), len(body))
+        # Compared apart from the lengths, so that a failure does not print megabytes.
+        self.assertTrue(found == body, f"{bucket}/{key} has other bytes")

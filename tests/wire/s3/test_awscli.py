@@ -1,0 +1,89 @@
+"""aws-cli with its defaults."""
+
+import json
+from pathlib import Path
+
+from tests.support.clients import awsEnvironment, runTool
+from tests.support.s3signer import Outgoing
+from tests.wire.s3.fixture import S3Case, needTool
+from tests.wire.s3.test_boto_presigned import targetOf
+from tests.wire.s3.trees import makeTree, readTree
+
+
+class AWSTests(S3Case):
+    """What a user types."""
+
+    def setUp(self) -> None:
+        """Find the program."""
+        super().setUp()
+        self.program = needTool("aws")
+        self.files = self.makeDirectory()
+        self.environment = awsEnvironment(self.endpoint, self.files)
+
+    def aws(self, *arguments: str | Path) -> str:
+        """Run a command and give its output."""
+        return runTool([self.program, *arguments], self.environment)
+
+    def test_fromBucketToNothing(self) -> None:
+        """mb, cp up, ls, cp down, rm, rb."""
+        bucket = self.makeName("aws")
+        self.aws("s3", "mb", f"s3://{bucket}")
+        (self.files / "small").write_bytes(b"small file")
+        self.aws("s3", "cp", self.files / "small", f"s3://{bucket}/a b/\u00fc+.txt")
+        self.assertIn("10 \u00fc+.txt", self.aws("s3", "ls", f"s3://{bucket}/a b/"))
+        self.aws("s3", "cp", f"s3://{bucket}/a b/\u00fc+.txt", self.files / "back")
+        self.assertEqual((self.files / "back").read_bytes(), b"small file")
+        self.aws("s3", "rm", f"s3://{bucket}/a b/\u00fc+.txt")
+        self.assertEqual(self.aws("s3", "ls", f"s3://{bucket}"), "")
+        self.aws("s3", "rb", f"s3://{bucket}")
+        self.assertNotIn(bucket, self.aws("s3", "ls"))
+
+    def test_largeFile(self) -> None:
+        """A file of 40 MB goes in parts both ways, and between two keys."""
+        bucket = self.makeBucket("aws")
+        tree = self.files / "tree"
+        makeTree(tree, 40_000_000)
+        self.aws("s3", "cp", tree / "large.bin", f"s3://{bucket}/large")
+        self.aws("s3", "mv", f"s3://{bucket}/large", f"s3://{bucket}/moved")
+        self.aws("s3", "cp", f"s3://{bucket}/moved", self.files / "back")
+        self.assertTrue((self.files / "back").read_bytes() == (tree / "large.bin").read_bytes())
+
+    def test_sync(self) -> None:
+        """A tree is synced up and down whole; a second sync does nothing; rm takes it all."""
+        bucket = self.makeBucket("aws")
+        up, down = self.files / "up", self.files / "down"
+        makeTree(up, 9_000_000)
+        self.aws("s3", "sync", up, f"s3://{bucket}/tree")
+        self.assertEqual(self.aws("s3", "sync", up, f"s3://{bucket}/tree"), "")
+        self.aws("s3", "sync", f"s3://{bucket}/tree", down)
+        self.assertEqual(readTree(down), readTree(up))
+        (up / "plain.txt").unlink()
+        self.aws("s3", "sync", "--delete", up, f"s3://{bucket}/tree")
+        self.assertMissing(bucket, "tree/plain.txt")
+        self.aws("s3", "rm", "--recursive", f"s3://{bucket}")
+        self.s3.delete_bucket(Bucket=bucket)
+
+    def test_multipartByHand(self) -> None:
+        """The single steps of an upload in parts, from s3api."""
+        bucket = self.makeBucket("aws")
+        (self.files / "part").write_bytes(b"the only part")
+        common = ("--bucket", bucket, "--key", "k")
+        made = json.loads(self.aws("s3api", "create-multipart-upload", *common))
+        named = (*common, "--upload-id", made["UploadId"])
+        body = ("--part-number", "1", "--body", self.files / "part")
+        part = json.loads(self.aws("s3api", "upload-part", *named, *body))
+        found = json.loads(self.aws("s3api", "list-parts", *named))
+        self.assertEqual([entry["ETag"] for entry in found["Parts"]], [part["ETag"]])
+        listed = json.dumps({"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]})
+        self.aws("s3api", "complete-multipart-upload", *named, "--multipart-upload", listed)
+        self.assertHolds(bucket, "k", b"the only part")
+
+    def test_presign(self) -> None:
+        """What C{aws s3 presign} prints opens the object to anybody."""
+        bucket = self.makeBucket("aws")
+        self.s3.put_object(Bucket=bucket, Key="a b", Body=b"for you")
+        url = self.aws("s3", "presign", f"s3://{bucket}/a b").strip()
+        answer = self.send(Outgoing("GET", targetOf(url)))
+        self.assertEqual((answer.status, answer.body), (200, b"for you"))
+        curled = runTool([needTool("curl"), "--silent", "--fail", url], {})
+        self.assertEqual(curled, "for you")

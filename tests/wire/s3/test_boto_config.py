@@ -1,0 +1,161 @@
+"""What clients ask of a bucket that nobody configured, and what they cannot set yet."""
+
+from tests.support.s3signer import Outgoing
+from tests.wire.s3.fixture import S3Case
+
+
+class ReadTests(S3Case):
+    """Reads of configurations that were never written."""
+
+    def setUp(self) -> None:
+        """Have a bucket with one object."""
+        super().setUp()
+        self.bucket = self.makeBucket()
+        self.s3.put_object(Bucket=self.bucket, Key="k", Body=b"x")
+
+    def test_emptyDocuments(self) -> None:
+        """Location, versioning, logging and notifications are empty documents."""
+        self.assertIsNone(self.s3.get_bucket_location(Bucket=self.bucket)["LocationConstraint"])
+        self.assertNotIn("Status", self.s3.get_bucket_versioning(Bucket=self.bucket))
+        self.assertNotIn("LoggingEnabled", self.s3.get_bucket_logging(Bucket=self.bucket))
+        quiet = self.s3.get_bucket_notification_configuration(Bucket=self.bucket)
+        self.assertEqual(set(quiet), {"ResponseMetadata"})
+        self.assertNotIn("Status", self.s3.get_bucket_accelerate_configuration(Bucket=self.bucket))
+        payer = self.s3.get_bucket_request_payment(Bucket=self.bucket)
+        self.assertEqual(payer["Payer"], "BucketOwner")
+
+    def test_owner(self) -> None:
+        """The ACL of bucket and object gives the owner full control, and nobody else anything."""
+        owner = self.s3.list_buckets()["Owner"]
+        for found in (
+            self.s3.get_bucket_acl(Bucket=self.bucket),
+            self.s3.get_object_acl(Bucket=self.bucket, Key="k"),
+        ):
+            self.assertEqual(found["Owner"]["ID"], owner["ID"])
+            self.assertEqual(
+                [(grant["Grantee"]["ID"], grant["Permission"]) for grant in found["Grants"]],
+                [(owner["ID"], "FULL_CONTROL")],
+            )
+
+    def test_neverSet(self) -> None:
+        """Each other configuration is missing under the name that S3 has for that."""
+        for call, code in (
+            ("get_bucket_policy", "NoSuchBucketPolicy"),
+            ("get_bucket_tagging", "NoSuchTagSet"),
+            ("get_bucket_cors", "NoSuchCORSConfiguration"),
+            ("get_bucket_lifecycle_configuration", "NoSuchLifecycleConfiguration"),
+            ("get_object_lock_configuration", "ObjectLockConfigurationNotFoundError"),
+            ("get_bucket_encryption", "ServerSideEncryptionConfigurationNotFoundError"),
+            ("get_bucket_website", "NoSuchWebsiteConfiguration"),
+            ("get_public_access_block", "NoSuchPublicAccessBlockConfiguration"),
+            ("get_bucket_replication", "ReplicationConfigurationNotFoundError"),
+            ("get_bucket_ownership_controls", "OwnershipControlsNotFoundError"),
+        ):
+            self.assertRefused(404, code, getattr(self.s3, call), Bucket=self.bucket)
+
+    def test_objectTags(self) -> None:
+        """An object has no tags."""
+        self.assertEqual(self.s3.get_object_tagging(Bucket=self.bucket, Key="k")["TagSet"], [])
+
+    def test_missingBucket(self) -> None:
+        """The configuration of a bucket that is not there is not that of an unconfigured one."""
+        for call in ("get_bucket_location", "get_bucket_versioning", "get_bucket_policy"):
+            self.assertRefused(404, "NoSuchBucket", getattr(self.s3, call), Bucket=self.makeName())
+
+    def test_unknownParameterIgnored(self) -> None:
+        """Parameters that mean nothing, such as the SDKs' C{x-id}, change nothing."""
+        answer = self.sendSigned(Outgoing("PUT", f"/{self.bucket}/id?x-id=PutObject", {}, b"y"))
+        self.assertEqual(answer.status, 200, answer)
+        self.assertHolds(self.bucket, "id", b"y")
+        answer = self.sendSigned(Outgoing("GET", f"/{self.bucket}/id?x-id=GetObject&zzz=1"))
+        self.assertEqual((answer.status, answer.body), (200, b"y"))
+
+
+class WriteTests(S3Case):
+    """Nothing that is not built is accepted in silence."""
+
+    def test_configurationWrites(self) -> None:
+        """Each write of a configuration is 501 C{NotImplemented}."""
+        bucket = self.makeBucket()
+        client = self.impatient()
+        rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
+        lifecycle = {"ID": "a", "Status": "Enabled", "Filter": {}, "Expiration": {"Days": 1}}
+        cors = {"AllowedMethods": ["GET"], "AllowedOrigins": ["*"]}
+        for call, arguments in (
+            ("put_bucket_versioning", {"VersioningConfiguration": {"Status": "Enabled"}}),
+            ("put_bucket_acl", {"ACL": "public-read"}),
+            ("put_bucket_policy", {"Policy": "{}"}),
+            ("put_bucket_tagging", {"Tagging": {"TagSet": [{"Key": "a", "Value": "b"}]}}),
+            ("put_bucket_cors", {"CORSConfiguration": {"CORSRules": [cors]}}),
+            (
+                "put_bucket_lifecycle_configuration",
+                {"LifecycleConfiguration": {"Rules": [lifecycle]}},
+            ),
+            ("put_object_lock_configuration", {}),
+            (
+                "put_bucket_encryption",
+                {"ServerSideEncryptionConfiguration": {"Rules": [rule]}},
+            ),
+            (
+                "put_bucket_website",
+                {"WebsiteConfiguration": {"IndexDocument": {"Suffix": "index.html"}}},
+            ),
+            (
+                "put_public_access_block",
+                {"PublicAccessBlockConfiguration": {"BlockPublicAcls": True}},
+            ),
+            ("delete_bucket_policy", {}),
+            ("delete_bucket_lifecycle", {}),
+        ):
+            self.assertRefused(
+                501, "NotImplemented", getattr(client, call), Bucket=bucket, **arguments
+            )
+        self.assertNotIn("Status", self.s3.get_bucket_versioning(Bucket=bucket))
+
+    def test_objectSettings(self) -> None:
+        """A put that asks for tags, encryption, a public ACL or a lock is not a plain put."""
+        bucket = self.makeBucket()
+        client = self.impatient()
+        for asked in (
+            {"Tagging": "a=b"},
+            {"ServerSideEncryption": "AES256"},
+            {"ACL": "public-read"},
+            {"ObjectLockLegalHoldStatus": "ON"},
+            {"WebsiteRedirectLocation": "/elsewhere"},
+        ):
+            self.assertRefused(
+                501, "NotImplemented", client.put_object, Bucket=bucket, Key="k", Body=b"x", **asked
+            )
+            self.assertMissing(bucket, "k")
+
+
+class NameTests(S3Case):
+    """Names that no bucket may have."""
+
+    def test_everyRule(self) -> None:
+        """Each rule of bucket names refuses with C{InvalidBucketName}."""
+        for name in (
+            "ab",
+            "a" * 64,
+            "Upper",
+            "under_score",
+            "-first",
+            "last-",
+            ".first",
+            "last.",
+            "two..dots",
+            "dot.-hyphen",
+            "hyphen-.dot",
+            "192.168.5.4",
+            "xn--name",
+            "sthree-name",
+            "amzn-s3-demo-name",
+            "name-s3alias",
+            "name--ol-s3",
+            "name--x-s3",
+            "name.mrap",
+            "b%C3%BCcket",
+            "%2e%2e",
+        ):
+            answer = self.sendSigned(Outgoing("PUT", f"/{name}"))
+            self.assertAnswer(answer, 400, "InvalidBucketName")

@@ -1,0 +1,69 @@
+"""
+C{kill -9} at random moments under load: what was acknowledged is there, and nothing is half there.
+"""
+
+import os
+import random
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.support.clients import botoClient
+from tests.support.daemon import DaemonFailed
+from tests.support.journal import Journal
+from tests.wire.s3.fixture import makeDaemon, ownDirectory, runStoragegate
+from tests.wire.s3.verdict import endUploads, judge, leftovers
+from tests.wire.s3.workload import Load, Writers
+
+ROUNDS = int(os.environ.get("STORAGEGATE_CRASH_ROUNDS", "20"))
+"""Twenty take under a minute; a soak sets more."""
+
+
+class CrashTests(SynchronousTestCase):
+    """One store that dies again and again."""
+
+    def test_killedUnderLoad(self) -> None:
+        """After each kill all acknowledged writes are whole, and the rest is whole or absent."""
+        seed = random.SystemRandom().randrange(1 << 32)
+        moments = random.Random(seed)
+        journal = Journal()
+        daemon = makeDaemon(ownDirectory("crash") / "data")
+        self.addCleanup(daemon.kill)
+        daemon.start()
+        botoClient(daemon.url()).create_bucket(Bucket="crash")
+        for number in range(ROUNDS):
+            load = Load(daemon.address(), "crash", journal, seed + number)
+            with Writers(load) as writers:
+                writers.let(moments.uniform(0.05, 0.9))
+                daemon.kill()
+            daemon.start()
+            self.assertEqual(leftovers(daemon.data), [], f"round {number}, seed {seed}")
+            s3 = botoClient(daemon.url())
+            try:
+                judge(s3, daemon.address(), "crash", journal)
+            except AssertionError as error:
+                raise AssertionError(f"round {number}, seed {seed}: {error}") from error
+            endUploads(s3, "crash")
+        self.assertGreater(journal.acknowledged, ROUNDS * 10, "there was hardly any load")
+        self.assertNotIn("Traceback", daemon.log)
+        daemon.stop()
+        runStoragegate("fsck", "--data", daemon.data)
+
+    def test_killedWhileStarting(self) -> None:
+        """A start that is killed leaves nothing that keeps the next from starting."""
+        daemon = makeDaemon(ownDirectory("crash") / "data")
+        self.addCleanup(daemon.kill)
+        daemon.start()
+        s3 = botoClient(daemon.url())
+        s3.create_bucket(Bucket="crash")
+        s3.put_object(Bucket="crash", Key="k", Body=b"x" * 100_000)
+        daemon.kill()
+        moments = random.Random(1)
+        for _ in range(5):
+            daemon.launch()
+            try:
+                daemon.wait(moments.uniform(0.1, 0.8))
+            except DaemonFailed:
+                pass  # It ran, and was killed.
+        daemon.start()
+        found = botoClient(daemon.url()).get_object(Bucket="crash", Key="k")
+        self.assertEqual(found["Body"].read(), b"x" * 100_000)

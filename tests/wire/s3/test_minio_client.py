@@ -1,0 +1,77 @@
+"""minio-py with its defaults."""
+
+from io import BytesIO
+
+from minio import Minio
+from minio.commonconfig import ComposeSource, CopySource
+from minio.deleteobjects import DeleteObject
+
+from tests.support.clients import ROOT
+from tests.wire.s3.fixture import S3Case
+
+
+class MinioTests(S3Case):
+    """The client of the server that many come from."""
+
+    def setUp(self) -> None:
+        """Make a client, and a bucket with it."""
+        super().setUp()
+        self.client = Minio(
+            self.host, access_key=ROOT.accessKey, secret_key=ROOT.secretKey, secure=False
+        )
+        self.bucket = self.makeName("minio")
+        self.client.make_bucket(self.bucket)
+
+    def read(self, key: str, offset: int = 0, length: int = 0) -> bytes:
+        """Read an object, or a span of it."""
+        response = self.client.get_object(self.bucket, key, offset=offset, length=length)
+        try:
+            body: bytes = response.read()
+            return body
+        finally:
+            response.close()
+            response.release_conn()
+
+    def test_objects(self) -> None:
+        """Objects of one piece and of several parts come back whole, and in spans."""
+        self.assertTrue(self.client.bucket_exists(self.bucket))
+        for size in (0, 5, 12_000_000):
+            body = (b"minio" * (size // 5 + 1))[:size]
+            key = f"a b/\u00fc{size}"
+            self.client.put_object(
+                self.bucket, key, BytesIO(body), size, metadata={"a": "1"}, part_size=5 << 20
+            )
+            self.assertEqual(self.client.stat_object(self.bucket, key).size, size)
+            self.assertTrue(self.read(key) == body)
+        self.assertEqual(self.read(key, offset=7, length=9), body[7:16])
+
+    def test_unknownLength(self) -> None:
+        """A stream of unknown length is sent in parts."""
+        body = b"stream" * 1_500_000
+        self.client.put_object(self.bucket, "k", BytesIO(body), -1, part_size=5 << 20)
+        self.assertTrue(self.read("k") == body)
+
+    def test_listsAndDeletes(self) -> None:
+        """Objects are listed in groups and all, copied, and deleted in one go."""
+        for key in ("a/1", "a/2", "b"):
+            self.client.put_object(self.bucket, key, BytesIO(b"x"), 1)
+        top = [entry.object_name for entry in self.client.list_objects(self.bucket)]
+        self.assertEqual(sorted(top), ["a/", "b"])
+        self.client.copy_object(self.bucket, "c", CopySource(self.bucket, "b"))
+        every = [
+            entry.object_name for entry in self.client.list_objects(self.bucket, recursive=True)
+        ]
+        self.assertEqual(every, ["a/1", "a/2", "b", "c"])
+        errors = self.client.remove_objects(self.bucket, [DeleteObject(key) for key in every])
+        self.assertEqual(list(errors), [])
+        self.client.remove_bucket(self.bucket)
+        self.assertFalse(self.client.bucket_exists(self.bucket))
+
+    def test_compose(self) -> None:
+        """An object is composed of others inside the server."""
+        large = b"L" * (5 << 20)
+        self.client.put_object(self.bucket, "one", BytesIO(large), len(large))
+        self.client.put_object(self.bucket, "two", BytesIO(b"tail"), 4)
+        sources = [ComposeSource(self.bucket, key) for key in ("one", "two")]
+        self.client.compose_object(self.bucket, "both", sources)
+        self.assertTrue(self.read("both") == large + b"tail")

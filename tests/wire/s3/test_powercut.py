@@ -1,0 +1,109 @@
+"""
+Power cuts: the file system is shut down under load, and forgets what was not synced.
+
+ext4 on a loop device is told by C{ioctl} to go down without flushing its journal; that is what the
+disk would hold if the machine had lost its power at that moment.
+"""
+
+import fcntl
+import os
+import random
+import struct
+import subprocess
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from tests.support.clients import botoClient, findTool
+from tests.support.journal import Journal
+from tests.wire.s3.fixture import makeDaemon, ownDirectory
+from tests.wire.s3.verdict import endUploads, judge, leftovers
+from tests.wire.s3.workload import Load, Writers
+
+ROUNDS = int(os.environ.get("STORAGEGATE_POWER_ROUNDS", "5"))
+"""Five show a missing fsync nearly always; a soak sets more."""
+
+DISK_MIB = 256
+
+SHUTDOWN = 0x8004587D
+"""C{EXT4_IOC_SHUTDOWN}; XFS has the same."""
+
+WITHOUT_FLUSH = 2
+"""C{EXT4_GOING_FLAGS_NOLOGFLUSH}: not even the journal in memory is written."""
+
+
+class Disk:
+    """An ext4 in a file that can lose its power."""
+
+    def __init__(self, directory: Path) -> None:
+        """
+        @raise SkipTest: If this user, kernel or container does not let us.
+        """
+        if os.geteuid() != 0:
+            raise SkipTest("only root may mount a disk whose power can be cut")
+        if findTool("mkfs.ext4") is None and not os.path.exists("/sbin/mkfs.ext4"):
+            raise SkipTest("mkfs.ext4 is not installed")
+        self.path = directory / "mounted"
+        self._image = directory / "disk.img"
+        self.path.mkdir()
+        with self._image.open("wb") as image:
+            image.truncate(DISK_MIB << 20)
+        self._run(findTool("mkfs.ext4") or "/sbin/mkfs.ext4", "-q", "-F", str(self._image))
+
+    def mount(self) -> None:
+        """Mount it; what a cut left in its journal is replayed."""
+        self._run("mount", "-o", "loop", str(self._image), str(self.path))
+
+    def cut(self) -> None:
+        """Cut the power: from here on nothing reaches the disk, and every call fails."""
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.ioctl(handle, SHUTDOWN, struct.pack("I", WITHOUT_FLUSH))
+        except OSError as error:
+            raise SkipTest(f"the file system cannot be shut down: {error}") from error
+        finally:
+            os.close(handle)
+
+    def unmount(self) -> None:
+        """Unmount it, if it is mounted."""
+        if os.path.ismount(self.path):
+            self._run("umount", str(self.path))
+
+    def _run(self, *command: str) -> None:
+        done = subprocess.run(command, capture_output=True, check=False)
+        if done.returncode != 0:
+            raise SkipTest(f"{command[0]} is refused: {done.stderr.decode().strip()}")
+
+
+class PowerCutTests(SynchronousTestCase):
+    """One disk that loses its power again and again."""
+
+    def test_cutUnderLoad(self) -> None:
+        """After each cut all acknowledged writes are whole, and the rest is whole or absent."""
+        seed = random.SystemRandom().randrange(1 << 32)
+        moments = random.Random(seed)
+        journal = Journal()
+        disk = Disk(ownDirectory("power"))
+        self.addCleanup(disk.unmount)
+        disk.mount()
+        daemon = makeDaemon(disk.path / "data")
+        self.addCleanup(daemon.kill)
+        daemon.start()
+        botoClient(daemon.url()).create_bucket(Bucket="power")
+        for number in range(ROUNDS):
+            load = Load(daemon.address(), "power", journal, seed + number, writers=4, keys=6)
+            with Writers(load) as writers:
+                writers.let(moments.uniform(0.05, 1.2))
+                disk.cut()
+                daemon.kill()
+            disk.unmount()
+            disk.mount()
+            daemon.start()
+            self.assertEqual(leftovers(daemon.data), [], f"round {number}, seed {seed}")
+            s3 = botoClient(daemon.url())
+            try:
+                judge(s3, daemon.address(), "power", journal)
+            except AssertionError as error:
+                raise AssertionError(f"round {number}, seed {seed}: {error}") from error
+            endUploads(s3, "power")
+        self.assertGreater(journal.acknowledged, ROUNDS * 5, "there was hardly any load")

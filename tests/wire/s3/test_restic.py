@@ -1,0 +1,39 @@
+"""restic backs up into a bucket: signed chunks, many objects, and it checks every byte."""
+
+import json
+import shutil
+
+from tests.support.clients import resticEnvironment, runTool
+from tests.wire.s3.fixture import S3Case, needTool
+from tests.wire.s3.trees import makeTree, readTree
+
+
+class ResticTests(S3Case):
+    """One repository through its life."""
+
+    def test_backupCheckRestore(self) -> None:
+        """Two backups are made, every byte is checked, and both come back as they were."""
+        program = needTool("restic")
+        files = self.makeDirectory()
+        source = files / "source"
+        makeTree(source, 30_000_000)
+        environment = resticEnvironment(self.endpoint, self.makeName("restic"), files)
+
+        def restic(*arguments: str) -> str:
+            return runTool([program, *arguments], environment, directory=files)
+
+        restic("init")
+        restic("backup", "source")
+        first = readTree(source)
+        (source / "plain.txt").write_text("changed between the backups")
+        (source / "more.bin").write_bytes(b"more" * 500_000)
+        restic("backup", "source")
+        restic("check", "--read-data")
+        snapshots = [entry["id"] for entry in json.loads(restic("snapshots", "--json"))]
+        self.assertEqual(len(snapshots), 2)
+        for snapshot, expected in zip(snapshots, (first, readTree(source)), strict=True):
+            restic("restore", snapshot, "--target", "restored")
+            self.assertEqual(readTree(files / "restored" / "source"), expected)
+            shutil.rmtree(files / "restored")
+        restic("forget", "--keep-last", "1", "--prune")
+        restic("check", "--read-data")

@@ -1,0 +1,168 @@
+"""
+Writers that load a server until it dies, and the reader that judges it when it is back.
+
+Each writer has keys of its own, so that the journal's rule holds: one writer a key.
+"""
+
+import hashlib
+import random
+import re
+from collections.abc import Callable
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException
+from threading import Event, Thread
+
+from attrs import frozen
+
+from tests.support.clients import ROOT
+from tests.support.journal import Journal, State, Written, inParts, whole
+from tests.wire.s3.bulk import connect, objectTarget
+
+MIB = 1 << 20
+
+# Chosen so that a second of load has all of them, and most are small: those share commits.
+_KINDS = ("small", "small", "small", "small", "medium", "medium", "large", "delete", "parts")
+
+
+@frozen
+class Load:
+    """
+    How a server is loaded.
+
+    @ivar writers: How many write at once.
+    @ivar keys: How many keys each has: few, so that most writes are overwrites.
+    """
+
+    address: tuple[str, int]
+    bucket: str
+    journal: Journal
+    seed: int
+    writers: int = 6
+    keys: int = 12
+
+
+class Writer:
+    """
+    Writes to its own keys, in a thread of its own, until the server is gone or it is told to stop.
+
+    @ivar surprise: An exception that is no sign of a server that went away.
+    """
+
+    def __init__(self, load: Load, number: int, stop: Event) -> None:
+        self.surprise: Exception | None = None
+        self._load = load
+        self._number = number
+        self._halt = stop
+        self._random = random.Random(f"{load.seed}/{number}")
+
+    def write(self) -> None:
+        """Write."""
+        try:
+            with closing(connect(self._load.address)) as connection:
+                while not self._halt.is_set():
+                    self._step(connection)
+        except (OSError, HTTPException):
+            pass  # The server went away, which is what this is about.
+        except Exception as error:
+            self.surprise = error
+
+    def _step(self, connection: HTTPConnection) -> None:
+        kind = self._random.choice(_KINDS)
+        key = f"w{self._number}/{self._random.randrange(self._load.keys):03d}"
+        steps: dict[str, Callable[[HTTPConnection, str], None]] = {
+            "delete": self._delete,
+            "parts": self._putParts,
+        }
+        if kind in steps:
+            steps[kind](connection, key)
+        else:
+            sizes = {"small": (0, 4_000), "medium": (60_000, 200_000), "large": (MIB, MIB)}
+            self._put(connection, key, self._body(*sizes[kind]))
+
+    def _body(self, smallest: int, largest: int) -> bytes:
+        # Random words over and over: generating megabytes would be what is measured.
+        word = self._random.randbytes(16)
+        size = self._random.randint(smallest, largest)
+        return (word * (size // 16 + 1))[:size]
+
+    def _put(self, connection: HTTPConnection, key: str, body: bytes) -> None:
+        self._load.journal.attempt(key, whole(body))
+        self._ask(connection, "PUT", objectTarget(self._load.bucket, key), body)
+        self._load.journal.acknowledge(key)
+
+    def _delete(self, connection: HTTPConnection, key: str) -> None:
+        self._load.journal.attempt(key, None)
+        self._ask(connection, "DELETE", objectTarget(self._load.bucket, key))
+        self._load.journal.acknowledge(key)
+
+    def _putParts(self, connection: HTTPConnection, key: str) -> None:
+        target = objectTarget(self._load.bucket, key)
+        parts = [self._body(5 * MIB, 5 * MIB), self._body(1, 300_000)]
+        made = self._ask(connection, "POST", f"{target}?uploads=")
+        found = re.search(rb"<UploadId>(.+?)</UploadId>", made)
+        assert found is not None, made
+        upload = found[1].decode()
+        listed = []
+        for number, part in enumerate(parts, 1):
+            self._ask(connection, "PUT", f"{target}?partNumber={number}&uploadId={upload}", part)
+            etag = hashlib.md5(part, usedforsecurity=False).hexdigest()
+            listed.append(f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>")
+        document = f"<CompleteMultipartUpload>{''.join(listed)}</CompleteMultipartUpload>"
+        self._load.journal.attempt(key, inParts(parts))
+        self._ask(connection, "POST", f"{target}?uploadId={upload}", document.encode())
+        self._load.journal.acknowledge(key)
+
+    def _ask(
+        self, connection: HTTPConnection, method: str, target: str, body: bytes = b""
+    ) -> bytes:
+        connection.request(method, target, body, ROOT.plainHeaders())
+        with connection.getresponse() as response:
+            answer = response.read()
+            if response.status >= 500:
+                # The store has seen its disk go: it may say so before it goes itself.
+                raise ConnectionError(response.status)
+            assert response.status in (200, 204), (method, target, response.status, answer)
+            return answer
+
+
+class Writers:
+    """All writers of a load; a context manager that stops them at its end."""
+
+    def __init__(self, load: Load) -> None:
+        self._stop = Event()
+        self._writers = [Writer(load, number, self._stop) for number in range(load.writers)]
+        self._threads = [Thread(target=writer.write, daemon=True) for writer in self._writers]
+
+    def __enter__(self) -> "Writers":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        for writer in self._writers:
+            if writer.surprise is not None:
+                raise writer.surprise
+
+    def let(self, seconds: float) -> None:
+        """Let them write for a time."""
+        self._stop.wait(seconds)
+
+
+def observe(connection: HTTPConnection, bucket: str, key: str) -> State:
+    """
+    Read a key whole.
+
+    @raise AssertionError: If what was announced is not what comes.
+    """
+    connection.request("GET", objectTarget(bucket, key), headers=ROOT.plainHeaders())
+    with connection.getresponse() as response:
+        body = response.read()
+        if response.status == 404:
+            return None
+        assert response.status == 200, (key, response.status, body[:300])
+        length = int(response.headers["content-length"])
+        assert length == len(body), (key, length, len(body))
+        return Written(response.headers["etag"], length, hashlib.sha256(body).hexdigest())
