@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from http.client import HTTPException
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -108,8 +109,8 @@ def measureCase(
                 continue
             try:
                 lines.append(measure(server, case, connections, options.seconds))
-            except (FillError, RuntimeError, OSError) as error:
-                reason = " ".join(str(error).split())[:300]
+            except (FillError, RuntimeError, OSError, HTTPException) as error:
+                reason = server.explain(error)
                 lines.append(Failure(server.recipe.name, name, connections, reason))
     return lines
 
