@@ -59,6 +59,10 @@ def peakKiB(status: str) -> int:
     return 0
 
 
+class StartError(Exception):
+    """A server did not start."""
+
+
 class Server:
     """
     A server that runs while the context lasts; its folder goes with it.
@@ -110,7 +114,7 @@ class Server:
         """
         Wait until a request is answered, whatever the answer; a port may be open long before.
 
-        @raise RuntimeError: If the process ends first or takes too long; with the log's end.
+        @raise StartError: If the process ends first or takes too long; with the log's end.
         """
         limit = time.monotonic() + START_SECONDS
         while time.monotonic() < limit and self.process.poll() is None:
@@ -118,7 +122,7 @@ class Server:
                 self.ask(Request("GET", "/"))
                 return
             time.sleep(0.05)
-        raise RuntimeError(f"{self.recipe.name} does not answer:\n{self.logEnd()}")
+        raise StartError(f"{self.recipe.name} does not answer:\n{self.logEnd()}")
 
     def explain(self, error: Exception) -> str:
         """Write on one line what went wrong, with the log's end where the server is gone."""
