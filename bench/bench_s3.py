@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from http.client import HTTPException
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -28,7 +29,7 @@ from bench.cases import CASES, Case
 from bench.filling import FillError
 from bench.measuring import canMeasure, measure
 from bench.places import CHECKOUT
-from bench.processes import Server
+from bench.processes import Server, StartError
 from bench.recipes import Recipe, chooseRecipes
 from bench.results import Cell, Failure, Line, Memory, Run, encodeLine, readResults
 from bench.table import document
@@ -108,8 +109,8 @@ def measureCase(
                 continue
             try:
                 lines.append(measure(server, case, connections, options.seconds))
-            except (FillError, RuntimeError, OSError) as error:
-                reason = " ".join(str(error).split())[:300]
+            except (FillError, RuntimeError, OSError, HTTPException) as error:
+                reason = server.explain(error)
                 lines.append(Failure(server.recipe.name, name, connections, reason))
     return lines
 
@@ -145,7 +146,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output = options.output or CHECKOUT / "build" / "bench" / f"s3-{stamp}.jsonl"
     recorder = Recorder(output)
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="bench-") as folder:
-        run(options, recorder, Path(folder))
+        try:
+            run(options, recorder, Path(folder))
+        except (StartError, FileNotFoundError) as error:
+            raise SystemExit(str(error)) from error
     print(f"\n{document(readResults([output]))}\nwritten to {output}")
     return 1 if recorder.failed else 0
 

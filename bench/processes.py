@@ -59,6 +59,10 @@ def peakKiB(status: str) -> int:
     return 0
 
 
+class StartError(Exception):
+    """A server did not start."""
+
+
 class Server:
     """
     A server that runs while the context lasts; its folder goes with it.
@@ -92,7 +96,7 @@ class Server:
                 start_new_session=True,
             )
         try:
-            self._awaitListening()
+            self._awaitAnswer()
         except BaseException:
             self._stop()
             raise
@@ -106,19 +110,25 @@ class Server:
     ) -> None:
         self._stop()
 
-    def _awaitListening(self) -> None:
+    def _awaitAnswer(self) -> None:
         """
-        Wait until the port takes a connection.
+        Wait until a request is answered, whatever the answer; a port may be open long before.
 
-        @raise RuntimeError: If the process ends first or takes too long; with the log's end.
+        @raise StartError: If the process ends first or takes too long; with the log's end.
         """
         limit = time.monotonic() + START_SECONDS
         while time.monotonic() < limit and self.process.poll() is None:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", self.port), 0.5).close()
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                self.ask(Request("GET", "/"))
                 return
             time.sleep(0.05)
-        raise RuntimeError(f"{self.recipe.name} does not listen:\n{self.logEnd()}")
+        raise StartError(f"{self.recipe.name} does not answer:\n{self.logEnd()}")
+
+    def explain(self, error: Exception) -> str:
+        """Write on one line what went wrong, with the log's end where the server is gone."""
+        ended = self.process.poll() is not None
+        text = f"{error}; it has ended: ...{self.logEnd()[-300:]}" if ended else str(error)
+        return " ".join(text.split())[:600]
 
     def _stop(self) -> None:
         """End every process of the session and remove the folder."""
