@@ -153,7 +153,7 @@ class ObjectStore:
             )
 
     def putObject(
-        self, record: ObjectRecord, sink: FileSink | None, condition: WriteCondition
+        self, record: ObjectRecord, sink: IBlobSink | None, condition: WriteCondition
     ) -> Deferred[ObjectRecord]:
         """
         Store an object whose bytes are durable; see L{ICatalog.putObject}.
@@ -164,7 +164,7 @@ class ObjectStore:
         return self._write(lambda: self.catalog.putObject(record, condition, crcs=crcs), crcs)
 
     def putPart(
-        self, bucket: str, key: bytes, uploadId: str, part: Part, sink: FileSink | None
+        self, bucket: str, key: bytes, uploadId: str, part: Part, sink: IBlobSink | None
     ) -> Deferred[None]:
         """
         Store a part whose bytes are durable; see L{ICatalog.putPart}.
@@ -194,7 +194,7 @@ class ObjectStore:
         """Remove objects; see L{ICatalog.deleteObjects}. Their blobs go in the background."""
         return self._write(lambda: self.catalog.deleteObjects(bucket, entries), {})
 
-    def abandon(self, sink: FileSink) -> None:
+    def abandon(self, sink: IBlobSink) -> None:
         """
         Give up an upload, whether its sink has finished or not. Harmless once the sink was given
         to L{putObject} or L{putPart}, which see to it themselves.
