@@ -20,10 +20,11 @@ from storagegate.storage.blobs.durability import Durability, Latch
 from storagegate.storage.blobs.filesystem import FileBlobs
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.blobs.shards import Shards
-from storagegate.storage.blobs.sink import BUFFER, FileSink
+from storagegate.storage.blobs.sink import BUFFER
 from storagegate.storage.catalog.sqlite import SQLiteCatalog
 from storagegate.storage.errors import StoreError, StoreReadOnly
 from storagegate.storage.files import Files
+from storagegate.storage.interfaces import IBlobSink
 from storagegate.storage.lock import DirectoryLock
 from storagegate.storage.pool import WorkPool
 from storagegate.storage.reclaim import Hold, Reclaimer
