@@ -167,6 +167,18 @@ class ClosingTests(ServedCase):
         client = await self.connect(port)
         self.assertEqual(await client.closed, b"")
 
+    async def test_stubborn(self) -> None:
+        """A client that does not go away when we have closed is left behind, also over TLS."""
+        plain = await self.connect(await self.serve(hello, lingerTimeout=0.1))
+        secure = await self.connectTLS(hello, lingerTimeout=0.1)
+        for client in (plain, secure):
+            client.write(GET)
+            await client.until(b"hello")
+            client.write(b"broken\r\n\r\n")
+            # A client that does not look does not see that we have closed.
+            client.pause()
+        await self.turnUntil(lambda: not any(site._channels for site in self.sites))
+
     async def test_drain(self) -> None:
         """A site that drains answers what is in flight, closes all, and is done."""
         turn: Deferred[None] = Deferred()
