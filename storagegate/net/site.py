@@ -49,7 +49,9 @@ class Site(Factory):
 
     def buildProtocol(self, addr: IAddress | None) -> HTTPChannel:
         """Make the protocol of a new connection."""
-        return HTTPChannel(self)
+        channel = HTTPChannel(self)
+        channel.factory = self
+        return channel
 
     def drain(self, graceSeconds: float) -> Deferred[None]:
         """

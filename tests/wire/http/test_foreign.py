@@ -12,6 +12,8 @@ from autobahn.twisted.websocket import (
 )
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.endpoints import clientFromString
+from twisted.protocols.wire import Echo
+from twisted.web.iweb import IRequest
 from twisted.web.pages import notFound
 from twisted.web.proxy import ReverseProxyResource
 from twisted.web.resource import Resource
@@ -19,6 +21,7 @@ from twisted.web.server import NOT_DONE_YET
 from twisted.web.static import Data, File
 from twisted.web.util import DeferredResource, Redirect
 from twisted.web.wsgi import WSGIResource
+from zope.interface.verify import verifyObject
 
 from storagegate.net.request import Request
 from storagegate.net.resource import CoroutineResource
@@ -323,8 +326,7 @@ class TreeTests(ServedCase):
         async def handle(request: Request) -> None:
             body = await request.body.read(100)
             # What is not lean is there too.
-            args: Any = request.args
-            assert args == {}
+            verifyObject(IRequest, request)
             request.respond(200, [], b"ours: %b %b" % (request.path, body))
 
         return CoroutineResource(handle, describeError)
@@ -468,6 +470,18 @@ class WebSocketTests(ServedCase):
         )
         client.write(handshake + b"\x82\x83\0\0\0\0abc")
         await client.until(b"\x82\x03abc")
+
+    async def test_twisted(self) -> None:
+        """Twisted's own WebSocket takes the connection in its own way."""
+
+        def render(request: Any) -> int:
+            protocol = Echo()
+            request.channel._protocolUpgradeForWebsockets(protocol)
+            return NOT_DONE_YET
+
+        client = await self.connect(await self.serve(Rendering(render)))
+        client.write(get(b"/") + b"hello")
+        await client.until(b"hello")
 
     async def test_notAWebSocket(self) -> None:
         """An ordinary request to it gets Autobahn's own refusal."""
