@@ -41,7 +41,8 @@ class Range:
             "bucket": bucketId,
             "floor": max(self.prefix, self._floor()),
             "end": self.prefix + _BEYOND,
-            "delimiter": self.delimiter,
+            # The byte that no key holds stands for no delimiter.
+            "delimiter": self.delimiter or _BEYOND,
             "behind": len(self.prefix) + 1,
             "most": most,
         }

@@ -12,10 +12,13 @@ from threading import Thread
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, fail
+from twisted.logger import Logger
 
 from storagegate.storage.catalog.committer import Committed, Committer
 from storagegate.storage.catalog.transactions import SEQUENCES, Mutation
 from storagegate.storage.errors import StoreBusy
+
+_log = Logger()
 
 WAITING = 2048
 """Mutations that may wait: twice the calls in flight that a listener takes."""
@@ -58,7 +61,8 @@ class Writer:
 
     The thread starts with the first mutation: whatever forks before then takes no thread along.
 
-    @param onGarbage: Told which blobs became garbage, after those who deleted them were.
+    @param onGarbage: Told which blobs became garbage, just before those who deleted them
+        have their answers.
     @param onCommit: Called after each commit.
     """
 
@@ -149,13 +153,17 @@ class Writer:
         self, batch: Sequence[_Waiting], outcomes: Sequence[object], garbage: list[str]
     ) -> None:
         self._waiting -= len(batch)
+        if garbage:
+            try:
+                self._onGarbage(garbage)
+            except Exception:
+                # Their rows stay and the next start finds them; the answers must come now.
+                _log.failure("garbage was not taken")
         for (_, answer), outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 answer.errback(outcome)
             else:
                 answer.callback(outcome)
-        if garbage:
-            self._onGarbage(garbage)
         self._onCommit()
 
     def _finish(self) -> None:

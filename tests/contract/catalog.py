@@ -1,0 +1,23 @@
+"""
+What every catalog promises, as one mixin: L{CatalogContract}.
+
+A case mixes it in before C{TestCase} and gives L{makeCatalog<CatalogCase.makeCatalog>}.
+"""
+
+from tests.contract.catalogkeys import KeyContract
+from tests.contract.cataloglists import ListContract
+from tests.contract.catalogobjects import BucketContract, DeleteContract, ObjectContract
+from tests.contract.catalogreferences import ReferenceContract
+from tests.contract.cataloguploads import UploadContract
+
+
+class CatalogContract(
+    BucketContract,
+    ObjectContract,
+    DeleteContract,
+    ReferenceContract,
+    UploadContract,
+    ListContract,
+    KeyContract,
+):
+    """The whole of L{storagegate.storage.interfaces.ICatalog}."""
