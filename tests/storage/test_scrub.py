@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sqlite3
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
@@ -120,11 +121,9 @@ class ScrubberTests(SynchronousTestCase):
     def test_smallObjects(self) -> None:
         """The bytes that are kept in the catalog are checked too."""
         self.driver.close()
-        import sqlite3
-
         connection = sqlite3.connect(os.path.join(self.driver.directory, "catalog.sqlite"))
         with connection:
-            connection.execute("UPDATE objects SET inline = X'00' WHERE inline IS NOT NULL")
+            connection.execute("UPDATE inline SET bytes = X'00'")
         connection.close()
         self.driver.open()
         self.scrub()
