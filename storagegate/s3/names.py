@@ -89,10 +89,11 @@ def parseCopySource(value: bytes) -> tuple[str, bytes, str | None]:
     @return: Bucket, key, and version id where one was named.
     @raise S3Error: C{InvalidArgument} or C{KeyTooLongError}.
     """
-    source, asked, version = value.removeprefix(b"/").partition(_VERSION)
+    source, asked, version = value.partition(_VERSION)
     text = value.decode("utf-8", "replace")
     try:
-        decoded = decodePercent(source)
+        # The slash ahead may be an escape too: clients encode what they are given as a whole.
+        decoded = decodePercent(source).removeprefix(b"/")
         decoded.decode()
         versionId = decodePercent(version).decode()
     except ValueError:

@@ -70,11 +70,11 @@ class Call:
         """Send an XML document."""
         self.answer(200, (XML, *headers), body)
 
-    def location(self) -> str:
-        """The object's URL, as the client addressed this server."""
+    def location(self, key: bytes) -> str:
+        """The URL of one of the bucket's objects, as the client addressed this server."""
         scheme = "https" if self.request.secure else "http"
         host = self.headers.get(b"host", b"").decode("latin-1")
-        return f"{scheme}://{host}/{self.bucket}/{quote(self.key)}"
+        return f"{scheme}://{host}/{self.bucket}/{quote(key)}"
 
     def begin(self, code: int, headers: Pairs, length: int) -> None:
         """Start an answer whose body follows in pieces."""

@@ -110,7 +110,7 @@ def _answer(call: Call, fields: Mapping[str, str], record: ObjectRecord) -> None
         call.answer(303, [(b"Location", location.encode("ascii")), (b"ETag", etag)])
         return
     status = _STATUSES.get(fields.get("success_action_status", ""), 204)
-    where = f"{call.location()}/{quote(key)}"
+    where = call.location(record.key)
     headers = [(b"ETag", etag), (b"Location", where.encode())]
     if status == 201:
         body = documents.postResponse(where, record.bucket, key, record.etag)

@@ -150,8 +150,8 @@ async def _sendSegments(call: Call, content: Content, piece: Slice, headers: Pai
 
 async def getObjectAttributes(call: Call) -> None:
     """Answer with the attributes that the request names."""
-    query = parseAttributes(call.headers)
     record = _find(call)
+    query = parseAttributes(call.headers)
     evaluateRead(call.headers, record.etag, record.modifiedMs)
     attributes = record.attributes
     body = documents.objectAttributes(

@@ -109,7 +109,11 @@ async def completeMultipartUpload(call: Call) -> None:
         upload, parts, condition, whole, _objectSize(call)
     )
     body = documents.completeMultipartUpload(
-        call.location(), call.bucket, call.key.decode(), record.etag, record.attributes.checksum
+        call.location(call.key),
+        call.bucket,
+        call.key.decode(),
+        record.etag,
+        record.attributes.checksum,
     )
     call.document(body)
 
