@@ -98,10 +98,10 @@ class Daemon(Service):
             raise refusal(f"cannot open the data: {error}", self._twistdOptions) from error
         self._furnish(root)
         self._log.info("data directory={directory}", directory=directory)
+        self._warnOfPlainHTTP()
         for name, port in self._ports.items():
             address = announce.formatAddress(port.getHost())
             self._log.info("listening name={name} address={address}", name=name, address=address)
-        self._warnOfPlainHTTP()
         for name in announce.notBuilt(self._configuration):
             self._log.info("not built: {name}", name=name)
 
