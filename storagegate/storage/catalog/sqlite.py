@@ -48,6 +48,9 @@ from storagegate.storage.records import (
 
 _NO_CRCS: Mapping[str, int] = MappingProxyType({})
 
+# Bytes that a segment, and the summary of its part, take in a row.
+_SEGMENT_WEIGHT = 200
+
 _CREATE_BUCKET = oneByOne(buckets.createBucket)
 _DELETE_BUCKET = oneByOne(buckets.deleteBucket)
 _CREATE_UPLOAD = oneByOne(uploads.createUpload)
@@ -236,11 +239,10 @@ class SQLiteCatalog:
         crcs: Mapping[str, int] = _NO_CRCS,
     ) -> Deferred[ObjectRecord]:
         """Store an object."""
-        inline = record.content.inline
-        put = objects.Put(record, condition, Claim(record.content.segments, crcs))
-        return self._writer.submit(
-            Mutation(objects.putObjects, put, weight=0 if inline is None else len(inline))
-        )
+        content = record.content
+        weight = len(content.inline or b"") + _SEGMENT_WEIGHT * len(content.segments)
+        put = objects.Put(record, condition, Claim(content.segments, crcs))
+        return self._writer.submit(Mutation(objects.putObjects, put, weight=weight))
 
     def deleteObjects(
         self, bucket: str, entries: Sequence[tuple[bytes, str | None, WriteCondition]]
@@ -275,7 +277,8 @@ class SQLiteCatalog:
     ) -> Deferred[ObjectRecord]:
         """Make an object of an upload."""
         completion = uploads.Completion(uploadId, record, tuple(parts), condition)
-        return self._writer.submit(Mutation(_COMPLETE_UPLOAD, completion))
+        weight = _SEGMENT_WEIGHT * len(parts)
+        return self._writer.submit(Mutation(_COMPLETE_UPLOAD, completion, weight=weight))
 
     def abortUpload(self, bucket: str, key: bytes, uploadId: str) -> Deferred[None]:
         """End an upload."""
