@@ -27,7 +27,7 @@ class Site(Factory):
     Serves a resource.
 
     @ivar now: The time, up to a second old: a request asks no clock.
-    @ivar draining: Whether L{drain} was called.
+    @ivar draining: Whether C{drain} was called.
     """
 
     noisy = False

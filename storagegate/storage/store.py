@@ -20,7 +20,6 @@ from storagegate.storage.blobs.durability import Durability, Latch
 from storagegate.storage.blobs.filesystem import FileBlobs
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.blobs.shards import Shards
-from storagegate.storage.blobs.sink import BUFFER
 from storagegate.storage.catalog.sqlite import SQLiteCatalog
 from storagegate.storage.errors import StoreError, StoreReadOnly
 from storagegate.storage.files import Files
@@ -28,7 +27,7 @@ from storagegate.storage.interfaces import IBlobSink
 from storagegate.storage.lock import DirectoryLock
 from storagegate.storage.pool import WorkPool
 from storagegate.storage.reclaim import Hold, Reclaimer
-from storagegate.storage.records import Content, ObjectRecord, Part, WriteCondition
+from storagegate.storage.records import INLINE_LIMIT, Content, ObjectRecord, Part, WriteCondition
 from storagegate.storage.scrub import BYTES_PER_SECOND, Scrubber
 from storagegate.storage.sweep import sweepStaging
 
@@ -218,21 +217,26 @@ class ObjectStore:
 
     def health(self) -> dict[str, str | None]:
         """Say of each part why the store cannot take writes, or L{None}."""
-        free, _ = self._space()
         return {
             "catalog": self.catalog.failure,
             "blobs": self.blobs.latch.reason,
-            "disk": "the disk is full" if free < BUFFER else None,
+            "disk": self._disk(lambda free, total: free < INLINE_LIMIT),
         }
 
     def warnings(self) -> dict[str, str | None]:
         """Say what an operator should look at while the store goes on: damage, a filling disk."""
         damaged = len(self.blobs.damaged) + len(self.scrubber.damagedObjects)
-        free, total = self._space()
         return {
             "damage": f"{damaged} objects or blobs are damaged" if damaged else None,
-            "disk": f"{free >> 20} MiB are free" if free * _LOW_SPACE < total else None,
+            "disk": self._disk(lambda free, total: free * _LOW_SPACE < total),
         }
+
+    def _disk(self, isLow: Callable[[int, int], bool]) -> str | None:
+        try:
+            free, total = self._space()
+        except OSError as error:
+            return f"the disk does not answer: {error.strerror or error}"
+        return f"{free >> 10} KiB are free" if isLow(free, total) else None
 
     def idle(self) -> Deferred[None]:
         """Wait until everything that was deleted is gone, except what is held."""
@@ -242,12 +246,14 @@ class ObjectStore:
         """Finish what was taken, then let the directory go. Once."""
         if self._catchUp.active():
             self._catchUp.cancel()
-        await self.scrubber.stop()
-        await self._reclaimer.idle()
-        await self.blobs.close()
-        await self.catalog.close()
-        await self.pool.stop()
-        self._closing.close()
+        try:
+            await self.scrubber.stop()
+            await self._reclaimer.idle()
+            await self.blobs.close()
+            await self.catalog.close()
+        finally:
+            await self.pool.stop()
+            self._closing.close()
 
     def _write(self, mutate: Callable[[], Deferred[T]], crcs: Mapping[str, int]) -> Deferred[T]:
         """

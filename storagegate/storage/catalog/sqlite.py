@@ -33,6 +33,7 @@ from storagegate.storage.catalog.readers import PoolReaders
 from storagegate.storage.catalog.references import Claim
 from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.catalog.transactions import Mutation, oneByOne
+from storagegate.storage.catalog.walfile import prewrite
 from storagegate.storage.catalog.walk import Range
 from storagegate.storage.catalog.writer import Writer, WriterReactor
 from storagegate.storage.interfaces import ICatalog
@@ -47,6 +48,9 @@ from storagegate.storage.records import (
 )
 
 _NO_CRCS: Mapping[str, int] = MappingProxyType({})
+
+# Bytes that a segment, and the summary of its part, take in a row.
+_SEGMENT_WEIGHT = 200
 
 _CREATE_BUCKET = oneByOne(buckets.createBucket)
 _DELETE_BUCKET = oneByOne(buckets.deleteBucket)
@@ -102,6 +106,8 @@ class SQLiteCatalog:
         self._readers = PoolReaders(self._run, partial(self._connect, Purpose.POOL))
         directory = os.path.dirname(os.path.abspath(self._path))
         connection = self._connect(Purpose.WRITER)
+        if self._durability is Durability.FULL:
+            prewrite(f"{self._path}-wal")
         wal = WALKeeper(connection, directory, self._latch)
         reserve = Reserve(os.path.join(directory, "reserve"))
         reserve.ensure()
@@ -236,11 +242,10 @@ class SQLiteCatalog:
         crcs: Mapping[str, int] = _NO_CRCS,
     ) -> Deferred[ObjectRecord]:
         """Store an object."""
-        inline = record.content.inline
-        put = objects.Put(record, condition, Claim(record.content.segments, crcs))
-        return self._writer.submit(
-            Mutation(objects.putObjects, put, weight=0 if inline is None else len(inline))
-        )
+        content = record.content
+        weight = len(content.inline or b"") + _SEGMENT_WEIGHT * len(content.segments)
+        put = objects.Put(record, condition, Claim(content.segments, crcs))
+        return self._writer.submit(Mutation(objects.putObjects, put, weight=weight))
 
     def deleteObjects(
         self, bucket: str, entries: Sequence[tuple[bytes, str | None, WriteCondition]]
@@ -275,7 +280,8 @@ class SQLiteCatalog:
     ) -> Deferred[ObjectRecord]:
         """Make an object of an upload."""
         completion = uploads.Completion(uploadId, record, tuple(parts), condition)
-        return self._writer.submit(Mutation(_COMPLETE_UPLOAD, completion))
+        weight = _SEGMENT_WEIGHT * len(parts)
+        return self._writer.submit(Mutation(_COMPLETE_UPLOAD, completion, weight=weight))
 
     def abortUpload(self, bucket: str, key: bytes, uploadId: str) -> Deferred[None]:
         """End an upload."""
