@@ -54,7 +54,7 @@ class S3Resource(CoroutineResource):
 
     async def serve(self, request: Request) -> None:
         """Answer one request."""
-        headers = request.headers
+        headers: Mapping[bytes, bytes] = request.headers
         bucket, key = splitTarget(request.path, headers.get(b"host", b""), self.services.s3Domain)
         query = parseQuery(request.queryString) if request.queryString else _NO_QUERY
         # A form may be signed in its fields; no other body is ever looked at before the gate.

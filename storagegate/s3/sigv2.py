@@ -1,7 +1,8 @@
 """
 Signature version 2: what boto3 and aws-cli put into URLs and forms unless they are told otherwise.
 
-    string to sign = METHOD LF content-md5 LF content-type LF expires LF *(name ":" value LF) resource
+    string to sign = METHOD LF content-md5 LF content-type LF expires LF
+                     *(name ":" value LF) resource
     resource       = path with the bucket ["?" subresource *("&" subresource)]
     signature      = HMAC-SHA1(secret, string to sign), in Base64
 
