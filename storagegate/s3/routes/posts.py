@@ -64,6 +64,7 @@ async def postObject(call: Call, form: PostForm) -> None:
     else:
         refuseFormClaim(head.fields)
     call.authorise("write", call.bucket, key)
+    call.checkOwner(call.bucket, b"x-amz-expected-bucket-owner")
     call.services.objects.bucket(call.identity, call.bucket)
     record = await _store(call, form, key, _asHeaders(head.fields), limits)
     _answer(call, head.fields, record)
