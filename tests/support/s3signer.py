@@ -85,7 +85,7 @@ class Answer:
     @property
     def code(self) -> str:
         """The S3 error code of the document, or nothing."""
-        match = re.search(rb"<Code>([A-Za-z]+)</Code>", self.body)
+        match = re.search(rb"<Code>([A-Za-z0-9]+)</Code>", self.body)
         return match[1].decode() if match else ""
 
 
