@@ -94,8 +94,10 @@ class PowerCutTests(SynchronousTestCase):
             load = Load(daemon.address(), "power", journal, seed + number, writers=4, keys=6)
             with Writers(load) as writers:
                 writers.let(moments.uniform(0.05, 1.2))
+                journal.freeze()
                 disk.cut()
                 daemon.kill()
+            journal.thaw()
             disk.unmount()
             disk.mount()
             daemon.start()
