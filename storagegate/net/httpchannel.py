@@ -80,10 +80,7 @@ class HTTPChannel(Protocol):
             transport.registerProducer(self, True)
             self._deadline = self.owner.now + self.limits.headersTimeout
         else:
-            # Nobody watches its time, so it gets none.
-            self._closing = True
-            transport.write(rejection(BadRequest(503, "There are too many connections")))
-            transport.loseConnection()
+            self._refuse()
 
     def dataReceived(self, data: bytes) -> None:
         """Take what came."""
@@ -335,6 +332,17 @@ class HTTPChannel(Protocol):
                 self._reject(BadRequest(503, "The response took too long"))
 
     # Ends
+
+    def _refuse(self) -> None:
+        """Send the client away. Nobody watches this connection's time, so it gets none."""
+        self._closing = True
+        transport: Any = self.transport
+        if self.wire.secure:
+            # An answer would have to wait for the client's part of the handshake.
+            transport.abortConnection()
+        else:
+            transport.write(rejection(BadRequest(503, "There are too many connections")))
+            transport.loseConnection()
 
     def _reject(self, error: BadRequest) -> None:
         """Answer what is no request, if nothing was answered yet, and close."""

@@ -195,7 +195,8 @@ class Request:
         @param run: Calls a function in a thread: C{run(function, *arguments) -> Deferred}.
         @raise ValueError: If this is more than the declared length.
         @raise ShortFile: If the file ends before. The connection is dropped.
-        @raise ClientLost: If the client is gone, or goes.
+        @raise ClientLost: If the client is gone. One that goes while the kernel sends raises the
+            reason that the connection was lost for.
         """
         self._account(count)
         if self._silent or not count:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IAddress, IReactorTime
+from twisted.internet.interfaces import IAddress, IProtocolNegotiationFactory, IReactorTime
 from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
@@ -21,13 +21,13 @@ __all__ = ["Request", "Site"]
 _log = Logger()
 
 
-@implementer(IChannelOwner)
+@implementer(IChannelOwner, IProtocolNegotiationFactory)
 class Site(Factory):
     """
     Serves a resource.
 
     @ivar now: The time, up to a second old: a request asks no clock.
-    @ivar draining: Whether L{drain} was called.
+    @ivar draining: Whether C{drain} was called.
     """
 
     noisy = False
@@ -49,7 +49,13 @@ class Site(Factory):
 
     def buildProtocol(self, addr: IAddress | None) -> HTTPChannel:
         """Make the protocol of a new connection."""
-        return HTTPChannel(self)
+        channel = HTTPChannel(self)
+        channel.factory = self
+        return channel
+
+    def acceptableProtocols(self) -> list[bytes]:
+        """Name what TLS clients may negotiate: most offer HTTP/2 first, and must hear a no."""
+        return [b"http/1.1"]
 
     def drain(self, graceSeconds: float) -> Deferred[None]:
         """

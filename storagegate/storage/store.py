@@ -20,14 +20,14 @@ from storagegate.storage.blobs.durability import Durability, Latch
 from storagegate.storage.blobs.filesystem import FileBlobs
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.blobs.shards import Shards
-from storagegate.storage.blobs.sink import BUFFER, FileSink
 from storagegate.storage.catalog.sqlite import SQLiteCatalog
 from storagegate.storage.errors import StoreError, StoreReadOnly
 from storagegate.storage.files import Files
+from storagegate.storage.interfaces import IBlobSink
 from storagegate.storage.lock import DirectoryLock
 from storagegate.storage.pool import WorkPool
 from storagegate.storage.reclaim import Hold, Reclaimer
-from storagegate.storage.records import Content, ObjectRecord, Part, WriteCondition
+from storagegate.storage.records import INLINE_LIMIT, Content, ObjectRecord, Part, WriteCondition
 from storagegate.storage.scrub import BYTES_PER_SECOND, Scrubber
 from storagegate.storage.sweep import sweepStaging
 
@@ -153,7 +153,7 @@ class ObjectStore:
             )
 
     def putObject(
-        self, record: ObjectRecord, sink: FileSink | None, condition: WriteCondition
+        self, record: ObjectRecord, sink: IBlobSink | None, condition: WriteCondition
     ) -> Deferred[ObjectRecord]:
         """
         Store an object whose bytes are durable; see L{ICatalog.putObject}.
@@ -164,7 +164,7 @@ class ObjectStore:
         return self._write(lambda: self.catalog.putObject(record, condition, crcs=crcs), crcs)
 
     def putPart(
-        self, bucket: str, key: bytes, uploadId: str, part: Part, sink: FileSink | None
+        self, bucket: str, key: bytes, uploadId: str, part: Part, sink: IBlobSink | None
     ) -> Deferred[None]:
         """
         Store a part whose bytes are durable; see L{ICatalog.putPart}.
@@ -194,7 +194,7 @@ class ObjectStore:
         """Remove objects; see L{ICatalog.deleteObjects}. Their blobs go in the background."""
         return self._write(lambda: self.catalog.deleteObjects(bucket, entries), {})
 
-    def abandon(self, sink: FileSink) -> None:
+    def abandon(self, sink: IBlobSink) -> None:
         """
         Give up an upload, whether its sink has finished or not. Harmless once the sink was given
         to L{putObject} or L{putPart}, which see to it themselves.
@@ -217,21 +217,26 @@ class ObjectStore:
 
     def health(self) -> dict[str, str | None]:
         """Say of each part why the store cannot take writes, or L{None}."""
-        free, _ = self._space()
         return {
             "catalog": self.catalog.failure,
             "blobs": self.blobs.latch.reason,
-            "disk": "the disk is full" if free < BUFFER else None,
+            "disk": self._disk(lambda free, total: free < INLINE_LIMIT),
         }
 
     def warnings(self) -> dict[str, str | None]:
         """Say what an operator should look at while the store goes on: damage, a filling disk."""
         damaged = len(self.blobs.damaged) + len(self.scrubber.damagedObjects)
-        free, total = self._space()
         return {
             "damage": f"{damaged} objects or blobs are damaged" if damaged else None,
-            "disk": f"{free >> 20} MiB are free" if free * _LOW_SPACE < total else None,
+            "disk": self._disk(lambda free, total: free * _LOW_SPACE < total),
         }
+
+    def _disk(self, isLow: Callable[[int, int], bool]) -> str | None:
+        try:
+            free, total = self._space()
+        except OSError as error:
+            return f"the disk does not answer: {error.strerror or error}"
+        return f"{free >> 10} KiB are free" if isLow(free, total) else None
 
     def idle(self) -> Deferred[None]:
         """Wait until everything that was deleted is gone, except what is held."""
@@ -241,12 +246,14 @@ class ObjectStore:
         """Finish what was taken, then let the directory go. Once."""
         if self._catchUp.active():
             self._catchUp.cancel()
-        await self.scrubber.stop()
-        await self._reclaimer.idle()
-        await self.blobs.close()
-        await self.catalog.close()
-        await self.pool.stop()
-        self._closing.close()
+        try:
+            await self.scrubber.stop()
+            await self._reclaimer.idle()
+            await self.blobs.close()
+            await self.catalog.close()
+        finally:
+            await self.pool.stop()
+            self._closing.close()
 
     def _write(self, mutate: Callable[[], Deferred[T]], crcs: Mapping[str, int]) -> Deferred[T]:
         """

@@ -1,8 +1,11 @@
 """Timeouts, limits and the end of a site."""
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IPushProducer
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
 
+from storagegate.net.interfaces import IChannelOwner, IRequestChannel
 from storagegate.net.request import Request
 from tests.net.support import Connection, TestSite, head, hello, statuses
 
@@ -134,6 +137,18 @@ class TimeoutTests(SynchronousTestCase):
         self.assertEqual(len(site.clock.getDelayedCalls()), 1)
         connection.lose()
         self.assertEqual(site.clock.getDelayedCalls(), [])
+
+
+class InterfaceTests(SynchronousTestCase):
+    """What the parts promise each other."""
+
+    def test_provided(self) -> None:
+        """The site and its channels provide what they are asked by."""
+        site = TestSite(hello)
+        verifyObject(IChannelOwner, site.site)
+        connection = site.connect()
+        verifyObject(IRequestChannel, connection.channel)
+        verifyObject(IPushProducer, connection.channel)
 
 
 class LimitTests(SynchronousTestCase):

@@ -14,8 +14,8 @@ from storagegate.storage.interfaces import ICatalog
 from tests.contract.catalog import CatalogContract
 
 
-def openCatalog(case: TestCase, path: str, collected: list[str], durability: str) -> SQLiteCatalog:
-    """Open a catalog on the real reactor and its threads; the case closes it."""
+def openCatalog(path: str, collected: list[str], durability: str) -> SQLiteCatalog:
+    """Open a catalog on the real reactor and its threads; closing is the caller's."""
     from twisted.internet import reactor
 
     def run(function: Any, *arguments: object) -> Deferred[Any]:
@@ -23,7 +23,6 @@ def openCatalog(case: TestCase, path: str, collected: list[str], durability: str
 
     catalog = SQLiteCatalog(path, reactor, run, durability, collected.extend)
     catalog.open()
-    case.addCleanup(catalog.close)
     return catalog
 
 
@@ -35,7 +34,9 @@ class SQLiteContractTests(CatalogContract, TestCase):
         directory = self.mktemp()
         os.makedirs(directory)
         path = os.path.join(directory, "catalog.sqlite")
-        return openCatalog(self, path, self.collected, "os")
+        catalog = openCatalog(path, self.collected, "os")
+        self.addCleanup(catalog.close)
+        return catalog
 
     def test_interfaces(self) -> None:
         """The catalog has all methods of its interfaces."""

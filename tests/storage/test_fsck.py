@@ -143,7 +143,7 @@ class FsckTests(SynchronousTestCase):
 
     def test_inlineRot(self) -> None:
         """A byte that has changed in a small object is found too."""
-        self.sql("UPDATE objects SET inline = CAST('inLine' AS BLOB) WHERE inline IS NOT NULL")
+        self.sql("UPDATE inline SET bytes = CAST('inLine' AS BLOB)")
         self.assertReports("object b/'small' does not hold the bytes written", verify=True)
 
     def test_noRow(self) -> None:

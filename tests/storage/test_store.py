@@ -1,5 +1,6 @@
 """The store: its two halves together, and what a crash or a refusal leaves of them."""
 
+import errno
 import os
 import shutil
 
@@ -17,7 +18,7 @@ from storagegate.storage.fsck import check
 from storagegate.storage.lock import StoreLocked
 from storagegate.storage.records import WriteCondition
 from storagegate.storage.store import ObjectStore
-from tests.support.faultyfiles import FaultyFiles
+from tests.support.faultyfiles import Fault, FaultyFiles
 from tests.support.stores import ALWAYS, StoreDriver, fastDirectory
 from tests.support.turned import TurnedReactor
 
@@ -65,11 +66,13 @@ class StoreCase(SynchronousTestCase):
 
     def crash(self) -> None:
         """Go on with a copy of what the disk holds now, as after the power went."""
+        self.settle()
         copy = fastDirectory(self)
         shutil.copytree(self.directory, copy)
         self.driver.close()
         self.driver.directory = self.directory = copy
         self.layout = BlobLayout(copy)
+        self.files.arm(None)
         self.driver.open()
 
     def assertSound(self) -> None:
@@ -162,6 +165,11 @@ class OpeningTests(StoreCase):
 class CrashTests(StoreCase):
     """What is on the disk at one moment is all that the next start has."""
 
+    def setUp(self) -> None:
+        super().setUp()
+        # The crash comes before anything was cleared up in the background.
+        self.files.arm(Fault(1, errno.EIO, sticky=True, only=frozenset({"unlink"})))
+
     def test_beforeCommit(self) -> None:
         """An upload that was finished and not committed is gone after a crash."""
         self.driver.upload(BODY, 0)
@@ -172,6 +180,7 @@ class CrashTests(StoreCase):
     def test_afterCommit(self) -> None:
         """An object is whole from the moment that it was acknowledged."""
         self.driver.put("b", b"key", BODY)
+        self.assertEqual(len(self.driver.blobFiles()[1]), 1)
         self.crash()
         self.assertEqual(self.driver.get("b", b"key"), BODY)
         self.assertEqual(self.driver.blobFiles()[1], set())
@@ -181,6 +190,7 @@ class CrashTests(StoreCase):
         """A blob that lost its last reference just before a crash is removed after it."""
         self.driver.put("b", b"key", BODY)
         self.driver.delete("b", [b"key"])
+        self.assertEqual(len(self.driver.blobFiles()[0]), 1)
         self.crash()
         self.settle()
         self.assertEqual(self.driver.blobFiles(), (set(), set()))
@@ -327,3 +337,10 @@ class WritingTests(StoreCase):
         self.assertEqual(store.health(), {"catalog": None, "blobs": None, "disk": None})
         self.assertEqual(set(store.warnings()), {"damage", "disk"})
         self.assertIsNone(store.readOnly)
+
+    def test_silentDisk(self) -> None:
+        """A disk that does not even say how much room it has is ill."""
+        self.files.arm(Fault(0, errno.EIO, only=frozenset({"space"})))
+        wrong = "the disk does not answer: Input/output error"
+        self.assertEqual(self.driver.store.health()["disk"], wrong)
+        self.files.arm(None)

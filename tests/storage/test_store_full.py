@@ -39,38 +39,54 @@ class FullDiskTests(SynchronousTestCase):
             for number in range(1000):
                 self.driver.put("b", b"%d" % number, body)
                 keys.append(b"%d" % number)
+        self.assertGreater(len(keys), 3)
         return keys
 
-    def assertRecovers(self, body: bytes) -> None:
-        """Full, the store serves and deletes; with space again, it stores."""
-        for _ in range(3):
-            keys = self.fill(body)
-            self.assertGreater(len(keys), 3)
-            self.assertEqual(self.driver.listing("b", b""), sorted(keys))
-            for key in keys:
-                self.assertEqual(self.driver.get("b", key), body)
-            self.assertEqual(self.driver.delete("b", keys), [True] * len(keys))
-            self.driver.reactor.settle(self.driver.store.idle())
-            self.driver.put("b", b"after", body)
-            self.driver.delete("b", [b"after"])
-            self.driver.reactor.settle(self.driver.store.idle())
+    def assertServes(self, keys: list[bytes], body: bytes) -> None:
+        """What was stored is there, and can be deleted."""
+        self.assertEqual(self.driver.listing("b", b""), sorted(keys))
+        for key in keys:
+            self.assertEqual(self.driver.get("b", key), body)
+        self.assertEqual(self.driver.delete("b", keys), [True] * len(keys))
+        self.driver.reactor.settle(self.driver.store.idle())
+
+    def assertSound(self) -> None:
+        """Nothing of the refused is left."""
         self.assertIsNone(self.driver.store.readOnly)
         self.driver.close()
         problems: list[str] = []
         self.assertEqual((check(self.directory, False, True, problems.append), problems), (0, []))
 
     def test_blobs(self) -> None:
-        """Objects that are files."""
-        self.assertRecovers(os.urandom(40_000))
+        """Full of files, the store serves and deletes; what was deleted makes room again."""
+        body = os.urandom(40_000)
+        for _ in range(3):
+            self.assertServes(self.fill(body), body)
+            self.driver.put("b", b"after", body)
+            self.assertServes([b"after"], body)
+        self.assertSound()
 
     def test_rows(self) -> None:
-        """Objects that are rows of the catalog."""
+        """Full of rows, the store serves and deletes; it stores again when others make room."""
         self.driver.inlineLimit = 64 * 1024
-        self.assertRecovers(os.urandom(20_000))
+        ballast = os.path.join(self.mount, "ballast")
+        with open(ballast, "wb") as file:
+            file.write(bytes(300_000))
+        body = os.urandom(20_000)
+        self.assertServes(self.fill(body), body)
+        os.unlink(ballast)
+        self.driver.put("b", b"after", body)
+        self.assertEqual(self.driver.get("b", b"after"), body)
+        self.assertSound()
 
     def test_health(self) -> None:
         """A full disk shows in the health, and goes from it."""
-        keys = self.fill(os.urandom(1000))
-        self.assertEqual(self.driver.store.health()["disk"], "the disk is full")
-        self.driver.delete("b", keys)
+        self.assertIsNone(self.driver.store.health()["disk"])
+        ballast = os.path.join(self.mount, "ballast")
+        with open(ballast, "wb") as file:
+            file.write(bytes(300_000))
+        self.fill(os.urandom(1000))
+        self.assertRegex(self.driver.store.health()["disk"], "^[0-9]+ KiB are free$")
+        os.unlink(ballast)
+        self.assertIsNone(self.driver.store.health()["disk"])
         self.driver.close()

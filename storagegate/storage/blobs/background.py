@@ -4,7 +4,9 @@ from collections.abc import Iterable
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
+from storagegate.storage.errors import StoreBusy
 from storagegate.storage.files import Files, unlinkIfThere
 from storagegate.storage.pool import IWorkPool
 
@@ -47,12 +49,14 @@ class BackgroundUnlinker:
         self._running = bool(batch)
         if batch:
             job = self._pool.runAnyway(self._unlinkAll, batch)
-            # A pool that has stopped refuses: the rest is for the sweep.
-            job.addCallbacks(lambda _: self._next(), lambda _: self._giveUp())
+            job.addCallbacks(lambda _: self._next(), self._giveUp)
         else:
             self._tellIdle()
 
-    def _giveUp(self) -> None:
+    def _giveUp(self, failure: Failure) -> None:
+        # A pool that has stopped refuses: the rest is for the sweep of the next start.
+        if failure.check(StoreBusy) is None:
+            self._log.failure("names were not removed", failure)
         self._paths.clear()
         self._running = False
         self._tellIdle()

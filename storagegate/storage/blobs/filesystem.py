@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 
 from twisted.internet.defer import Deferred, fail
+from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.storage.blobs.background import BackgroundUnlinker
@@ -28,6 +29,8 @@ class FileBlobs:
     @ivar latch: Falls when an fsync fails; nothing is written or removed then.
     """
 
+    _log = Logger()
+
     def __init__(
         self,
         layout: BlobLayout,
@@ -43,7 +46,7 @@ class FileBlobs:
         self._files = files
         self._durability = Durability(files, latch, durable)
         self._shards = Shards(layout, files, self._durability, random)
-        self._handles = HandleCache(pool, self._openFile, files.close)
+        self._handles = HandleCache(pool, self._openFile, self._closeFile)
         self._unlinker = BackgroundUnlinker(pool, files)
         self._damaged: set[str] = set()
 
@@ -129,8 +132,17 @@ class FileBlobs:
         try:
             return fd, self._files.size(fd)
         except OSError as error:
-            self._files.close(fd)
+            self._closeFile(fd)
             raise storeError(error) from error
+
+    def _closeFile(self, fd: int) -> None:
+        """
+        Close what was only read: the descriptor is gone whatever the system says. Any thread.
+        """
+        try:
+            self._files.close(fd)
+        except OSError as error:
+            self._log.error("a blob did not close well: {error}", error=str(error))
 
     def _removeAll(self, blobs: Sequence[str], descriptors: Sequence[int]) -> None:
         """
@@ -138,7 +150,7 @@ class FileBlobs:
         Runs in a pool thread.
         """
         for fd in descriptors:
-            self._files.close(fd)
+            self._closeFile(fd)
         error: OSError | None = None
         for blob in blobs:
             try:

@@ -61,7 +61,7 @@ class HandleCache:
     The descriptors that were used last. All methods: reactor thread.
 
     @param openFile: From an id to a descriptor and a size; blocks, runs in the pool.
-    @param closeFile: Closes a descriptor; blocks where it is the last name of a file.
+    @param closeFile: Closes a descriptor and never fails; blocks where it is the last of a file.
     """
 
     def __init__(
@@ -152,15 +152,17 @@ class HandleCache:
         while readers:
             readers.pop(0).errback(failure)
 
+    def _refused(self, failure: Failure, fd: int) -> None:
+        # The pool has stopped: nobody is left who would have to wait for the journal.
+        failure.trap(StoreBusy)
+        self._closeFile(fd)
+
     def _release(self, entry: _Entry) -> None:
         entry.users -= 1
         if entry.users:
             return
         if entry.doomed:
-            # Only a pool that has stopped refuses; nobody is left to wait for the journal then.
-            self._pool.runAnyway(self._closeFile, entry.fd).addErrback(
-                lambda _: self._closeFile(entry.fd)
-            )
+            self._pool.runAnyway(self._closeFile, entry.fd).addErrback(self._refused, entry.fd)
             return
         del self._busy[entry.blob]
         self._idle[entry.blob] = entry

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping
 
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from storagegate.storage.blobs.durability import Latch
 from storagegate.storage.blobs.staging import StagingFile
-from storagegate.storage.errors import StoreReadOnly
+from storagegate.storage.errors import StoreBusy, StoreReadOnly
 from storagegate.storage.files import Buffer
 from storagegate.storage.interfaces import IBlobSink
 from storagegate.storage.pool import IWorkPool
@@ -30,6 +31,8 @@ class FileSink:
 
     @param newFile: Makes the file, when one is needed.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -185,8 +188,12 @@ class FileSink:
     def _remove(self) -> Deferred[None]:
         if self._file is None:
             return succeed(None)
-        # One job an upload. Only a pool that has stopped refuses it; the next start sweeps then.
-        return self._pool.runAnyway(self._file.remove).addErrback(lambda _: None)
+        return self._pool.runAnyway(self._file.remove).addErrback(self._notRemoved)
+
+    def _notRemoved(self, failure: Failure) -> None:
+        # Only a pool that has stopped refuses; the next start sweeps then.
+        if failure.check(StoreBusy) is None:
+            self._log.failure("an upload was not removed", failure)
 
     def _tell(self, _: None = None) -> None:
         assert self._error is not None

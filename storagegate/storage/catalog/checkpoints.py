@@ -6,8 +6,8 @@ grown by L{LOOK_AT}: no commit waits for it, but while commits go on it never ca
 WAL grows. Beyond L{RESTART_AT} the writer makes one itself, between two commits, and the WAL starts
 again from its beginning. The file keeps its length then: to overwrite costs less than to append.
 
-On a small disk the WAL restarts earlier, so that what it holds always finds room in the database;
-otherwise a full disk could neither grow the one nor shorten the other, and deletes would fail.
+What the WAL holds must always find room in the database. On a full disk that took another page into
+the WAL the one could not grow, so the other could not be shortened, and deletes would soon fail.
 """
 
 import os
@@ -41,14 +41,23 @@ class WALKeeper:
 
     @param connection: The writer's.
     @param directory: Where the catalog is, for the room on its disk.
+    @param restartAt: The longest WAL.
     """
 
-    def __init__(self, connection: Connection, directory: str, latch: Latch) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        directory: str,
+        latch: Latch,
+        restartAt: int = RESTART_AT,
+    ) -> None:
         self._connection = connection
         self._directory = directory
         self._latch = latch
+        self._restartAt = restartAt
         self._changes = connection.total_changes
-        self._live = 0
+        self._length = 0
+        self._pending = 0
         self._grown = 0
 
     @property
@@ -66,35 +75,54 @@ class WALKeeper:
         self._grown += (changes - self._changes) * PAGE_SIZE + bulk
         self._changes = changes
 
+    def hasRoom(self, size: int) -> bool:
+        """
+        Say whether the disk can take a commit, in the WAL now and in the database later. Blocks.
+
+        @param size: The most bytes that it may add.
+        """
+        return self._fits(size) or (self.shrink() and self._fits(size))
+
     def keep(self) -> None:
         """Restart the WAL if it is too long. Blocks."""
-        disk = os.statvfs(self._directory)
-        limit = min(RESTART_AT, disk.f_bavail * disk.f_frsize // 2)
-        if self._live + self._grown <= limit:
+        if self._length + self._grown <= self._restartAt:
             return
         if self._checkpoint("RESTART"):
-            self._live = 0
+            self._length = self._pending = 0
         else:
             # Readers were in the way, or the disk is full: not again with the next commit.
-            self._live = max(limit - LOOK_AT, 0)
+            self._length = max(self._restartAt - LOOK_AT, 0)
+            self._pending += self._grown
         self._grown = 0
 
-    def shrink(self) -> None:
-        """Give the WAL's room back to the disk. Blocks."""
-        if self._checkpoint("TRUNCATE"):
-            self._live = self._grown = 0
+    def shrink(self) -> bool:
+        """Give the WAL's room back to the disk, if nobody is in the way. Blocks."""
+        done = self._checkpoint("TRUNCATE")
+        if done:
+            self._length = self._pending = self._grown = 0
+        return done
 
-    def looked(self, frames: int) -> None:
-        """Take note of how many pages the WAL held. Reactor thread."""
-        self._live = frames * PAGE_SIZE
+    def looked(self, frames: int, copied: int) -> None:
+        """Take note of how many pages the WAL held, and how many the database. Reactor thread."""
+        self._length = frames * PAGE_SIZE
+        self._pending = (frames - copied) * PAGE_SIZE
         self._grown = 0
+
+    def _fits(self, size: int) -> bool:
+        disk = os.statvfs(self._directory)
+        room = disk.f_bavail * disk.f_frsize
+        needed = self._pending + self._grown + 2 * size
+        if needed <= room:
+            return True
+        pages = self._connection.execute("PRAGMA freelist_count").fetchall()[0][0]
+        return size <= room and needed <= room + pages * PAGE_SIZE
 
     def _checkpoint(self, mode: str) -> bool:
         if self._latch.failure is not None:
             return False
         self._connection.execute(f"PRAGMA busy_timeout = {_READERS_MS}")
         try:
-            busy, _ = checkpoint(self._connection, mode)
+            busy, _, _ = checkpoint(self._connection, mode)
         except OperationalError as error:
             if classify(error) is Fault.UNSAFE:
                 self._latch.set(error)
@@ -136,9 +164,9 @@ class Looker:
         """Look no more."""
         self._connection.close()
 
-    def _done(self, result: tuple[bool, int]) -> None:
+    def _done(self, result: tuple[bool, int, int]) -> None:
         self._looking = False
-        self._wal.looked(result[1])
+        self._wal.looked(*result[1:])
 
     def _failed(self, failure: Failure) -> None:
         self._looking = False
@@ -150,12 +178,14 @@ class Looker:
             _log.failure("the WAL was not looked after", failure)
 
 
-def checkpoint(connection: Connection, mode: str) -> tuple[bool, int]:
+def checkpoint(connection: Connection, mode: str) -> tuple[bool, int, int]:
     """
     Copy pages from the WAL to the database. Blocks.
 
     @param mode: C{"PASSIVE"}, C{"RESTART"} or C{"TRUNCATE"}.
-    @return: Whether somebody was in the way, and how many pages the WAL holds.
+    @return: Whether somebody was in the way, how many pages the WAL holds, and how many of those
+        the database has.
     """
-    busy, frames, _ = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()[0]
-    return bool(busy), frames
+    (row,) = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+    busy, frames, copied = row
+    return bool(busy), frames, copied

@@ -10,10 +10,14 @@ from collections.abc import Sequence
 from sqlite3 import Connection
 
 from storagegate.storage.catalog.checkpoints import WALKeeper
+from storagegate.storage.catalog.connections import PAGE_SIZE
 from storagegate.storage.catalog.faults import Fault, Latch, classify
 from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.catalog.transactions import Mutation, runTogether
 from storagegate.storage.errors import StoreBusy, StoreFull, StoreReadOnly
+
+# Pages that a mutation may add besides its bulk: its row's, and those of a tree that splits.
+_PAGES = 4
 
 Committed = tuple[list[object], list[str]]
 """An outcome for each mutation, and the blobs that became garbage."""
@@ -38,7 +42,8 @@ class Committer:
         """Commit what can be committed, at best all in one transaction."""
         if self._latch.failure is not None:
             return self._refuse(mutations)
-        done = self._settle(mutations) if self._reserve.ensure() else None
+        room = self._reserve.ensure() and self._hasRoom(mutations)
+        done = self._settle(mutations) if room else None
         return self._whenFull(mutations) if done is None else done
 
     def afterwards(self) -> None:
@@ -49,6 +54,11 @@ class Committer:
         """Leave everything in the database and the WAL empty."""
         self._wal.shrink()
         self._connection.close()
+
+    def _hasRoom(self, mutations: Sequence[Mutation]) -> bool:
+        growing = [mutation for mutation in mutations if not mutation.frees]
+        size = sum(mutation.weight + _PAGES * PAGE_SIZE for mutation in growing)
+        return not growing or self._wal.hasRoom(size)
 
     def _settle(self, mutations: Sequence[Mutation]) -> Committed | None:
         """Commit, or answer any fault but a full disk: that gives L{None}."""
@@ -80,11 +90,12 @@ class Committer:
 
     def _whenFull(self, mutations: Sequence[Mutation]) -> Committed:
         freeing = [mutation for mutation in mutations if mutation.frees]
+        self._wal.shrink()
         done = self._settle(freeing) if freeing else ([], [])
         if done is None and self._reserve.release():
             done = self._settle(freeing)
+            self._wal.shrink()
         outcomes, garbage = done or ([StoreFull() for _ in freeing], [])
-        self._wal.shrink()
         answers = iter(outcomes)
         return [next(answers) if each.frees else StoreFull() for each in mutations], garbage
 

@@ -111,7 +111,8 @@ def listUploads(
     # Besides one step too many, one may be spent on a key whose uploads were all listed before.
     values = where.parameters(number, limit + 2)
     values |= {"keyAfter": where.after, "idAfter": idAfter}
-    if idAfter:
+    # Uploads in a group are never listed one by one, so no page ends between two of a key.
+    if idAfter and where.groupOf(where.after) is None:
         values["floor"] = max(where.prefix, where.after)
     rows = connection.execute(_UPLOADS, values).fetchall()
     uploads = [

@@ -12,7 +12,7 @@ from typing import TypeVar
 from attrs import evolve, field, frozen
 
 from storagegate.storage.catalog.lookup import Found, Name, find, judge
-from storagegate.storage.catalog.references import Claim, claimable, exchange
+from storagegate.storage.catalog.references import Claim, Tally, exchange
 from storagegate.storage.catalog.rows import objectValues, readSegments
 from storagegate.storage.catalog.transactions import Transaction, asJSON, chunks
 from storagegate.storage.errors import ConcurrentChange, NoSuchBucket, StoreError
@@ -56,14 +56,14 @@ def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectReco
 
 def _put(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectRecord | StoreError]:
     found = find(transaction, [put.name for put in puts])
-    granted = claimable(transaction, [put.claim for put in puts])
+    tally = Tally(transaction, [put.claim for put in puts])
     outcomes: list[ObjectRecord | StoreError] = []
     rows: list[Row] = []
-    replaced: list[tuple[Name, Found]] = []
     claims: list[Claim] = []
-    for put, there, free in zip(puts, found, granted, strict=True):
+    gone: list[tuple[Name, Found]] = []
+    for put, there in zip(puts, found, strict=True):
         refusal = judge(there, put.condition)
-        if refusal is None and not free:
+        if refusal is None and not tally.grants(put.claim):
             refusal = ConcurrentChange()
         if refusal is not None:
             outcomes.append(refusal)
@@ -72,9 +72,10 @@ def _put(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectRecord | S
         outcomes.append(record)
         rows.append(Row(there.bucketId, record, put.values))
         claims.append(put.claim)
-        if there.etag is not None:
-            replaced.append((put.name, there))
-    exchange(transaction, claims, remove(transaction, replaced))
+        tally.count(put.claim, readSegments(there.segments))
+        if there.sequence is not None:
+            gone.append((put.name, there))
+    exchange(transaction, claims, remove(transaction, gone))
     insert(transaction, rows)
     return outcomes
 

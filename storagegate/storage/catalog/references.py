@@ -14,6 +14,7 @@ from attrs import frozen
 from storagegate.storage.catalog.transactions import Transaction, asJSON
 from storagegate.storage.records import Segment
 
+_decodeCounts = msgspec.json.Decoder(list[tuple[str, int]]).decode
 _decodeNames = msgspec.json.Decoder(list[str]).decode
 
 
@@ -30,34 +31,50 @@ class Claim:
     crcs: Mapping[str, int]
 
 
-def claimable(transaction: Transaction, claims: Sequence[Claim]) -> list[bool]:
+class Tally:
     """
-    Say which claims can be granted.
+    Judges claims one after the other, each knowing what those before it have changed.
 
-    A blob that is not new must have a reference left: one that has none, or no row any more, is
-    being removed.
+    One statement reads the counts for all of them.
     """
-    asked = {segment.blob for claim in claims for segment in claim.segments}
-    if not asked:
-        return [True] * len(claims)
-    states: dict[str, bool] = dict(
-        msgspec.json.decode(
-            transaction.value(
-                "SELECT json_group_array(json_array(id, refs > 0)) FROM blobs"
+
+    def __init__(self, transaction: Transaction, claims: Iterable[Claim]) -> None:
+        asked = {segment.blob for claim in claims for segment in claim.segments}
+        self._refs: dict[str, int] = {}
+        if asked:
+            counts = transaction.value(
+                "SELECT json_group_array(json_array(id, refs)) FROM blobs"
                 " WHERE id IN (SELECT value FROM json_each(?))",
                 (asJSON(list(asked)),),
             )
+            self._refs.update(_decodeCounts(counts))
+
+    def grants(self, claim: Claim) -> bool:
+        """
+        Say whether a claim can be granted.
+
+        A blob that is not new must have a reference left: one that has none, or no row any more,
+        is being removed.
+        """
+        return all(
+            self._refs[segment.blob] > 0
+            if segment.blob in self._refs
+            else segment.blob in claim.crcs
+            for segment in claim.segments
         )
-    )
-    return [
-        all(states.get(segment.blob, segment.blob in claim.crcs) for segment in claim.segments)
-        for claim in claims
-    ]
+
+    def count(self, claim: Claim, given: Iterable[Segment]) -> None:
+        """Take note of a claim that was granted and of references that were given back."""
+        for segment in claim.segments:
+            self._refs[segment.blob] = self._refs.get(segment.blob, 0) + 1
+        for segment in given:
+            if segment.blob in self._refs:
+                self._refs[segment.blob] -= 1
 
 
 def exchange(transaction: Transaction, claims: Sequence[Claim], given: Iterable[Segment]) -> None:
     """
-    Count the references of claims that L{claimable} has granted, and give others back.
+    Count the references of claims that a L{Tally} has granted, and give others back.
 
     Only the difference is written: an object that takes its parts' places changes no count.
     New blobs become known; a blob that loses its last reference is garbage.

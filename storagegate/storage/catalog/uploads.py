@@ -8,7 +8,7 @@ from attrs import evolve, frozen
 from storagegate.storage.catalog.buckets import bucketId
 from storagegate.storage.catalog.lookup import find, judge
 from storagegate.storage.catalog.objects import Row, insert, remove
-from storagegate.storage.catalog.references import Claim, claimable, exchange
+from storagegate.storage.catalog.references import Claim, Tally, exchange
 from storagegate.storage.catalog.rows import (
     attributesText,
     checksumText,
@@ -91,7 +91,7 @@ def putPart(transaction: Transaction, put: PartPut) -> None:
     _confirm(transaction, put.upload)
     part, place = put.part, (put.upload.uploadId, put.part.number)
     claim = Claim(part.content.segments, put.crcs)
-    if not claimable(transaction, [claim])[0]:
+    if not Tally(transaction, [claim]).grants(claim):
         raise ConcurrentChange
     replaced = transaction.value(
         "DELETE FROM parts WHERE uploadId = ? AND number = ? RETURNING segments", place

@@ -47,17 +47,18 @@ class Range:
             "most": most,
         }
 
-    def isGroup(self, text: bytes) -> bool:
-        """Say whether a text is just what this walk would call a group."""
+    def groupOf(self, text: bytes) -> bytes | None:
+        """Give the group that a key belongs to, or a group itself; L{None} where there is none."""
         if not self.delimiter or not text.startswith(self.prefix):
-            return False
+            return None
         found = text.find(self.delimiter, len(self.prefix))
-        return found >= 0 and found + len(self.delimiter) == len(text)
+        return None if found < 0 else text[: found + len(self.delimiter)]
 
     def _floor(self) -> bytes:
         if not self.after:
             return b""
-        return self.after + (_BEYOND if self.isGroup(self.after) else _NEXT)
+        behindGroup = self.groupOf(self.after) == self.after
+        return self.after + (_BEYOND if behindGroup else _NEXT)
 
 
 def walkSQL(table: str) -> str:

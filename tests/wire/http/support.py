@@ -11,16 +11,40 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
-from twisted.web.resource import IResource
+from twisted.web.resource import IResource, Resource
 
 from storagegate.net.endpoints import listen
 from storagegate.net.httplimits import HTTPLimits
 from storagegate.net.request import Request
 from storagegate.net.resource import CoroutineResource
 from storagegate.net.site import Site
-from tests.net.support import describeError
+from tests.net.support import describeError, head
 
 TCP = "tcp:0:interface=127.0.0.1"
+
+
+def get(path: bytes, *fields: bytes, method: bytes = b"GET") -> bytes:
+    """Write a request for a path."""
+    return head(*fields, line=b"%b %b HTTP/1.1" % (method, path))
+
+
+def post(path: bytes, body: bytes, *fields: bytes) -> bytes:
+    """Write a request with a body."""
+    return get(path, b"Content-Length: %d" % len(body), *fields, method=b"POST") + body
+
+
+class Rendering(Resource):
+    """A resource that renders by a function."""
+
+    isLeaf = True
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def render(self, request: Any) -> Any:
+        """Render."""
+        return self.function(request)
 
 
 class RawClient(Protocol):

@@ -1,0 +1,95 @@
+"""The catalog on a file system that is really full: a small tmpfs."""
+
+import os
+import subprocess
+from typing import Any
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from storagegate.storage.catalog.checkpoints import WALKeeper
+from storagegate.storage.catalog.committer import Committer
+from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
+from storagegate.storage.catalog.faults import Latch
+from storagegate.storage.catalog.reserve import Reserve
+from storagegate.storage.catalog.transactions import Mutation
+from storagegate.storage.errors import StoreFull
+from tests.contract.catalogcase import bucketNamed, inlineRecord
+from tests.storage.catalogmemory import CREATE_BUCKET, deletionOf, putOf
+
+
+class FullDiskTests(SynchronousTestCase):
+    """Writing until there is no room."""
+
+    def setUp(self) -> None:
+        """Mount a file system of 1 MiB with a catalog on it."""
+        if os.geteuid() != 0:
+            raise SkipTest("only root may mount a file system")
+        self.directory = os.path.abspath(self.mktemp())
+        os.makedirs(self.directory)
+        mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", self.directory]
+        mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+        if mounted.returncode:
+            raise SkipTest(f"no file system can be mounted here: {mounted.stderr.strip()}")
+        self.addCleanup(subprocess.run, ["umount", self.directory], check=True)
+        path = os.path.join(self.directory, "catalog.sqlite")
+        prepare(path, Durability.FULL)
+        connection = connect(path, Durability.FULL, Purpose.WRITER)
+        self.latch = Latch()
+        self.reserve = os.path.join(self.directory, "reserve")
+        wal = WALKeeper(connection, self.directory, self.latch)
+        self.committer = Committer(connection, Reserve(self.reserve), self.latch, wal)
+        self.addCleanup(self.committer.close)
+        self.commit(Mutation(CREATE_BUCKET, bucketNamed("b")))
+
+    def commit(self, mutation: Mutation) -> Any:
+        """Commit one mutation and do what is due then; give the outcome."""
+        (outcome,), _ = self.committer.commit([mutation])
+        self.committer.afterwards()
+        return outcome
+
+    def fill(self, size: int = 10_000) -> list[bytes]:
+        """Store objects until one is refused; give the keys of those that were stored."""
+        keys: list[bytes] = []
+        while True:
+            key = b"%d" % len(keys)
+            outcome = self.commit(putOf(inlineRecord(key, os.urandom(size))))
+            if isinstance(outcome, StoreFull):
+                return keys
+            self.assertEqual(outcome.key, key)
+            keys.append(key)
+
+    def test_deletesGoOn(self) -> None:
+        """A store that has filled the disk itself can be emptied, one object at a time."""
+        keys = self.fill()
+        self.assertGreater(len(keys), 20)
+        for key in keys:
+            self.assertEqual(self.commit(deletionOf(key)), [True])
+        self.assertIsNone(self.latch.failure)
+
+    def test_roomReturns(self) -> None:
+        """When there is room again there are writes again, and the reserve."""
+        keys = self.fill()
+        for key in keys:
+            self.commit(deletionOf(key))
+        again = self.fill()
+        self.assertGreater(len(again), len(keys) // 2)
+        self.assertTrue(os.path.exists(self.reserve))
+
+    def test_othersFillTheDisk(self) -> None:
+        """Where somebody else has filled the disk, deletes have the reserve's room."""
+        keys = [b"%d" % n for n in range(20)]
+        for key in keys:
+            self.commit(putOf(inlineRecord(key, os.urandom(10_000))))
+        other = os.path.join(self.directory, "other")
+        with open(other, "wb", buffering=0) as file:
+            try:
+                while file.write(bytes(4096)):
+                    pass
+            except OSError:
+                pass
+        self.assertEqual(self.fill(60_000), [])
+        for key in keys:
+            self.assertEqual(self.commit(deletionOf(key)), [True])
+        os.unlink(other)
+        self.assertGreater(len(self.fill()), 20)
+        self.assertTrue(os.path.exists(self.reserve))
