@@ -12,7 +12,7 @@ the WAL the one could not grow, so the other could not be shortened, and deletes
 
 import os
 from collections.abc import Callable
-from sqlite3 import Connection, OperationalError
+from sqlite3 import Connection, Error
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -37,7 +37,7 @@ _READERS_MS = 100
 
 class WALKeeper:
     """
-    Watches the WAL's length. Lives in the writer thread, but for L{look} and L{looked}.
+    Watches the WAL's length. Lives in the writer thread, but for L{lookDue} and L{looked}.
 
     @param connection: The writer's.
     @param directory: Where the catalog is, for the room on its disk.
@@ -123,7 +123,7 @@ class WALKeeper:
         self._connection.execute(f"PRAGMA busy_timeout = {_READERS_MS}")
         try:
             busy, _, _ = checkpoint(self._connection, mode)
-        except OperationalError as error:
+        except Error as error:
             if classify(error) is Fault.UNSAFE:
                 self._latch.set(error)
             return False
@@ -174,7 +174,7 @@ class Looker:
         if isinstance(error, Exception) and classify(error) is Fault.UNSAFE:
             self._latch.set(error)
         # A full disk and a busy pool are no news; the WAL is looked at again after some commits.
-        elif failure.check(OperationalError, StoreBusy) is None:
+        elif failure.check(Error, StoreBusy) is None:
             _log.failure("the WAL was not looked after", failure)
 
 

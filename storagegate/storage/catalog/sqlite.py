@@ -100,6 +100,8 @@ class SQLiteCatalog:
         """
         Make the file if there is none, migrate it, and connect. Blocks. Once.
 
+        Call it in the process that uses the catalog: connections do not survive a fork.
+
         @raise CatalogUnusable: It is no catalog of ours, or a newer program wrote it.
         """
         prepare(self._path, self._durability)
