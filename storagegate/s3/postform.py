@@ -50,13 +50,17 @@ class PostForm:
     A form as it comes in: first L{readHead}, then iterate over the file's bytes.
 
     @param chunks: The request's body.
+    @raise S3Error: C{MalformedPOSTRequest} for a boundary that cannot be one.
     """
 
     def __init__(self, chunks: AsyncIterator[bytes], boundary: str) -> None:
         self._chunks = chunks
-        self._parser = PushMultipartParser(
-            boundary, max_segment_count=FIELD_COUNT, header_charset="utf8", strict=True
-        )
+        try:
+            self._parser = PushMultipartParser(
+                boundary, max_segment_count=FIELD_COUNT, header_charset="utf8", strict=True
+            )
+        except MultipartError as error:
+            raise _malformed(str(error)) from error
         self._pieces: list[bytes] = []
         self._fields: dict[str, str] = {}
         self._fieldBytes = 0

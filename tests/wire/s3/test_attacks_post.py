@@ -219,7 +219,14 @@ class PostAttackTests(AttackCase):
         self.assertRejected(self.post(padded), (400,))
         many = self.signedForm(**{f"x_ignore_{number}": "1" for number in range(2_000)})
         self.assertRejected(self.post(many), (400,))
-        for kind in ("multipart/form-data", "multipart/form-data; boundary=", "text/plain", ""):
+        long = f"multipart/form-data; boundary={'b' * 1000}"
+        for kind in (
+            long,
+            "multipart/form-data",
+            "multipart/form-data; boundary=",
+            "text/plain",
+            "",
+        ):
             answer = self.send(type(whole)("POST", whole.target, {"Content-Type": kind}, b"x"))
             self.assertRejected(answer, (400, 403, 405, 412, 415), kind)
         self.assertUntouched()
