@@ -1,6 +1,7 @@
 """Keys are names, not paths: whatever UTF-8 of 1 to 1024 bytes goes in comes out."""
 
 import os
+import re
 import unicodedata
 
 from botocore.exceptions import ClientError
@@ -57,6 +58,10 @@ ODD_KEYS = (
 )
 
 
+NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 has no way to write: S3 refuses a delete-many that holds them."""
+
+
 class KeyTests(S3Case):
     """Odd keys, in every operation that takes one."""
 
@@ -73,10 +78,13 @@ class KeyTests(S3Case):
             Bucket=bucket, Key="copy of it", CopySource={"Bucket": bucket, "Key": key}
         )
         self.assertHolds(bucket, "copy of it", body)
-        # One by its name in the path, the other by its name in a document.
+        # One by its name in the path, the other by its name in a document if it can be in one.
         self.s3.delete_object(Bucket=bucket, Key="copy of it")
-        done = self.s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": key}]})
-        self.assertEqual([entry["Key"] for entry in done["Deleted"]], [key])
+        if NOT_IN_XML.search(key):
+            self.s3.delete_object(Bucket=bucket, Key=key)
+        else:
+            done = self.s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": key}]})
+            self.assertEqual([entry["Key"] for entry in done["Deleted"]], [key])
         self.assertMissing(bucket, key)
 
     def test_oddKeys(self) -> None:
