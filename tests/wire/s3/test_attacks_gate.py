@@ -78,7 +78,7 @@ class GateTests(AttackCase):
         yield Outgoing("PUT", f"/{self.bucket}?policy=", {}, b"{}")
         yield Outgoing("PUT", f"/{self.bucket}?acl=", {"x-amz-acl": "public-read-write"})
         yield Outgoing("PUT", f"/{self.bucket}?versioning=", {}, b"<VersioningConfiguration/>")
-        # The others need what these take away.
+        # Last, for the others need what these take away where they are rightly signed.
         yield Outgoing("DELETE", self.target("held"))
         yield Outgoing("DELETE", self.target("held", "versionId=null"))
         yield Outgoing("POST", f"/{self.bucket}?delete=", {}, DELETE)
