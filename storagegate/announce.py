@@ -58,5 +58,3 @@ def notBuilt(configuration: Configuration) -> Iterator[str]:
         yield "service"
     if configuration.workers != 1:
         yield "workers"
-    if configuration.store.verifyReads:
-        yield "verifyReads"

@@ -78,6 +78,7 @@ class Parts:
             directory,
             self._reactor,
             durability=options.durability,
+            verifyReads=options.verifyReads,
         )
 
     def door(self) -> Door:
