@@ -103,6 +103,7 @@ class Daemon(Service):
             self._log.info("listening name={name} address={address}", name=name, address=address)
         for name in announce.notBuilt(self._configuration):
             self._log.info("not built: {name}", name=name)
+        self._parts.settleProcess()
 
     def stopService(self) -> Deferred[None]:
         """Stop accepting, let finish what is in flight, and close the store."""

@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IListeningPort, IProtocolFactory
 from storagegate import admin
 from storagegate.config import S3Options, StoreOptions
 from storagegate.credentials import Credentials
-from storagegate.process import tuneProcess
+from storagegate.process import settleProcess, tuneProcess
 from storagegate.signals import SignalHandlers
 
 # S3 clients keep a connection over the pauses between two commands, and a proxy in front keeps
@@ -60,6 +60,10 @@ class Parts:
     def tuneProcess(self) -> None:
         """Set up what concerns the whole process."""
         tuneProcess()
+
+    def settleProcess(self) -> None:
+        """Tune the process once everything is made."""
+        settleProcess()
 
     def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> SignalHandlers:
         """Make the handlers of the process's signals."""

@@ -68,7 +68,7 @@ class StartTests(DaemonCase):
         )
         self.assertFalse(Path(self.data).exists())
         daemon.startService()
-        self.assertEqual(self.parts.events[3:], ["store opened"])
+        self.assertEqual(self.parts.events[3:], ["store opened", "process settled"])
         options, directory = self.parts.opened[0]
         self.assertEqual(options.durability, "full")
         self.assertEqual(directory, str(Path(self.data).absolute()))

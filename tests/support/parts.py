@@ -145,6 +145,10 @@ class FakeParts(Parts):
         """Leave the process of the tests alone."""
         self.events.append("process tuned")
 
+    def settleProcess(self) -> None:
+        """Leave the collector of the tests alone."""
+        self.events.append("process settled")
+
     def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> Any:
         """Leave the signals of the tests alone."""
         return self.theSignals

@@ -14,8 +14,8 @@ from storagegate.storage.catalog.schema import migrate
 
 _OLDEST = (3, 38, 0)
 
-# Measured with inline objects of 4 KiB: 14,000 rows a second, against 9,400 with pages of
-# 8 KiB and 5,400 with 16 KiB.
+# Measured with 50,000 inline objects of 4 KiB: 201 MiB and 31 microseconds a row without its fsync,
+# against 355 MiB and 40 microseconds with pages of 8 KiB.
 PAGE_SIZE = 4096
 
 # Another process (the keys command, fsck) holds the write lock for milliseconds; after this long

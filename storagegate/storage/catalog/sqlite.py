@@ -33,6 +33,7 @@ from storagegate.storage.catalog.readers import PoolReaders
 from storagegate.storage.catalog.references import Claim
 from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.catalog.transactions import Mutation, oneByOne
+from storagegate.storage.catalog.walfile import prewrite
 from storagegate.storage.catalog.walk import Range
 from storagegate.storage.catalog.writer import Writer, WriterReactor
 from storagegate.storage.interfaces import ICatalog
@@ -105,6 +106,8 @@ class SQLiteCatalog:
         self._readers = PoolReaders(self._run, partial(self._connect, Purpose.POOL))
         directory = os.path.dirname(os.path.abspath(self._path))
         connection = self._connect(Purpose.WRITER)
+        if self._durability is Durability.FULL:
+            prewrite(f"{self._path}-wal")
         wal = WALKeeper(connection, directory, self._latch)
         reserve = Reserve(os.path.join(directory, "reserve"))
         reserve.ensure()
