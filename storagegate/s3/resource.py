@@ -16,7 +16,12 @@ from twisted.internet.task import deferLater
 
 from storagegate.net.resource import CoroutineResource
 from storagegate.net.site import Request
-from storagegate.s3.authentication import Authenticated, Authenticator, isUnsigned
+from storagegate.s3.authentication import (
+    Authenticated,
+    Authenticator,
+    checkPayloadSigned,
+    isUnsigned,
+)
 from storagegate.s3.copying import CopyService
 from storagegate.s3.credentials import Credentials
 from storagegate.s3.errors import S3Error, errorDocument
@@ -61,6 +66,8 @@ class S3Resource(CoroutineResource):
         # A form may be signed in its fields; no other body is ever looked at before the gate.
         form = posts.openForm(request) if operation.name == "PostObject" else None
         authenticated = await self._authenticate(request, form)
+        if self.services.requireSignedPayload:
+            checkPayloadSigned(authenticated, request.contentLength, request.secure)
         call = Call(
             request,
             self.services,
@@ -110,6 +117,7 @@ def makeS3Resource(
     *,
     region: str,
     s3Domain: str | None,
+    requireSignedPayload: bool = False,
     rootAccessKey: str,
     rootSecretKey: str,
     reactor: IReactorTime,
@@ -119,6 +127,7 @@ def makeS3Resource(
 
     @param region: The only region that signatures may name.
     @param s3Domain: The domain below which a host name is a bucket; L{None}: path style only.
+    @param requireSignedPayload: Whether a body must be signed for where there is no TLS.
     @param rootAccessKey: The root pair; see L{Credentials}.
     """
     credentials = Credentials(store.catalog, reactor, rootAccessKey, rootSecretKey)
@@ -132,5 +141,6 @@ def makeS3Resource(
         authenticator=Authenticator(credentials, region, time.time),
         tokenSecret=store.catalog.secret(),
         s3Domain=s3Domain,
+        requireSignedPayload=requireSignedPayload,
     )
     return S3Resource(services, reactor)

@@ -144,18 +144,16 @@ class ObjectStore:
             blobs.markDamaged(catalog.damagedBlobs())
             report = DamageReport(catalog, blobs.markDamaged)
             scrubber = Scrubber(catalog, layout, files, pool, reactor, report, scrubBytesPerSecond)
-            verifier = VerifyingReader(catalog, blobs, files, pool, report)
             scrubber.start()
-            # Not now, for that would start a thread, and a process may fork before it serves.
-            catchUp = reactor.callLater(0, reclaimer.catchUp)
             return cls(
                 catalog,
                 blobs,
                 pool,
                 reclaimer,
-                catchUp,
+                # Not now, for that would start a thread, and a process may fork before it serves.
+                reactor.callLater(0, reclaimer.catchUp),
                 scrubber,
-                verifier if verifyReads else None,
+                VerifyingReader(catalog, blobs, files, pool, report) if verifyReads else None,
                 lambda: files.space(directory),
                 opened.pop_all(),
             )
