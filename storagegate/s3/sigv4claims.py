@@ -105,6 +105,8 @@ class Claim:
         return f"{self.date}/{self.region}/{self.service}/{TERMINATOR}"
 
 
+# One client sends the same credential all day.
+@lru_cache(maxsize=256)
 def parseCredential(text: str, source: Source) -> Credential:
     """
     Read a credential.

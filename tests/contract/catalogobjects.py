@@ -273,6 +273,18 @@ class DeleteContract(CatalogCase):
         self.assertEqual(await self.catalog.deleteObjects("b", [(b"k", "v1", ALWAYS)]), [False])
         self.assertEqual(await self.catalog.deleteObjects("b", [(b"k", "null", ALWAYS)]), [True])
 
+    async def test_readsAreNeverOlderThanAnswers(self) -> None:
+        """Once a write is answered, whoever had read the object before reads the new one."""
+        for number in range(3):
+            await self.put(inlineRecord(b"k", etag=f"e{number}"))
+            for look in (self.catalog.object, self.catalog.stat, self.catalog.object):
+                found = look("b", b"k")[1]
+                assert found is not None
+                self.assertEqual(found.etag, f"e{number}")
+        await self.catalog.deleteObjects("b", [(b"k", None, ALWAYS)])
+        self.assertIsNone(self.catalog.object("b", b"k")[1])
+        self.assertIsNone(self.catalog.stat("b", b"k")[1])
+
     async def test_deleteThousand(self) -> None:
         """A thousand objects go with one request, whose order the answer keeps."""
         await DeferredList(

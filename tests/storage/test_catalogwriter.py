@@ -78,6 +78,7 @@ class WriterTests(SynchronousTestCase):
         self.writer = Writer(
             self.reactor,
             self.committer,  # type: ignore[arg-type]
+            lambda names: self.told.append(("changed", *names)),
             lambda garbage: self.told.append(tuple(garbage)),
             lambda: self.told.append("commit"),
         )
@@ -222,3 +223,13 @@ class WriterTests(SynchronousTestCase):
         self.commit()
         self.stop()
         self.assertEqual(self.committer.between, 1)
+
+    def test_changesComeFirst(self) -> None:
+        """The names that a commit has changed are told before anybody has an answer."""
+        for name in (b"a", b"b"):
+            mutation = Mutation(_nothing, name, names=(("home", name),))
+            self.writer.submit(mutation).addBoth(self.told.append)
+        self.reactor.advance(0)
+        self.commit()
+        changed = [("changed", ("home", b"a")), ("changed", ("home", b"b"))]
+        self.assertEqual(self.told, [*changed, b"a", b"b", "commit"])

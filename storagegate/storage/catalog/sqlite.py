@@ -29,6 +29,7 @@ from storagegate.storage.catalog.checkpoints import Looker, WALKeeper
 from storagegate.storage.catalog.committer import Committer
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
 from storagegate.storage.catalog.faults import Latch
+from storagegate.storage.catalog.hot import HotRecords
 from storagegate.storage.catalog.readers import PoolReaders
 from storagegate.storage.catalog.references import Claim
 from storagegate.storage.catalog.reserve import Reserve
@@ -93,6 +94,7 @@ class SQLiteCatalog:
         self._run = run
         self._onGarbage = onGarbage
         self._latch = Latch()
+        self._hot = HotRecords()
 
     def open(self) -> None:
         """
@@ -117,6 +119,7 @@ class SQLiteCatalog:
         self._writer = Writer(
             self._reactor,
             Committer(connection, reserve, self._latch, wal),
+            self._hot.forget,
             self._onGarbage,
             self._looker.consider,
         )
@@ -145,12 +148,21 @@ class SQLiteCatalog:
         self, bucket: str, key: bytes, versionId: str | None = None
     ) -> tuple[Bucket | None, ObjectRecord | None]:
         """Look up a bucket and an object in it."""
-        return reading.lookUp(self._connection, bucket, key, versionId, True)
+        hot = self._hot.find(bucket, key)
+        if hot is not None and versionId in (None, hot[1].versionId):
+            return hot
+        home, record = reading.lookUp(self._connection, bucket, key, versionId, True)
+        if home is not None and record is not None:
+            self._hot.keep(home, record)
+        return home, record
 
     def stat(
         self, bucket: str, key: bytes, versionId: str | None = None
     ) -> tuple[Bucket | None, ObjectRecord | None]:
-        """Look up as L{object}, without the bytes."""
+        """Look up as L{object}; the bytes need not be there."""
+        hot = self._hot.find(bucket, key)
+        if hot is not None and versionId in (None, hot[1].versionId):
+            return hot
         return reading.lookUp(self._connection, bucket, key, versionId, False)
 
     def verified(
@@ -255,14 +267,19 @@ class SQLiteCatalog:
         content = record.content
         weight = len(content.inline or b"") + _SEGMENT_WEIGHT * len(content.segments)
         put = objects.Put(record, condition, Claim(content.segments, crcs))
-        return self._writer.submit(Mutation(objects.putObjects, put, weight=weight))
+        return self._writer.submit(
+            Mutation(objects.putObjects, put, weight=weight, names=(put.name,))
+        )
 
     def deleteObjects(
         self, bucket: str, entries: Sequence[tuple[bytes, str | None, WriteCondition]]
     ) -> Deferred[list[bool | Exception]]:
         """Remove objects."""
         deletion = objects.Deletion(bucket, tuple(entries))
-        return self._writer.submit(Mutation(objects.deleteObjects, deletion, frees=True))
+        names = [(bucket, key) for key, _, _ in deletion.entries]
+        return self._writer.submit(
+            Mutation(objects.deleteObjects, deletion, frees=True, names=names)
+        )
 
     def createUpload(self, upload: Upload) -> Deferred[None]:
         """Begin a multipart upload."""
@@ -291,7 +308,11 @@ class SQLiteCatalog:
         """Make an object of an upload."""
         completion = uploads.Completion(uploadId, record, tuple(parts), condition)
         weight = _SEGMENT_WEIGHT * len(parts)
-        return self._writer.submit(Mutation(_COMPLETE_UPLOAD, completion, weight=weight))
+        return self._writer.submit(
+            Mutation(
+                _COMPLETE_UPLOAD, completion, weight=weight, names=((record.bucket, record.key),)
+            )
+        )
 
     def abortUpload(self, bucket: str, key: bytes, uploadId: str) -> Deferred[None]:
         """End an upload."""

@@ -77,12 +77,14 @@ class Mutation:
         each its result, or the L{StoreError} that it failed with.
     @ivar frees: It gives room back, so it must work on a full disk.
     @ivar weight: Bytes of bulk that it carries.
+    @ivar names: Bucket and key of the objects that it may change.
     """
 
     apply: Apply
     argument: object
     frees: bool = False
     weight: int = 0
+    names: Sequence[tuple[str, bytes]] = ()
 
 
 def oneByOne(function: Callable[[Transaction, T], R]) -> Apply:

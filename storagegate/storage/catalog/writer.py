@@ -61,6 +61,8 @@ class Writer:
 
     The thread starts with the first mutation: whatever forks before then takes no thread along.
 
+    @param onChange: Told the names of the objects that a commit has changed, or may have, before
+        anybody has an answer.
     @param onGarbage: Told which blobs became garbage, just before those who deleted them
         have their answers.
     @param onCommit: Called after each commit.
@@ -70,11 +72,13 @@ class Writer:
         self,
         reactor: WriterReactor,
         committer: Committer,
+        onChange: Callable[[Sequence[tuple[str, bytes]]], object],
         onGarbage: Callable[[list[str]], object],
         onCommit: Callable[[], object],
     ) -> None:
         self._reactor = reactor
         self._committer = committer
+        self._onChange = onChange
         self._onGarbage = onGarbage
         self._onCommit = onCommit
         self._gathered: list[_Waiting] = []
@@ -153,6 +157,9 @@ class Writer:
         self, batch: Sequence[_Waiting], outcomes: Sequence[object], garbage: list[str]
     ) -> None:
         self._waiting -= len(batch)
+        for mutation, _ in batch:
+            if mutation.names:
+                self._onChange(mutation.names)
         if garbage:
             try:
                 self._onGarbage(garbage)

@@ -1,0 +1,64 @@
+"""
+Records that were just read, kept for whoever reads them next.
+
+A look-up in SQLite costs 9 microseconds, a third of what an S3 HEAD takes in all; here it is 0.3.
+Only this process changes objects (the data directory's lock sees to that), and every change of it
+passes the writer, which has its names forgotten here before anybody hears that it is done: so no
+read that begins after an answer is older than the answer. What is not there is never kept.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from storagegate.storage.records import Bucket, ObjectRecord
+
+LIMIT = 8 * 1024 * 1024
+"""Bytes: 2,000 objects of 4 KiB. More memory serves better as the page cache of SQLite."""
+
+# What a record weighs besides its inline bytes, and each of its segments and parts.
+_RECORD = 1024
+_PIECE = 256
+
+Name = tuple[str, bytes]
+"""Bucket and key."""
+
+Found = tuple[Bucket, ObjectRecord]
+
+
+class HotRecords:
+    """The most recently read records, up to a number of bytes. Reactor thread."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit = limit
+        self._size = 0
+        self._records: OrderedDict[Name, Found] = OrderedDict()
+
+    def find(self, bucket: str, key: bytes) -> Found | None:
+        """Give a record that was kept."""
+        name = (bucket, key)
+        found = self._records.get(name)
+        if found is not None:
+            self._records.move_to_end(name)
+        return found
+
+    def keep(self, home: Bucket, record: ObjectRecord) -> None:
+        """Keep what was read, in the place of what was read longest ago."""
+        self.forget(((record.bucket, record.key),))
+        self._records[record.bucket, record.key] = (home, record)
+        self._size += _weight(record)
+        while self._size > self._limit:
+            _, (_, oldest) = self._records.popitem(last=False)
+            self._size -= _weight(oldest)
+
+    def forget(self, names: Iterable[Name]) -> None:
+        """Drop records whose objects have changed, or are about to have."""
+        for name in names:
+            found = self._records.pop(name, None)
+            if found is not None:
+                self._size -= _weight(found[1])
+
+
+def _weight(record: ObjectRecord) -> int:
+    content, attributes = record.content, record.attributes
+    pieces = len(content.segments) + len(attributes.parts)
+    return _RECORD + len(content.inline or b"") + _PIECE * pieces

@@ -1,0 +1,59 @@
+"""Records that are kept for the next reader."""
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.storage.catalog.hot import HotRecords
+from storagegate.storage.records import Attributes, Bucket, Content, ObjectRecord
+
+HOME = Bucket("home", "ada", 0, "us-east-1")
+
+
+def record(key: bytes, size: int = 0) -> ObjectRecord:
+    """A record with C{size} inline bytes."""
+    content = Content(size, b"x" * size)
+    return ObjectRecord("home", key, size, "etag", 0, "ada", Attributes(), content)
+
+
+class HotRecordsTests(SynchronousTestCase):
+    """L{HotRecords}."""
+
+    def test_keepsAndForgets(self) -> None:
+        """A record is found until its name is forgotten; a newer one takes its place."""
+        hot = HotRecords()
+        self.assertIsNone(hot.find("home", b"a"))
+        for each in (record(b"a"), record(b"a", 7)):
+            hot.keep(HOME, each)
+            self.assertEqual(hot.find("home", b"a"), (HOME, each))
+        hot.forget([("home", b"other"), ("home", b"a")])
+        self.assertIsNone(hot.find("home", b"a"))
+
+    def test_bounded(self) -> None:
+        """Beyond its size the longest unread goes; what is read stays."""
+        hot = HotRecords(limit=10 * 2048)
+        for number in range(9):
+            hot.keep(HOME, record(b"%d" % number, 1024))
+        hot.find("home", b"0")
+        for number in range(9, 12):
+            hot.keep(HOME, record(b"%d" % number, 1024))
+        kept = [n for n in range(12) if hot.find("home", b"%d" % n) is not None]
+        self.assertEqual(kept, [0, 3, 4, 5, 6, 7, 8, 9, 10, 11])
+
+    def test_weightIsGivenBack(self) -> None:
+        """Forgetting and replacing give their room back, however often."""
+        hot = HotRecords(limit=4 * 2048)
+        for _ in range(100):
+            hot.keep(HOME, record(b"a", 1024))
+            hot.keep(HOME, record(b"b", 1024))
+            hot.forget([("home", b"b")])
+        for key in (b"b", b"c", b"d"):
+            hot.keep(HOME, record(key, 1024))
+        for key in (b"a", b"b", b"c", b"d"):
+            self.assertIsNotNone(hot.find("home", key), key)
+
+    def test_tooLarge(self) -> None:
+        """A record larger than all of the room is not kept, and nothing is owed for it."""
+        hot = HotRecords(limit=2048)
+        hot.keep(HOME, record(b"a", 4096))
+        self.assertIsNone(hot.find("home", b"a"))
+        hot.keep(HOME, record(b"b", 100))
+        self.assertIsNotNone(hot.find("home", b"b"))
