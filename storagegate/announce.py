@@ -68,5 +68,3 @@ def notBuilt(configuration: Configuration) -> Iterator[str]:
         yield "service"
     if configuration.workers != 1:
         yield "workers"
-    if configuration.store.verifyReads:
-        yield "verifyReads"

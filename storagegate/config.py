@@ -56,11 +56,13 @@ class S3Options:
     What the S3 room answers to.
 
     @ivar root: The configured root key pair; L{None}: the one in the data directory.
+    @ivar requireSignedPayload: Whether a body must be signed for where there is no TLS.
     """
 
     region: str
     domain: str | None
     root: Credentials | None
+    requireSignedPayload: bool
 
 
 @frozen
@@ -186,7 +188,9 @@ def _assemble(values: Mapping[str, Any]) -> Configuration:
             **{name: values[name] for name in ("s3", "admin", "http", "grpc", "tcp", "udp")}
         ),
         store=StoreOptions(values["data"], values["durability"], values["verifyReads"]),
-        s3=S3Options(values["region"], values.get("s3Domain"), root),
+        s3=S3Options(
+            values["region"], values.get("s3Domain"), root, values["requireSignedPayload"]
+        ),
         services=values.get("service", ()),
         workers=values["workers"],
         shutdownGraceSeconds=values["shutdownGraceSeconds"],

@@ -175,6 +175,13 @@ KEYS = (
         reloads=True,
     ),
     Key(
+        "requireSignedPayload",
+        "false",
+        readBoolean,
+        "refuse bodies without a signed hash where there is no TLS",
+        reloads=True,
+    ),
+    Key(
         "shutdownGraceSeconds",
         "30",
         wholeNumber(0, _MAXIMUM_GRACE_SECONDS),

@@ -82,6 +82,7 @@ class Parts:
             directory,
             self._reactor,
             durability=options.durability,
+            verifyReads=options.verifyReads,
         )
 
     def door(self) -> Door:
@@ -122,6 +123,7 @@ class Parts:
             store,
             region=options.region,
             s3Domain=options.domain,
+            requireSignedPayload=options.requireSignedPayload,
             rootAccessKey=root.accessKey,
             rootSecretKey=root.secretKey,
             reactor=self._reactor,

@@ -69,5 +69,5 @@ class TextTests(SynchronousTestCase):
         self.assertEqual(list(notBuilt(load({}, {}))), ["http", "grpc", "tcp", "udp"])
         off = dict.fromkeys(("http", "grpc", "tcp", "udp"), "off")
         self.assertEqual(list(notBuilt(load(off, {}))), [])
-        more = load({**off, "service": ["a:B"], "workers": "2", "verifyReads": "true"}, {})
-        self.assertEqual(list(notBuilt(more)), ["service", "workers", "verifyReads"])
+        more = load({**off, "service": ["a:B"], "workers": "2"}, {})
+        self.assertEqual(list(notBuilt(more)), ["service", "workers"])

@@ -165,6 +165,7 @@ class RefusalTests(ConfigurationCase):
             "secretKey": "x" * 129,
             "region": "US East",
             "s3Domain": "-.example",
+            "requireSignedPayload": "1",
             "shutdownGraceSeconds": "1_0",
             "logFormat": "json",
             "verifyReads": "yes",
@@ -267,7 +268,10 @@ class RestartTests(SynchronousTestCase):
         """The keys that reload are these; the documentation says so too."""
         self.assertEqual(
             {key.name for key in KEYS if key.reloads},
-            {"accessKey", "secretKey", "region", "s3Domain", "shutdownGraceSeconds"},
+            {
+                *("accessKey", "secretKey", "region", "s3Domain"),
+                *("requireSignedPayload", "shutdownGraceSeconds"),
+            },
         )
 
     def test_keyNames(self) -> None:

@@ -107,6 +107,23 @@ def _payloadHash(headers: Mapping[bytes, bytes]) -> str:
     return sigv4.UNSIGNED_PAYLOAD if declared is None else parsePayloadHash(declared)
 
 
+def checkPayloadSigned(
+    authenticated: Authenticated, contentLength: int | None, secure: bool
+) -> None:
+    """
+    Refuse a body that anybody on the way could have changed.
+
+    The plain headers sign nothing, and neither do a presigned URL and a form for their body.
+
+    @param contentLength: L{None} where it is not declared.
+    @param secure: Whether the connection is TLS, which sees to it itself.
+    @raise S3Error: C{AccessDenied}.
+    """
+    signed = authenticated.claim is not None and authenticated.payloadHash not in sigv4.UNSIGNED
+    if not (signed or secure or contentLength == 0):
+        raise S3Error("AccessDenied", "Without TLS the payload of a request must be signed here")
+
+
 class Authenticator:
     """Tell who sends a request. Reactor thread, at once."""
 

@@ -1,14 +1,9 @@
 """Which bytes of which blobs make up a run of an object, and digests over stored content."""
 
 import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-
-from twisted.internet.defer import Deferred
+from collections.abc import Sequence
 
 from storagegate.s3.checksums import Hasher
-from storagegate.storage.errors import DamagedBlob
-from storagegate.storage.interfaces import IBlobHandle
 from storagegate.storage.records import Content, Segment
 from storagegate.storage.store import ObjectStore
 
@@ -36,24 +31,6 @@ def segmentsOf(content: Content, start: int, length: int) -> tuple[Segment, ...]
     return tuple(found)
 
 
-@asynccontextmanager
-async def openSegment(store: ObjectStore, segment: Segment) -> AsyncIterator[IBlobHandle]:
-    """
-    Hold a segment's blob open for reading.
-
-    @raise DamagedBlob: It is missing, too short, or known to be damaged.
-    """
-    handle = store.blobs.open(segment.blob)
-    if isinstance(handle, Deferred):
-        handle = await handle
-    try:
-        if handle.size < segment.offset + segment.length:
-            raise DamagedBlob(segment.blob)
-        yield handle
-    finally:
-        handle.release()
-
-
 def _digestRun(fd: int, offset: int, length: int, hashers: Sequence[Hasher]) -> None:
     """Read and hash a run of a file. Runs in a pool thread."""
     while length:
@@ -77,9 +54,12 @@ async def digest(
     hold = store.hold(content)
     try:
         for segment in segmentsOf(content, start, length):
-            async with openSegment(store, segment) as handle:
+            handle = await store.blobs.openSegment(segment)
+            try:
                 for done in range(0, segment.length, DIGEST_JOB):
                     size = min(DIGEST_JOB, segment.length - done)
                     await store.run(_digestRun, handle.fd, segment.offset + done, size, hashers)
+            finally:
+                handle.release()
     finally:
         hold.release()

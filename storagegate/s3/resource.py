@@ -16,7 +16,12 @@ from twisted.internet.task import deferLater
 
 from storagegate.net.resource import CoroutineResource
 from storagegate.net.site import Request
-from storagegate.s3.authentication import Authenticated, Authenticator, isUnsigned
+from storagegate.s3.authentication import (
+    Authenticated,
+    Authenticator,
+    checkPayloadSigned,
+    isUnsigned,
+)
 from storagegate.s3.copying import CopyService
 from storagegate.s3.credentials import Credentials
 from storagegate.s3.errors import S3Error, errorDocument
@@ -66,6 +71,8 @@ class S3Resource(CoroutineResource):
         operation = findOperation(
             request.method, bucket is not None, key is not None, query, headers
         )
+        if self.services.requireSignedPayload:
+            checkPayloadSigned(authenticated, request.contentLength, request.secure)
         call = Call(
             request,
             self.services,
@@ -118,6 +125,7 @@ def makeS3Resource(
     *,
     region: str,
     s3Domain: str | None,
+    requireSignedPayload: bool = False,
     rootAccessKey: str,
     rootSecretKey: str,
     reactor: IReactorTime,
@@ -127,6 +135,7 @@ def makeS3Resource(
 
     @param region: The only region that signatures may name.
     @param s3Domain: The domain below which a host name is a bucket; L{None}: path style only.
+    @param requireSignedPayload: Whether a body must be signed for where there is no TLS.
     @param rootAccessKey: The root pair; see L{Credentials}.
     """
     credentials = Credentials(store.catalog, reactor, rootAccessKey, rootSecretKey)
@@ -140,5 +149,6 @@ def makeS3Resource(
         authenticator=Authenticator(credentials, region, time.time, s3Domain),
         tokenSecret=store.catalog.secret(),
         s3Domain=s3Domain,
+        requireSignedPayload=requireSignedPayload,
     )
     return S3Resource(services, reactor)

@@ -61,6 +61,8 @@ class ObjectService:
         self.region = region
         self.nowMs = nowMs
         self._catalog = store.catalog
+        verifies = store.verifier is not None
+        self._lookUp = self._catalog.verified if verifies else self._catalog.object
 
     def _own(self, identity: Identity, bucket: Bucket | None, name: str) -> Bucket:
         if bucket is None:
@@ -103,7 +105,7 @@ class ObjectService:
         """Look up an object with all that a read of it needs."""
         checkVersion(versionId)
         record: ObjectRecord | None
-        found, record = self._catalog.object(bucket, key)
+        found, record = self._lookUp(bucket, key)
         self._own(identity, found, bucket)
         if record is None:
             raise S3Error("NoSuchKey", fields={"Key": key.decode()})

@@ -65,5 +65,9 @@ class DamagedBlob(StoreError):
     """A blob is missing, short, or its bytes are not those that were written."""
 
 
+class DamagedObject(StoreError):
+    """The bytes of a small object in the catalog are missing, or not those that were written."""
+
+
 class KeyExists(StoreError):
     """An access key of that name has been issued already."""

@@ -19,9 +19,10 @@ from storagegate.storage.catalog.connections import Purpose, connect, prepare
 from storagegate.storage.catalog.faults import CatalogUnusable
 from storagegate.storage.catalog.ledger import BlobRow
 from storagegate.storage.catalog.transactions import Apply, Mutation, oneByOne, runAlone
+from storagegate.storage.damage import verdict
 from storagegate.storage.files import Files, unlinkIfThere
 from storagegate.storage.lock import DirectoryLock
-from storagegate.storage.scrub import readPiece, verdict
+from storagegate.storage.scrub import readPiece
 from storagegate.storage.sweep import sweepStaging
 
 _PAGE = 500

@@ -18,6 +18,7 @@ from storagegate.storage.records import (
     Listing,
     ObjectRecord,
     Part,
+    Segment,
     Upload,
     WriteCondition,
 )
@@ -48,6 +49,15 @@ class ICatalog(Interface):
         Look up as L{object}, for those who want no bytes.
 
         @return: The record's content has no C{inline}, even where the object has.
+        """
+
+    def verified(
+        bucket: str, key: bytes, versionId: str | None = None
+    ) -> tuple[Bucket | None, ObjectRecord | None]:
+        """
+        Look up as L{object}, and compare the content's C{inline} with its storage checksum.
+
+        @raise DamagedObject: The bytes are missing or not those that were written.
         """
 
     def buckets(account: str | None, prefix: str, after: str, limit: int) -> Deferred[list[Bucket]]:
@@ -254,6 +264,13 @@ class IBlobs(Interface):
         Open a blob: at once where its descriptor is cached, else through the pool.
 
         @raise DamagedBlob: It is missing or known to be damaged.
+        """
+
+    async def openSegment(segment: Segment) -> IBlobHandle:
+        """
+        Open a segment's blob and see that it reaches as far as the segment does.
+
+        @raise DamagedBlob: It is missing, short, or known to be damaged.
         """
 
     def discard(blobs: Sequence[str]) -> Deferred[None]:

@@ -6,7 +6,7 @@ damage until the last good copy elsewhere is gone.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.blobs.staging import checksumOf
 from storagegate.storage.catalog.ledger import BlobRow, IBlobLedger, InlinePosition
+from storagegate.storage.damage import DamageReport, verdict
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import Files
 from storagegate.storage.pool import IWorkPool
@@ -52,19 +53,6 @@ def readPiece(files: Files, fd: int, offset: int, crc: int) -> tuple[int, int]:
     return len(piece), checksumOf(piece, crc)
 
 
-def verdict(size: int, crc: int | None, foundSize: int, foundCrc: int) -> str | None:
-    """
-    Compare a blob with its row.
-
-    @return: What is wrong, or L{None}.
-    """
-    if foundSize != size:
-        return f"has {foundSize} bytes, not {size}"
-    if crc is not None and foundCrc != crc:
-        return "does not hold the bytes that were written"
-    return None
-
-
 class Scrubber:
     """
     Goes round all blobs. All methods: reactor thread.
@@ -73,7 +61,7 @@ class Scrubber:
     everywhere, and nothing needs to be remembered.
 
     @param clock: Where the pauses are made.
-    @param damaged: Told of blobs that are damaged.
+    @param report: Told of blobs that are damaged.
     @ivar damagedObjects: Bucket and key of the small objects that the last round found damaged.
     """
 
@@ -86,7 +74,7 @@ class Scrubber:
         files: Files,
         pool: IWorkPool,
         clock: IReactorTime,
-        damaged: Callable[[Sequence[str]], object],
+        report: DamageReport,
         bytesPerSecond: int = BYTES_PER_SECOND,
         pauseSeconds: float = PAUSE_SECONDS,
         random: Callable[[int], bytes] = os.urandom,
@@ -96,7 +84,7 @@ class Scrubber:
         self._files = files
         self._pool = pool
         self._clock = clock
-        self._damaged = damaged
+        self._report = report
         self._bytesPerSecond = bytesPerSecond
         self._pauseSeconds = pauseSeconds
         self._random = random
@@ -175,11 +163,8 @@ class Scrubber:
             problem = "is missing"
         except OSError as error:
             problem = f"cannot be read: {error.strerror or error}"
-        # A blob that was deleted meanwhile is not damaged.
-        if problem is not None and row.id in await self._catalog.referenced([row.id]):
-            self._log.critical("blob {blob} {problem}", blob=row.id, problem=problem)
-            await self._catalog.markDamaged(row.id)
-            self._damaged([row.id])
+        if problem is not None:
+            await self._report.add(row, problem)
 
     async def _read(self, row: BlobRow) -> str | None:
         """Read a blob at the rate that is allowed; say what is wrong with it."""

@@ -21,6 +21,7 @@ from storagegate.storage.blobs.filesystem import FileBlobs
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.blobs.shards import Shards
 from storagegate.storage.catalog.sqlite import SQLiteCatalog
+from storagegate.storage.damage import DamageReport
 from storagegate.storage.errors import StoreError, StoreReadOnly
 from storagegate.storage.files import Files
 from storagegate.storage.interfaces import IBlobSink
@@ -30,6 +31,7 @@ from storagegate.storage.reclaim import Hold, Reclaimer
 from storagegate.storage.records import INLINE_LIMIT, Content, ObjectRecord, Part, WriteCondition
 from storagegate.storage.scrub import BYTES_PER_SECOND, Scrubber
 from storagegate.storage.sweep import sweepStaging
+from storagegate.storage.verifying import VerifyingReader
 
 T = TypeVar("T")
 
@@ -58,6 +60,7 @@ class ObjectStore:
 
     @ivar catalog: The metadata. Lists and buckets are asked of it directly.
     @ivar blobs: The bytes.
+    @ivar verifier: Compares blobs while they are read, where that is wanted; else L{None}.
     @ivar run: Runs a function in the store's threads: C{run(function, *args) -> Deferred}.
     """
 
@@ -71,6 +74,7 @@ class ObjectStore:
         reclaimer: Reclaimer,
         catchUp: IDelayedCall,
         scrubber: Scrubber,
+        verifier: VerifyingReader | None,
         space: Callable[[], tuple[int, int]],
         closing: ExitStack,
     ) -> None:
@@ -86,6 +90,7 @@ class ObjectStore:
         self.pool = pool
         self.run = pool.run
         self.scrubber = scrubber
+        self.verifier = verifier
         self._reclaimer = reclaimer
         self._catchUp = catchUp
         self._space = space
@@ -101,6 +106,7 @@ class ObjectStore:
         files: Files | None = None,
         random: Callable[[int], bytes] = os.urandom,
         scrubBytesPerSecond: int = BYTES_PER_SECOND,
+        verifyReads: bool = False,
     ) -> "ObjectStore":
         """
         Open a store, making it if there is none. Blocks; call it before the reactor runs.
@@ -110,6 +116,7 @@ class ObjectStore:
         @param reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
         @param durability: C{"full"}, or C{"os"} for no fsyncs.
         @param scrubBytesPerSecond: How fast blobs are read again in the background.
+        @param verifyReads: Whether readers have a L{verifier}.
         @raise StoreLocked: Another process has it open.
         @raise StoreError: It cannot be used; one line says why.
         @raise OSError: The disk refuses.
@@ -135,19 +142,18 @@ class ObjectStore:
             shards = Shards(layout, files, syncs, random)
             sweepStaging(layout, files, shards, syncs, catalog.knownBlobs)
             blobs.markDamaged(catalog.damagedBlobs())
-            scrubber = Scrubber(
-                catalog, layout, files, pool, reactor, blobs.markDamaged, scrubBytesPerSecond
-            )
+            report = DamageReport(catalog, blobs.markDamaged)
+            scrubber = Scrubber(catalog, layout, files, pool, reactor, report, scrubBytesPerSecond)
             scrubber.start()
-            # Not now, for that would start a thread, and a process may fork before it serves.
-            catchUp = reactor.callLater(0, reclaimer.catchUp)
             return cls(
                 catalog,
                 blobs,
                 pool,
                 reclaimer,
-                catchUp,
+                # Not now, for that would start a thread, and a process may fork before it serves.
+                reactor.callLater(0, reclaimer.catchUp),
                 scrubber,
+                VerifyingReader(catalog, blobs, files, pool, report) if verifyReads else None,
                 lambda: files.space(directory),
                 opened.pop_all(),
             )

@@ -111,6 +111,17 @@ class ObjectContract(CatalogCase):
         await self.catalog.putObject(record, ALWAYS, crcs=crcsOf("z", "a"))
         self.assertEqual(self.catalog.object("b", b"k")[1].content, Content(12, None, segments))
 
+    async def test_verified(self) -> None:
+        """A sound object is verified to be just what it is, wherever its bytes are."""
+        await self.put(inlineRecord(b"inline"), inlineRecord(b"empty", b""), blobRecord(b"k", "x"))
+        for bucket, key, version in (
+            *(("b", key, None) for key in (b"inline", b"empty", b"k", b"none")),
+            *(("b", b"inline", version) for version in ("null", "v1")),
+            ("none", b"inline", None),
+        ):
+            found = self.catalog.verified(bucket, key, version)
+            self.assertEqual(found, self.catalog.object(bucket, key, version))
+
     async def test_emptyObject(self) -> None:
         """An object may have no bytes at all, inline or not."""
         await self.put(inlineRecord(b"inline", b""), blobRecord(b"blobs"))

@@ -96,6 +96,8 @@ class ReferenceContract(CatalogCase):
             ],
         )
         self.assertEqual([row.id for row in await self.catalog.blobRows("x", 1)], ["y"])
+        self.assertEqual([self.catalog.blobRow(row.id) for row in rows], rows)
+        self.assertIsNone(self.catalog.blobRow("?"))
         self.assertEqual(self.catalog.knownBlobs(["z", "x", "?"]), {"z", "x"})
         self.assertEqual(await self.catalog.referenced(["z", "x", "?"]), {"x"})
         self.assertEqual(await self.catalog.garbage("", 10), ["z"])

@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.blobs.layout import BlobLayout
+from storagegate.storage.damage import DamageReport
 from storagegate.storage.errors import DamagedBlob
 from storagegate.storage.scrub import Scrubber
 from tests.support.faultyfiles import Fault, FaultyFiles
@@ -56,8 +57,8 @@ class ScrubberTests(SynchronousTestCase):
         store, reactor = self.driver.store, self.driver.reactor
         reactor.settle(store.scrubber.stop())
         layout = BlobLayout(self.driver.directory)
-        damaged = store.blobs.markDamaged
-        return Scrubber(catalog, layout, self.files, store.pool, reactor, damaged, **named)
+        report = DamageReport(catalog, store.blobs.markDamaged)
+        return Scrubber(catalog, layout, self.files, store.pool, reactor, report, **named)
 
     def test_sound(self) -> None:
         """A sound store stays as it is, and every byte of it was read, behind the cache."""

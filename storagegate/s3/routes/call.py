@@ -30,6 +30,7 @@ class Services:
     The domain behind the room.
 
     @ivar s3Domain: The domain below which host names are buckets, or L{None}.
+    @ivar requireSignedPayload: Whether a body must be signed for where there is no TLS.
     @ivar tokenSecret: Signs the continuation tokens of this store's lists.
     """
 
@@ -40,6 +41,7 @@ class Services:
     authenticator: Authenticator
     tokenSecret: bytes
     s3Domain: str | None = None
+    requireSignedPayload: bool = False
 
 
 @define

@@ -1,6 +1,9 @@
 """GetObject, HeadObject and GetObjectAttributes."""
 
+from functools import partial
+
 from attrs import frozen
+from twisted.internet.defer import Deferred
 
 from storagegate.s3 import documents
 from storagegate.s3.conditions import NotModified, evaluateRead, rangeHolds
@@ -8,7 +11,7 @@ from storagegate.s3.errors import S3Error
 from storagegate.s3.headers import checksumHeaders, objectHeaders, override
 from storagegate.s3.listing import parseAttributes, parsePartNumber
 from storagegate.s3.ranges import ByteRange, parseRange
-from storagegate.s3.reading import openSegment, segmentsOf
+from storagegate.s3.reading import segmentsOf
 from storagegate.s3.routes.call import Call, Pairs
 from storagegate.s3.timestamps import httpDate
 from storagegate.storage.records import Content, ObjectRecord
@@ -137,16 +140,29 @@ async def getObject(call: Call) -> None:
         call.answer(piece.code, headers, inline[piece.start : piece.start + piece.length])
 
 
+def _sendPiece(call: Call, piece: Slice, headers: Pairs, chunk: bytes) -> Deferred[None] | None:
+    """Send bytes of the body; the head goes before the first of them."""
+    if not call.request.started:
+        call.begin(piece.code, headers, piece.length)
+    return call.request.send(chunk)
+
+
 async def _sendSegments(call: Call, content: Content, piece: Slice, headers: Pairs) -> None:
     request, store = call.request, call.services.store
     # An overwrite or a delete in the meantime must not take the blobs from under this answer.
     hold = store.hold(content)
     try:
         for segment in segmentsOf(content, piece.start, piece.length):
-            async with openSegment(store, segment) as handle:
+            if store.verifier is not None:
+                await store.verifier.read(segment, partial(_sendPiece, call, piece, headers))
+                continue
+            handle = await store.blobs.openSegment(segment)
+            try:
                 if not request.started:
                     call.begin(piece.code, headers, piece.length)
                 await request.sendFile(handle.fd, segment.offset, segment.length, store.run)
+            finally:
+                handle.release()
     finally:
         hold.release()
     if request.started:

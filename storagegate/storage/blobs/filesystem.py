@@ -9,7 +9,7 @@ from zope.interface import implementer
 
 from storagegate.storage.blobs.background import BackgroundUnlinker
 from storagegate.storage.blobs.durability import Durability, Latch, storeError
-from storagegate.storage.blobs.handles import BlobHandle, HandleCache
+from storagegate.storage.blobs.handles import HandleCache
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.blobs.shards import Shards
 from storagegate.storage.blobs.sink import FileSink
@@ -60,15 +60,10 @@ class FileBlobs:
             return fail(DamagedBlob(f"blob {blob} is damaged"))
         return self._handles.open(blob)
 
-    async def openSegment(self, segment: Segment) -> BlobHandle:
-        """
-        Open a segment's blob and see that it reaches as far as the segment does.
-
-        @raise DamagedBlob: It is missing, short, or known to be damaged.
-        """
+    async def openSegment(self, segment: Segment) -> IBlobHandle:
+        """See L{IBlobs.openSegment}."""
         opened = self.open(segment.blob)
-        handle = await opened if isinstance(opened, Deferred) else opened
-        assert isinstance(handle, BlobHandle)
+        handle: IBlobHandle = await opened if isinstance(opened, Deferred) else opened
         if handle.size < segment.offset + segment.length:
             size = handle.size
             handle.release()

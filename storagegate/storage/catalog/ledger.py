@@ -9,10 +9,10 @@ from sqlite3 import Connection
 
 import msgspec
 from attrs import frozen
-from awscrt.checksums import crc32c
 from twisted.internet.defer import Deferred
 from zope.interface import Interface
 
+from storagegate.storage.catalog.rows import isIntact
 from storagegate.storage.catalog.transactions import asJSON
 
 
@@ -67,6 +67,9 @@ class IBlobLedger(Interface):
     def garbage(after: str, limit: int) -> Deferred[list[str]]:
         """List blobs that nothing names, by id, after this one."""
 
+    def blobRow(id: str) -> BlobRow | None:
+        """Look a blob up. Reactor thread, at once."""
+
     def blobRows(after: str, limit: int) -> Deferred[list[BlobRow]]:
         """List all blobs by id, after this one."""
 
@@ -118,6 +121,17 @@ def garbageBlobs(connection: Connection, after: str, limit: int) -> list[str]:
     )
 
 
+def blobRow(connection: Connection, id: str) -> BlobRow | None:
+    """Look a blob up."""
+    rows = connection.execute(
+        "SELECT size, crc, refs, damaged FROM blobs WHERE id = ?", (id,)
+    ).fetchall()
+    if not rows:
+        return None
+    size, crc, refs, damaged = rows[0]
+    return BlobRow(id, size, crc, refs, bool(damaged))
+
+
 def blobRows(connection: Connection, after: str, limit: int) -> list[BlobRow]:
     """List a page of all blobs."""
     rows = connection.execute(
@@ -145,10 +159,9 @@ def checkInline(connection: Connection, start: InlinePosition | None, limit: int
     ):
         read += 1
         last = InlinePosition(bucketId, key)
-        if checksum is not None:
-            bytesRead += len(inline or b"")
-            if inline is None or crc32c(inline) != checksum:
-                damaged.append((bucket, key))
+        bytesRead += len(inline or b"")
+        if not isIntact(inline, checksum):
+            damaged.append((bucket, key))
     return InlineCheck(tuple(damaged), bytesRead, last if read == limit else None)
 
 

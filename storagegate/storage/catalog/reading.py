@@ -6,17 +6,26 @@ the WAL could not start again.
 """
 
 from sqlite3 import Connection
+from typing import Any
 
-from storagegate.storage.catalog.rows import OBJECT_COLUMNS, readAttributes, readObject
+from storagegate.storage.catalog.rows import (
+    OBJECT_COLUMNS,
+    isIntact,
+    readAttributes,
+    readObject,
+)
+from storagegate.storage.errors import DamagedObject
 from storagegate.storage.records import Bucket, ObjectRecord, Upload
 
 _OBJECT = f"""
-    SELECT b.account, b.createdMs, b.region, {{bytes}}, {OBJECT_COLUMNS}
+    SELECT b.account, b.createdMs, b.region, {{bytes}}, {OBJECT_COLUMNS}{{more}}
     FROM buckets AS b LEFT JOIN objects AS o ON o.bucketId = b.id AND o.key = ? {{join}}
     WHERE b.name = ?
 """
-_WITH_BYTES = _OBJECT.format(bytes="i.bytes", join="LEFT JOIN inline AS i USING (sequence)")
-_WITHOUT_BYTES = _OBJECT.format(bytes="NULL", join="")
+_INLINE = "LEFT JOIN inline AS i USING (sequence)"
+_WITH_BYTES = _OBJECT.format(bytes="i.bytes", join=_INLINE, more="")
+_WITHOUT_BYTES = _OBJECT.format(bytes="NULL", join="", more="")
+_WITH_CHECKSUM = _OBJECT.format(bytes="i.bytes", join=_INLINE, more=", o.storageChecksum")
 
 _SEQUENCE = 10
 
@@ -39,9 +48,30 @@ def lookUp(
     """
     sql = _WITH_BYTES if withBytes else _WITHOUT_BYTES
     rows = connection.execute(sql, (key, bucket)).fetchall()
+    return _found(bucket, key, versionId, rows[0]) if rows else (None, None)
+
+
+def lookUpVerified(
+    connection: Connection, bucket: str, key: bytes, versionId: str | None
+) -> tuple[Bucket | None, ObjectRecord | None]:
+    """
+    Look up a bucket and an object in it, whose inline bytes are compared.
+
+    @raise DamagedObject: They are not those that were written.
+    """
+    rows = connection.execute(_WITH_CHECKSUM, (key, bucket)).fetchall()
     if not rows:
         return None, None
-    row = rows[0]
+    *row, checksum = rows[0]
+    found = _found(bucket, key, versionId, row)
+    if found[1] is not None and not isIntact(found[1].content.inline, checksum):
+        raise DamagedObject(f"object {bucket}/{key!r} is damaged")
+    return found
+
+
+def _found(
+    bucket: str, key: bytes, versionId: str | None, row: Any
+) -> tuple[Bucket | None, ObjectRecord | None]:
     home = Bucket(bucket, row[0], row[1], row[2])
     if row[_SEQUENCE] is None:
         return home, None

@@ -100,6 +100,15 @@ def objectValues(record: ObjectRecord) -> tuple[object, ...]:
     )
 
 
+def isIntact(inline: bytes | None, checksum: int | None) -> bool:
+    """
+    Compare the bytes in the catalog with their checksum.
+
+    @param checksum: L{None} for an object whose bytes are elsewhere.
+    """
+    return checksum is None or (inline is not None and crc32c(inline) == checksum)
+
+
 def readObject(
     bucket: str, key: bytes, inline: bytes | None, columns: Sequence[Any]
 ) -> ObjectRecord:

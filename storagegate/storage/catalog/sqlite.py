@@ -172,6 +172,12 @@ class SQLiteCatalog:
             return hot
         return reading.lookUp(self._connection, bucket, key, versionId, False)
 
+    def verified(
+        self, bucket: str, key: bytes, versionId: str | None = None
+    ) -> tuple[Bucket | None, ObjectRecord | None]:
+        """Look up as L{object}, and compare the bytes."""
+        return reading.lookUpVerified(self._connection, bucket, key, versionId)
+
     def upload(self, bucket: str, key: bytes, uploadId: str) -> Upload | None:
         """Look an upload up."""
         return reading.readUpload(self._connection, bucket, key, uploadId)
@@ -235,6 +241,10 @@ class SQLiteCatalog:
     def garbage(self, after: str, limit: int) -> Deferred[list[str]]:
         """List blobs that nothing names."""
         return self._readers.read(ledger.garbageBlobs, after, limit)
+
+    def blobRow(self, id: str) -> ledger.BlobRow | None:
+        """Look a blob up."""
+        return ledger.blobRow(self._connection, id)
 
     def blobRows(self, after: str, limit: int) -> Deferred[list[ledger.BlobRow]]:
         """List all blobs."""
