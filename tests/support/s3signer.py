@@ -12,7 +12,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPResponse
-from urllib.parse import quote
+from urllib.parse import quote, unquote_to_bytes
 
 from attrs import evolve, field, frozen
 from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
@@ -210,12 +210,27 @@ class Signer:
     def _request(self, outgoing: Outgoing, stamp: str) -> AWSRequest:
         request = AWSRequest(
             outgoing.method,
-            f"http://{self.host}{outgoing.target}",
+            f"http://{self.host}{_canonicalTarget(outgoing.target)}",
             headers=dict(outgoing.headers),
             data=outgoing.body,
         )
         request.context["timestamp"] = stamp
         return request
+
+
+def _canonicalTarget(target: str) -> str:
+    """
+    Escape a target as S3 signs it.
+
+    botocore signs a target as it stands, for it has escaped it itself; S3 undoes the escapes of
+    what it got and makes its own.
+    """
+    path, mark, query = target.partition("?")
+    pairs = [
+        "=".join(quote(unquote_to_bytes(each), safe="") for each in pair.split("=", 1))
+        for pair in query.split("&")
+    ]
+    return quote(unquote_to_bytes(path), safe="/") + mark + "&".join(pairs)
 
 
 def unsignedChunks(chunks: Sequence[bytes], trailer: bytes = b"") -> bytes:

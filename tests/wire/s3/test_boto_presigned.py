@@ -110,9 +110,8 @@ class DefaultPresignedTests(S3Case):
         )
         answer = self.send(formRequest(self.bucket, form["fields"], b"a file", "report.txt"))
         self.assertEqual(answer.status, 204, answer)
-        self.assertEqual(
-            answer.headers["location"], f"{self.endpoint}/{self.bucket}/uploads/report.txt"
-        )
+        location = f"{self.endpoint}/{self.bucket}/uploads/report.txt"
+        self.assertEqual(answer.headers["location"], location)
         self.assertHolds(self.bucket, "uploads/report.txt", b"a file")
         head = self.s3.head_object(Bucket=self.bucket, Key="uploads/report.txt")
         self.assertEqual((head["ContentType"], head["Metadata"]), ("text/plain", {"a": "1"}))
