@@ -11,11 +11,11 @@ import re
 import socket
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from http.client import HTTPMessage, HTTPResponse
-from urllib.parse import quote
+from http.client import HTTPResponse
+from urllib.parse import quote, unquote_to_bytes
 
 from attrs import evolve, field, frozen
-from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth, SigV4Auth
+from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
@@ -29,7 +29,9 @@ SIGNED_CHUNKS_TRAILER = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"
 ANSWER_SECONDS = 60
 """How long an answer may take; far above what any needs, so that a hang ends."""
 
-_EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
+
+def _sha256(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
 
 
 @frozen
@@ -89,16 +91,6 @@ class Answer:
         return match[1].decode() if match else ""
 
 
-class _HostlessQueryAuth(S3SigV4QueryAuth):  # type: ignore[misc]
-    """A signature that is right, and holds for any host."""
-
-    def headers_to_sign(self, request: AWSRequest) -> HTTPMessage:
-        """Leave C{host} out; with nothing left there would be nothing to name."""
-        headers: HTTPMessage = super().headers_to_sign(request)
-        del headers["host"]
-        return headers
-
-
 @frozen
 class Signer:
     """
@@ -126,11 +118,12 @@ class Signer:
         @param payloadHash: What to state of the body; L{None} is its SHA-256.
         """
         stamp = self.timestamp()
-        stated = payloadHash or hashlib.sha256(outgoing.body).hexdigest()
+        stated = payloadHash or _sha256(outgoing.body)
         covered = outgoing.adding(host=self.host, x_amz_date=stamp, x_amz_content_sha256=stated)
         auth = S3SigV4Auth(self._credentials(), self.service, self.region)
         request = self._request(covered, stamp)
-        signature = self._signature(auth, request)
+        text = auth.string_to_sign(request, auth.canonical_request(request))
+        signature = auth.signature(text, request)
         names = auth.signed_headers(auth.headers_to_sign(request))
         return covered.adding(
             Authorization=f"AWS4-HMAC-SHA256 Credential={auth.scope(request)}, "
@@ -147,53 +140,60 @@ class Signer:
         """
         stamp = self.timestamp()
         covered = outgoing.adding(host=self.host)
-        kind = _HostlessQueryAuth if hostless else S3SigV4QueryAuth
-        auth = kind(self._credentials(), self.service, self.region)
+        auth = S3SigV4QueryAuth(self._credentials(), self.service, self.region)
         bare = self._request(covered, stamp)
+        names = auth.signed_headers(auth.headers_to_sign(bare))
         parameters = {
             "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
             "X-Amz-Credential": auth.scope(bare),
             "X-Amz-Date": stamp,
             "X-Amz-Expires": expires,
-            "X-Amz-SignedHeaders": auth.signed_headers(auth.headers_to_sign(bare)),
+            "X-Amz-SignedHeaders": names.removeprefix("host;") if hostless else names,
         }
         query = "&".join(
             f"{name}={quote(value, safe='-_.~')}" for name, value in parameters.items()
         )
         joint = "&" if "?" in covered.target else "?"
         full = evolve(covered, target=f"{covered.target}{joint}{query}")
-        signature = self._signature(auth, self._request(full, stamp))
+        request = self._request(full, stamp)
+        canonical = auth.canonical_request(request)
+        if hostless:
+            canonical = canonical.replace(f"\nhost:{self.host}\n", "\n").replace("\nhost;", "\n")
+        signature = auth.signature(auth.string_to_sign(request, canonical), request)
         return evolve(full, target=f"{full.target}&X-Amz-Signature={signature}")
 
     def signPolicy(self, policy: str, date: str) -> str:
         """Sign a POST form's policy, which is base64 text, for a day such as C{20260101}."""
         return hmac.new(self._key(date), policy.encode(), hashlib.sha256).hexdigest()
 
-    def chunkFrames(self, signed: Outgoing, chunks: Sequence[bytes]) -> list[bytes]:
+    def chunkFrames(
+        self, signed: Outgoing, chunks: Sequence[bytes], trailer: bytes = b""
+    ) -> list[bytes]:
         """
         Frame a body as signed chunks that hang on the signature of the head.
 
-        @param signed: A request that was signed with L{SIGNED_CHUNKS}.
-        @return: One frame for each chunk, and the closing one.
+        @param signed: A request that was signed with L{SIGNED_CHUNKS}, or, for a body with a
+            trailer, with L{SIGNED_CHUNKS_TRAILER}.
+        @param trailer: One line, without its end.
+        @return: One frame for each chunk, the closing one, and with a trailer that too.
         """
         previous = signed.headers["Authorization"].rpartition("=")[2]
         stamp = signed.headers["x-amz-date"]
         frames = []
         for chunk in [*chunks, b""]:
-            text = "\n".join(
-                (
-                    "AWS4-HMAC-SHA256-PAYLOAD",
-                    stamp,
-                    self._scope(stamp),
-                    previous,
-                    _EMPTY_SHA256,
-                    hashlib.sha256(chunk).hexdigest(),
-                )
-            )
-            previous = hmac.new(self._key(stamp[:8]), text.encode(), hashlib.sha256).hexdigest()
-            head = f"{len(chunk):x};chunk-signature={previous}\r\n".encode()
-            frames.append(head + chunk + b"\r\n")
-        return frames
+            hashes = (_sha256(b""), _sha256(chunk))
+            previous = self._link("PAYLOAD", stamp, previous, *hashes)
+            frames.append(b"%x;chunk-signature=%s\r\n" % (len(chunk), previous.encode()) + chunk)
+        ended = [frame + b"\r\n" for frame in frames]
+        if trailer:
+            last = self._link("TRAILER", stamp, previous, _sha256(trailer + b"\n"))
+            signature = b"x-amz-trailer-signature:" + last.encode()
+            ended[-1:] = [frames[-1], trailer + b"\r\n" + signature + b"\r\n\r\n"]
+        return ended
+
+    def _link(self, kind: str, stamp: str, previous: str, *hashes: str) -> str:
+        lines = (f"AWS4-HMAC-SHA256-{kind}", stamp, self._scope(stamp), previous, *hashes)
+        return hmac.new(self._key(stamp[:8]), "\n".join(lines).encode(), hashlib.sha256).hexdigest()
 
     def _scope(self, stamp: str) -> str:
         return f"{stamp[:8]}/{self.region}/{self.service}/aws4_request"
@@ -210,17 +210,27 @@ class Signer:
     def _request(self, outgoing: Outgoing, stamp: str) -> AWSRequest:
         request = AWSRequest(
             outgoing.method,
-            f"http://{self.host}{outgoing.target}",
+            f"http://{self.host}{_canonicalTarget(outgoing.target)}",
             headers=dict(outgoing.headers),
             data=outgoing.body,
         )
         request.context["timestamp"] = stamp
         return request
 
-    def _signature(self, auth: SigV4Auth, request: AWSRequest) -> str:
-        text = auth.string_to_sign(request, auth.canonical_request(request))
-        signature: str = auth.signature(text, request)
-        return signature
+
+def _canonicalTarget(target: str) -> str:
+    """
+    Escape a target as S3 signs it.
+
+    botocore signs a target as it stands, for it has escaped it itself; S3 undoes the escapes of
+    what it got and makes its own.
+    """
+    path, mark, query = target.partition("?")
+    pairs = [
+        "=".join(quote(unquote_to_bytes(each), safe="") for each in pair.split("=", 1))
+        for pair in query.split("&")
+    ]
+    return quote(unquote_to_bytes(path), safe="/") + mark + "&".join(pairs)
 
 
 def unsignedChunks(chunks: Sequence[bytes], trailer: bytes = b"") -> bytes:

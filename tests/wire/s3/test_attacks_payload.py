@@ -8,6 +8,7 @@ from awscrt import checksums
 
 from tests.support.s3signer import (
     SIGNED_CHUNKS,
+    SIGNED_CHUNKS_TRAILER,
     UNSIGNED,
     UNSIGNED_TRAILER,
     Answer,
@@ -170,6 +171,36 @@ class ChunkAttackTests(AttackCase):
             framed = unsignedChunks([body], f"{trailer}\r\n".encode() if trailer else b"")
             self.assertRejected(self.send(evolve(signed, body=framed)), (400,), trailer)
         self.assertUntouched()
+
+    def test_signedTrailer(self) -> None:
+        """A signed trailer is as it was signed, signed at all, and true."""
+        right = base64.b64encode(checksums.crc32(b"abc").to_bytes(4, "big"))
+        headers = {
+            "Content-Encoding": "aws-chunked",
+            "x-amz-decoded-content-length": "3",
+            "x-amz-trailer": "x-amz-checksum-crc32",
+        }
+        head = self.signer.sign(Outgoing("PUT", self.target("new"), headers), SIGNED_CHUNKS_TRAILER)
+
+        def frames(value: bytes) -> list[bytes]:
+            return self.signer.chunkFrames(head, [b"abc"], b"x-amz-checksum-crc32:" + value)
+
+        data, end, trailer = frames(right)
+        signature = trailer.partition(b"signature:")[2][:64]
+        unsigned = trailer.partition(b"x-amz-trailer")[0] + b"\r\n"
+        for name, sent in (
+            ("untrue", frames(b"AAAAAA==")),
+            ("changed", [data, end, trailer.replace(right, b"AAAAAA==")]),
+            ("forged", [data, end, trailer.replace(signature, b"0" * 64)]),
+            ("unsigned", [data, end, unsigned]),
+            ("left out", [data, end, b"\r\n"]),
+            ("cut", [data, end, trailer[:-2]]),
+        ):
+            self.assertRejected(self.sendFrames(sent, head), (400, 403), name)
+            self.assertUntouched()
+        self.assertEqual(self.sendFrames(frames(right), head).status, 200)
+        found = self.s3.head_object(Bucket=self.bucket, Key="new", ChecksumMode="ENABLED")
+        self.assertEqual(found["ChecksumCRC32"], right.decode())
 
     def test_undeclaredFraming(self) -> None:
         """Chunk framing in a body that was not announced as such is just bytes of it."""

@@ -15,8 +15,14 @@ from tests.wire.s3.fixture import S3Case, eventually, leftovers, makeDaemon, nee
 MIB = 1 << 20
 
 
-class DiskFullTests(S3Case):
-    """A store on 24 MiB of memory that fills up."""
+class FullCase(S3Case):
+    """
+    A store on a small file system in memory.
+
+    @cvar options: How the file system is small.
+    """
+
+    options: str
 
     def setUp(self) -> None:
         """Mount a small file system and start a daemon on it."""
@@ -24,7 +30,7 @@ class DiskFullTests(S3Case):
         if os.geteuid() != 0:
             raise SkipTest("only root may mount a disk to fill up")
         directory = ownDirectory("full")
-        command = ["mount", "-t", "tmpfs", "-o", "size=24m,nr_inodes=4000", "tmpfs", str(directory)]
+        command = ["mount", "-t", "tmpfs", "-o", self.options, "tmpfs", str(directory)]
         done = subprocess.run(command, capture_output=True, check=False)
         if done.returncode != 0:
             raise SkipTest(f"mount is refused: {done.stderr.decode().strip()}")
@@ -47,6 +53,25 @@ class DiskFullTests(S3Case):
         self.assertEqual(answer["ResponseMetadata"]["HTTPStatusCode"], 507, answer)
         self.assertEqual(answer["Error"]["Code"], "InsufficientStorage")
         return stored
+
+    def hasRoom(self) -> bool:
+        """Say whether an object can be stored; files go a moment after their objects."""
+        try:
+            self.client.put_object(Bucket="full", Key="again", Body=b"a" * 4 * MIB)
+        except ClientError:
+            return False
+        return True
+
+    def listed(self, prefix: str) -> list[dict[str, Any]]:
+        """List the objects below a prefix."""
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket="full", Prefix=prefix)
+        return [entry for page in pages for entry in page.get("Contents", [])]
+
+
+class DiskFullTests(FullCase):
+    """24 MiB that fill up."""
+
+    options = "size=24m,nr_inodes=4000"
 
     def test_fullAndFreed(self) -> None:
         """A full disk is 507; nothing partial is there, reads and deletes go on, room is used."""
@@ -76,14 +101,6 @@ class DiskFullTests(S3Case):
         found = botoClient(self.full.url()).get_object(Bucket="full", Key=stored[-1])
         self.assertTrue(found["Body"].read() == b"f" * MIB)
 
-    def hasRoom(self) -> bool:
-        """Say whether an object can be stored; files go a moment after their objects."""
-        try:
-            self.client.put_object(Bucket="full", Key="again", Body=b"a" * 4 * MIB)
-        except ClientError:
-            return False
-        return True
-
     def test_catalogFull(self) -> None:
         """Small objects fill the catalog to the last page: it is no different."""
         self.fill(MIB)
@@ -95,10 +112,23 @@ class DiskFullTests(S3Case):
         self.assertTrue(eventually(self.hasRoom), "freed room is not used")
         self.assertEqual([entry["Key"] for entry in self.listed("8000/")], stored)
 
-    def listed(self, prefix: str) -> list[dict[str, Any]]:
-        """List the objects below a prefix."""
-        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket="full", Prefix=prefix)
-        return [entry for page in pages for entry in page.get("Contents", [])]
+
+class InodesFullTests(FullCase):
+    """Room without end, but for few files."""
+
+    options = "size=500m,nr_inodes=120"
+
+    def test_fullAndFreed(self) -> None:
+        """No file more is 507; small objects need none and go on; deletes make room for files."""
+        stored = self.fill(70_000)
+        self.assertGreater(len(stored), 5)
+        self.client.put_object(Bucket="full", Key="small", Body=b"in the row")
+        for key in stored:
+            self.client.delete_object(Bucket="full", Key=key)
+        self.assertTrue(eventually(self.hasRoom), "freed room is not used")
+        listed = [entry["Key"] for entry in self.listed("")]
+        self.assertEqual(listed, ["again", "small"])
+        self.assertNotIn("Traceback", self.full.log)
 
 
 class FailedSyncTests(S3Case):
