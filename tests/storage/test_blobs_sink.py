@@ -3,7 +3,9 @@
 import tracemalloc
 
 from twisted.internet.defer import CancelledError
+from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.storage.blobs.sink import BUFFER, BUFFERS, bufferSize
 from storagegate.storage.errors import StoreBusy
 from tests.contract.blobs import KIB, MIB
 from tests.support.blobs import BlobsCase, filesBelow, makeBlobs
@@ -115,3 +117,15 @@ class FlowTests(BlobsCase):
             sink.write(b"more")
         self.failureResultOf(sink.finish(), StoreBusy)
         self.assertEqual((filesBelow(self.directory), self.files.opened), ([], set()))
+
+
+class BufferSizeTests(SynchronousTestCase):
+    """L{bufferSize}."""
+
+    def test_shared(self) -> None:
+        """However many uploads there are, all their buffers together stay within the bound."""
+        for sinks in (1, 16, 24, 64, 100, 192):
+            self.assertLessEqual(2 * sinks * bufferSize(sinks), BUFFERS)
+        self.assertEqual(bufferSize(1), BUFFER)
+        self.assertEqual(bufferSize(16), BUFFER)
+        self.assertGreaterEqual(bufferSize(10_000), 64 * 1024)

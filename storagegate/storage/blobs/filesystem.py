@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from weakref import WeakSet
 
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
@@ -12,7 +13,7 @@ from storagegate.storage.blobs.durability import Durability, Latch, storeError
 from storagegate.storage.blobs.handles import HandleCache
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.blobs.shards import Shards
-from storagegate.storage.blobs.sink import FileSink
+from storagegate.storage.blobs.sink import FileSink, bufferSize
 from storagegate.storage.blobs.staging import StagingFile
 from storagegate.storage.errors import DamagedBlob, StoreReadOnly
 from storagegate.storage.files import Files, unlinkIfThere
@@ -49,10 +50,14 @@ class FileBlobs:
         self._handles = HandleCache(pool, self._openFile, self._closeFile)
         self._unlinker = BackgroundUnlinker(pool, files)
         self._damaged: set[str] = set()
+        self._sinks: WeakSet[FileSink] = WeakSet()
 
     def sink(self, inlineLimit: int, expectedSize: int | None = None) -> FileSink:
         """See L{IBlobs.sink}."""
-        return FileSink(self._newFile, self._pool, self.latch, inlineLimit, expectedSize)
+        buffer = bufferSize(len(self._sinks) + 1)
+        sink = FileSink(self._newFile, self._pool, self.latch, inlineLimit, expectedSize, buffer)
+        self._sinks.add(sink)
+        return sink
 
     def open(self, blob: str) -> IBlobHandle | Deferred[IBlobHandle]:
         """See L{IBlobs.open}."""

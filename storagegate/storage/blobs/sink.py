@@ -18,8 +18,19 @@ from storagegate.storage.records import Content, Segment
 BUFFER = 512 * 1024
 """One buffer: the disk gets large writes, and an upload holds two of these at most."""
 
+BUFFERS = 24 * 1024 * 1024
+"""All buffers together: twenty-four uploads have whole ones, more of them have smaller ones."""
+
+_LEAST = 64 * 1024
+"""A buffer is no smaller, however many uploads there are: as much as one read brings."""
+
 _SMALL = 4096
 """Chunks below this are copied together: kept apart, tiny ones take forty times their size."""
+
+
+def bufferSize(sinks: int) -> int:
+    """How much one buffer holds where so many uploads are under way."""
+    return max(_LEAST, min(BUFFER, BUFFERS // (2 * sinks)))
 
 
 @implementer(IBlobSink)
@@ -30,6 +41,7 @@ class FileSink:
     A body that was declared to fit in both buffers is written, synced and linked in one job.
 
     @param newFile: Makes the file, when one is needed.
+    @param buffer: Bytes of one buffer.
     """
 
     _log = Logger()
@@ -41,12 +53,14 @@ class FileSink:
         latch: Latch,
         inlineLimit: int,
         expectedSize: int | None,
+        buffer: int = BUFFER,
     ) -> None:
         self._newFile = newFile
+        self._buffer = buffer
         self._pool = pool
         self._inlineLimit = inlineLimit
-        self._threshold = max(BUFFER, inlineLimit + 1)
-        if expectedSize is not None and expectedSize <= 2 * BUFFER:
+        self._threshold = max(buffer, inlineLimit + 1)
+        if expectedSize is not None and expectedSize <= 2 * buffer:
             self._threshold = max(self._threshold, expectedSize + 1)
         self._file: StagingFile | None = None
         self._buffers: list[Buffer] = []
@@ -144,7 +158,7 @@ class FileSink:
     def _writeBuffers(self) -> None:
         self._busy = True
         # A body longer than it was declared to be gets no larger buffers for it.
-        self._threshold = BUFFER
+        self._threshold = self._buffer
         job = self._pool.run(self._openFile().append, self._take())
         job.addCallbacks(self._written, self._failed)
 
