@@ -117,12 +117,12 @@ def measureCase(
 
 def run(options: argparse.Namespace, recorder: Recorder, folder: Path) -> None:
     """Start the servers, measure every cell, record their memory, stop them."""
-    recipes = chooseRecipes(options.servers, options.durability)
+    cases = [CASES[name] for name in options.cases]
+    recipes = chooseRecipes(options.servers, options.durability, cases)
     recorder.write(describe(recipes, options, folder))
     with ExitStack() as stack:
         servers = [stack.enter_context(Server(recipe, folder)) for recipe in recipes]
-        for name in options.cases:
-            case = CASES[name]
+        for case in cases:
             for connections in options.connections or case.connections:
                 for line in measureCase(case, connections, servers, options):
                     recorder.write(line)

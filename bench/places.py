@@ -5,6 +5,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 BLAST_SOURCE = CHECKOUT / "bench" / "blast.c"
+BULK_FILL = CHECKOUT / "bench" / "bulkfill.py"
 NGINX_TEMPLATE = CHECKOUT / "bench" / "nginx.conf"
 README = CHECKOUT / "bench" / "README.rst"
 

@@ -76,7 +76,7 @@ class Server:
         self.host = f"127.0.0.1:{self.port}"
         self.authorizer = signer(recipe.credentials) if recipe.credentials else anonymous
         self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{recipe.name}-", dir=parent))
-        self.buckets: dict[str, int] = {}
+        self.buckets: dict[str, int] = dict(recipe.prefilled)
 
     def __enter__(self) -> Self:
         try:

@@ -5,18 +5,21 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from string import Template
 
 from attrs import field, frozen
 
-from bench.places import CHECKOUT, NGINX_TEMPLATE, peersFolder
+from bench.cases import Case
+from bench.places import BULK_FILL, CHECKOUT, NGINX_TEMPLATE, peersFolder
 from bench.signing import Credentials
 
 CREDENTIALS = Credentials("BENCHACCESSKEY", "bench-secret-key-of-the-bench")
 MILLION = 1_000_000
+WIRE_LIMIT = 100_000
+"""Buckets with more keys are filled in bulk: by requests a million takes minutes."""
 
 
 def _nothing(folder: Path, port: int) -> None:
@@ -32,7 +35,8 @@ class Recipe:
     @ivar prepare: Makes what must lie in the folder before the start.
     @ivar listLimit: The largest bucket that it is asked to list; 0: none.
     @ivar plainFolders: Its buckets are folders under C{data}: large ones are made as plain files.
-    @ivar quickHeaders: It takes the key pair in headers: large buckets are filled without signing.
+    @ivar quickHeaders: It takes the key pair in headers: lists are filled without signing.
+    @ivar prefilled: The buckets to list that C{prepare} makes, and how many keys each has.
     @ivar describe: Gives its version.
     """
 
@@ -45,6 +49,7 @@ class Recipe:
     listLimit: int = 0
     plainFolders: bool = False
     quickHeaders: bool = False
+    prefilled: Mapping[str, int] = field(factory=dict)
 
 
 def _firstVersion(command: list[str]) -> str:
@@ -81,8 +86,26 @@ def _storagegateVersion() -> str:
     return f"{commit} (Twisted {version('twisted')}, Python {python})"
 
 
-def storagegate(durability: str, listLimit: int = MILLION) -> Recipe:
-    """Describe this checkout's daemon with the S3 listener alone."""
+def storagegate(durability: str, listLimit: int = MILLION, lists: Iterable[Case] = ()) -> Recipe:
+    """
+    Describe this checkout's daemon with the S3 listener alone.
+
+    @param lists: The lists that it will be asked for; the large buckets among theirs are filled
+        before the start.
+    """
+    large = {case.bucket: case for case in lists if WIRE_LIMIT < case.keys <= listLimit}
+    # The checkout comes first, or an installed copy would be measured.
+    environment = {
+        "PYTHONPATH": str(CHECKOUT),
+        "STORAGEGATE_ACCESS_KEY": CREDENTIALS.access,
+        "STORAGEGATE_SECRET_KEY": CREDENTIALS.secret,
+    }
+
+    def prepare(folder: Path, port: int) -> None:
+        for bucket, case in large.items():
+            words = [sys.executable, str(BULK_FILL), str(folder / "data"), bucket[1:]]
+            words += [str(case.keys), str(case.size)]
+            subprocess.run(words, check=True, env={**os.environ, **environment})
 
     def command(folder: Path, port: int) -> list[str]:
         twistd = [sys.executable, "-c", "from twisted.scripts.twistd import run; run()"]
@@ -97,14 +120,11 @@ def storagegate(durability: str, listLimit: int = MILLION) -> Recipe:
         command=command,
         describe=_storagegateVersion,
         credentials=CREDENTIALS,
-        # The checkout comes first, or an installed copy would be measured.
-        environment={
-            "PYTHONPATH": str(CHECKOUT),
-            "STORAGEGATE_ACCESS_KEY": CREDENTIALS.access,
-            "STORAGEGATE_SECRET_KEY": CREDENTIALS.secret,
-        },
+        environment=environment,
+        prepare=prepare,
         listLimit=listLimit,
         quickHeaders=True,
+        prefilled={bucket: case.keys for bucket, case in large.items()},
     )
 
 
@@ -129,7 +149,7 @@ def rclone() -> Recipe:
         credentials=CREDENTIALS,
         environment={"RCLONE_CONFIG": os.devnull},
         prepare=prepare,
-        listLimit=100_000,
+        listLimit=WIRE_LIMIT,
         plainFolders=True,
     )
 
@@ -156,22 +176,23 @@ def nginx() -> Recipe:
     )
 
 
-def chooseRecipes(names: list[str], durability: str) -> list[Recipe]:
+def chooseRecipes(names: Sequence[str], durability: str, cases: Iterable[Case]) -> list[Recipe]:
     """
     Choose the servers of a run.
 
     @param names: Of C{storagegate}, C{rclone}, C{nginx}.
-    @param durability: C{full}, C{os} or C{both}. With both, only C{full} has the bucket of a
-        million keys: making it takes minutes.
+    @param durability: C{full}, C{os} or C{both}. With both, only C{full} lists a million keys:
+        reading does not depend on it.
     """
+    lists = [case for case in cases if case.work == "list"]
     chosen = []
     if "storagegate" in names:
         if durability in ("full", "both"):
-            chosen.append(storagegate("full"))
+            chosen.append(storagegate("full", lists=lists))
         if durability == "both":
-            chosen.append(storagegate("os", listLimit=100_000))
+            chosen.append(storagegate("os", listLimit=WIRE_LIMIT, lists=lists))
         elif durability == "os":
-            chosen.append(storagegate("os"))
+            chosen.append(storagegate("os", lists=lists))
     if "rclone" in names:
         chosen.append(rclone())
     if "nginx" in names:

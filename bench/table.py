@@ -135,7 +135,10 @@ def document(results: Results) -> str:
         parts += ["Requests per second, median [range]:\n", rateTable(results)]
         parts += ["``!`` answers were wrong or lost, ``c`` the client was the limit.\n"]
         parts += ["Milliseconds p50 / p99 / CPU microseconds of the server:\n", costTable(results)]
-    parts += ["Peak resident memory over the whole run, fills included:\n", memoryTable(results)]
+    parts += [
+        "Peak resident memory over the whole run, fills over the wire included:\n",
+        memoryTable(results),
+    ]
     for failure in results.failures:
         place = f"{failure.server} {failure.case} x{failure.connections}"
         parts.append(f"Not measured: {place}: ``{failure.reason}``\n")

@@ -1,6 +1,7 @@
 """What the daemon tells its operator when it starts: plain functions from values to text."""
 
 from collections.abc import Iterator
+from ipaddress import ip_address
 
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.interfaces import IAddress
@@ -12,6 +13,8 @@ _UNBUILT_LISTENERS = ("http", "grpc", "tcp", "udp")
 
 # Addresses that mean "every interface" cannot be connected to everywhere.
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+_ENCRYPTED = ("ssl:", "tls:")
 
 
 def formatAddress(address: IAddress) -> str:
@@ -32,8 +35,15 @@ def clientURL(description: str, address: IAddress) -> str | None:
     host = _WILDCARDS.get(address.host, address.host)
     if ":" in host:
         host = f"[{host}]"
-    scheme = "https" if description.startswith(("ssl:", "tls:")) else "http"
+    scheme = "https" if description.startswith(_ENCRYPTED) else "http"
     return f"{scheme}://{host}:{address.port}"
+
+
+def isExposed(description: str, address: IAddress) -> bool:
+    """Tell whether other machines reach a listener, and what they send it is not encrypted."""
+    if not isinstance(address, IPv4Address | IPv6Address) or description.startswith(_ENCRYPTED):
+        return False
+    return not ip_address(address.host.partition("%")[0]).is_loopback
 
 
 def firstKeyText(pair: Credentials, region: str, url: str | None, path: str) -> str:

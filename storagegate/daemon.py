@@ -98,6 +98,7 @@ class Daemon(Service):
             raise refusal(f"cannot open the data: {error}", self._twistdOptions) from error
         self._furnish(root)
         self._log.info("data directory={directory}", directory=directory)
+        self._warnOfPlainHTTP()
         for name, port in self._ports.items():
             address = announce.formatAddress(port.getHost())
             self._log.info("listening name={name} address={address}", name=name, address=address)
@@ -175,6 +176,14 @@ class Daemon(Service):
             raise refusal(reason, self._twistdOptions)
         self._sites[name] = site
         self._ports[name] = port
+
+    def _warnOfPlainHTTP(self) -> None:
+        description = self._configuration.listeners.s3
+        if description is not None and announce.isExposed(description, self._ports["s3"].getHost()):
+            self._log.warn(
+                "the s3 listener is reachable from other machines without TLS: requests with "
+                "x-storage-secret-key carry the secret in clear; listen on ssl: or tls: instead"
+            )
 
     def _directory(self) -> str:
         return os.path.abspath(self._configuration.store.directory)

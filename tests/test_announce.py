@@ -3,7 +3,7 @@
 from twisted.internet.address import HostnameAddress, IPv4Address, IPv6Address, UNIXAddress
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.announce import clientURL, firstKeyText, formatAddress, notBuilt
+from storagegate.announce import clientURL, firstKeyText, formatAddress, isExposed, notBuilt
 from storagegate.config import load
 from storagegate.credentials import Credentials
 
@@ -28,6 +28,22 @@ class AddressTests(SynchronousTestCase):
             ("unix:/run/s3", UNIXAddress(b"/run/s3"), None),
         ):
             self.assertEqual(clientURL(description, address), url)
+
+    def test_exposed(self) -> None:
+        """A listener is exposed where others reach it and TLS does not hide what they send."""
+        for description, address, exposed in (
+            ("tcp:9000", IPv4Address("TCP", "0.0.0.0", 9000), True),
+            ("tcp:9000", IPv4Address("TCP", "10.0.0.1", 9000), True),
+            ("tcp:9000", IPv6Address("TCP", "::", 9000), True),
+            ("tcp:9000", IPv6Address("TCP", "fe80::1%eth0", 9000), True),
+            ("systemd:domain=INET:index=0", IPv4Address("TCP", "10.0.0.1", 9000), True),
+            ("tcp:9000", IPv4Address("TCP", "127.0.0.2", 9000), False),
+            ("tcp:9000", IPv6Address("TCP", "::1", 9000), False),
+            ("ssl:9000", IPv4Address("TCP", "0.0.0.0", 9000), False),
+            ("tls:x:tcp:1", IPv4Address("TCP", "0.0.0.0", 9000), False),
+            ("unix:/run/s3", UNIXAddress(b"/run/s3"), False),
+        ):
+            self.assertEqual(isExposed(description, address), exposed, (description, address))
 
 
 class TextTests(SynchronousTestCase):

@@ -8,14 +8,17 @@ choice between 400, 401 and 403 are written down in C{docs/s3.rst}.
 import hmac
 from collections.abc import Callable, Collection, Mapping
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from storagegate.s3 import sigv4
+from storagegate.s3 import sigv2, sigv4
 from storagegate.s3.chunked import AwsChunkedDecoder, makeDecoder
 from storagegate.s3.credentials import Credential, Credentials, Identity
 from storagegate.s3.errors import S3Error
-from storagegate.s3.sigv4claims import parsePayloadHash
-from storagegate.s3.sigv4post import parseFormClaim, verifyForm
+from storagegate.s3.hoisting import withHoisted
+from storagegate.s3.names import bucketOfHost
+from storagegate.s3.query import parseQuery
+from storagegate.s3.sigv4claims import Source, parsePayloadHash
+from storagegate.s3.sigv4post import isSignedForm, parseFormClaim, verifyForm
 
 ACCESS_HEADER = b"x-storage-access-key"
 SECRET_HEADER = b"x-storage-secret-key"
@@ -29,14 +32,16 @@ class Authenticated:
     What the gate found.
 
     @ivar payloadHash: A SHA-256 in hexadecimal, or one of the constants of C{sigv4}.
-    @ivar claim: The verified claim; L{None} for the plain headers.
+    @ivar claim: The verified claim of version 4; L{None} for every other scheme.
     @ivar signingKey: What the chunks of the body may be signed with too.
+    @ivar source: Where the credentials were found.
     """
 
     identity: Identity
     payloadHash: str = sigv4.UNSIGNED_PAYLOAD
     claim: sigv4.Claim | None = None
     signingKey: bytes = b""
+    source: Source = Source.HEADER
 
     @property
     def streaming(self) -> bool:
@@ -61,6 +66,15 @@ class Authenticated:
         return AwsChunkedDecoder(decodedLength, None, trailerNames)
 
 
+def _tooMany() -> S3Error:
+    """More than one scheme claims the request."""
+    return S3Error(
+        "InvalidArgument",
+        "Only one auth mechanism allowed; only one of the signature in the query or in the form, "
+        "the Authorization header and the plain key headers should be specified",
+    )
+
+
 def _refusal(code: str) -> S3Error:
     """The plain headers were there and are not right."""
     return S3Error(code, status=401, headers=_CHALLENGE)
@@ -73,7 +87,18 @@ def isUnsigned(queryString: bytes, headers: Mapping[bytes, bytes]) -> bool:
         or ACCESS_HEADER in headers
         or SECRET_HEADER in headers
         or sigv4.isPresigned(queryString)
+        or sigv2.isPresigned(queryString)
     )
+
+
+def refuseFormClaim(fields: Mapping[str, str]) -> None:
+    """
+    See that a form that came with other credentials has none in its fields.
+
+    @raise S3Error: C{InvalidArgument}: more than one scheme claims the request.
+    """
+    if isSignedForm(fields) or sigv2.isSignedForm(fields):
+        raise _tooMany()
 
 
 def checkPayloadSigned(
@@ -93,11 +118,27 @@ def checkPayloadSigned(
         raise S3Error("AccessDenied", "Without TLS the payload of a request must be signed here")
 
 
+def _payloadHash(headers: Mapping[bytes, bytes]) -> str:
+    """What a request says of its body where no signature demands that it says so."""
+    declared = headers.get(b"x-amz-content-sha256")
+    return sigv4.UNSIGNED_PAYLOAD if declared is None else parsePayloadHash(declared)
+
+
 class Authenticator:
     """Tell who sends a request. Reactor thread, at once."""
 
-    def __init__(self, credentials: Credentials, region: str, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        region: str,
+        now: Callable[[], float],
+        s3Domain: str | None = None,
+    ) -> None:
+        """
+        @param s3Domain: The domain below which host names are buckets: version 2 signs those.
+        """
         self.region = region
+        self._s3Domain = s3Domain
         self._credentials = credentials
         self._now = now
         self._keys = sigv4.SigningKeys()
@@ -113,26 +154,24 @@ class Authenticator:
         """
         authorization = headers.get(b"authorization", b"").strip()
         presigned = bool(queryString) and sigv4.isPresigned(queryString)
+        older = bool(queryString) and sigv2.isPresigned(queryString)
         plain = ACCESS_HEADER in headers or SECRET_HEADER in headers
-        if plain + presigned + bool(authorization) > 1:
-            raise S3Error(
-                "InvalidArgument",
-                "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, the "
-                "Authorization header or the plain key headers should be specified",
-            )
+        if plain + presigned + older + bool(authorization) > 1:
+            raise _tooMany()
         if plain:
             return self._byPlainHeaders(headers)
+        if older:
+            return self._byOlderQuery(sigv4.SignedRequest(method, path, queryString, headers))
         if authorization:
             claim = sigv4.parseHeaderClaim(headers)
         elif presigned:
             claim = sigv4.parseQueryClaim(queryString, headers)
         else:
             raise S3Error("AccessDenied")
-        credential = self._credentials.find(claim.accessKey)
+        credential, secret = self._find(claim.accessKey)
         request = sigv4.SignedRequest(method, path, queryString, headers)
-        secret = credential.secretKey if credential is not None else None
         key = sigv4.verify(claim, request, secret, self.region, self._now(), self._keys)
-        return Authenticated(_proven(credential), claim.payloadHash, claim, key)
+        return Authenticated(_proven(credential), claim.payloadHash, claim, key, claim.source)
 
     def authenticateForm(self, fields: Mapping[str, str]) -> Authenticated:
         """
@@ -141,11 +180,36 @@ class Authenticator:
         @param fields: Lower-case name to value; all of those before the file.
         @raise S3Error: As L{authenticate}.
         """
+        if sigv2.isSignedForm(fields):
+            if isSignedForm(fields):
+                raise _tooMany()
+            older = sigv2.parseFormClaim(fields)
+            credential, secret = self._find(older.accessKey)
+            sigv2.verifyForm(older, fields["policy"], secret)
+            return Authenticated(_proven(credential), source=Source.FORM)
         claim = parseFormClaim(fields)
-        credential = self._credentials.find(claim.accessKey)
-        secret = credential.secretKey if credential is not None else None
+        credential, secret = self._find(claim.accessKey)
         verifyForm(claim, fields["policy"], secret, self.region, self._keys)
-        return Authenticated(_proven(credential), claim=claim)
+        return Authenticated(_proven(credential), claim=claim, source=Source.FORM)
+
+    def _find(self, accessKey: str) -> tuple[Credential | None, str | None]:
+        """Look up a credential, and its secret for the check that comes before it is used."""
+        credential = self._credentials.find(accessKey)
+        return credential, credential.secretKey if credential is not None else None
+
+    def _byOlderQuery(self, sent: sigv4.SignedRequest) -> Authenticated:
+        query = parseQuery(sent.queryString)
+        # Version 2 signs the headers wherever they are, but not the query that they were moved to.
+        request = evolve(sent, headers=withHoisted(query, sent.headers))
+        if self._s3Domain is not None:
+            bucket = bucketOfHost(sent.headers.get(b"host", b""), self._s3Domain)
+            if bucket is not None:
+                request = evolve(request, path=b"/" + bucket.encode() + sent.path)
+        claim = sigv2.parseQueryClaim(query)
+        credential, secret = self._find(claim.accessKey)
+        sigv2.verifyQuery(claim, request, secret, self._now())
+        payloadHash = _payloadHash(request.headers)
+        return Authenticated(_proven(credential), payloadHash, source=Source.QUERY)
 
     def _byPlainHeaders(self, headers: Mapping[bytes, bytes]) -> Authenticated:
         accessKey = headers.get(ACCESS_HEADER, b"").decode("latin-1")
@@ -160,9 +224,7 @@ class Authenticator:
             raise _refusal("InvalidAccessKeyId")
         if not matches:
             raise _refusal("SignatureDoesNotMatch")
-        declared = headers.get(b"x-amz-content-sha256")
-        payloadHash = sigv4.UNSIGNED_PAYLOAD if declared is None else parsePayloadHash(declared)
-        return Authenticated(credential.identity, payloadHash)
+        return Authenticated(credential.identity, _payloadHash(headers))
 
 
 def _proven(credential: Credential | None) -> Identity:

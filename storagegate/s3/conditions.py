@@ -33,6 +33,20 @@ def evaluateRead(headers: Mapping[bytes, bytes], etag: str, modifiedMs: int) -> 
         raise NotModified()
 
 
+def rangeHolds(headers: Mapping[bytes, bytes], etag: str, modifiedMs: int) -> bool:
+    """
+    Say whether a C{Range} counts: a client that goes on with what it has names in C{If-Range} what
+    that is, and of anything else needs the whole (RFC 9110 section 13.1.5).
+    """
+    value = headers.get(b"if-range")
+    if value is None:
+        return True
+    since = parseHttpDate(value)
+    if since is not None:
+        return modifiedMs // 1000 == since
+    return value.strip() != b"*" and _matches(value, etag, weak=False)
+
+
 def evaluateCopySource(headers: Mapping[bytes, bytes], etag: str, modifiedMs: int) -> None:
     """
     Check the conditions on the source of a copy.

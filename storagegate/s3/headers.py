@@ -48,6 +48,8 @@ _HARMLESS: dict[bytes, frozenset[bytes]] = {
     b"x-amz-object-lock-mode": frozenset(),
     b"x-amz-object-lock-retain-until-date": frozenset(),
     b"x-amz-write-offset-bytes": frozenset(),
+    b"x-amz-if-match-last-modified-time": frozenset(),
+    b"x-amz-if-match-size": frozenset(),
 }
 _UNSUPPORTED_PREFIXES = (b"x-amz-server-side-encryption", b"x-amz-grant-")
 

@@ -139,11 +139,13 @@ class MultipartService:
         condition: WriteCondition = UNCONDITIONAL,
         declared: tuple[str, str] | None = None,
         declaredSize: int | None = None,
+        declaredKind: str | None = None,
     ) -> ObjectRecord:
         """
         Turn the named parts into the object.
 
         @param declared: Algorithm and base64 of the whole object's checksum, if the client said.
+        @param declaredKind: The kind of checksum, if the client said.
         @raise S3Error: C{InvalidPart}, C{InvalidPartOrder}, C{EntityTooSmall}, C{EntityTooLarge},
             C{BadDigest}, C{InvalidRequest}.
         """
@@ -154,6 +156,12 @@ class MultipartService:
         if declaredSize is not None and declaredSize != size:
             raise S3Error("InvalidRequest", "The parts do not add up to x-amz-mp-object-size.")
         checksum = combinedChecksum(upload, chosen)
+        if declaredKind is not None and (checksum is None or checksum.kind != declaredKind):
+            raise S3Error(
+                "InvalidRequest",
+                "The upload was created with another checksum type than the complete request "
+                f"names: {declaredKind}",
+            )
         if declared is not None and not _isThat(checksum, declared):
             raise S3Error("BadDigest")
         record = ObjectRecord(
@@ -172,6 +180,28 @@ class MultipartService:
         )
         pairs = [(part.number, part.etag) for part in chosen]
         return await self._store.completeUpload(upload.uploadId, record, pairs, condition)
+
+    def completed(
+        self, identity: Identity, bucket: str, key: bytes, named: Sequence[CompletedPart]
+    ) -> ObjectRecord | None:
+        """
+        Find the object that completing these parts would make, if it is what the key holds.
+
+        @raise S3Error: Whatever the bucket gives.
+        """
+        self._service.bucket(identity, bucket)
+        record: ObjectRecord | None
+        _, record = self._catalog.object(bucket, key)
+        if record is None or len(record.attributes.parts) != len(named):
+            return None
+        pairs = zip(record.attributes.parts, named, strict=True)
+        if any(part.number != each.number for part, each in pairs):
+            return None
+        try:
+            etag = multipartETag([each.etag for each in named])
+        except ValueError:
+            return None
+        return record if record.etag == etag else None
 
     async def _allParts(self, upload: Upload) -> dict[int, Part]:
         found: dict[int, Part] = {}

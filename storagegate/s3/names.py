@@ -58,6 +58,14 @@ def checkKey(key: bytes) -> None:
             raise S3Error("InvalidURI") from None
 
 
+def bucketOfHost(host: bytes, s3Domain: str) -> str | None:
+    """Give the bucket that a C{Host} field names, if it names one."""
+    # An IPv6 address has colons of its own, but is no subdomain however it is cut.
+    name = host.partition(b":")[0].decode("latin-1").lower()
+    bucket = name.removesuffix("." + s3Domain)
+    return bucket if bucket and bucket != name else None
+
+
 def splitTarget(path: bytes, host: bytes, s3Domain: str | None) -> tuple[str | None, bytes | None]:
     """
     Find bucket and key in a request's target.
@@ -71,7 +79,7 @@ def splitTarget(path: bytes, host: bytes, s3Domain: str | None) -> tuple[str | N
     if path[:1] != b"/":
         raise S3Error("InvalidURI")
     if s3Domain is not None:
-        bucket = _bucketOfHost(host, s3Domain)
+        bucket = bucketOfHost(host, s3Domain)
         if bucket is not None:
             return bucket, _key(path[1:])
     if len(path) == 1:
@@ -89,10 +97,11 @@ def parseCopySource(value: bytes) -> tuple[str, bytes, str | None]:
     @return: Bucket, key, and version id where one was named.
     @raise S3Error: C{InvalidArgument} or C{KeyTooLongError}.
     """
-    source, asked, version = value.removeprefix(b"/").partition(_VERSION)
+    source, asked, version = value.partition(_VERSION)
     text = value.decode("utf-8", "replace")
     try:
-        decoded = decodePercent(source)
+        # The slash ahead may be an escape too: clients encode what they are given as a whole.
+        decoded = decodePercent(source).removeprefix(b"/")
         decoded.decode()
         versionId = decodePercent(version).decode()
     except ValueError:
@@ -106,13 +115,6 @@ def parseCopySource(value: bytes) -> tuple[str, bytes, str | None]:
         raise invalidArgument("versionId", "", "Version id cannot be the empty string")
     checkKey(key)
     return bucket.decode(), key, versionId or None
-
-
-def _bucketOfHost(host: bytes, s3Domain: str) -> str | None:
-    # An IPv6 address has colons of its own, but is no subdomain however it is cut.
-    name = host.partition(b":")[0].decode("latin-1").lower()
-    bucket = name.removesuffix("." + s3Domain)
-    return bucket if bucket and bucket != name else None
 
 
 def _bucket(raw: bytes) -> str:

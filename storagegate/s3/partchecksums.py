@@ -41,9 +41,8 @@ def requestedKind(headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
         do not go together.
     """
     algorithm = headers.get(b"x-amz-checksum-algorithm")
-    kind = headers.get(b"x-amz-checksum-type")
     if algorithm is None:
-        if kind is None:
+        if requestedType(headers) is None:
             return None
         raise S3Error(
             "InvalidRequest",
@@ -57,7 +56,13 @@ def requestedKind(headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
             "Checksum algorithm provided is unsupported. Please try again with any of the valid "
             f"types: [{', '.join(ALGORITHMS)}]",
         )
-    return name, checksumKind(name, None if kind is None else kind.decode("latin-1").upper())
+    return name, checksumKind(name, requestedType(headers))
+
+
+def requestedType(headers: Mapping[bytes, bytes]) -> str | None:
+    """Read C{x-amz-checksum-type}."""
+    kind = headers.get(b"x-amz-checksum-type")
+    return None if kind is None else kind.decode("latin-1").upper()
 
 
 def checksumKind(algorithm: str, requested: str | None) -> str:

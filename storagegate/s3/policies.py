@@ -68,5 +68,11 @@ class KeyPolicy:
             return False
         return key is None or not self.prefixPattern or matchesGlob(self.prefixPattern, key)
 
+    def coversPrefix(self, prefix: str) -> bool:
+        """Say whether every key that begins with C{prefix} is one that the key may see."""
+        pattern = self.prefixPattern
+        # The star at the end takes whatever follows: only so does one match stand for them all.
+        return not pattern or (pattern.endswith("*") and matchesGlob(pattern, prefix))
+
 
 FULL_ACCESS = KeyPolicy()

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from storagegate.s3.errors import S3Error
 from storagegate.s3.policydocument import Comparison, SizeLimits, parsePolicy
 
-_EXEMPT = frozenset({"file", "policy", "x-amz-signature"})
+_EXEMPT = frozenset({"file", "policy", "x-amz-signature", "awsaccesskeyid", "signature"})
 _IGNORED = "x-ignore-"
 """Fields that begin with this are for others and need no condition."""
 

@@ -26,6 +26,7 @@ from storagegate.s3.copying import CopyService
 from storagegate.s3.credentials import Credentials
 from storagegate.s3.errors import S3Error, errorDocument
 from storagegate.s3.faults import asS3Error
+from storagegate.s3.hoisting import withHoisted
 from storagegate.s3.multipart import MultipartService
 from storagegate.s3.names import splitTarget
 from storagegate.s3.operations import findOperation
@@ -35,6 +36,7 @@ from storagegate.s3.routes import posts
 from storagegate.s3.routes.call import XML, Call, Pairs, Services
 from storagegate.s3.routes.table import ROUTES
 from storagegate.s3.service import ObjectService
+from storagegate.s3.sigv4claims import Source
 from storagegate.s3.throttle import FailureThrottle
 from storagegate.storage.store import ObjectStore
 
@@ -57,17 +59,20 @@ class S3Resource(CoroutineResource):
 
     async def serve(self, request: Request) -> None:
         """Answer one request."""
-        headers = request.headers
+        headers: Mapping[bytes, bytes] = request.headers
         bucket, key = splitTarget(request.path, headers.get(b"host", b""), self.services.s3Domain)
         query = parseQuery(request.queryString) if request.queryString else _NO_QUERY
-        operation = findOperation(
-            request.method, bucket is not None, key is not None, query, headers
-        )
         # A form may be signed in its fields; no other body is ever looked at before the gate.
-        form = posts.openForm(request) if operation.name == "PostObject" else None
+        isPost = request.method == b"POST" and bucket is not None and key is None
+        form = posts.openForm(request) if isPost else None
         authenticated = await self._authenticate(request, form)
         if self.services.requireSignedPayload:
             checkPayloadSigned(authenticated, request.contentLength, request.secure)
+        if authenticated.source is Source.QUERY:
+            headers = withHoisted(query, headers)
+        operation = findOperation(
+            request.method, bucket is not None, key is not None, query, headers
+        )
         call = Call(
             request,
             self.services,
@@ -80,9 +85,12 @@ class S3Resource(CoroutineResource):
             headers,
             self._requestId(),
         )
-        if form is not None:
+        if form is not None and operation.name == "PostObject":
             await posts.postObject(call, form)
             return
+        if authenticated.source is Source.FORM:
+            # What a form's fields are signed for is to store its file, whatever the query says.
+            raise S3Error("AccessDenied")
         call.authoriseOperation()
         await ROUTES[operation.name](call)
 
@@ -138,7 +146,7 @@ def makeS3Resource(
         objects=objects,
         multipart=multipart,
         copies=CopyService(objects, multipart),
-        authenticator=Authenticator(credentials, region, time.time),
+        authenticator=Authenticator(credentials, region, time.time, s3Domain),
         tokenSecret=store.catalog.secret(),
         s3Domain=s3Domain,
         requireSignedPayload=requireSignedPayload,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from attrs import frozen
 
 from storagegate.s3.credentials import Identity
-from storagegate.s3.errors import S3Error
+from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.upload import Received
 from storagegate.storage.errors import BucketExists, NoSuchKey
 from storagegate.storage.interfaces import IBlobSink
@@ -41,8 +41,10 @@ def checkVersion(versionId: str | None) -> None:
     """
     Accept no version id and C{null}, the only version of an unversioned bucket's object.
 
-    @raise S3Error: C{NoSuchVersion} for any other.
+    @raise S3Error: C{NoSuchVersion} for any other, C{InvalidArgument} for an empty one.
     """
+    if versionId == "":
+        raise invalidArgument("versionId", "", "Version id cannot be the empty string")
     if versionId is not None and versionId != NULL_VERSION:
         raise S3Error("NoSuchVersion", fields={"VersionId": versionId})
 

@@ -9,6 +9,7 @@ Claims are read by L{parseHeaderClaim} and L{parseQueryClaim}; forms are in C{si
 
 from collections.abc import Mapping
 from hashlib import sha256
+from typing import Protocol
 
 from storagegate.s3.dates import formatIsoDate
 from storagegate.s3.errors import S3Error
@@ -140,13 +141,22 @@ def _checkCoverage(claim: Claim, headers: Mapping[bytes, bytes]) -> None:
         )
 
 
-def unknownKey(claim: Claim) -> S3Error:
+class Signer(Protocol):
+    """Whoever a claim of any kind names."""
+
+    @property
+    def accessKey(self) -> str: ...
+    @property
+    def signature(self) -> str: ...
+
+
+def unknownKey(claim: Signer) -> S3Error:
     """Make the error for an access key that was never issued."""
     return S3Error("InvalidAccessKeyId", fields={"AWSAccessKeyId": claim.accessKey})
 
 
 def wrongSignature(
-    claim: Claim, stringToSign: str, details: Mapping[str, str] | None = None
+    claim: Signer, stringToSign: str, details: Mapping[str, str] | None = None
 ) -> S3Error:
     """Make the error for a wrong signature; it shows what was signed, as S3's does."""
     fields = {

@@ -22,6 +22,18 @@ from storagegate.s3.sigv4keys import SigningKeys, sameSignature, sign
 _REQUIRED = ("x-amz-signature", "x-amz-algorithm", "x-amz-credential", "x-amz-date")
 
 
+def isSignedForm(fields: Mapping[str, str]) -> bool:
+    """Tell whether a form's fields carry a claim, be it whole or in part."""
+    return any(name in fields for name in _REQUIRED)
+
+
+def missingField(name: str) -> S3Error:
+    """Make the error for a field that a form has to have."""
+    text = f"Bucket POST must contain a field named '{name}'."
+    hint = "  If it is specified, please check the order of the fields."
+    return invalidArgument(name, "", text + hint)
+
+
 def parseFormClaim(fields: Mapping[str, str]) -> Claim:
     """
     Read the claim of a form.
@@ -30,13 +42,11 @@ def parseFormClaim(fields: Mapping[str, str]) -> Claim:
     @raise S3Error: C{AccessDenied} for a form that says nothing of a signer or has no policy,
         C{InvalidArgument} for a field that lacks or cannot be read.
     """
-    if not fields.get("policy") or not any(name in fields for name in _REQUIRED):
+    if not fields.get("policy") or not isSignedForm(fields):
         raise S3Error("AccessDenied")
     for name in _REQUIRED:
         if not fields.get(name, ""):
-            text = f"Bucket POST must contain a field named '{name}'."
-            hint = "  If it is specified, please check the order of the fields."
-            raise invalidArgument(name, "", text + hint)
+            raise missingField(name)
     if fields["x-amz-algorithm"] != ALGORITHM:
         text = f"Only {ALGORITHM} is supported"
         raise invalidArgument("X-Amz-Algorithm", fields["x-amz-algorithm"], text)

@@ -2,7 +2,7 @@
 Claims of presigned URLs, in the query.
 
     X-Amz-Algorithm X-Amz-Credential X-Amz-Date X-Amz-Expires X-Amz-SignedHeaders X-Amz-Signature
-    and, if the payload is signed too, X-Amz-Content-Sha256; each once, its name as it is here
+    and, if the payload is signed too, X-Amz-Content-Sha256 in any case; each once, its name as here
 """
 
 from collections.abc import Mapping
@@ -81,6 +81,8 @@ def _parameters(queryString: bytes) -> dict[bytes, str]:
     found: dict[bytes, str] = {}
     for pair in queryString.split(b"&"):
         name, _, value = pair.partition(b"=")
+        if name.lower() == b"x-amz-content-sha256":  # an SDK's header, moved here as it was written
+            name = _CONTENT_SHA256
         if name in _REQUIRED or name == _CONTENT_SHA256:
             text = decodeComponent(value).decode("latin-1")
             if name in found:

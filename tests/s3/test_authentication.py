@@ -3,15 +3,21 @@
 import time
 from collections.abc import Mapping
 
-from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
+from botocore.auth import HmacV1QueryAuth, S3SigV4Auth, S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as Keys
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.authentication import Authenticated, Authenticator, isUnsigned
+from storagegate.s3.authentication import (
+    Authenticated,
+    Authenticator,
+    isUnsigned,
+    refuseFormClaim,
+)
 from storagegate.s3.credentials import Credentials
 from storagegate.s3.errors import S3Error
+from storagegate.s3.sigv4claims import Source
 from tests.s3.test_credentials import Issued
 
 KEY, SECRET, REGION = "ROOTKEY", "rootsecret-rootsecret", "us-east-1"
@@ -29,6 +35,14 @@ def signed(
     query = prepared.url.partition("?")[2].encode()
     sent = {name.lower().encode(): str(value).encode() for name, value in request.headers.items()}
     return query, {b"host": b"host", **sent}
+
+
+def signedOlder(path: str = PATH.decode(), secret: str = SECRET) -> bytes:
+    """Let botocore presign a GET with version 2; give its query."""
+    request = AWSRequest("GET", "http://host" + path)
+    HmacV1QueryAuth(Keys(KEY, secret), expires=60).add_auth(request)
+    query: str = request.url.partition("?")[2]
+    return query.encode()
 
 
 class AuthenticatorTests(SynchronousTestCase):
@@ -54,8 +68,13 @@ class AuthenticatorTests(SynchronousTestCase):
         """The header signature, the presigned query and the plain headers each open it."""
         query, headers = signed(presign=True)
         plain = {b"x-storage-access-key": KEY.encode(), b"x-storage-secret-key": SECRET.encode()}
-        for found in (self.enter(signed()[1]), self.enter(headers, query), self.enter(plain)):
-            self.assertEqual(found.identity.accessKey, KEY)
+        for found, source in (
+            (self.enter(signed()[1]), Source.HEADER),
+            (self.enter(headers, query), Source.QUERY),
+            (self.enter({}, signedOlder()), Source.QUERY),
+            (self.enter(plain), Source.HEADER),
+        ):
+            self.assertEqual((found.identity.accessKey, found.source), (KEY, source))
 
     def test_none(self) -> None:
         """No credentials, or an empty Authorization, are 403 AccessDenied."""
@@ -78,6 +97,10 @@ class AuthenticatorTests(SynchronousTestCase):
             ({**header, **plain}, b""),
             ({**presigned, **plain}, query),
             (header, query),
+            (header, signedOlder()),
+            ({}, query + b"&" + signedOlder()),
+            (plain, signedOlder()),
+            (plain, b"Signature=x"),
         ):
             self.assertEqual(self.refused(headers, raw), (400, "InvalidArgument"))
 
@@ -103,6 +126,31 @@ class AuthenticatorTests(SynchronousTestCase):
         self.assertEqual(self.refused(signed(secret="no")[1]), (403, "SignatureDoesNotMatch"))
         query, headers = signed(secret="no", presign=True)
         self.assertEqual(self.refused(headers, query), (403, "SignatureDoesNotMatch"))
+        older = signedOlder(secret="no")
+        self.assertEqual(self.refused({}, older), (403, "SignatureDoesNotMatch"))
+        unknown = older.replace(KEY.encode(), b"WHO")
+        self.assertEqual(self.refused({}, unknown), (403, "InvalidAccessKeyId"))
+
+    def test_olderVirtualHost(self) -> None:
+        """Version 2 signs the bucket also where the host names it."""
+        credentials = Credentials(Issued(), Clock(), KEY, SECRET)
+        gate = Authenticator(credentials, REGION, time.time, "s3.test")
+        query = signedOlder()
+        headers = {b"host": b"bucket.s3.test:9000"}
+        found = gate.authenticate(b"GET", b"/key", query, headers)
+        self.assertEqual(found.identity.accessKey, KEY)
+        with self.assertRaises(S3Error):
+            gate.authenticate(b"GET", b"/key", query, {b"host": b"other.s3.test"})
+
+    def test_olderPayload(self) -> None:
+        """A payload hash that version 2 signed is the body's; without one it is unsigned."""
+        self.assertEqual(self.enter({}, signedOlder()).payloadHash, "UNSIGNED-PAYLOAD")
+        request = AWSRequest("GET", "http://host" + PATH.decode())
+        request.headers["x-amz-content-sha256"] = "0" * 64
+        HmacV1QueryAuth(Keys(KEY, SECRET), expires=60).add_auth(request)
+        query = request.url.partition("?")[2].encode()
+        headers = {b"x-amz-content-sha256": b"0" * 64}
+        self.assertEqual(self.enter(headers, query).sha256, "0" * 64)
 
     def test_signedChunksNeedASigner(self) -> None:
         """The plain headers cannot vouch for signed chunks, but may send unsigned ones."""
@@ -120,3 +168,16 @@ class AuthenticatorTests(SynchronousTestCase):
             with self.assertRaises(S3Error) as caught:
                 self.gate.authenticateForm(fields)
             self.assertEqual(caught.exception.code, "AccessDenied")
+
+    def test_formSchemes(self) -> None:
+        """A form that is signed in both versions, or besides other credentials, is one too many."""
+        four = {"policy": "e30=", "x-amz-signature": "0"}
+        two = {"policy": "e30=", "awsaccesskeyid": KEY, "signature": "0"}
+        with self.assertRaises(S3Error) as caught:
+            self.gate.authenticateForm({**four, **two})
+        self.assertEqual(caught.exception.code, "InvalidArgument")
+        for fields in (four, two):
+            with self.assertRaises(S3Error) as caught:
+                refuseFormClaim(fields)
+            self.assertEqual(caught.exception.code, "InvalidArgument")
+        refuseFormClaim({"key": "k", "policy": "e30="})

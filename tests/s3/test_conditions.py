@@ -5,7 +5,12 @@ from email.utils import formatdate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storagegate.s3.conditions import NotModified, evaluateCopySource, evaluateRead
+from storagegate.s3.conditions import (
+    NotModified,
+    evaluateCopySource,
+    evaluateRead,
+    rangeHolds,
+)
 from storagegate.s3.dates import formatAmzDate, parseAmzDate, parseHttpDate
 from tests.s3.examples import S3Case
 
@@ -114,6 +119,21 @@ class CopySourceTests(S3Case):
         """Conditions on the target are not those on the source."""
         evaluateCopySource({b"if-match": OTHER}, ETAG, MODIFIED)
         evaluateRead({b"x-amz-copy-source-if-match": OTHER}, ETAG, MODIFIED)
+
+
+class RangeTests(S3Case):
+    """C{If-Range}."""
+
+    def test_holds(self) -> None:
+        """A strong tag or the very date lets the range count; all else asks for the whole."""
+        date = formatdate(MODIFIED // 1000, usegmt=True).encode()
+        earlier = formatdate(MODIFIED // 1000 - 1, usegmt=True).encode()
+        quoted = b'"%b"' % ETAG.encode()
+        self.assertTrue(rangeHolds({}, ETAG, MODIFIED))
+        for value in (quoted, ETAG.encode(), date):
+            self.assertTrue(rangeHolds({b"if-range": value}, ETAG, MODIFIED), value)
+        for value in (b'"other"', b"W/" + quoted, earlier, b"*", b"", b"yesterday"):
+            self.assertFalse(rangeHolds({b"if-range": value}, ETAG, MODIFIED), value)
 
 
 class DateTests(S3Case):

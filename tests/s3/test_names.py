@@ -200,6 +200,7 @@ class CopySourceTests(SynchronousTestCase):
             (b"b/k", ("b", b"k", None)),
             (b"/b/k", ("b", b"k", None)),
             (b"b%2Fk%2Fl", ("b", b"k/l", None)),
+            (b"%2Fb%2Fk", ("b", b"k", None)),
             (b"b/k?versionId=null", ("b", b"k", "null")),
             (b"/b/k%3FversionId=1", ("b", b"k?versionId=1", None)),
             (b"b/k?x", ("b", b"k?x", None)),

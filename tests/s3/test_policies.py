@@ -72,3 +72,20 @@ class KeyPolicyTests(SynchronousTestCase):
         self.assertTrue(policy.allows("read", "team-a", None))
         self.assertFalse(policy.allows("list", "team-a", ""))
         self.assertTrue(policy.allows("list", None, None))
+
+    def test_coversPrefix(self) -> None:
+        """A list may be seen only if no key that it can hold escapes the pattern."""
+        for pattern, prefix, covered in (
+            ("", "", True),
+            ("*", "", True),
+            ("in/*", "in/", True),
+            ("in/*", "in/a", True),
+            ("in/*", "in", False),
+            ("in/*", "", False),
+            ("in/a", "in/a", False),
+            ("*.txt", "a.txt", False),
+            ("in/?", "in/a", False),
+            ("*/in/*", "a/in/", True),
+        ):
+            policy = KeyPolicy(prefixPattern=pattern)
+            self.assertIs(policy.coversPrefix(prefix), covered, (pattern, prefix))

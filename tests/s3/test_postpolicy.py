@@ -84,10 +84,17 @@ class ConditionTests(S3Case):
 
     def test_uncovered(self) -> None:
         """A field without a condition is refused, but for those that need none."""
-        for name in ("x-amz-meta-a", "x-amz-credential", "success_action_redirect", "signature"):
+        for name in ("x-amz-meta-a", "x-amz-credential", "success_action_redirect", "tagging"):
             rest = self.denied({**FIELDS, name: ""})
             self.assertEqual(rest, f"Extra input fields: {name}")
-        for name in ("file", "policy", "x-amz-signature", "x-ignore-this"):
+        for name in (
+            "file",
+            "policy",
+            "x-amz-signature",
+            "signature",
+            "awsaccesskeyid",
+            "x-ignore-x",
+        ):
             checkFields({**FIELDS, name: "anything"})
 
     def test_contentTypes(self) -> None:

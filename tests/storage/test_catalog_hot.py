@@ -50,6 +50,19 @@ class HotRecordsTests(SynchronousTestCase):
         for key in (b"a", b"b", b"c", b"d"):
             self.assertIsNotNone(hot.find("home", key), key)
 
+    def test_buckets(self) -> None:
+        """A bucket is found until it is forgotten by its name with no key; they are bounded."""
+        hot = HotRecords()
+        hot.keepBucket(HOME)
+        hot.forget([("home", b"a"), ("other", b"")])
+        self.assertEqual(hot.findBucket("home"), HOME)
+        hot.forget([("home", b"")])
+        self.assertIsNone(hot.findBucket("home"))
+        for number in range(5000):
+            hot.keepBucket(Bucket(str(number), "ada", 0, ""))
+        kept = sum(hot.findBucket(str(number)) is not None for number in range(5000))
+        self.assertLessEqual(kept, 1024)
+
     def test_tooLarge(self) -> None:
         """A record larger than all of the room is not kept, and nothing is owed for it."""
         hot = HotRecords(limit=2048)

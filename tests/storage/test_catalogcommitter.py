@@ -166,11 +166,14 @@ class CommitterTests(CommitterCase):
         self.assertTrue(self.isThere(b"old"))
 
     def test_failedCheckpointIsForGood(self) -> None:
-        """After a failed write of a checkpoint nothing is written any more."""
-        wal = WALKeeper(self.connection, self.directory, self.latch)
-        self.connection.fail("PRAGMA wal_checkpoint", databaseError(sqlite3.SQLITE_IOERR_WRITE))
-        wal.shrink()
-        self.assertEqual(self.kinds(putOf(inlineRecord(b"1"))), [StoreReadOnly])
+        """After a checkpoint that failed to write, or met damage, nothing is written any more."""
+        corrupt = sqlite3.DatabaseError("malformed")
+        corrupt.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        for error in (databaseError(sqlite3.SQLITE_IOERR_WRITE), corrupt):
+            self.latch.failure = None
+            self.connection.fail("PRAGMA wal_checkpoint", error)
+            self.assertFalse(WALKeeper(self.connection, self.directory, self.latch).shrink())
+            self.assertEqual(self.kinds(putOf(inlineRecord(b"1"))), [StoreReadOnly])
 
     def test_garbageIsTold(self) -> None:
         """The blobs that became garbage come with the outcomes of their batch."""

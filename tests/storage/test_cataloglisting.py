@@ -141,3 +141,12 @@ class UploadListTests(SynchronousTestCase):
         self.assertEqual(prefixes, [key for key, _, group in first if group])
         more = 0 < limit < len(wanted)
         self.assertEqual(last, first[-1][:2] if more else None)
+
+    def test_markerInGroup(self) -> None:
+        """A key in a group and an id, which no page ends with, go on behind that very key."""
+        connection = memoryCatalog()
+        self.addCleanup(connection.close)
+        change(connection, CREATE_UPLOAD, uploadOf(b"a/", "1"), uploadOf(b"c", "1"))
+        where = Range(b"", b"/", b"a/")
+        found, prefixes, _ = listing.listUploads(connection, "b", where, "1", 10)
+        self.assertEqual(([each.key for each in found], prefixes), ([b"c"], []))

@@ -49,6 +49,7 @@ def botoClient(
     cafile: str | None = None,
     patient: bool = True,
     connections: int = 10,
+    signature: str | None = None,
 ) -> Any:
     """
     Make a boto3 client with its default settings.
@@ -57,8 +58,12 @@ def botoClient(
     @param cafile: The certificate to trust, for an C{https} endpoint.
     @param patient: Retry what failed, as boto3 does unless told.
     @param connections: The most connections held open.
+    @param signature: The kind of signature, where it is not to be the one that boto3 chooses.
     """
-    settings: dict[str, Any] = {"max_pool_connections": connections}
+    settings: dict[str, Any] = {
+        "max_pool_connections": connections,
+        "signature_version": signature,
+    }
     if not patient:
         settings["retries"] = {"total_max_attempts": 1}
     return boto3.session.Session().client(

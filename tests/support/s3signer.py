@@ -12,7 +12,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPMessage, HTTPResponse
-from urllib.parse import quote
+from urllib.parse import quote, unquote_to_bytes
 
 from attrs import evolve, field, frozen
 from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth, SigV4Auth
@@ -85,7 +85,7 @@ class Answer:
     @property
     def code(self) -> str:
         """The S3 error code of the document, or nothing."""
-        match = re.search(rb"<Code>([A-Za-z]+)</Code>", self.body)
+        match = re.search(rb"<Code>([A-Za-z0-9]+)</Code>", self.body)
         return match[1].decode() if match else ""
 
 
@@ -210,7 +210,7 @@ class Signer:
     def _request(self, outgoing: Outgoing, stamp: str) -> AWSRequest:
         request = AWSRequest(
             outgoing.method,
-            f"http://{self.host}{outgoing.target}",
+            f"http://{self.host}{_canonicalTarget(outgoing.target)}",
             headers=dict(outgoing.headers),
             data=outgoing.body,
         )
@@ -221,6 +221,21 @@ class Signer:
         text = auth.string_to_sign(request, auth.canonical_request(request))
         signature: str = auth.signature(text, request)
         return signature
+
+
+def _canonicalTarget(target: str) -> str:
+    """
+    Escape a target as S3 signs it.
+
+    botocore signs a target as it stands, for it has escaped it itself; S3 undoes the escapes of
+    what it got and makes its own.
+    """
+    path, mark, query = target.partition("?")
+    pairs = [
+        "=".join(quote(unquote_to_bytes(each), safe="") for each in pair.split("=", 1))
+        for pair in query.split("&")
+    ]
+    return quote(unquote_to_bytes(path), safe="/") + mark + "&".join(pairs)
 
 
 def unsignedChunks(chunks: Sequence[bytes], trailer: bytes = b"") -> bytes:

@@ -22,7 +22,12 @@ async def listBuckets(call: Call) -> None:
     token = None
     if len(found) > query.limit:
         token = makeToken(call.services.tokenSecret, "", page[-1].name)
-    shown = [each for each in page if query.region in ("", each.region)]
+    shown = [
+        each
+        for each in page
+        if query.region in ("", each.region)
+        and call.identity.policy.allows("list", each.name, None)
+    ]
     call.document(listdocuments.listBuckets(query, shown, call.identity.account, token))
 
 

@@ -11,7 +11,9 @@ from storagegate.s3.copying import CopyService
 from storagegate.s3.credentials import Identity
 from storagegate.s3.errors import S3Error
 from storagegate.s3.multipart import MultipartService
+from storagegate.s3.names import bucketOfHost
 from storagegate.s3.operation import Operation
+from storagegate.s3.owners import ownerOf
 from storagegate.s3.service import ObjectService
 from storagegate.storage.store import ObjectStore
 
@@ -72,11 +74,14 @@ class Call:
         """Send an XML document."""
         self.answer(200, (XML, *headers), body)
 
-    def location(self) -> str:
-        """The object's URL, as the client addressed this server."""
+    def location(self, key: bytes) -> str:
+        """The URL of one of the bucket's objects, as the client addressed this server."""
         scheme = "https" if self.request.secure else "http"
-        host = self.headers.get(b"host", b"").decode("latin-1")
-        return f"{scheme}://{host}/{self.bucket}/{quote(self.key)}"
+        raw = self.headers.get(b"host", b"")
+        domain = self.services.s3Domain
+        virtual = domain is not None and bucketOfHost(raw, domain) is not None
+        path = quote(key) if virtual else f"{self.bucket}/{quote(key)}"
+        return f"{scheme}://{raw.decode('latin-1')}/{path}"
 
     def begin(self, code: int, headers: Pairs, length: int) -> None:
         """Start an answer whose body follows in pieces."""
@@ -95,7 +100,11 @@ class Call:
         key: bytes | None = self.key or None
         if not self.key and access == "list" and self.operation.name in _LISTS:
             key = self.query.get("prefix", "").encode()
+            if not self.identity.policy.coversPrefix(key.decode()):
+                raise S3Error("AccessDenied")
         self.authorise(access, self.bucket, key)
+        if self.bucket and self.operation.name != "CreateBucket":
+            self.checkOwner(self.bucket, b"x-amz-expected-bucket-owner")
 
     def authorise(self, access: str, bucket: str, key: bytes | None) -> None:
         """
@@ -107,3 +116,15 @@ class Call:
         name = key.decode("utf-8", "replace") if key is not None else None
         if not policy.allows(access, bucket or None, name):
             raise S3Error("AccessDenied")
+
+    def checkOwner(self, bucket: str, header: bytes) -> None:
+        """
+        See that a bucket is owned by whom a header expects, if it says so.
+
+        @raise S3Error: C{AccessDenied}, or whatever the bucket gives.
+        """
+        expected = self.headers.get(header)
+        if expected is not None:
+            found = self.services.objects.bucket(self.identity, bucket)
+            if expected.strip() != ownerOf(found.account).id.encode():
+                raise S3Error("AccessDenied")

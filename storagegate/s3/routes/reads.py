@@ -1,13 +1,12 @@
 """GetObject, HeadObject and GetObjectAttributes."""
 
-from collections.abc import Mapping
 from functools import partial
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
 
 from storagegate.s3 import documents
-from storagegate.s3.conditions import NotModified, evaluateRead
+from storagegate.s3.conditions import NotModified, evaluateRead, rangeHolds
 from storagegate.s3.errors import S3Error
 from storagegate.s3.headers import checksumHeaders, objectHeaders, override
 from storagegate.s3.listing import parseAttributes, parsePartNumber
@@ -45,7 +44,9 @@ def _sliceOf(call: Call, record: ObjectRecord) -> Slice:
                 "InvalidRequest",
                 "Cannot specify both Range header and partNumber query parameter",
             )
-        return _partSlice(record, call.query)
+        return _partSlice(call, record)
+    if wanted is not None and not rangeHolds(call.headers, record.etag, record.modifiedMs):
+        wanted = None
     found = parseRange(wanted, record.size)
     return _partial(record, found) if found is not None else Slice(200, 0, record.size)
 
@@ -55,16 +56,23 @@ def _partial(record: ObjectRecord, found: ByteRange, extra: Pairs = ()) -> Slice
     return Slice(206, found.first, found.length, ((b"Content-Range", value), *extra))
 
 
-def _partSlice(record: ObjectRecord, query: Mapping[str, str]) -> Slice:
-    number = parsePartNumber(query)
+def _partSlice(call: Call, record: ObjectRecord) -> Slice:
+    number = parsePartNumber(call.query)
     parts = record.attributes.parts
     if not parts and number == 1:
         return _run(record, 0, record.size)
     if number > len(parts):
         raise S3Error("InvalidPartNumber")
     start = sum(part.size for part in parts[: number - 1])
-    count = ((b"x-amz-mp-parts-count", b"%d" % len(parts)),)
-    return _run(record, start, parts[number - 1].size, count)
+    part = parts[number - 1]
+    extra = [(b"x-amz-mp-parts-count", b"%d" % len(parts))]
+    if _wantsChecksum(call):
+        extra += checksumHeaders(part.checksum)[:1]
+    return _run(record, start, part.size, extra)
+
+
+def _wantsChecksum(call: Call) -> bool:
+    return call.headers.get(b"x-amz-checksum-mode", b"").upper() == b"ENABLED"
 
 
 def _run(record: ObjectRecord, start: int, length: int, extra: Pairs = ()) -> Slice:
@@ -78,7 +86,7 @@ def _headersOf(call: Call, record: ObjectRecord, piece: Slice) -> list[tuple[byt
     headers = objectHeaders(record)
     headers += piece.extra
     # A partial answer must not carry the whole object's checksum: clients check what they got.
-    if piece.code == 200 and call.headers.get(b"x-amz-checksum-mode", b"").upper() == b"ENABLED":
+    if piece.code == 200 and not piece.extra and _wantsChecksum(call):
         headers += checksumHeaders(record.attributes.checksum)
     if call.query:
         headers = override(headers, call.query)
@@ -165,9 +173,10 @@ async def _sendSegments(call: Call, content: Content, piece: Slice, headers: Pai
 
 async def getObjectAttributes(call: Call) -> None:
     """Answer with the attributes that the request names."""
-    query = parseAttributes(call.headers)
     record = _find(call)
-    evaluateRead(call.headers, record.etag, record.modifiedMs)
+    query = parseAttributes(call.headers)
+    if _isFresh(call, record):
+        return
     attributes = record.attributes
     body = documents.objectAttributes(
         query,

@@ -5,9 +5,10 @@ from storagegate.s3 import documents, listdocuments
 from storagegate.s3.bodies import readComplete
 from storagegate.s3.checksumheaders import declared
 from storagegate.s3.errors import S3Error, invalidArgument
+from storagegate.s3.faults import asS3Error
 from storagegate.s3.headers import attributesFrom, checksumHeaders, refuseUnsupported
 from storagegate.s3.listing import parseListParts, parseListUploads, parsePartNumber
-from storagegate.s3.partchecksums import requestedKind
+from storagegate.s3.partchecksums import requestedKind, requestedType
 from storagegate.s3.ranges import parseCopyRange
 from storagegate.s3.routes.call import Call
 from storagegate.s3.routes.payload import (
@@ -18,7 +19,7 @@ from storagegate.s3.routes.payload import (
 )
 from storagegate.s3.routes.writes import TRIES, findCopySource
 from storagegate.s3.upload import DEFAULT_ALGORITHM, PUT_LIMIT
-from storagegate.storage.errors import ConcurrentChange
+from storagegate.storage.errors import ConcurrentChange, NoSuchUpload
 from storagegate.storage.records import Upload
 
 
@@ -67,6 +68,7 @@ async def uploadPart(call: Call) -> None:
 
 async def uploadPartCopy(call: Call) -> None:
     """Make a run of an object a part."""
+    refuseUnsupported(call.headers)
     number = parsePartNumber(call.query)
     upload = _find(call)
     for _ in range(TRIES):
@@ -101,15 +103,28 @@ def _objectSize(call: Call) -> int | None:
 async def completeMultipartUpload(call: Call) -> None:
     """Turn the parts into the object."""
     condition = writeCondition(call)
-    upload = _find(call)
+    multipart = call.services.multipart
     # The checksum in this request's headers is the object's; the document has none of its own.
     whole = declared(call.headers)
+    kind = requestedType(call.headers)
     parts = readComplete(await readDocument(call, checked=False))
-    record = await call.services.multipart.complete(
-        upload, parts, condition, whole, _objectSize(call)
-    )
+    try:
+        upload = _find(call)
+        record = await multipart.complete(upload, parts, condition, whole, _objectSize(call), kind)
+    except (S3Error, NoSuchUpload) as error:
+        if asS3Error(error).code != "NoSuchUpload":
+            raise
+        # A client that lost the first answer asks again, and must not be told that it failed.
+        done = multipart.completed(call.identity, call.bucket, call.key, parts)
+        if done is None:
+            raise
+        record = done
     body = documents.completeMultipartUpload(
-        call.location(), call.bucket, call.key.decode(), record.etag, record.attributes.checksum
+        call.location(call.key),
+        call.bucket,
+        call.key.decode(),
+        record.etag,
+        record.attributes.checksum,
     )
     call.document(body)
 

@@ -59,6 +59,7 @@ def findCopySource(call: Call) -> ObjectRecord:
     """
     bucket, key, versionId = parseCopySource(call.headers[b"x-amz-copy-source"])
     call.authorise("read", bucket, key)
+    call.checkOwner(bucket, b"x-amz-source-expected-bucket-owner")
     record = call.services.objects.object(call.identity, bucket, key, versionId)
     evaluateCopySource(call.headers, record.etag, record.modifiedMs)
     return record
@@ -115,11 +116,10 @@ def _condition(etag: str | None) -> WriteCondition:
 
 async def deleteObject(call: Call) -> None:
     """Delete an object; one that is not there is deleted already."""
+    refuseUnsupported(call.headers)
     version = call.query.get("versionId")
     checkVersion(version)
-    match = call.headers.get(b"if-match")
-    etag = match.decode("latin-1").strip().strip('"') if match is not None else None
-    entry = DeleteEntry(call.key, version, _condition(etag))
+    entry = DeleteEntry(call.key, version, writeCondition(call))
     await call.services.objects.deleteObject(call.identity, call.bucket, entry)
     call.answer(204, [(b"x-amz-version-id", b"null")] if version else ())
 

@@ -12,7 +12,8 @@ the WAL the one could not grow, so the other could not be shortened, and deletes
 
 import os
 from collections.abc import Callable
-from sqlite3 import Connection, OperationalError
+from sqlite3 import Connection, Error
+from time import monotonic
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -31,13 +32,17 @@ LOOK_AT = 8 * 1024 * 1024
 RESTART_AT = 64 * 1024 * 1024
 """The longest WAL; a start after a crash reads all of it, in about a tenth of a second."""
 
+# What others could write to the disk in half a second, many times over.
+_PLENTY = 4 * 1024 * 1024 * 1024
+_TRUST_SECONDS = 0.5
+
 # A list in the pool reads for some milliseconds; whoever reads longer makes the WAL grow a little.
 _READERS_MS = 100
 
 
 class WALKeeper:
     """
-    Watches the WAL's length. Lives in the writer thread, but for L{look} and L{looked}.
+    Watches the WAL's length. Lives in the writer thread, but for L{lookDue} and L{looked}.
 
     @param connection: The writer's.
     @param directory: Where the catalog is, for the room on its disk.
@@ -56,6 +61,8 @@ class WALKeeper:
         self._latch = latch
         self._restartAt = restartAt
         self._changes = connection.total_changes
+        self._room = 0
+        self._askAt = 0.0
         self._length = 0
         self._pending = 0
         self._grown = 0
@@ -119,9 +126,14 @@ class WALKeeper:
         self._grown = 0
 
     def _fits(self, size: int) -> bool:
-        disk = os.statvfs(self._directory)
-        room = disk.f_bavail * disk.f_frsize
         needed = self._pending + self._grown + 2 * size
+        # Asking the disk takes 60 microseconds, as long as a small commit: where there is plenty,
+        # the last answer will do for a while.
+        if needed + _PLENTY <= self._room and monotonic() < self._askAt:
+            return True
+        disk = os.statvfs(self._directory)
+        self._room = room = disk.f_bavail * disk.f_frsize
+        self._askAt = monotonic() + _TRUST_SECONDS
         if needed <= room:
             return True
         return size <= room and needed <= room + self._freed()
@@ -137,7 +149,7 @@ class WALKeeper:
         self._connection.execute(f"PRAGMA busy_timeout = {_READERS_MS}")
         try:
             busy, _, _ = checkpoint(self._connection, mode)
-        except OperationalError as error:
+        except Error as error:
             if classify(error) is Fault.UNSAFE:
                 self._latch.set(error)
             return False
@@ -188,7 +200,7 @@ class Looker:
         if isinstance(error, Exception) and classify(error) is Fault.UNSAFE:
             self._latch.set(error)
         # A full disk and a busy pool are no news; the WAL is looked at again after some commits.
-        elif failure.check(OperationalError, StoreBusy) is None:
+        elif failure.check(Error, StoreBusy) is None:
             _log.failure("the WAL was not looked after", failure)
 
 

@@ -19,8 +19,11 @@ LIMIT = 8 * 1024 * 1024
 _RECORD = 1024
 _PIECE = 256
 
+_BUCKETS = 1024
+# Buckets that are kept besides.
+
 Name = tuple[str, bytes]
-"""Bucket and key."""
+"""Bucket and key; an empty key stands for the bucket itself."""
 
 Found = tuple[Bucket, ObjectRecord]
 
@@ -32,6 +35,7 @@ class HotRecords:
         self._limit = limit
         self._size = 0
         self._records: OrderedDict[Name, Found] = OrderedDict()
+        self._buckets: dict[str, Bucket] = {}
 
     def find(self, bucket: str, key: bytes) -> Found | None:
         """Give a record that was kept."""
@@ -40,6 +44,16 @@ class HotRecords:
         if found is not None:
             self._records.move_to_end(name)
         return found
+
+    def findBucket(self, name: str) -> Bucket | None:
+        """Give a bucket that was kept."""
+        return self._buckets.get(name)
+
+    def keepBucket(self, bucket: Bucket) -> None:
+        """Keep a bucket that was read."""
+        if len(self._buckets) >= _BUCKETS:
+            self._buckets.clear()
+        self._buckets[bucket.name] = bucket
 
     def keep(self, home: Bucket, record: ObjectRecord) -> None:
         """Keep what was read, in the place of what was read longest ago."""
@@ -53,6 +67,9 @@ class HotRecords:
     def forget(self, names: Iterable[Name]) -> None:
         """Drop records whose objects have changed, or are about to have."""
         for name in names:
+            if not name[1]:
+                self._buckets.pop(name[0], None)
+                continue
             found = self._records.pop(name, None)
             if found is not None:
                 self._size -= _weight(found[1])

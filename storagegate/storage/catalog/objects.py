@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TypeVar
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from storagegate.storage.catalog.lookup import Found, Name, find, judge
 from storagegate.storage.catalog.references import Claim, Tally, exchange
@@ -68,7 +68,7 @@ def _put(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectRecord | S
         if refusal is not None:
             outcomes.append(refusal)
             continue
-        record = evolve(put.record, sequence=transaction.takeSequence())
+        record = put.record.numbered(transaction.takeSequence())
         outcomes.append(record)
         rows.append(Row(there.bucketId, record, put.values))
         claims.append(put.claim)

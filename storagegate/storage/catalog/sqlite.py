@@ -100,6 +100,8 @@ class SQLiteCatalog:
         """
         Make the file if there is none, migrate it, and connect. Blocks. Once.
 
+        Call it in the process that uses the catalog: connections do not survive a fork.
+
         @raise CatalogUnusable: It is no catalog of ours, or a newer program wrote it.
         """
         prepare(self._path, self._durability)
@@ -142,7 +144,12 @@ class SQLiteCatalog:
 
     def bucket(self, name: str) -> Bucket | None:
         """Look a bucket up."""
-        return reading.readBucket(self._connection, name)
+        bucket = self._hot.findBucket(name)
+        if bucket is None:
+            bucket = reading.readBucket(self._connection, name)
+            if bucket is not None:
+                self._hot.keepBucket(bucket)
+        return bucket
 
     def object(
         self, bucket: str, key: bytes, versionId: str | None = None
@@ -255,7 +262,7 @@ class SQLiteCatalog:
 
     def deleteBucket(self, name: str) -> Deferred[None]:
         """Remove an empty bucket."""
-        return self._writer.submit(Mutation(_DELETE_BUCKET, name, frees=True))
+        return self._writer.submit(Mutation(_DELETE_BUCKET, name, frees=True, names=((name, b""),)))
 
     def putObject(
         self,

@@ -21,7 +21,7 @@ from storagegate.storage.errors import StoreBusy
 _log = Logger()
 
 WAITING = 2048
-"""Mutations that may wait: twice the calls in flight that a listener takes."""
+"""Mutations that may wait, twice a listener's calls in flight: at most 128 MiB of small objects."""
 
 BATCH = SEQUENCES
 """Mutations in one transaction; a group larger than this is not cheaper for each."""

@@ -1,12 +1,11 @@
 """The base of the attacks: whatever is sent, nothing may be stored, left behind or told."""
 
 import itertools
-import os
 from typing import Any
 
 from tests.support.clients import ROOT
 from tests.support.s3signer import Answer, Outgoing, exchange
-from tests.wire.s3.fixture import S3Case, eventually
+from tests.wire.s3.fixture import S3Case, eventually, leftovers
 
 _sources = itertools.cycle(range(2, 250))
 
@@ -54,5 +53,4 @@ class AttackCase(S3Case):
 
     def assertNothingLeft(self) -> None:
         """Check that no file of a refused body stays behind."""
-        staging = self.daemon.data / "staging"
-        self.assertTrue(eventually(lambda: not os.listdir(staging)), list(staging.iterdir()))
+        self.assertTrue(eventually(lambda: not leftovers(self.daemon)), leftovers(self.daemon))

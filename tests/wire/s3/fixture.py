@@ -6,6 +6,7 @@ What no test may do is judged after each: a traceback or a secret in the daemon'
 
 import atexit
 import itertools
+import os
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -67,6 +68,11 @@ def eventually(holds: Callable[[], bool], seconds: float = 10) -> bool:
     never = Event()
     tries = int(seconds * 50)
     return any(holds() or never.wait(0.02) for _ in range(tries)) or holds()
+
+
+def leftovers(daemon: Daemon) -> list[str]:
+    """List the files of uploads that are in flight, or should be."""
+    return os.listdir(daemon.data / "staging")
 
 
 def runStoragegate(*arguments: str | Path) -> str:

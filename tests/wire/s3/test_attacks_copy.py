@@ -29,8 +29,9 @@ class CopySourceTests(AttackCase):
         )
 
     def test_ownSource(self) -> None:
-        """The tenant may copy what is his, named with or without a slash ahead."""
-        for source in (f"{self.theirBucket}/own", f"/{self.theirBucket}/own"):
+        """The tenant may copy what is his, in every spelling that clients have for it."""
+        for source in ("{}/own", "/{}/own", "{}%2Fown", "/{}%2Fown", "{}/%6Fwn"):
+            source = source.format(self.theirBucket)
             self.assertEqual(self.copyAs(self.tenant, source).status, 200)
 
     def test_otherBucket(self) -> None:
@@ -40,7 +41,7 @@ class CopySourceTests(AttackCase):
         for source in (
             f"{self.bucket}/held",
             f"/{self.bucket}/held",
-            f"%2F{self.bucket}%2Fheld",
+            f"{self.bucket}%2Fheld",
             f"{self.bucket}/held?versionId=null",
         ):
             for query in ("", upload):
@@ -80,7 +81,6 @@ class CopySourceTests(AttackCase):
             ("GET", f"/{self.bucket}?location="),
             ("GET", self.target()),
             ("HEAD", self.target()),
-            ("GET", self.target(query="attributes=")),
             ("GET", self.target(query="acl=")),
             ("PUT", self.target("new")),
             ("DELETE", self.target()),

@@ -2,8 +2,9 @@
 
 import base64
 import hashlib
+from urllib.parse import quote
 
-from tests.support.s3signer import Outgoing
+from tests.support.s3signer import Answer, Outgoing
 from tests.wire.s3.attacks import AttackCase
 
 BOMB = (
@@ -124,57 +125,55 @@ class ListingAttackTests(AttackCase):
         page = self.s3.list_objects_v2(Bucket=self.listed, MaxKeys=2)
         self.token = page["NextContinuationToken"]
 
-    def list(self, bucket: str, **parameters: str) -> tuple[int, str]:
-        """List with these parameters as they are; tell how it was answered."""
-        query = "&".join(f"{name.replace('_', '-')}={value}" for name, value in parameters.items())
-        answer = self.sendSigned(Outgoing("GET", f"/{bucket}?{query}"))
-        return answer.status, answer.code
+    def list(self, bucket: str, **parameters: str) -> Answer:
+        """List with these parameters; an underscore in a name stands for a hyphen."""
+        pairs = [
+            f"{name.replace('_', '-')}={quote(value, safe='-_.~')}"
+            for name, value in parameters.items()
+        ]
+        return self.sendSigned(Outgoing("GET", f"/{bucket}?{'&'.join(pairs)}"))
+
+    def assertInvalid(self, bucket: str, **parameters: str) -> None:
+        """Check that a list with these parameters is refused."""
+        answer = self.list(bucket, **parameters)
+        self.assertEqual((answer.status, answer.code), (400, "InvalidArgument"), parameters)
 
     def test_tokens(self) -> None:
         """A token is good for its bucket, as it was given, and tells nothing."""
         found = self.s3.list_objects_v2(Bucket=self.listed, ContinuationToken=self.token)
         self.assertEqual([entry["Key"] for entry in found["Contents"]], ["k2", "k3"])
         self.assertNotIn("k1", self.token)
-        refused = (400, "InvalidArgument")
-        quoted = self.token.replace("+", "%2B").replace("/", "%2F").replace("=", "%3D")
-        self.assertEqual(self.list(self.bucket, continuation_token=quoted, list_type="2"), refused)
-        for place in (0, len(quoted) // 2, len(quoted) - 2):
-            other = "A" if quoted[place] != "A" else "B"
-            changed = quoted[:place] + other + quoted[place + 1 :]
-            self.assertEqual(
-                self.list(self.listed, continuation_token=changed, list_type="2"), refused
-            )
-        for token in ("", "k1", "AAAA", "!", quoted * 2, quoted[:-4]):
-            self.assertEqual(
-                self.list(self.listed, continuation_token=token, list_type="2"), refused, token
-            )
+        self.assertInvalid(self.bucket, continuation_token=self.token, list_type="2")
+        for place in (0, len(self.token) // 2, len(self.token) - 1):
+            other = "A" if self.token[place] != "A" else "B"
+            changed = self.token[:place] + other + self.token[place + 1 :]
+            self.assertInvalid(self.listed, continuation_token=changed, list_type="2")
+        for token in ("k1", "AAAA", "!", "\u00e4", self.token * 2, self.token[:-4]):
+            self.assertInvalid(self.listed, continuation_token=token, list_type="2")
+            self.assertInvalid(self.listed, continuation_token=token)
 
     def test_maxKeys(self) -> None:
         """C{max-keys} is a whole number from 0 on; what is over 1000 counts as 1000."""
-        for value in ("-1", "abc", "1.5", "%2B1", "1_0", "0x10", "1e3", "%20", "\u0663"):
-            answered = self.list(self.listed, max_keys=value.replace("\u0663", "%D9%A3"))
-            self.assertEqual(answered, (400, "InvalidArgument"), value)
+        for value in ("-1", "abc", "1.5", "+1", "1_0", "0x10", "1e3", " ", "\u0663"):
+            self.assertInvalid(self.listed, max_keys=value)
         for value in ("0", "1", "1000", "1001", "1000000000"):
-            self.assertEqual(self.list(self.listed, max_keys=value), (200, ""), value)
+            self.assertEqual(self.list(self.listed, max_keys=value).status, 200, value)
 
     def test_otherParameters(self) -> None:
         """Values that a parameter cannot have are refused, not guessed at."""
-        for parameters in (
-            {"encoding_type": "base64"},
-            {"list_type": "3"},
-            {"uploads": "", "max_uploads": "-1"},
-            {"versions": "", "max_keys": "x"},
-        ):
-            answered = self.list(self.listed, **parameters)
-            self.assertEqual(answered, (400, "InvalidArgument"), parameters)
+        self.assertInvalid(self.listed, encoding_type="base64")
+        self.assertInvalid(self.listed, list_type="3")
+        self.assertInvalid(self.listed, uploads="", max_uploads="-1")
+        self.assertInvalid(self.listed, versions="", max_keys="x")
 
     def test_hostileNames(self) -> None:
         """Prefix, delimiter and marker are data: what looks like SQL or XML finds nothing."""
-        for value in ("%27%20OR%201=1--", "%25", "_", "%3C/Prefix%3E%3Cx%3E", "%00", "k%2A", "%5C"):
-            for name in ("prefix", "start_after", "delimiter", "marker"):
+        for value in ("' OR 1=1--", "%", "_", "</Prefix><x>", "\0", "k*", "k%", "\\"):
+            for name in ("start_after", "delimiter", "marker"):
                 answer = self.list(self.listed, list_type="2", **{name: value})
-                self.assertIn(answer, ((200, ""), (400, "InvalidArgument")), (name, value))
-            none = self.sendSigned(Outgoing("GET", f"/{self.listed}?list-type=2&prefix={value}"))
+                self.assertEqual(answer.status, 200, (name, value, answer))
+            none = self.list(self.listed, list_type="2", prefix=value)
+            self.assertEqual(none.status, 200, (value, none))
             self.assertNotIn(b"<Contents>", none.body)
             self.assertNotIn(b"<x>", none.body)
 
@@ -190,7 +189,7 @@ class ResponseHeaderAttackTests(AttackCase):
     def test_injection(self) -> None:
         """No value ends a header line: not one that is asked for, not one that is stored."""
         for name in ("content-type", "content-disposition", "cache-control", "expires"):
-            for value in ("a%0D%0ASet-Cookie:x=1", "a%0Ab", "a%0Db", "a%00b", "a%01b"):
+            for value in ("a%0D%0ASet-Cookie%3Ax%3D1", "a%0Ab", "a%0Db", "a%00b", "a%01b"):
                 query = f"response-{name}={value}"
                 answer = self.sendSigned(Outgoing("GET", self.target(query=query)))
                 self.assertRejected(answer, (400,), query)

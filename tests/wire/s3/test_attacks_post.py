@@ -22,8 +22,8 @@ class PostAttackTests(AttackCase):
         raw = policy.encode() if isinstance(policy, str) else policy
         encoded = base64.b64encode(raw).decode()
         return {
-            **fields,
             **self.signing,
+            **fields,
             "policy": encoded,
             "x-amz-signature": self.signer.signPolicy(encoded, self.stamp[:8]),
         }

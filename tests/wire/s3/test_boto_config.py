@@ -155,7 +155,7 @@ class NameTests(S3Case):
             "name--x-s3",
             "name.mrap",
             "b%C3%BCcket",
-            "%2e%2e",
+            "..",
         ):
             answer = self.sendSigned(Outgoing("PUT", f"/{name}"))
             self.assertAnswer(answer, 400, "InvalidBucketName")

@@ -1,12 +1,14 @@
 """Keys are names, not paths: whatever UTF-8 of 1 to 1024 bytes goes in comes out."""
 
 import os
+import re
 import unicodedata
 
 from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.clients import ROOT
 from tests.support.s3signer import Outgoing
 from tests.wire.s3.fixture import S3Case
 
@@ -57,6 +59,10 @@ ODD_KEYS = (
 )
 
 
+NO_XML = re.compile("[\x00-\x1f\x7f]")
+"""What boto3 writes raw into the document that names keys to delete, where it is no XML."""
+
+
 class KeyTests(S3Case):
     """Odd keys, in every operation that takes one."""
 
@@ -73,11 +79,13 @@ class KeyTests(S3Case):
             Bucket=bucket, Key="copy of it", CopySource={"Bucket": bucket, "Key": key}
         )
         self.assertHolds(bucket, "copy of it", body)
-        # One by its name in the path, the other by its name in a document.
-        self.s3.delete_object(Bucket=bucket, Key="copy of it")
-        done = self.s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": key}]})
-        self.assertEqual([entry["Key"] for entry in done["Deleted"]], [key])
+        self.s3.delete_object(Bucket=bucket, Key=key)
         self.assertMissing(bucket, key)
+        if NO_XML.search(key) is None:
+            self.s3.put_object(Bucket=bucket, Key=key, Body=body)
+            done = self.s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": key}]})
+            self.assertEqual([entry["Key"] for entry in done["Deleted"]], [key])
+            self.assertMissing(bucket, key)
 
     def test_oddKeys(self) -> None:
         """Each odd key is the same key to put, get, head, list, copy and delete."""
@@ -131,7 +139,10 @@ class KeyTests(S3Case):
             ("%2e%2e%2fx", "../x"),
             ("%7e", "~"),
         ):
-            answer = self.sendSigned(Outgoing("PUT", f"/{bucket}/{escaped}", {}, escaped.encode()))
+            # Not signed: a signature has an opinion of its own on how a path is spelt.
+            answer = self.send(
+                Outgoing("PUT", f"/{bucket}/{escaped}", ROOT.plainHeaders(), escaped.encode())
+            )
             self.assertEqual(answer.status, 200, (escaped, answer))
             self.assertHolds(bucket, key, escaped.encode())
 
@@ -139,7 +150,7 @@ class KeyTests(S3Case):
         """What is not UTF-8, or no escape, is 400 and stores nothing."""
         bucket = self.makeBucket()
         for path in ("%ff", "%c3%28", "%ed%a0%80", "%zz", "%4", "%", "%c0%af"):
-            answer = self.sendSigned(Outgoing("PUT", f"/{bucket}/{path}", {}, b"x"))
+            answer = self.send(Outgoing("PUT", f"/{bucket}/{path}", ROOT.plainHeaders(), b"x"))
             self.assertEqual(answer.status, 400, (path, answer))
         self.assertNotIn("Contents", self.s3.list_objects_v2(Bucket=bucket))
 

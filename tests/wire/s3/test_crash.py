@@ -10,8 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.clients import botoClient
 from tests.support.daemon import DaemonFailed
 from tests.support.journal import Journal
-from tests.wire.s3.fixture import makeDaemon, ownDirectory, runStoragegate
-from tests.wire.s3.verdict import endUploads, judge, leftovers
+from tests.wire.s3.fixture import leftovers, makeDaemon, ownDirectory, runStoragegate
+from tests.wire.s3.verdict import endUploads, judge
 from tests.wire.s3.workload import Load, Writers
 
 ROUNDS = int(os.environ.get("STORAGEGATE_CRASH_ROUNDS", "20"))
@@ -36,7 +36,7 @@ class CrashTests(SynchronousTestCase):
                 writers.let(moments.uniform(0.05, 0.9))
                 daemon.kill()
             daemon.start()
-            self.assertEqual(leftovers(daemon.data), [], f"round {number}, seed {seed}")
+            self.assertEqual(leftovers(daemon), [], f"round {number}, seed {seed}")
             s3 = botoClient(daemon.url())
             try:
                 judge(s3, daemon.address(), "crash", journal)

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SkipTest
 from tests.support.clients import botoClient
 from tests.support.daemon import Daemon
 from tests.support.s3signer import Outgoing, exchange
-from tests.wire.s3.fixture import S3Case, eventually, makeDaemon, needTool, ownDirectory
+from tests.wire.s3.fixture import S3Case, eventually, leftovers, makeDaemon, needTool, ownDirectory
 
 MIB = 1 << 20
 
@@ -69,7 +69,7 @@ class DiskFullTests(S3Case):
         for key in stored[:-1]:
             self.client.delete_object(Bucket="full", Key=key)
         self.assertTrue(eventually(self.hasRoom), "freed room is not used")
-        self.assertEqual(os.listdir(self.full.data / "staging"), [])
+        self.assertTrue(eventually(lambda: not leftovers(self.full)), leftovers(self.full))
         self.assertNotIn("Traceback", self.full.log)
         self.full.stop()
         self.full.start()

@@ -25,6 +25,20 @@ class JournalTests(SynchronousTestCase):
         journal.attempt("k", None)
         self.assertEqual(journal.allowed("k"), [whole(b"a"), None])
 
+    def test_frozen(self) -> None:
+        """An answer that comes after the power went is none: its write is as open as before."""
+        journal = Journal()
+        journal.attempt("k", whole(b"a"))
+        journal.freeze()
+        journal.acknowledge("k")
+        journal.attempt("k", whole(b"b"))
+        journal.acknowledge("k")
+        self.assertEqual(journal.allowed("k"), [None, whole(b"a"), whole(b"b")])
+        journal.thaw()
+        journal.attempt("k", whole(b"c"))
+        journal.acknowledge("k")
+        self.assertEqual(journal.allowed("k"), [whole(b"c")])
+
     def test_settled(self) -> None:
         """What was found once may not change by itself."""
         journal = Journal()

@@ -16,8 +16,8 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.support.clients import botoClient, findTool
 from tests.support.journal import Journal
-from tests.wire.s3.fixture import makeDaemon, ownDirectory
-from tests.wire.s3.verdict import endUploads, judge, leftovers
+from tests.wire.s3.fixture import leftovers, makeDaemon, ownDirectory
+from tests.wire.s3.verdict import endUploads, judge
 from tests.wire.s3.workload import Load, Writers
 
 ROUNDS = int(os.environ.get("STORAGEGATE_POWER_ROUNDS", "5"))
@@ -94,12 +94,14 @@ class PowerCutTests(SynchronousTestCase):
             load = Load(daemon.address(), "power", journal, seed + number, writers=4, keys=6)
             with Writers(load) as writers:
                 writers.let(moments.uniform(0.05, 1.2))
+                journal.freeze()
                 disk.cut()
                 daemon.kill()
+            journal.thaw()
             disk.unmount()
             disk.mount()
             daemon.start()
-            self.assertEqual(leftovers(daemon.data), [], f"round {number}, seed {seed}")
+            self.assertEqual(leftovers(daemon), [], f"round {number}, seed {seed}")
             s3 = botoClient(daemon.url())
             try:
                 judge(s3, daemon.address(), "power", journal)

@@ -1,6 +1,5 @@
 """What has to be true of a store that was killed, or lost its power, and is back."""
 
-import os
 from typing import Any
 
 from tests.support.journal import Journal
@@ -47,8 +46,3 @@ def endUploads(s3: Any, bucket: str) -> None:
     pages = s3.get_paginator("list_multipart_uploads").paginate(Bucket=bucket)
     for upload in [upload for page in pages for upload in page.get("Uploads", [])]:
         s3.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
-
-
-def leftovers(data: "os.PathLike[str]") -> list[str]:
-    """List what lies in the staging directory."""
-    return os.listdir(os.path.join(data, "staging"))
