@@ -101,12 +101,6 @@ def refuseFormClaim(fields: Mapping[str, str]) -> None:
         raise _tooMany()
 
 
-def _payloadHash(headers: Mapping[bytes, bytes]) -> str:
-    """What a request says of its body where no signature demands that it says so."""
-    declared = headers.get(b"x-amz-content-sha256")
-    return sigv4.UNSIGNED_PAYLOAD if declared is None else parsePayloadHash(declared)
-
-
 def checkPayloadSigned(
     authenticated: Authenticated, contentLength: int | None, secure: bool
 ) -> None:
@@ -122,6 +116,12 @@ def checkPayloadSigned(
     signed = authenticated.claim is not None and authenticated.payloadHash not in sigv4.UNSIGNED
     if not (signed or secure or contentLength == 0):
         raise S3Error("AccessDenied", "Without TLS the payload of a request must be signed here")
+
+
+def _payloadHash(headers: Mapping[bytes, bytes]) -> str:
+    """What a request says of its body where no signature demands that it says so."""
+    declared = headers.get(b"x-amz-content-sha256")
+    return sigv4.UNSIGNED_PAYLOAD if declared is None else parsePayloadHash(declared)
 
 
 class Authenticator:

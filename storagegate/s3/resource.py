@@ -66,13 +66,13 @@ class S3Resource(CoroutineResource):
         isPost = request.method == b"POST" and bucket is not None and key is None
         form = posts.openForm(request) if isPost else None
         authenticated = await self._authenticate(request, form)
+        if self.services.requireSignedPayload:
+            checkPayloadSigned(authenticated, request.contentLength, request.secure)
         if authenticated.source is Source.QUERY:
             headers = withHoisted(query, headers)
         operation = findOperation(
             request.method, bucket is not None, key is not None, query, headers
         )
-        if self.services.requireSignedPayload:
-            checkPayloadSigned(authenticated, request.contentLength, request.secure)
         call = Call(
             request,
             self.services,

@@ -58,6 +58,17 @@ class FullDiskTests(SynchronousTestCase):
             self.assertEqual(outcome.key, key)
             keys.append(key)
 
+    def fillDisk(self) -> str:
+        """Take all the room that is left; give the file that does."""
+        other = os.path.join(self.directory, "other")
+        with open(other, "wb", buffering=0) as file:
+            try:
+                while file.write(bytes(4096)):
+                    pass
+            except OSError:
+                pass
+        return other
+
     def test_deletesGoOn(self) -> None:
         """A store that has filled the disk itself can be emptied, one object at a time."""
         keys = self.fill()
@@ -67,26 +78,41 @@ class FullDiskTests(SynchronousTestCase):
         self.assertIsNone(self.latch.failure)
 
     def test_roomReturns(self) -> None:
-        """When there is room again there are writes again, and the reserve."""
-        keys = self.fill()
-        for key in keys:
-            self.commit(deletionOf(key))
-        again = self.fill()
-        self.assertGreater(len(again), len(keys) // 2)
-        self.assertTrue(os.path.exists(self.reserve))
+        """What was deleted makes room for as much again, of any size, and for the reserve."""
+        for size in (10_000, 1_000, 4_000, 20_000):
+            keys = self.fill(size)
+            for _ in range(2):
+                for key in keys:
+                    self.commit(deletionOf(key))
+                self.assertGreaterEqual(len(self.fill(size)), len(keys) * 95 // 100)
+                self.assertTrue(os.path.exists(self.reserve))
+            for key in keys:
+                self.commit(deletionOf(key))
+
+    def test_freedRowsAreRoom(self) -> None:
+        """Deleted rows make room for others also where the disk itself stays full."""
+        keys = first = self.fill()
+        self.fillDisk()
+        for _ in range(3):
+            for key in keys:
+                self.assertEqual(self.commit(deletionOf(key)), [True])
+            keys = self.fill()
+            self.assertGreaterEqual(len(keys), len(first) * 9 // 10)
+
+    def test_deletesTogether(self) -> None:
+        """Deletes that together need more of the WAL than there is are made in smaller groups."""
+        keys = self.fill(1_000)
+        self.assertGreater(len(keys), 512)
+        deletions = [deletionOf(key) for key in keys]
+        outcomes, _ = self.committer.commit(deletions)
+        self.assertEqual(outcomes, [[True]] * len(keys))
 
     def test_othersFillTheDisk(self) -> None:
         """Where somebody else has filled the disk, deletes have the reserve's room."""
         keys = [b"%d" % n for n in range(20)]
         for key in keys:
             self.commit(putOf(inlineRecord(key, os.urandom(10_000))))
-        other = os.path.join(self.directory, "other")
-        with open(other, "wb", buffering=0) as file:
-            try:
-                while file.write(bytes(4096)):
-                    pass
-            except OSError:
-                pass
+        other = self.fillDisk()
         self.assertEqual(self.fill(60_000), [])
         for key in keys:
             self.assertEqual(self.commit(deletionOf(key)), [True])

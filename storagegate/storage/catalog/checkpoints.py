@@ -90,6 +90,16 @@ class WALKeeper:
         """
         return self._fits(size) or (self.shrink() and self._fits(size))
 
+    def fitsFreed(self, size: int) -> bool:
+        """
+        Say whether the database has free pages for a commit, and for all that the WAL holds; the
+        disk's room is not looked at. Blocks.
+
+        @param size: The most bytes that it may add.
+        """
+        self.shrink()
+        return self._pending + self._grown + size <= self._freed()
+
     def keep(self) -> None:
         """Restart the WAL if it is too long. Blocks."""
         if self._length + self._grown <= self._restartAt:
@@ -126,8 +136,12 @@ class WALKeeper:
         self._askAt = monotonic() + _TRUST_SECONDS
         if needed <= room:
             return True
-        pages = self._connection.execute("PRAGMA freelist_count").fetchall()[0][0]
-        return size <= room and needed <= room + pages * PAGE_SIZE
+        return size <= room and needed <= room + self._freed()
+
+    def _freed(self) -> int:
+        """Count the bytes of the database's pages that deleted rows have left."""
+        pages: int = self._connection.execute("PRAGMA freelist_count").fetchall()[0][0]
+        return pages * PAGE_SIZE
 
     def _checkpoint(self, mode: str) -> bool:
         if self._latch.failure is not None:

@@ -42,23 +42,32 @@ class Committer:
         """Commit what can be committed, at best all in one transaction."""
         if self._latch.failure is not None:
             return self._refuse(mutations)
-        room = self._reserve.ensure() and self._hasRoom(mutations)
-        done = self._settle(mutations) if room else None
+        growing = [mutation for mutation in mutations if not mutation.frees]
+        size = sum(mutation.weight + _PAGES * PAGE_SIZE for mutation in growing)
+        done = self._settle(mutations) if self._hasRoom(size) else None
+        if done is None and growing and self._hasFreedRoom(size):
+            done = self._settle(mutations)
         return self._whenFull(mutations) if done is None else done
 
     def afterwards(self) -> None:
         """Do what is due between two commits, when nobody waits for the last one any more."""
         self._wal.keep()
+        # It was lent or given up; the WAL has its room now.
+        if not self._reserve.ensure() and self._wal.shrink():
+            self._reserve.ensure()
 
     def close(self) -> None:
         """Leave everything in the database and the WAL empty."""
         self._wal.shrink()
         self._connection.close()
 
-    def _hasRoom(self, mutations: Sequence[Mutation]) -> bool:
-        growing = [mutation for mutation in mutations if not mutation.frees]
-        size = sum(mutation.weight + _PAGES * PAGE_SIZE for mutation in growing)
-        return not growing or self._wal.hasRoom(size)
+    def _hasRoom(self, size: int) -> bool:
+        """Say whether the disk can take a commit, and the reserve beside it."""
+        return self._reserve.ensure() and (not size or self._wal.hasRoom(size))
+
+    def _hasFreedRoom(self, size: int) -> bool:
+        """Say whether deleted rows have left room for a commit; the reserve is lent to it."""
+        return self._wal.fitsFreed(size) and self._reserve.lend(size)
 
     def _settle(self, mutations: Sequence[Mutation]) -> Committed | None:
         """Commit, or answer any fault but a full disk: that gives L{None}."""
@@ -89,15 +98,23 @@ class Committer:
         return outcomes, garbage
 
     def _whenFull(self, mutations: Sequence[Mutation]) -> Committed:
-        freeing = [mutation for mutation in mutations if mutation.frees]
+        outcomes, garbage = self._free([mutation for mutation in mutations if mutation.frees])
+        answers = iter(outcomes)
+        return [next(answers) if each.frees else StoreFull() for each in mutations], garbage
+
+    def _free(self, freeing: Sequence[Mutation]) -> Committed:
+        """Commit what frees room, in all the room that can be had."""
         self._wal.shrink()
         done = self._settle(freeing) if freeing else ([], [])
         if done is None and self._reserve.release():
             done = self._settle(freeing)
             self._wal.shrink()
-        outcomes, garbage = done or ([StoreFull() for _ in freeing], [])
-        answers = iter(outcomes)
-        return [next(answers) if each.frees else StoreFull() for each in mutations], garbage
+        if done is None and len(freeing) > 1:
+            # Half of them need half of the WAL, and it is short again for the other half.
+            half = len(freeing) // 2
+            halves = self._free(freeing[:half]), self._free(freeing[half:])
+            done = halves[0][0] + halves[1][0], halves[0][1] + halves[1][1]
+        return done or ([StoreFull() for _ in freeing], [])
 
     def _refuse(self, mutations: Sequence[Mutation]) -> Committed:
         return [StoreReadOnly(self._latch.failure) for _ in mutations], []

@@ -42,11 +42,11 @@ class Purpose(Enum):
     @ivar busyMs: How long it may wait for a lock.
     """
 
-    WRITER = (16_384, True, BUSY_MS)
+    WRITER = (8_192, True, BUSY_MS)
     # The reactor thread never waits; a reader of a WAL has to only while another process starts.
-    REACTOR = (16_384, False, 0)
-    # There is one for each thread of the pool.
-    POOL = (4_096, False, BUSY_MS)
+    REACTOR = (4_096, False, 0)
+    # There are a few: see C{readers}.
+    POOL = (2_048, False, BUSY_MS)
     # Copies pages from the WAL; caches nothing.
     CHECKPOINT = (64, True, 0)
 
