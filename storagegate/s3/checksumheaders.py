@@ -1,5 +1,5 @@
 """
-The checksums that a request asks for.
+The checksums that a request asks for::
 
     x-amz-checksum-<algorithm>: <Base64>        the value, in a header
     x-amz-trailer: x-amz-checksum-<algorithm>   the value comes behind the body

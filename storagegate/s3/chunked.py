@@ -1,5 +1,5 @@
 """
-Bodies in the C{aws-chunked} encoding.
+Bodies in the C{aws-chunked} encoding::
 
     body    = *chunk last [trailer] CRLF
     chunk   = 1*16HEXDIG [signed] CRLF data CRLF        the size is not zero

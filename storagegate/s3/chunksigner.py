@@ -1,5 +1,5 @@
 """
-The signatures within a signed C{aws-chunked} body: each signs the one before it.
+The signatures within a signed C{aws-chunked} body: each signs the one before it::
 
     chunk   = "AWS4-HMAC-SHA256-PAYLOAD" LF context LF sha256("") LF sha256(data)
     trailer = "AWS4-HMAC-SHA256-TRAILER" LF context LF sha256(trailer)

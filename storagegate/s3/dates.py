@@ -1,5 +1,5 @@
 """
-Dates as requests carry them, read strictly.
+Dates as requests carry them, read strictly::
 
     basic ISO 8601    20130524T000000Z                    x-amz-date, X-Amz-Date
     IMF-fixdate       Sun, 06 Nov 1994 08:49:37 GMT       RFC 9110 section 5.6.7

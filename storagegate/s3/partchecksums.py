@@ -2,7 +2,7 @@
 Checksums of objects that came in parts.
 
 A C{COMPOSITE} one is the checksum of the checksums of the parts, a C{FULL_OBJECT} one that of the
-data itself; only CRCs can be combined to the latter. S3's table ("Checking object integrity"):
+data itself; only CRCs can be combined to the latter. S3's table ("Checking object integrity")::
 
                 FULL_OBJECT  COMPOSITE  default
     CRC32       yes          yes        COMPOSITE

@@ -1,5 +1,5 @@
 """
-The browser's upload form: C{multipart/form-data} whose last field is the file.
+The browser's upload form: C{multipart/form-data} whose last field is the file::
 
     form   = *field file
     field  = a part with a name; its value is text, small

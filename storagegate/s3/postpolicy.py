@@ -1,5 +1,5 @@
 """
-The policy of a browser form: what it may contain.
+The policy of a browser form: what it may contain::
 
     policy    = Base64 of {"expiration": "2030-01-01T00:00:00Z", "conditions": [*condition]}
     condition = {"field": "value"} / ["eq" / "starts-with", "$field", "value"]

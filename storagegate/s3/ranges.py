@@ -1,5 +1,5 @@
 """
-Byte ranges.
+Byte ranges::
 
     Range                   = "bytes=" (first "-" [last] / "-" suffix)      RFC 9110 section 14.1.2
     x-amz-copy-source-range = "bytes=" first "-" last

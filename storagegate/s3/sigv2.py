@@ -1,5 +1,5 @@
 """
-Signature version 2: what boto3 and aws-cli put into URLs and forms unless they are told otherwise.
+Signature version 2: what boto3 and aws-cli put into URLs and forms unless they are told otherwise::
 
     string to sign = METHOD LF content-md5 LF content-type LF expires LF
                      *(name ":" value LF) resource

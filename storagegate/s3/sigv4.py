@@ -1,5 +1,5 @@
 """
-Signature version 4: check that a request comes from who it claims to be from.
+Signature version 4: check that a request comes from who it claims to be from::
 
     string to sign = "AWS4-HMAC-SHA256" LF timestamp LF scope LF sha256(canonical request)
     signature      = HMAC-SHA256(signing key, string to sign), in hexadecimal

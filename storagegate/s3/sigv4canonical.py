@@ -1,5 +1,5 @@
 """
-The canonical form of a request: what signature version 4 signs.
+The canonical form of a request: what signature version 4 signs::
 
     method LF path LF query LF *(name ":" value LF) LF names LF payload-hash
 

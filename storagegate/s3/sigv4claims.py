@@ -3,7 +3,7 @@ Claims: who a request says it is from, and with which signature.
 
 A claim comes in the C{Authorization} header (C{sigv4header}), in the query of a presigned URL
 (C{sigv4query}) or in the fields of a form (C{sigv4post}). Reading one proves nothing: see
-C{sigv4.verify}. What the three have in common is here.
+C{sigv4.verify}. What the three have in common is here::
 
     credential    = access-key "/" YYYYMMDD "/" region "/" service "/aws4_request"
     SignedHeaders = name *(";" name)

@@ -1,5 +1,5 @@
 """
-Claims in the C{Authorization} header.
+Claims in the C{Authorization} header::
 
     Authorization: AWS4-HMAC-SHA256 Credential=<credential>, SignedHeaders=<names>, Signature=<hex>
 """

@@ -1,5 +1,5 @@
 """
-Claims of browser forms: the policy is what is signed.
+Claims of browser forms: the policy is what is signed::
 
     x-amz-algorithm x-amz-credential x-amz-date x-amz-signature policy
     signature = HMAC-SHA256(signing key, policy as it was sent)

@@ -1,5 +1,5 @@
 """
-Claims of presigned URLs, in the query.
+Claims of presigned URLs, in the query::
 
     X-Amz-Algorithm X-Amz-Credential X-Amz-Date X-Amz-Expires X-Amz-SignedHeaders X-Amz-Signature
     and, if the payload is signed too, X-Amz-Content-Sha256 in any case; each once, its name as here
