@@ -43,7 +43,7 @@ class HTTPLimits:
     progressSize: int = 4 * 1024
     keepAliveTimeout: float = 5.0
     pipelinedRequests: int = 16
-    bodyBuffer: int = 256 * 1024
+    bodyBuffer: int = 64 * 1024
     bodyReadSize: int = 256 * 1024
     drainedBody: int = 64 * 1024
     lingerTimeout: float = 2.0

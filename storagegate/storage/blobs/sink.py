@@ -18,8 +18,8 @@ from storagegate.storage.records import Content, Segment
 BUFFER = 512 * 1024
 """One buffer: the disk gets large writes, and an upload holds two of these at most."""
 
-BUFFERS = 24 * 1024 * 1024
-"""All buffers together: twenty-four uploads have whole ones, more of them have smaller ones."""
+BUFFERS = 16 * 1024 * 1024
+"""All buffers together: sixteen uploads have whole ones, more of them have smaller ones."""
 
 _LEAST = 64 * 1024
 """A buffer is no smaller, however many uploads there are: as much as one read brings."""

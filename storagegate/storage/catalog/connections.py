@@ -42,7 +42,7 @@ class Purpose(Enum):
     @ivar busyMs: How long it may wait for a lock.
     """
 
-    WRITER = (8_192, True, BUSY_MS)
+    WRITER = (4_096, True, BUSY_MS)
     # The reactor thread never waits; a reader of a WAL has to only while another process starts.
     REACTOR = (4_096, False, 0)
     # There are a few: see C{readers}.

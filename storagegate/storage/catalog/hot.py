@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 from storagegate.storage.records import Bucket, ObjectRecord
 
-LIMIT = 8 * 1024 * 1024
-"""Bytes: 2,000 objects of 4 KiB. More memory serves better as the page cache of SQLite."""
+LIMIT = 4 * 1024 * 1024
+"""Bytes: 800 objects of 4 KiB. More memory serves better as the page cache of SQLite."""
 
 # What a record weighs besides its inline bytes, and each of its segments and parts.
 _RECORD = 1024
