@@ -124,7 +124,7 @@ class BufferSizeTests(SynchronousTestCase):
 
     def test_shared(self) -> None:
         """However many uploads there are, all their buffers together stay within the bound."""
-        for sinks in (1, 16, 24, 64, 100, 192):
+        for sinks in (1, 16, 24, 64, 100, 128):
             self.assertLessEqual(2 * sinks * bufferSize(sinks), BUFFERS)
         self.assertEqual(bufferSize(1), BUFFER)
         self.assertEqual(bufferSize(16), BUFFER)
