@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Protocol
 
 from storagegate import __version__
-from storagegate.credentials import Credentials, checkCredential, generateCredentials, shellText
+from storagegate.credentials import (
+    Credentials,
+    CredentialsError,
+    checkCredential,
+    generateCredentials,
+    load,
+    shellText,
+)
 from storagegate.refusal import oneLine
 from storagegate.s3.policies import POLICIES
 from storagegate.storage.errors import KeyExists, StoreError
@@ -140,6 +147,7 @@ def _create(options: argparse.Namespace) -> int:
         email=options.email or "",
         createdMs=int(time.time() * 1000),
     )
+    _refuseRoot(options.data, pair.accessKey)
     with _catalog(options) as catalog:
         try:
             catalog.addAccessKey(key)
@@ -147,6 +155,23 @@ def _create(options: argparse.Namespace) -> int:
             raise CommandError(f"the access key {pair.accessKey} is taken") from error
     print(shellText(pair), end="")
     return 0
+
+
+def _refuseRoot(data: str, accessKey: str) -> None:
+    """
+    Leave the root key alone.
+
+    @raise CommandError: It is the one of the data directory: an issued key of its name would
+        come to life the day the root pair is changed, and revoking one would seem to revoke it.
+    """
+    try:
+        root = load(str(Path(data) / "root-credentials"))
+    except CredentialsError as error:
+        raise CommandError(str(error)) from error
+    if root is not None and root.accessKey == accessKey:
+        raise CommandError(
+            f"{accessKey} is the root access key: to change it, write root-credentials anew"
+        )
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -173,6 +198,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _revoke(options: argparse.Namespace) -> int:
+    _refuseRoot(options.data, options.accessKey)
     with _catalog(options) as catalog:
         if not catalog.removeAccessKey(options.accessKey):
             raise CommandError(f"there is no access key {options.accessKey}")

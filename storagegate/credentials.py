@@ -90,6 +90,20 @@ def loadOrCreate(path: str) -> tuple[Credentials, bool]:
         raise CredentialsError(f"{path}: {error.strerror}") from error
 
 
+def load(path: str) -> Credentials | None:
+    """
+    Read the file of the root key pair; L{None} where there is none.
+
+    @raise CredentialsError: If it does not hold a pair, or cannot be read.
+    """
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CredentialsError(f"{path}: {error.strerror}") from error
+
+
 def _read(path: str) -> Credentials:
     with open(path, encoding="utf-8", errors="replace") as file:
         lines = file.read(_FILE_LIMIT).splitlines()

@@ -53,7 +53,7 @@ class Daemon(Service):
         @param reactor: The whole reactor, for it is handed on to every part.
         @param twistdOptions: The options of C{twistd} itself.
         """
-        self._configuration = configuration
+        self._configuration = self._started = configuration
         self._load = load
         self._reactor = reactor
         self._parts = parts
@@ -124,7 +124,7 @@ class Daemon(Service):
             self._log.error("reload refused: {error}", error=oneLine(str(error)))
             return
         self._log.info("configuration reloaded")
-        for name in needRestart(old, self._configuration):
+        for name in needRestart(self._started, self._configuration):
             self._log.warn("needs a restart: {name}", name=name)
 
     def readiness(self) -> Readiness:
@@ -201,8 +201,8 @@ class Daemon(Service):
                 url = announce.clientURL(
                     self._configuration.listeners.s3, self._ports["s3"].getHost()
                 )
-            text = announce.firstKeyText(pair, options.region, url, path)
-            self._log.info("{text}", text=text)
+            self._log.info("generated the root key pair path={path}", path=path)
+            self._parts.show(announce.firstKeyText(pair, options.region, url, path))
         return pair
 
     def _furnish(self, root: Credentials) -> None:

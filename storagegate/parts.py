@@ -4,6 +4,7 @@ The parts that the daemon is put together from, each imported when it is needed.
 This is the one place that knows the constructors of the store, the trunk and the rooms.
 """
 
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, cast
 
@@ -60,6 +61,15 @@ class Parts:
     def tuneProcess(self) -> None:
         """Set up what concerns the whole process."""
         tuneProcess()
+
+    def show(self, text: str) -> None:
+        """
+        Show the operator what must not stay in a log file; a process without a terminal or a
+        pipe of its own shows nothing.
+        """
+        # twistd has put its log in the place of sys.stdout.
+        if sys.__stdout__ is not None:
+            print(text, file=sys.__stdout__, flush=True)
 
     def settleProcess(self) -> None:
         """Tune the process once everything is made."""

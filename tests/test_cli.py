@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import __version__
 from storagegate.cli import main
+from storagegate.credentials import load, loadOrCreate
 from storagegate.storage.catalog.tools import openForTools
 from storagegate.storage.records import AccessKey
 
@@ -47,6 +48,21 @@ class ScriptCase(SynchronousTestCase):
 
 class KeysTests(ScriptCase):
     """C{storagegate keys}."""
+
+    def test_rootIsNoIssuedKey(self) -> None:
+        """The root key's name is refused, to create and to revoke; nothing is stored."""
+        loadOrCreate(str(self.data / "root-credentials"))
+        root = load(str(self.data / "root-credentials"))
+        assert root is not None
+        pair = ("--access-key", root.accessKey, "--secret-key", "another-secret")
+        for action, options in (
+            ("create", ("--account", "x", *pair)),
+            ("revoke", ("--access-key", root.accessKey)),
+        ):
+            code, output, errors = self.keys(action, *options)
+            self.assertEqual((code, output), (1, ""))
+            self.assertIn("root access key", errors)
+        self.assertEqual(self.stored(), {})
 
     def test_create(self) -> None:
         """A generated pair is printed as a shell can read it, and stored with the whole policy."""

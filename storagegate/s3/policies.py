@@ -60,6 +60,8 @@ class KeyPolicy:
         """
         if access not in _GRANTS[self.kind]:
             return False
+        if access == "admin" and self.prefixPattern:
+            return False  # a bucket is more than the keys that match
         if (
             bucket is not None
             and self.bucketPattern

@@ -72,6 +72,8 @@ class KeyPolicyTests(SynchronousTestCase):
         self.assertTrue(policy.allows("read", "team-a", None))
         self.assertFalse(policy.allows("list", "team-a", ""))
         self.assertTrue(policy.allows("list", None, None))
+        self.assertFalse(policy.allows("admin", "team-a", None))
+        self.assertTrue(KeyPolicy("readwrite", "team-*").allows("admin", "team-a", None))
 
     def test_coversPrefix(self) -> None:
         """A list may be seen only if no key that it can hold escapes the pattern."""

@@ -136,6 +136,7 @@ class FakeParts(Parts):
         self.pending: set[str] = set()
         self.storeError: StoreError | None = None
         self.opened: list[tuple[StoreOptions, str]] = []
+        self.shown: list[str] = []
         self.theStore = FakeStore(self.events)
         self.sites: list[FakeSite] = []
         self.theDoor = FakeDoor()
@@ -144,6 +145,10 @@ class FakeParts(Parts):
     def tuneProcess(self) -> None:
         """Leave the process of the tests alone."""
         self.events.append("process tuned")
+
+    def show(self, text: str) -> None:
+        """Remember what the operator is shown."""
+        self.shown.append(text)
 
     def settleProcess(self) -> None:
         """Leave the collector of the tests alone."""
