@@ -239,26 +239,34 @@ def unsignedChunks(chunks: Sequence[bytes], trailer: bytes = b"") -> bytes:
     return b"".join([*frames, b"0\r\n", trailer, b"\r\n"])
 
 
-def exchange(address: tuple[str, int], outgoing: Outgoing, source: str = "127.0.0.1") -> Answer:
+def wireBytes(outgoing: Outgoing, host: str) -> bytes:
     """
-    Send a request on a connection of its own and read the answer.
+    Write a request as it goes on the wire.
 
-    C{Content-Length}, C{Host} and C{Connection: close} are added where the request has none. A
-    server that answers before it has read the body is heard.
-
-    @param source: The loopback address to come from.
+    C{Content-Length}, C{Host} and C{Connection: close} are added where the request has none.
     """
     headers = {name.lower(): value for name, value in outgoing.headers.items()}
-    headers.setdefault("host", f"{address[0]}:{address[1]}")
+    headers.setdefault("host", host)
     headers.setdefault("connection", "close")
     if "transfer-encoding" not in headers:
         headers.setdefault("content-length", str(len(outgoing.body)))
     lines = [f"{outgoing.method} {outgoing.target} HTTP/1.1"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
-    head = "\r\n".join([*lines, "", ""]).encode()
+    return "\r\n".join([*lines, "", ""]).encode() + outgoing.body
+
+
+def exchange(address: tuple[str, int], outgoing: Outgoing, source: str = "127.0.0.1") -> Answer:
+    """
+    Send a request on a connection of its own and read the answer.
+
+    A server that answers before it has read the body is heard.
+
+    @param source: The loopback address to come from.
+    """
+    wire = wireBytes(outgoing, f"{address[0]}:{address[1]}")
     with socket.create_connection(address, ANSWER_SECONDS, (source, 0)) as connection:
         try:
-            connection.sendall(head + outgoing.body)
+            connection.sendall(wire)
         except (BrokenPipeError, ConnectionResetError):
             pass  # It has answered already, and that is what is asked about.
         response = HTTPResponse(connection, method=outgoing.method)

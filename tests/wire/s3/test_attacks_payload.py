@@ -14,6 +14,7 @@ from tests.support.s3signer import (
     Answer,
     Outgoing,
     unsignedChunks,
+    wireBytes,
 )
 from tests.wire.s3.attacks import AttackCase
 
@@ -56,10 +57,8 @@ class PayloadAttackTests(AttackCase):
         """A body that ends before its length, because the client went away, is not there."""
         for body in (b"small body", LARGE):
             signed = self.signer.sign(Outgoing("PUT", self.target("new"), {}, body))
-            lines = [f"PUT {signed.target} HTTP/1.1", f"Content-Length: {len(body)}"]
-            lines += [f"{name}: {value}" for name, value in signed.headers.items()]
             with socket.create_connection(self.address) as connection:
-                connection.sendall("\r\n".join([*lines, "", ""]).encode() + body[:-1])
+                connection.sendall(wireBytes(signed, self.host)[:-1])
                 connection.shutdown(socket.SHUT_WR)
                 # Whatever is said now, the connection ends: there will be no last byte.
                 while connection.recv(65_536):

@@ -1,0 +1,73 @@
+"""
+C{Expect: 100-continue}, which boto3 and aws-cli send with every file.
+
+In many versions a connection of theirs that once had a final answer with no C{100 Continue} before
+it cannot read the answer to its next file: it waits for a minute and tries again. So who is not
+told to go on has to be told that the connection ends.
+"""
+
+import socket
+from io import BytesIO
+from time import monotonic
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from tests.support.clients import botoClient
+from tests.support.s3signer import ANSWER_SECONDS, Outgoing, wireBytes
+from tests.wire.s3.fixture import S3Case
+
+STALL_SECONDS = 30
+"""Half of the minute after which boto3 tries again; a put takes a hundredth of a second."""
+
+
+class ExpectTests(S3Case):
+    """Files that follow each other on one connection."""
+
+    def setUp(self) -> None:
+        """Have a bucket, and a client with one connection."""
+        super().setUp()
+        self.bucket = self.makeBucket("expect")
+        self.client = botoClient(self.endpoint, connections=1)
+
+    def put(self, body: bytes, **named: Any) -> None:
+        """Put a file: that is what makes boto3 expect a C{100 Continue}."""
+        self.client.put_object(
+            **{"Bucket": self.bucket, "Key": "k", "Body": BytesIO(body), **named}
+        )
+
+    def assertGoesOn(self) -> None:
+        """Check that files can be put, and are there, without a stall."""
+        began = monotonic()
+        for body in (b"small", b"large" * 100_000):
+            self.put(body)
+            self.assertHolds(self.bucket, "k", body)
+        self.assertLess(monotonic() - began, STALL_SECONDS)
+
+    def test_afterAnEmptyFile(self) -> None:
+        """An empty file, which needs no C{100 Continue}, does not stall the next."""
+        self.put(b"")
+        self.assertGoesOn()
+
+    def test_afterARefusal(self) -> None:
+        """A file that is refused before its body is read does not stall the next."""
+        for body in (b"", b"refused", b"refused" * 100_000):
+            with self.assertRaises(ClientError):
+                self.put(body, Bucket=self.makeName("never"))
+            self.assertGoesOn()
+
+    def test_onTheWire(self) -> None:
+        """Who expects a C{100 Continue} gets one, or is told that the connection ends."""
+        for bucket in (self.bucket, self.makeName("never")):
+            for body in (b"", b"body"):
+                asked = {"Expect": "100-continue", "Connection": "keep-alive"}
+                signed = self.signer.sign(Outgoing("PUT", f"/{bucket}/k", asked, body))
+                head = wireBytes(signed, self.host).removesuffix(body)
+                with (
+                    socket.create_connection(self.address, ANSWER_SECONDS) as connection,
+                    connection.makefile("r", newline="\r\n") as stream,
+                ):
+                    connection.sendall(head)
+                    lines = {line.strip().lower() for line in iter(stream.readline, "\r\n")}
+                told = lines & {"http/1.1 100 continue", "connection: close"}
+                self.assertEqual(len(told), 1, (bucket, body, lines))
