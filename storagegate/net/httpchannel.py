@@ -204,7 +204,7 @@ class HTTPChannel(Protocol):
             self._intake = None
             self.wire.setReadSize(_READ_SIZE)
         elif intake.isLarge():
-            self.wire.setReadSize(self.limits.bodyReadSize)
+            self.wire.setReadSize(self.owner.bodyReadSize())
         return data
 
     def _keep(self, data: bytes) -> None:

@@ -24,7 +24,9 @@ class HTTPLimits:
     @ivar pipelinedRequests: How many requests may wait behind the one that is being answered
         before reading pauses; also how many are served before other connections get their turn.
     @ivar bodyBuffer: How much of a body is held for a handler that is not reading.
-    @ivar bodyReadSize: How much one read takes while a body is coming.
+    @ivar bodyReadSize: How much one read takes while a large body is coming.
+    @ivar bodyReads: What one read of each request under way may take together; a read is never
+        smaller than C{bodyBuffer}.
     @ivar drainedBody: How much of a body that nobody wants is read, so that the client gets to
         see the answer.
     @ivar lingerTimeout: How long a connection that we have closed may take to go away.
@@ -45,6 +47,7 @@ class HTTPLimits:
     pipelinedRequests: int = 16
     bodyBuffer: int = 64 * 1024
     bodyReadSize: int = 256 * 1024
+    bodyReads: int = 4 * 1024 * 1024
     drainedBody: int = 64 * 1024
     lingerTimeout: float = 2.0
     foreignBodySize: int = 10 * 1024 * 1024

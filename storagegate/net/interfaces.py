@@ -65,6 +65,9 @@ class IChannelOwner(Interface):
     def channelClosed(channel: Any) -> None:
         """Forget a connection."""
 
+    def bodyReadSize() -> int:
+        """Say how many bytes of a large body one read may bring now."""
+
     def requestReceived(request: Any) -> None:
         """Answer a request whose head is complete. Raises nothing."""
 

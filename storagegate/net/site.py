@@ -121,6 +121,15 @@ class Site(Factory):
             for drained in waiting:
                 drained.callback(None)
 
+    def bodyReadSize(self) -> int:
+        """
+        Share what reads may bring: large ones cost less time, and with many requests under way
+        their memory counts.
+        """
+        limits = self.limits
+        share = limits.bodyReads // max(self._requests, 1)
+        return max(limits.bodyBuffer, min(limits.bodyReadSize, share))
+
     def requestReceived(self, request: Request) -> None:
         """Let the resource answer a request."""
         self._requests += 1

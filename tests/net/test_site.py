@@ -24,6 +24,23 @@ def never(request: Request) -> Deferred[None]:
     return Deferred()
 
 
+class ReadSizeTests(SynchronousTestCase):
+    """How much of a large body one read may bring."""
+
+    def test_shared(self) -> None:
+        """Few requests read much at a time; many share a bound, down to a smallest read."""
+        site = TestSite(never)
+        self.assertEqual(site.site.bodyReadSize(), site.site.limits.bodyReadSize)
+        sizes = []
+        for _ in range(200):
+            site.connect().send(GET)
+            sizes.append(site.site.bodyReadSize())
+        self.assertEqual(sizes[:16], [site.site.limits.bodyReadSize] * 16)
+        self.assertEqual(sizes, sorted(sizes, reverse=True))
+        self.assertEqual(sizes[31], site.site.limits.bodyReads // 32)
+        self.assertEqual(sizes[-1], site.site.limits.bodyBuffer)
+
+
 class TimeoutTests(SynchronousTestCase):
     """What a client, or a handler, may not take for ever."""
 

@@ -18,8 +18,11 @@ from storagegate.storage.records import Content, Segment
 BUFFER = 512 * 1024
 """One buffer: the disk gets large writes, and an upload holds two of these at most."""
 
-BUFFERS = 16 * 1024 * 1024
-"""All buffers together: sixteen uploads have whole ones, more of them have smaller ones."""
+WHOLE = 16
+"""So many uploads at one time have whole buffers: together they hold 16 MiB."""
+
+BUFFERS = 8 * 1024 * 1024
+"""All buffers together where there are more uploads, until each has but the least."""
 
 _LEAST = 64 * 1024
 """A buffer is no smaller, however many uploads there are: as much as one read brings."""
@@ -30,7 +33,7 @@ _SMALL = 4096
 
 def bufferSize(sinks: int) -> int:
     """How much one buffer holds where so many uploads are under way."""
-    return max(_LEAST, min(BUFFER, BUFFERS // (2 * sinks)))
+    return BUFFER if sinks <= WHOLE else max(_LEAST, BUFFERS // (2 * sinks))
 
 
 @implementer(IBlobSink)
@@ -103,7 +106,9 @@ class FileSink:
             return None
         if not self._busy:
             self._writeBuffers()
-            return None
+            # In a crowd others use the disk meanwhile; a second buffer would only be held.
+            if self._buffer == BUFFER:
+                return None
         self._waiting = Deferred()
         return self._waiting
 
@@ -170,7 +175,8 @@ class FileSink:
             self._commit()
         elif self._waiting is not None:
             waiting, self._waiting = self._waiting, None
-            self._writeBuffers()
+            if self._held:
+                self._writeBuffers()
             waiting.callback(None)
 
     def _commit(self) -> None:
