@@ -57,6 +57,8 @@ class HTTPChannel(Protocol):
         # The body that is coming, if one is.
         self._intake: BodyIntake | None = None
         self._persistent = True
+        # Whether the client waits for a 100 Continue to send a body that is empty.
+        self._expectsForNothing = False
         # Bytes that wait for the request before them to be answered, or for the rest of a head.
         self._pending = b""
         self._headSeen = 0
@@ -183,6 +185,7 @@ class HTTPChannel(Protocol):
             self._intake = intake
             data = self._receiveBody(intake, data)
         self._persistent = head.keepAlive
+        self._expectsForNothing = head.expectsContinue and head.contentLength == 0
         self._headSeen = 0
         self._requestNumber += 1
         self._request = request = Request(self, head, body)
@@ -250,8 +253,15 @@ class HTTPChannel(Protocol):
         """Stop reading."""
         self.wire.setReading(False)
 
-    def mustClose(self) -> bool:
+    def beginResponse(self, code: int) -> bool:
         """Say whether the connection has to close after the response that begins now."""
+        if self._expectsForNothing:
+            # Some versions of botocore misread the next answer where a final one came without a
+            # 100 before it, also when there was no body to wait for.
+            self._expectsForNothing = False
+            if code >= 400:
+                return True
+            self.wire.transport.write(_CONTINUE)
         return (
             not self._persistent
             or self.owner.draining

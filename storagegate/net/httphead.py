@@ -229,7 +229,7 @@ def _readFraming(head: RequestHead) -> None:
     if expectation is not None and head.version == b"HTTP/1.1":
         if expectation.lower() != b"100-continue":
             raise BadRequest(417, "The expectation is not 100-continue")
-        head.expectsContinue = head.contentLength != 0
+        head.expectsContinue = True
 
 
 def _checkCoding(coding: bytes, length: bytes | None, version: bytes) -> None:

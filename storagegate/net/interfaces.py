@@ -30,8 +30,12 @@ class IRequestChannel(IBodySource):
     def writeSequence(pieces: Sequence[bytes]) -> None:
         """Send bytes."""
 
-    def mustClose() -> bool:
-        """Say whether the connection has to close after the response that begins now."""
+    def beginResponse(code: int) -> bool:
+        """
+        Get ready for the head of a response.
+
+        @return: Whether the connection has to close after it.
+        """
 
     def requestDone() -> None:
         """Go on to the next request, or close: the response is complete."""

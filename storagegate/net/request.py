@@ -320,7 +320,7 @@ class Request:
         if self.started:
             raise RuntimeError("there is a response already")
         reply = ReplyHead(self.method, self.version, code, encodeFields(headers), length)
-        self._closes = reply.closes or self._channel.mustClose()
+        self._closes = reply.closes or self._channel.beginResponse(code)
         head = reply.encode(self._closes, phrase)
         self._remaining = reply.remaining
         self._chunked = reply.chunked

@@ -294,6 +294,23 @@ class EarlyAnswerTests(SynchronousTestCase):
         self.assertIn(b"Connection: close", answered)
         self.assertTrue(connection.closed)
 
+    def test_continueForNothing(self) -> None:
+        """An empty body is asked for just before a good answer; a refusal closes instead."""
+        wire = head(b"Content-Length: 0", b"Expect: 100-continue", line=b"PUT / HTTP/1.1")
+        connection = TestSite(hello).connect()
+        for _ in range(2):
+            self.assertEqual(statuses(connection.send(wire)), [100, 200])
+        self.assertEqual(statuses(connection.send(GET)), [200])
+
+        async def refuse(request: Request) -> None:
+            request.respond(403, ())
+
+        refused = TestSite(refuse).connect()
+        answered = refused.send(wire)
+        self.assertEqual(statuses(answered), [403])
+        self.assertIn(b"Connection: close", answered)
+        self.assertTrue(refused.closed)
+
     def test_notAwaited(self) -> None:
         """A client that sends its body without being asked is not asked any more."""
         wire = head(b"Content-Length: 6", b"Expect: 100-continue", line=b"PUT / HTTP/1.1")
