@@ -59,11 +59,6 @@ def formatAmzDate(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
-def formatIsoDate(seconds: int) -> str:
-    """Write C{2013-05-24T00:00:00Z} for seconds since the epoch."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def parseHttpDate(value: bytes) -> int | None:
     """
     Read an HTTP date in any of its three forms (RFC 9110 section 5.6.7).

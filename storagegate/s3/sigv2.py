@@ -20,12 +20,12 @@ from collections.abc import Mapping
 from attrs import frozen
 
 from storagegate.core.scalars import parseDecimal
-from storagegate.s3.dates import formatIsoDate
 from storagegate.s3.errors import S3Error
 from storagegate.s3.operations import OPERATIONS
 from storagegate.s3.sigv4 import unknownKey, wrongSignature
 from storagegate.s3.sigv4canonical import SignedRequest, decodeComponent
 from storagegate.s3.sigv4post import missingField
+from storagegate.s3.timestamps import isoSeconds
 
 ACCESS_KEY = "AWSAccessKeyId"
 SIGNATURE = "Signature"
@@ -111,7 +111,7 @@ def verifyQuery(claim: OlderClaim, request: SignedRequest, secret: str | None, n
         C{SignatureDoesNotMatch}.
     """
     if now > claim.seconds:
-        fields = {"Expires": formatIsoDate(claim.seconds), "ServerTime": formatIsoDate(int(now))}
+        fields = {"Expires": isoSeconds(claim.seconds), "ServerTime": isoSeconds(int(now))}
         raise S3Error("AccessDenied", "Request has expired", fields=fields)
     _check(claim, canonicalString(request, claim.expires), secret)
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Protocol
 
-from storagegate.s3.dates import formatIsoDate
 from storagegate.s3.errors import S3Error
 from storagegate.s3.sigv4canonical import SignedRequest, canonicalRequest
 from storagegate.s3.sigv4claims import (
@@ -28,6 +27,7 @@ from storagegate.s3.sigv4claims import (
 from storagegate.s3.sigv4header import parseHeaderClaim
 from storagegate.s3.sigv4keys import SigningKeys, sameSignature, sign
 from storagegate.s3.sigv4query import isPresigned, parseQueryClaim
+from storagegate.s3.timestamps import isoSeconds
 
 __all__ = [
     "STREAMING",
@@ -113,7 +113,7 @@ def _checkTime(claim: Claim, now: float) -> None:
         if abs(ahead) > SKEW_LIMIT:
             fields = {
                 "RequestTime": claim.timestamp,
-                "ServerTime": formatIsoDate(int(now)),
+                "ServerTime": isoSeconds(int(now)),
                 "MaxAllowedSkewMilliseconds": str(SKEW_LIMIT * 1000),
             }
             raise S3Error("RequestTimeTooSkewed", fields=fields)
@@ -122,8 +122,8 @@ def _checkTime(claim: Claim, now: float) -> None:
     elif now > claim.seconds + claim.expires:
         fields = {
             "X-Amz-Expires": str(claim.expires),
-            "Expires": formatIsoDate(claim.seconds + claim.expires),
-            "ServerTime": formatIsoDate(int(now)),
+            "Expires": isoSeconds(claim.seconds + claim.expires),
+            "ServerTime": isoSeconds(int(now)),
         }
         raise S3Error("AccessDenied", "Request has expired", fields=fields)
 

@@ -24,6 +24,11 @@ def isoTimestamp(ms: int) -> str:
     return _day(days) + _MINUTES[second // 60] + _SECONDS[second % 60]
 
 
+def isoSeconds(seconds: int) -> str:
+    """Write C{2026-01-01T00:00:00Z}, as S3's errors do, for seconds since the epoch."""
+    return isoTimestamp(seconds * 1000).removesuffix(".000Z") + "Z"
+
+
 @lru_cache(maxsize=4096)
 def _httpDate(seconds: int) -> bytes:
     return formatdate(seconds, usegmt=True).encode()

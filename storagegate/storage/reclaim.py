@@ -8,10 +8,11 @@ is lost track of, whenever the process ends.
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from storagegate.storage.errors import StoreError
+from storagegate.storage.waiters import IdleWaiters
 
 BATCH = 1000
 """Blobs a round: one job and one commit for as many as a bulk delete names."""
@@ -60,7 +61,7 @@ class Reclaimer:
         self._queue: list[str] = []
         self._behind = False
         self._running = False
-        self._waiting: list[Deferred[None]] = []
+        self._waiters = IdleWaiters()
 
     def hold(self, blobs: Iterable[str]) -> Hold:
         """
@@ -92,11 +93,7 @@ class Reclaimer:
 
     def idle(self) -> Deferred[None]:
         """Wait until nothing is left but what is held."""
-        if not self._running:
-            return succeed(None)
-        waiting: Deferred[None] = Deferred()
-        self._waiting.append(waiting)
-        return waiting
+        return self._waiters.wait(self._running)
 
     def _release(self, blobs: Sequence[str]) -> None:
         free = []
@@ -133,9 +130,7 @@ class Reclaimer:
             self._log.error("garbage was not read: {error}", error=str(error))
         finally:
             self._running = False
-            waiting, self._waiting = self._waiting, []
-            for waiter in waiting:
-                waiter.callback(None)
+            self._waiters.tell()
 
     async def _readGarbage(self) -> None:
         after = ""

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.files import Files, unlinkIfThere
 from storagegate.storage.pool import IWorkPool
+from storagegate.storage.waiters import IdleWaiters
 
 _BATCH = 512
 """Names a job: few jobs, yet none that keeps a thread for long."""
@@ -27,7 +28,7 @@ class BackgroundUnlinker:
         self._files = files
         self._paths: list[str] = []
         self._running = False
-        self._waiting: list[Deferred[None]] = []
+        self._waiters = IdleWaiters()
 
     def unlink(self, paths: Iterable[str]) -> None:
         """Take these names away, some time."""
@@ -38,11 +39,7 @@ class BackgroundUnlinker:
 
     def idle(self) -> Deferred[None]:
         """Wait until nothing is left to do."""
-        if not self._running:
-            return succeed(None)
-        waiting: Deferred[None] = Deferred()
-        self._waiting.append(waiting)
-        return waiting
+        return self._waiters.wait(self._running)
 
     def _next(self) -> None:
         batch, self._paths = self._paths[:_BATCH], self._paths[_BATCH:]
@@ -51,7 +48,7 @@ class BackgroundUnlinker:
             job = self._pool.runAnyway(self._unlinkAll, batch)
             job.addCallbacks(lambda _: self._next(), self._giveUp)
         else:
-            self._tellIdle()
+            self._waiters.tell()
 
     def _giveUp(self, failure: Failure) -> None:
         # A pool that has stopped refuses: the rest is for the sweep of the next start.
@@ -59,12 +56,7 @@ class BackgroundUnlinker:
             self._log.failure("names were not removed", failure)
         self._paths.clear()
         self._running = False
-        self._tellIdle()
-
-    def _tellIdle(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for waiter in waiting:
-            waiter.callback(None)
+        self._waiters.tell()
 
     def _unlinkAll(self, paths: list[str]) -> None:
         """Take names away; one that resists is logged. Runs in a pool thread."""

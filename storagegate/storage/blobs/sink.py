@@ -128,7 +128,7 @@ class FileSink:
         return finishing
 
     def abort(self) -> None:
-        """See L{IBlobSink.abort}. Whoever waits for the sink sees a L{CancelledError}."""
+        """See L{IBlobSink.abort}. Whoever waits for the sink sees a C{CancelledError}."""
         if self._error is not None or (self._ended and self._finishing is None):
             return
         self._ended = True
