@@ -1,0 +1,1 @@
+"""The framework, without a network."""
