@@ -1,0 +1,1 @@
+"""The framework: Express-style HTTP applications."""
