@@ -32,6 +32,7 @@ LAYERS = {
     "storagegate.http": 4,
     "storagegate.http.patterns": 2,
     "storagegate.http.middleware.multipart": 2,
+    "storagegate.http.middleware.parthead": 2,
     "storagegate.gateway": 4,
     "storagegate.gateway.httpmap": 2,
     "storagegate.gateway.wsmessages": 2,
