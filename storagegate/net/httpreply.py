@@ -85,7 +85,7 @@ def statusLine(code: int, phrase: bytes = b"") -> bytes:
     @param phrase: In place of the usual one.
     @raise ValueError: If this is no final status, or the phrase has a control character.
     """
-    if not 200 <= code <= 599:
+    if not 200 <= code <= 999:
         raise ValueError(f"{code} is not the status of a response")
     if phrase.translate(None, _TEXT):
         raise ValueError("a reason phrase has a control character")
@@ -161,9 +161,13 @@ def dateLine() -> bytes:
     return _dateLine
 
 
-def rejection(error: BadRequest) -> bytes:
+def plainText(error: BadRequest) -> tuple[bytes, bytes]:
+    """Give the content type and the body of a rejection where nobody wants another shape."""
+    return b"text/plain; charset=utf-8", error.text.encode("ascii") + b"\n"
+
+
+def rejection(error: BadRequest, contentType: bytes, body: bytes) -> bytes:
     """Write the whole response to a request that was no request. The connection closes after."""
-    body = error.text.encode("ascii") + b"\n"
     return b"".join(
         [
             statusLine(error.code),
@@ -171,7 +175,7 @@ def rejection(error: BadRequest) -> bytes:
             b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
             if error.code == 405
             else b"",
-            b"Content-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n" % len(body),
+            b"Content-Type: %b\r\nContent-Length: %d\r\n" % (contentType, len(body)),
             b"Connection: close\r\n\r\n",
             body,
         ]
