@@ -1,0 +1,1 @@
+"""The middleware that comes with the framework."""
