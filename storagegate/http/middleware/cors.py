@@ -108,7 +108,7 @@ class _Sharer:
         if isinstance(allow, str):
             return self._answer(req, res, next, allow)
         return whenKnown(
-            allow(req.headers.get("origin") or "", req),
+            allow(req.get("origin") or "", req),
             lambda origin: self._answer(req, res, next, origin),
         )
 
@@ -119,13 +119,13 @@ class _Sharer:
             res.vary("Origin")
         for name, value in self._always:
             res.header(name, value)
-        if req.method != "OPTIONS" or "access-control-request-method" not in req.headers:
+        if req.method != "OPTIONS" or req.get("access-control-request-method") is None:
             return next()
         for name, value in self._preflight:
             res.header(name, value)
         if self._reflectsHeaders:
             res.vary("Access-Control-Request-Headers")
-            asked = req.headers.get("access-control-request-headers")
+            asked = req.get("access-control-request-headers")
             if asked and _TOKENS.fullmatch(asked):
                 res.header("Access-Control-Allow-Headers", asked)
         if self._preflightStatus is None:

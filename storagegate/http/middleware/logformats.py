@@ -246,12 +246,12 @@ def _status(exchange: Exchange) -> str | None:
 
 
 def _field(exchange: Exchange, name: str) -> str | None:
-    value = exchange.req.headers.get(name)
+    value = exchange.req.get(name)
     return value and escapeField(value)
 
 
 def _remoteUser(exchange: Exchange) -> str | None:
-    match = _BASIC.fullmatch(exchange.req.headers.get("authorization") or "")
+    match = _BASIC.fullmatch(exchange.req.get("authorization") or "")
     if match is None:
         return None
     encoded = match[1].rstrip("=").translate({ord("-"): "+", ord("_"): "/"})
@@ -267,7 +267,7 @@ _PLAIN: dict[str, Token] = {
     "http-version": lambda exchange: str(exchange.req.httpVersion),
     "method": lambda exchange: str(exchange.req.method),
     "pid": lambda exchange: str(os.getpid()),
-    "referrer": lambda exchange: _field(exchange, "referer") or _field(exchange, "referrer"),
+    "referrer": lambda exchange: _field(exchange, "referrer"),
     "remote-addr": lambda exchange: escapeField(exchange.req.ip or ""),
     "remote-user": _remoteUser,
     "status": _status,

@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from storagegate.http.middleware.hooks import Hook, requestHook, whenKnown
-from storagegate.http.middleware.ratestores import Count, MemoryRateLimitStore
+from storagegate.http.ratestores import Count, MemoryRateLimitStore, checkWindow
 
 TOO_MANY = "Too many requests, please try again later."
 
@@ -95,7 +95,7 @@ def rateLimit(
     @param skipSuccessfulRequests: Take those back that are answered with less.
     @param keyGenerator: Gives whom a request counts for, in place of the client's address.
     @param handler: Answers refused requests, C{(req, res, next)}.
-    @param store: An L{IRateLimitStore<storagegate.http.middleware.ratestores.IRateLimitStore>} for
+    @param store: An L{IRateLimitStore<storagegate.http.ratestores.IRateLimitStore>} for
         this limit alone; without one, the counts are in the memory of this process.
     @raise ValueError: If an option has a value that cannot be.
     @raise TypeError: If one is of the wrong kind.
@@ -106,6 +106,9 @@ def rateLimit(
         raise ValueError(f"statusCode is the status of an answer, not {statusCode!r}")
     if handler is not None and not callable(handler):
         raise TypeError("handler is a function of (req, res, next)")
+    checkWindow(windowMs)
+    if store is not None and not callable(getattr(store, "increment", None)):
+        raise TypeError(f"store is an IRateLimitStore, not {store!r}")
     limiter = _Limiter(
         max=requestHook(max, "max") if callable(max) else max,
         skip=None if skip is None else requestHook(skip, "skip"),
@@ -211,14 +214,14 @@ class _Limiter:
 
     def _checkProxy(self, req: Any) -> None:
         """Warn, once, if the address that is counted is not the client's."""
-        trust = req.app.options.trustProxy
+        trust = req.app.settings.trustProxy
         if trust is True:
             self._checked = True
             _log.warn(
                 "rateLimit: trustProxy=True believes any client's X-Forwarded-For, so anybody can "
                 "choose the address that is counted; name the proxies, or how many there are"
             )
-        elif trust is False and "x-forwarded-for" in req.headers:
+        elif trust is False and req.get("x-forwarded-for") is not None:
             self._checked = True
             _log.warn(
                 "rateLimit: a request has X-Forwarded-For, but trustProxy is not set; behind a "

@@ -98,9 +98,14 @@ class _RequestLog:
         return next()
 
     def _log(self, exchange: Exchange) -> None:
-        if self._skip is not None and self._skip(exchange.req, exchange.res):
+        try:
+            if self._skip is not None and self._skip(exchange.req, exchange.res):
+                return
+            line = self._writeLine(exchange)
+        except Exception:
+            # Others want to know of the end of the request, too.
+            _log.failure("requestLog: no line for a request")
             return
-        line = self._writeLine(exchange)
         if line is not None:
             self._output.write(line + "\n")
 

@@ -47,6 +47,17 @@ class IRateLimitStore(Interface):
         """Give the state of a key, C{None} if it has no open window."""
 
 
+def checkWindow(windowMs: object) -> None:
+    """
+    Refuse a window that cannot be.
+
+    @raise ValueError: If it has no length.
+    """
+    isNumber = isinstance(windowMs, int | float) and not isinstance(windowMs, bool)
+    if not isNumber or not 0 < windowMs < float("inf"):  # type: ignore[operator]
+        raise ValueError(f"windowMs is a positive number of milliseconds, not {windowMs!r}")
+
+
 @define
 class _Window:
     end: float
@@ -75,8 +86,7 @@ class MemoryRateLimitStore:
         @param now: Gives the time in seconds since 1970.
         @raise ValueError: If a window has no length, or there is no room for a single key.
         """
-        if isinstance(windowMs, bool) or not 0 < windowMs < float("inf"):
-            raise ValueError(f"windowMs is a positive number of milliseconds, not {windowMs!r}")
+        checkWindow(windowMs)
         if maxKeys < 1:
             raise ValueError(f"maxKeys is a positive number, not {maxKeys!r}")
         self._seconds = windowMs / 1000
