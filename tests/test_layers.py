@@ -37,6 +37,7 @@ LAYERS = {
     "storagegate.http.disposition": 2,
     "storagegate.http.freshness": 2,
     "storagegate.http.middleware.multipart": 2,
+    "storagegate.http.middleware.parthead": 2,
     "storagegate.gateway": 4,
     "storagegate.gateway.httpmap": 2,
     "storagegate.gateway.wsmessages": 2,
