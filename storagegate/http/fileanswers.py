@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from storagegate.http.disposition import contentDisposition
-from storagegate.http.filereply import FileOptions, cacheControlFor, replyWithFile
+from storagegate.http.filereply import FileOptions, readOptions, replyWithFile
 from storagegate.http.files import (
     IsDirectory,
     OpenFile,
@@ -87,8 +87,10 @@ class FileAnswers(ReadyAnswers):
             None if root is None else os.path.abspath(root),
             readDotfiles(dotfiles),
             headers or {},
-            FileOptions(
-                cacheControl=cacheControlFor(maxAge, immutable) if cacheControl else None,
+            readOptions(
+                maxAge=maxAge,
+                immutable=immutable,
+                cacheControl=cacheControl,
                 etag=etag,
                 lastModified=lastModified,
                 acceptRanges=acceptRanges,

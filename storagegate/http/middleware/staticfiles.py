@@ -14,7 +14,7 @@ from typing import Any
 from attrs import frozen
 
 from storagegate.http.errors import HTTPError
-from storagegate.http.filereply import FileOptions, cacheControlFor, replyWithFile
+from storagegate.http.filereply import FileOptions, readOptions, replyWithFile
 from storagegate.http.files import (
     IsDirectory,
     OpenFile,
@@ -99,8 +99,10 @@ def staticFiles(
         dotfiles=readDotfiles(dotfiles),
         setHeaders=setHeaders,
         precompressed=precompressed,
-        reply=FileOptions(
-            cacheControl=cacheControlFor(maxAge, immutable) if cacheControl else None,
+        reply=readOptions(
+            maxAge=maxAge,
+            immutable=immutable,
+            cacheControl=cacheControl,
             etag=etag,
             lastModified=lastModified,
             acceptRanges=acceptRanges,
