@@ -170,7 +170,7 @@ async def _open(res: FileAnswers, wanted: _Wanted) -> OpenFile:
             checkName(wanted.path)
             root, text = None, wanted.path
         else:
-            root, text = os.fsencode(wanted.root), relativeName(wanted.path)
+            root, text = os.fsencode(wanted.root), relativeName(wanted.path).lstrip("/")
         checkDotfiles(text, wanted.dotfiles)
         name = os.fsencode(text)
         try:
