@@ -90,6 +90,10 @@ class ResponseHeaders:
 
     set = header
 
+    def default(self, name: str, value: str) -> None:
+        """Set a field unless it is set, without checks: for our own values, a microsecond each."""
+        self._fields.setdefault(name.lower(), (name, value))
+
     def get(self, name: str) -> str | list[str] | None:
         """Give what a field was set to."""
         field = self._fields.get(name.lower())
