@@ -178,10 +178,8 @@ def _read(kind: type[K], given: Mapping[str, Any], prefix: str) -> K:
         try:
             # Once more below: this one is for the name in the error.
             known[name].converter(value)
+        except OptionError:
+            raise
         except ValueError as error:
-            # What is wrong with a part has been named already.
-            named = str(error).startswith(("the option ", "there is "))
-            raise ValueError(
-                str(error) if named else f"the option {prefix}{name} {error}"
-            ) from None
+            raise OptionError(f"the option {prefix}{name} {error}") from None
     return kind(**given)
