@@ -4,8 +4,10 @@ import os
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 
 from storagegate.http import HTTPError, upload
+from storagegate.http.runtime import Runtime
 from tests.http.middleware.uploads import END, UploadCase, chunked, field, file, form, post
 
 
@@ -282,9 +284,58 @@ class LossTests(UploadCase):
         self.assertIn(b"HTTP/1.1 400", received)
         self.assertFalse(client.reset)
 
-    async def until(self, condition: Any) -> None:
-        """Let the reactor turn until something is the case; the test's timeout ends it else."""
-        while not condition():
-            turned: Deferred[None] = Deferred()
-            self.reactor.callLater(0.001, turned.callback, None)
-            await turned
+    async def test_lostWhileWritten(self) -> None:
+        """
+        A client that goes away while the end of its file is being written leaves nothing.
+
+        Nothing is removed before the thread has done with it, and the handler is not reached.
+        """
+        jobs: list[tuple[Deferred[Any], Any, Any]] = []
+
+        def hold(function: Any, *arguments: Any) -> Deferred[Any]:
+            jobs.append((Deferred(), function, arguments))
+            return jobs[-1][0]
+
+        def work() -> None:
+            deferred, function, arguments = jobs.pop(0)
+            deferred.callback(function(*arguments))
+
+        self.runtime = Runtime(self.reactor, hold)
+        port = await self.serve(upload(self.directory).any())
+        client = await self.connect(port)
+        client.write(post(form(file("a", b"x"))))
+        await self.until(lambda: len(jobs) == 1)
+        client.drop()
+        await client.closed
+        # A request of another client is answered after the server has seen the first one go.
+        self.assertEqual((await self.send(port, post(b"", contentType=b"a/b"))).status, 200)
+        self.seen.clear()
+        self.assertEqual(len(jobs), 1)
+        work()
+        self.assertEqual((len(self.stored()), len(jobs)), (1, 1))
+        work()
+        self.assertEqual((self.stored(), self.seen, self.errors, jobs), ([], [], [], []))
+
+    async def test_gathered(self) -> None:
+        """While the disk is busy the client waits, and no more is held than one more write."""
+        jobs: list[Any] = []
+        largest = 0
+
+        def hold(function: Any, *arguments: Any) -> Deferred[Any]:
+            nonlocal largest
+            pieces = arguments[2] if len(arguments) > 2 else ()
+            largest = max(largest, sum(map(len, pieces)))
+            job: Deferred[Any] = Deferred()
+            jobs.append(job)
+            return deferLater(self.reactor, 0, function, *arguments).addBoth(self._done, jobs, job)
+
+        self.runtime = Runtime(self.reactor, hold)
+        answer = await self.ask(upload(self.directory).any(), form(file("a", bytes(5 << 20))))
+        self.assertEqual(answer.body["files"][0]["size"], 5 << 20)
+        self.assertLessEqual(largest, 1 << 20)
+        self.assertEqual(jobs, [])
+
+    def _done(self, result: Any, jobs: list[Any], job: Any) -> Any:
+        self.assertEqual(jobs, [job])
+        jobs.clear()
+        return result

@@ -2,16 +2,18 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import clientFromString, connectProtocol
+from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from storagegate import server
 from storagegate.http.application import Application
+from storagegate.http.runtime import Runtime
 from tests.wire.http.support import RawClient
 
 BOUNDARY = b"aB3x"
@@ -81,6 +83,7 @@ class UploadCase(TestCase):
     """
     A test with an application on a port and a directory for its files.
 
+    @ivar runtime: The threads and the clock of the application, if not the reactor's.
     @ivar seen: The requests that came to the handler.
     @ivar errors: The errors that came to the error handler.
     """
@@ -93,6 +96,7 @@ class UploadCase(TestCase):
 
         self.reactor: Any = reactor
         self.directory = os.path.join(os.path.abspath(self.mktemp()), "uploads")
+        self.runtime: Runtime | None = None
         self.seen: list[Any] = []
         self.errors: list[Any] = []
 
@@ -105,6 +109,8 @@ class UploadCase(TestCase):
         app: Application = server.http().withOptions(**options)
         app.post("/", *middleware, self._handle)
         app.use(self._noteError)
+        if self.runtime is not None:
+            app.runtime = self.runtime
         port: Any = await app.listen(0, reactor=self.reactor)
         self.addCleanup(app.close, 0)
         return port
@@ -130,6 +136,11 @@ class UploadCase(TestCase):
 
         self.addCleanup(disconnect)
         return client
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Let the reactor turn until something is the case; the test's timeout ends it else."""
+        while not condition():
+            await deferLater(self.reactor, 0.001)
 
     async def send(self, port: Any, *pieces: bytes) -> Answer:
         """Send a request and wait for the end of the connection."""
