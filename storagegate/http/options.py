@@ -164,7 +164,7 @@ def _read(before: T, changes: Mapping[str, Any], prefix: str) -> T:
         if name not in known:
             raise OptionError(f"there is no option {prefix}{name}; there are {sorted(known)}")
         try:
-            result = evolve(result, **{name: value})  # type: ignore[misc]
+            result = evolve(result, **{name: value})
         except OptionError:
             raise
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""An application as the leaf of a site: the way in from the wire, and the answers of last resort."""
+"""An application as the leaf of a site: the way in, and the answers of last resort."""
 
 import traceback
 from collections.abc import Mapping

@@ -13,7 +13,7 @@ from storagegate.http.encodedbody import INLINE_SIZE, EncodedBody
 from storagegate.http.errors import ResponseSent
 from storagegate.http.freshness import isConditional
 from storagegate.http.pipeline import READY
-from storagegate.http.responseheaders import ResponseHeaders
+from storagegate.http.readyanswers import ReadyAnswers
 from storagegate.http.responsehooks import ChooseEncoder, IBodyEncoder, ResponseHooks
 from storagegate.net.httperrors import ClientLost
 from storagegate.net.request import Request as LeanRequest
@@ -38,7 +38,7 @@ class _Lost:
 _LOST = _Lost()
 
 
-class HTTPResponse(ResponseHeaders):
+class HTTPResponse(ReadyAnswers):
     """
     The response to one request.
 
@@ -150,10 +150,6 @@ class HTTPResponse(ResponseHeaders):
             self._ended = True
             self._deliver(chunk)
         return self
-
-    def sendStatus(self, code: int) -> Self:
-        """Send a status with its usual phrase as the body."""
-        return self.status(code).type("txt").send(self.phrase)
 
     def _sendWhole(self, body: bytes, contentType: tuple[str, str]) -> Self:
         self._refuseSecond()
