@@ -109,7 +109,7 @@ class RequestWire:
         self.pieces = [head]
         if content is None:
             self.source = aiter(source)
-        elif content or self._chunked:
+        elif hasBody or self._chunked:
             body = self.encodePiece(content) + self.encodeEnd()
             self.pieces = [head + body] if len(body) < _JOINED else [head, body]
 
