@@ -10,24 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import storagegate.http.fetchbody
 from storagegate.http import Headers, HTTPError, Request, Response
-
-
-async def pieces(*chunks: Any) -> AsyncIterator[Any]:
-    """Give chunks."""
-    for chunk in chunks:
-        yield chunk
-
-
-class AsyncCase(SynchronousTestCase):
-    """A test that may await what does not wait."""
-
-    def got(self, awaitable: Any) -> Any:
-        """Give the result of something that has it already."""
-        return self.successResultOf(Deferred.fromCoroutine(awaitable))
-
-    def raised(self, kind: type[Exception], awaitable: Any) -> Any:
-        """Give the error of something that has failed already."""
-        return self.failureResultOf(Deferred.fromCoroutine(awaitable), kind).value
+from tests.http.fetching import AsyncCase, pieces
 
 
 class HeadersTests(SynchronousTestCase):
