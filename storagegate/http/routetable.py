@@ -16,8 +16,8 @@ from twisted.web.iweb import IRenderable
 from twisted.web.resource import IResource
 
 from storagegate.http.fetch import Request, Response, receivedRequest
-from storagegate.http.fetchbody import WholeSource
 from storagegate.http.fetchheaders import decodeFields
+from storagegate.http.fetchsource import WholeSource
 from storagegate.http.incoming import IncomingBody
 from storagegate.net.httperrors import ClientLost
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-import storagegate.http.fetchbody
+import storagegate.http.fetchclones
 from storagegate.http import Headers, HTTPError, Request, Response
 from tests.http.fetching import AsyncCase, pieces
 
@@ -182,8 +182,8 @@ class ResponseTests(AsyncCase):
         self.assertEqual(typed.headers.get("content-type"), "application/problem+json")
 
     def test_badJSON(self) -> None:
-        """What has no form in JSON, and what is none, are value errors."""
-        self.assertRaises(ValueError, Response.json, object())
+        """What has no form in JSON is a type error, what is none a value error."""
+        self.assertRaises(TypeError, Response.json, object())
         self.raised(ValueError, Response("{").json())
 
     def test_redirect(self) -> None:
@@ -282,7 +282,7 @@ class CloneTests(AsyncCase):
 
     def test_backlog(self) -> None:
         """What waits for a clone that nobody reads is bounded, unless it has been cancelled."""
-        self.patch(storagegate.http.fetchbody, "_CLONE_BACKLOG", 10)
+        self.patch(storagegate.http.fetchclones, "_BACKLOG", 10)
         response = Response(pieces(*[b"abc"] * 9))
         response.clone()
         self.raised(ValueError, response.text())
