@@ -12,6 +12,7 @@ from storagegate import __version__
 from storagegate.config import CONFIG_VARIABLE, ConfigurationError, load
 from storagegate.configkeys import KEYS, Key
 from storagegate.daemon import Daemon
+from storagegate.net.reactors import processReactor
 from storagegate.parts import Parts
 from storagegate.refusal import refusal
 
@@ -71,7 +72,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     @raise SystemExit: If the configuration is not right, with one line.
     """
     if reactor is None:
-        from twisted.internet import reactor
+        reactor = processReactor()
     flags = dict(options)
     path = flags.get("config") or os.environ.get(CONFIG_VARIABLE)
     if path:

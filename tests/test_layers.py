@@ -31,6 +31,8 @@ LAYERS = {
     "storagegate.services": 3,
     "storagegate.http": 4,
     "storagegate.http.patterns": 2,
+    "storagegate.http.disposition": 2,
+    "storagegate.http.freshness": 2,
     "storagegate.http.middleware.multipart": 2,
     "storagegate.gateway": 4,
     "storagegate.gateway.httpmap": 2,
@@ -49,6 +51,11 @@ REACH = {0: set[int](), 1: {0}, 2: {0}, 3: {0, 1, 2}, 4: {0, 1, 2, 3}, 5: {0, 1,
 """What each layer may import, besides siblings of the same package and layer."""
 
 SIDEWAYS = {
+    # Rules of HTTP that both rooms obey, and neither owns.
+    ("storagegate.s3", "storagegate.net.httpdates"),
+    ("storagegate.s3", "storagegate.net.httpranges"),
+    ("storagegate.http", "storagegate.net.httpdates"),
+    ("storagegate.http", "storagegate.net.httpranges"),
     # The domain of S3 and the Storage service are written in the store's values.
     ("storagegate.s3", "storagegate.storage"),
     ("storagegate.services", "storagegate.storage"),

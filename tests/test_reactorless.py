@@ -8,8 +8,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.modules import CHECKOUT, importedNames, moduleFiles, parse
 
-# The one place of the daemon that may reach for the process's reactor, and only in a function.
-LATE = {"storagegate.tap"}
+# The one place that may reach for the process's reactor, and only in a function.
+LATE = {"storagegate.net.reactors"}
 
 
 def takesReactor(name: str) -> bool:

@@ -23,7 +23,7 @@ from storagegate.net.httpbody import completeBody
 from storagegate.net.httperrors import BodyLost, BodyTooLarge
 from storagegate.net.httplimits import HTTPLimits
 from storagegate.net.request import Request
-from storagegate.net.resource import CoroutineResource
+from storagegate.net.resource import LeanResource
 
 _log = Logger()
 
@@ -60,7 +60,7 @@ class ForeignSite:
         except Exception:
             web.processingFailed(Failure())
             return
-        if isinstance(resource, CoroutineResource):
+        if isinstance(resource, LeanResource):
             resource.render(lean)
             return
         reading = Deferred.fromCoroutine(lean.body.read(self._limits.foreignBodySize))

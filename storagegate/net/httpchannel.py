@@ -27,7 +27,6 @@ from storagegate.net.httpbody import NO_BODY
 from storagegate.net.httperrors import BadRequest, BodyLost, IncompleteBody
 from storagegate.net.httphead import RequestHead, checkPartialHead, parseHead
 from storagegate.net.httpintake import BodyIntake
-from storagegate.net.httpreply import rejection
 from storagegate.net.httpwire import HTTPWire
 from storagegate.net.interfaces import IChannelOwner, IRequestChannel
 from storagegate.net.request import Request
@@ -263,7 +262,7 @@ class HTTPChannel(Protocol):
                 return True
             self.wire.transport.write(_CONTINUE)
         return (
-            not self._persistent
+            not (self._persistent and self.limits.keepAlive)
             or self.owner.draining
             or (self._intake is not None and self._intake.blocksNext())
         )
@@ -351,7 +350,7 @@ class HTTPChannel(Protocol):
             # An answer would have to wait for the client's part of the handshake.
             transport.abortConnection()
         else:
-            transport.write(rejection(BadRequest(503, "There are too many connections")))
+            transport.write(self.owner.rejection(BadRequest(503, "There are too many connections")))
             transport.loseConnection()
 
     def _reject(self, error: BadRequest) -> None:
@@ -362,7 +361,7 @@ class HTTPChannel(Protocol):
             return
         intake = self._intake
         if intake is None or intake.isWanted:
-            self.wire.transport.write(rejection(error))
+            self.wire.transport.write(self.owner.rejection(error))
         self._loseRequest(Failure(error), IncompleteBody(error.text))
         self._close(linger=True)
 

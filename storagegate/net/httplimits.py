@@ -20,6 +20,7 @@ class HTTPLimits:
     @ivar requestTimeout: How long a request may go without progress of its body or its response.
     @ivar progressSize: Fewer bytes than this of a body of known length are no progress, so that
         nobody holds a connection with a byte a minute.
+    @ivar keepAlive: Whether a connection may have more than one request.
     @ivar keepAliveTimeout: How long a connection may idle between requests.
     @ivar pipelinedRequests: How many requests may wait behind the one that is being answered
         before reading pauses; also how many are served before other connections get their turn.
@@ -43,6 +44,7 @@ class HTTPLimits:
     headersTimeout: float = 60.0
     requestTimeout: float = 300.0
     progressSize: int = 4 * 1024
+    keepAlive: bool = True
     keepAliveTimeout: float = 5.0
     pipelinedRequests: int = 16
     bodyBuffer: int = 64 * 1024

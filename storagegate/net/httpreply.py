@@ -85,7 +85,7 @@ def statusLine(code: int, phrase: bytes = b"") -> bytes:
     @param phrase: In place of the usual one.
     @raise ValueError: If this is no final status, or the phrase has a control character.
     """
-    if not 200 <= code <= 599:
+    if not 200 <= code <= 999:
         raise ValueError(f"{code} is not the status of a response")
     if phrase.translate(None, _TEXT):
         raise ValueError("a reason phrase has a control character")
@@ -142,7 +142,9 @@ class ReplyHead:
         framing = b""
         if self.chunked:
             framing = b"Transfer-Encoding: chunked\r\n"
-        elif self._length is not None and self._code != 204:
+        elif self._length is not None and (self._code != 204 or self._fields.length == 0):
+            # RFC 9110 section 8.6 wants none with 204, but some browsers wait for the 0 in answer
+            # to a CORS preflight: one that is given is sent.
             framing = b"Content-Length: %d\r\n" % self._length
         if closes:
             framing += b"Connection: close\r\n"
@@ -161,9 +163,13 @@ def dateLine() -> bytes:
     return _dateLine
 
 
-def rejection(error: BadRequest) -> bytes:
+def plainText(error: BadRequest) -> tuple[bytes, bytes]:
+    """Give the content type and the body of a rejection where nobody wants another shape."""
+    return b"text/plain; charset=utf-8", error.text.encode("ascii") + b"\n"
+
+
+def rejection(error: BadRequest, contentType: bytes, body: bytes) -> bytes:
     """Write the whole response to a request that was no request. The connection closes after."""
-    body = error.text.encode("ascii") + b"\n"
     return b"".join(
         [
             statusLine(error.code),
@@ -171,7 +177,7 @@ def rejection(error: BadRequest) -> bytes:
             b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
             if error.code == 405
             else b"",
-            b"Content-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n" % len(body),
+            b"Content-Type: %b\r\nContent-Length: %d\r\n" % (contentType, len(body)),
             b"Connection: close\r\n\r\n",
             body,
         ]

@@ -72,6 +72,13 @@ class IChannelOwner(Interface):
     def bodyReadSize() -> int:
         """Say how many bytes of a large body one read may bring now."""
 
+    def rejection(error: Any) -> bytes:
+        """
+        Write the whole response to what is no request.
+
+        @param error: A L{BadRequest<storagegate.net.httperrors.BadRequest>}.
+        """
+
     def requestReceived(request: Any) -> None:
         """Answer a request whose head is complete. Raises nothing."""
 

@@ -1,19 +1,20 @@
 """
 The bridge from C{render} to coroutines.
 
-This is the only place where an exception becomes a response.
+A handler's exception becomes a response here and nowhere else; the framework, whose handlers may
+answer errors themselves, has its own way to the same end.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
-from contextvars import Context, copy_context
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.resource import IResource
 from zope.interface import implementer
 
+from storagegate.net.coroutines import CoroutineRun
 from storagegate.net.httperrors import BodyLost, ClientLost
 from storagegate.net.request import Request
 
@@ -27,15 +28,40 @@ _log = Logger()
 
 
 @implementer(IResource)
-class CoroutineResource:
+class LeanResource:
+    """A leaf that answers lean requests; a subclass says how."""
+
+    isLeaf = True
+
+    def answer(self, request: Request) -> None:
+        """Answer a request, now or later, with exactly one response."""
+        raise NotImplementedError
+
+    def render(self, request: Any) -> int:
+        """Answer, whether the request is lean or the stock one that stands for it."""
+        self.answer(request if isinstance(request, Request) else request.lean)
+        return _NOT_DONE_YET
+
+    def getChildWithDefault(self, name: bytes, request: Any) -> "LeanResource":
+        """Give this very resource: it sees the whole path."""
+        return self
+
+    def putChild(self, path: bytes, child: Any) -> None:
+        """
+        Refuse.
+
+        @raise TypeError: Always: a leaf has no children.
+        """
+        raise TypeError("a leaf has no children")
+
+
+class CoroutineResource(LeanResource):
     """
     A leaf whose requests are answered by a coroutine.
 
     The first step runs at once, so a handler that waits for nothing costs no Deferred. When the
     client goes away, what the coroutine waits for is cancelled.
     """
-
-    isLeaf = True
 
     def __init__(
         self,
@@ -50,35 +76,15 @@ class CoroutineResource:
         self._handle = handle
         self._describeError = describeError
 
-    def render(self, request: Any) -> int:
+    def answer(self, request: Request) -> None:
         """Start the handler."""
-        if not isinstance(request, Request):
-            request = request.lean
         _Run(self._handle(request), request, self._describeError).step()
-        return _NOT_DONE_YET
-
-    def getChildWithDefault(self, name: bytes, request: Any) -> "CoroutineResource":
-        """Give this very resource: the handler sees the whole path."""
-        return self
-
-    def putChild(self, path: bytes, child: Any) -> None:
-        """
-        Refuse.
-
-        @raise TypeError: Always: a leaf has no children.
-        """
-        raise TypeError("a leaf has no children")
 
 
-class _Run:
-    """
-    One handler on its way.
+class _Run(CoroutineRun):
+    """One handler on its way."""
 
-    C{Deferred.fromCoroutine} would do, at the price of two Deferreds for a handler that never
-    waits.
-    """
-
-    __slots__ = ("_context", "_coroutine", "_describeError", "_request", "_waiting")
+    __slots__ = ("_describeError", "_request")
 
     def __init__(
         self,
@@ -86,55 +92,22 @@ class _Run:
         request: Request,
         describeError: Callable[[Request, Exception], Shape],
     ) -> None:
-        self._coroutine = coroutine
+        super().__init__(coroutine)
         self._request = request
         self._describeError = describeError
-        self._waiting: Deferred[Any] | None = None
-        self._context: Context = copy_context()
 
-    def step(self, result: Any = None) -> Any:
-        """
-        Run the handler until it waits or ends.
+    def waits(self) -> None:
+        """Let the handler know if the client goes away."""
+        self._request.onDisconnect(self.cancel)
 
-        @return: What a Deferred that was waited for goes on with: its result stays its own, unless
-            it is a failure, which the handler has got.
-        """
-        first = self._waiting is None
-        self._waiting = None
-        try:
-            if isinstance(result, Failure):
-                awaited = self._context.run(result.throwExceptionIntoGenerator, self._coroutine)
-            else:
-                # The Deferred that is waited for takes its result from itself.
-                awaited = self._context.run(self._coroutine.send, None)
-        except StopIteration:
-            self._check()
-        except Exception as error:
-            self._fail(error)
-        else:
-            self._wait(awaited, first)
-        return None if isinstance(result, Failure) else result
-
-    def _wait(self, awaited: Any, first: bool) -> None:
-        if not isinstance(awaited, Deferred):
-            self._coroutine.close()
-            self._fail(TypeError(f"a handler can wait for Deferreds, not for {type(awaited)}"))
-            return
-        self._waiting = awaited
-        if first:
-            self._request.onDisconnect(self._cancel)
-        awaited.addBoth(self.step)
-
-    def _cancel(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-
-    def _check(self) -> None:
+    def returned(self, value: None) -> None:
+        """See that there is a response."""
         request = self._request
         if not (request.finished or request.disconnected):
-            self._fail(RuntimeError("the handler returned without finishing the response"))
+            self.failed(RuntimeError("the handler returned without finishing the response"))
 
-    def _fail(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
+        """Answer the error, or at least let nobody take half a response for a whole one."""
         request = self._request
         if request.disconnected:
             # The handler was torn out of its wait; only what it did not get from us is news.

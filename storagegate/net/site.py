@@ -1,5 +1,6 @@
 """A resource tree on a listener: the factory of its connections, and their watch."""
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -11,10 +12,12 @@ from twisted.web.resource import IResource
 from zope.interface import implementer
 
 from storagegate.net.httpchannel import HTTPChannel
+from storagegate.net.httperrors import BadRequest
 from storagegate.net.httplimits import HTTPLimits
+from storagegate.net.httpreply import plainText, rejection
 from storagegate.net.interfaces import IChannelOwner
 from storagegate.net.request import Request
-from storagegate.net.resource import CoroutineResource
+from storagegate.net.resource import LeanResource
 
 __all__ = ["Request", "Site"]
 
@@ -33,8 +36,19 @@ class Site(Factory):
     noisy = False
     protocol = HTTPChannel
 
-    def __init__(self, resource: IResource, limits: HTTPLimits, reactor: IReactorTime) -> None:
+    def __init__(
+        self,
+        resource: IResource,
+        limits: HTTPLimits,
+        reactor: IReactorTime,
+        describeRejection: Callable[[BadRequest], tuple[bytes, bytes]] = plainText,
+    ) -> None:
+        """
+        @param describeRejection: Gives the content type and the body of an answer to what never
+            reaches the resource.
+        """
         self.resource = resource
+        self._describeRejection = describeRejection
         self.limits = limits
         self.reactor = reactor
         self.now = 0.0
@@ -44,7 +58,6 @@ class Site(Factory):
         self._watch = LoopingCall(self._tick)
         self._watch.clock = reactor
         self._drained: list[Deferred[None]] = []
-        self._isLean = isinstance(resource, CoroutineResource)
         self._foreign: Any = None
 
     def buildProtocol(self, addr: IAddress | None) -> HTTPChannel:
@@ -130,17 +143,22 @@ class Site(Factory):
         share = limits.bodyReads // max(self._requests, 1)
         return max(limits.bodyBuffer, min(limits.bodyReadSize, share))
 
+    def rejection(self, error: BadRequest) -> bytes:
+        """Write the whole response to what is no request."""
+        return rejection(error, *self._describeRejection(error))
+
     def requestReceived(self, request: Request) -> None:
         """Let the resource answer a request."""
         self._requests += 1
         if self._requests > self.limits.maxRequests:
-            request.respond(
-                503, [(b"Retry-After", b"1")], b"Too many requests are being answered\n"
+            contentType, body = self._describeRejection(
+                BadRequest(503, "Too many requests are being answered")
             )
+            request.respond(503, [(b"Retry-After", b"1"), (b"Content-Type", contentType)], body)
             return
         try:
-            if self._isLean:
-                self.resource.render(request)
+            if isinstance(self.resource, LeanResource):
+                self.resource.answer(request)
             else:
                 self._foreignSite().serve(request)
         except Exception:

@@ -9,7 +9,7 @@ condition that does not hold is always an error.
 
 from collections.abc import Mapping
 
-from storagegate.s3.dates import parseHttpDate
+from storagegate.net.httpdates import changedSince, parseHttpDate
 from storagegate.s3.errors import S3Error
 
 _COPY_PREFIX = b"x-amz-copy-source-"
@@ -69,25 +69,19 @@ def _evaluate(
             raise _preconditionFailed(name)
     else:
         name = prefix + b"if-unmodified-since"
-        if _changedSince(headers.get(name), modifiedMs) is True:
+        if changedSince(headers.get(name), modifiedMs // 1000) is True:
             raise _preconditionFailed(name)
     name = prefix + b"if-none-match"
     value = headers.get(name)
     if value is not None:
         return name if _matches(value, etag, weak=True) else None
     name = prefix + b"if-modified-since"
-    return name if _changedSince(headers.get(name), modifiedMs) is False else None
+    return name if changedSince(headers.get(name), modifiedMs // 1000) is False else None
 
 
 def _preconditionFailed(name: bytes) -> S3Error:
     # The names of these headers are titled words: If-None-Match.
     return S3Error("PreconditionFailed", fields={"Condition": name.decode().title()})
-
-
-def _changedSince(value: bytes | None, modifiedMs: int) -> bool | None:
-    """Compare in whole seconds, which is what C{Last-Modified} shows; L{None} without a date."""
-    since = None if value is None else parseHttpDate(value)
-    return None if since is None else modifiedMs // 1000 > since
 
 
 def _matches(value: bytes, etag: str, *, weak: bool) -> bool:

@@ -31,9 +31,6 @@ from storagegate.storage.records import (
 PART_MINIMUM = 5 << 20
 """Every part but the last carries at least this much: S3's own rule."""
 
-PART_COUNT = 10_000
-"""Part numbers run from 1 to this: S3's own limit."""
-
 OBJECT_LIMIT = 5 << 40
 """The largest object: S3's own 5 TiB."""
 

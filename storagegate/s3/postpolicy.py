@@ -11,7 +11,7 @@ Who signed the policy is for C{sigv4post}.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from storagegate.s3.errors import S3Error
 from storagegate.s3.policydocument import Comparison, SizeLimits, parsePolicy
@@ -19,23 +19,6 @@ from storagegate.s3.policydocument import Comparison, SizeLimits, parsePolicy
 _EXEMPT = frozenset({"file", "policy", "x-amz-signature", "awsaccesskeyid", "signature"})
 _IGNORED = "x-ignore-"
 """Fields that begin with this are for others and need no condition."""
-
-
-def collectFields(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """
-    Make the mapping of a form's fields from their order.
-
-    @return: Values by lower-case name.
-    @raise S3Error: C{AccessDenied} for a field that comes twice: which of the two the policy was
-        held against must not be a question.
-    """
-    fields: dict[str, str] = {}
-    for name, value in pairs:
-        lower = name.lower()
-        if lower in fields:
-            raise _refuse(f"Extra input fields: {lower}")
-        fields[lower] = value
-    return fields
 
 
 def checkPolicy(

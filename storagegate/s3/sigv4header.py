@@ -7,7 +7,8 @@ Claims in the C{Authorization} header::
 import re
 from collections.abc import Mapping
 
-from storagegate.s3.dates import formatAmzDate, parseAmzDate, parseHttpDate
+from storagegate.net.httpdates import parseHttpDate
+from storagegate.s3.dates import formatAmzDate, parseAmzDate
 from storagegate.s3.errors import S3Error
 from storagegate.s3.sigv4claims import (
     ALGORITHM,

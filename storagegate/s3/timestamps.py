@@ -3,9 +3,10 @@ Times as S3 writes them, in whole seconds: a listing and the C{Last-Modified} of
 name the same moment, and HTTP dates have no fractions.
 """
 
-from email.utils import formatdate
 from functools import lru_cache
 from time import gmtime
+
+from storagegate.net.httpdates import formatHttpDate
 
 # A listing formats 1,000 of these: by strftime one takes 0.67 microseconds, by these tables 0.17.
 _MINUTES = tuple(f"T{minute // 60:02}:{minute % 60:02}:" for minute in range(24 * 60))
@@ -29,11 +30,6 @@ def isoSeconds(seconds: int) -> str:
     return isoTimestamp(seconds * 1000).removesuffix(".000Z") + "Z"
 
 
-@lru_cache(maxsize=4096)
-def _httpDate(seconds: int) -> bytes:
-    return formatdate(seconds, usegmt=True).encode()
-
-
 def httpDate(ms: int) -> bytes:
     """Write C{Thu, 01 Jan 2026 00:00:00 GMT} for milliseconds since the epoch."""
-    return _httpDate(ms // 1000)
+    return formatHttpDate(ms // 1000)

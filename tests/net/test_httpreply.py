@@ -58,6 +58,6 @@ class StatusTests(SynchronousTestCase):
 
     def test_refused(self) -> None:
         """Interim and unknown statuses are refused, and phrases with line ends."""
-        for code in [0, 100, 101, 199, 600]:
+        for code in [0, 100, 101, 199, 1000]:
             self.assertRaises(ValueError, statusLine, code)
         self.assertRaises(ValueError, statusLine, 200, b"a\r\nb")

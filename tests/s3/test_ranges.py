@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storagegate.s3.ranges import ByteRange, parseCopyRange, parseRange
+from storagegate.net.httpranges import ByteRange
+from storagegate.s3.ranges import parseCopyRange, parseRange
 from tests.s3.examples import S3Case
 
 

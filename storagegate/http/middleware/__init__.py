@@ -1,1 +1,1 @@
-"""The middleware that comes with the framework."""
+"""The built-in middleware of the framework."""

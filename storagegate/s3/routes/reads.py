@@ -5,12 +5,13 @@ from functools import partial
 from attrs import frozen
 from twisted.internet.defer import Deferred
 
+from storagegate.net.httpranges import ByteRange
 from storagegate.s3 import documents
 from storagegate.s3.conditions import NotModified, evaluateRead, rangeHolds
 from storagegate.s3.errors import S3Error
 from storagegate.s3.headers import checksumHeaders, objectHeaders, override
 from storagegate.s3.listing import parseAttributes, parsePartNumber
-from storagegate.s3.ranges import ByteRange, parseRange
+from storagegate.s3.ranges import parseRange
 from storagegate.s3.reading import segmentsOf
 from storagegate.s3.routes.call import Call, Pairs
 from storagegate.s3.timestamps import httpDate

@@ -1,1 +1,1 @@
-"""Tests of the middleware."""
+"""Tests of the built-in middleware."""

@@ -1,0 +1,147 @@
+"""The application: a router with options that can be served."""
+
+from typing import Any, Self
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IListeningPort
+
+from storagegate.http.options import Options, readOptions
+from storagegate.http.resource import AppResource, describeRejection
+from storagegate.http.router import Router
+from storagegate.http.runtime import Runtime, reactorRuntime
+from storagegate.http.trust import Trust, compileTrust
+from storagegate.net.endpoints import listen
+from storagegate.net.reactors import processReactor
+from storagegate.net.site import Site
+
+DEFAULT_GRACE_MS = 30_000
+"""What a request in flight is given to end in; the longest that most balancers wait."""
+
+
+class Application(Router):
+    """
+    An HTTP application.
+
+    @ivar settings: What L{withOptions} has set.
+    @ivar runtime: Its threads and its clock; set when it is served.
+    @ivar resource: The application as a Twisted resource.
+    @ivar trust: Whose C{X-Forwarded} fields are believed, C{None} for nobody's.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = Options()
+        self.trust: Trust | None = None
+        self.resource = AppResource(self)
+        self._runtime: Runtime | None = None
+        self._serving: list[tuple[IListeningPort, Site]] = []
+        # How many layers at the beginning are there by options.
+        self._builtIn = 0
+
+    def withOptions(self, **options: Any) -> Self:
+        """
+        Change options, see L{Options<storagegate.http.options.Options>}.
+
+        Those of a listener hold for the next L{listen}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        self.settings = readOptions(self.settings, options)
+        self.trust = compileTrust(self.settings.trustProxy)
+        if options.keys() & {"cors", "compression", "rateLimit", "development"}:
+            self._installBuiltIn()
+        return self
+
+    @property
+    def runtime(self) -> Runtime:
+        """Give the application's threads and clock: those of the process, unless told others."""
+        if self._runtime is None:
+            self._runtime = reactorRuntime(processReactor())
+        return self._runtime
+
+    @runtime.setter
+    def runtime(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def listen(
+        self, port: int | str | None = None, hostname: str | None = None, *, reactor: Any = None
+    ) -> Deferred[IListeningPort]:
+        """
+        Start serving.
+
+        @param port: Where; 0 takes a free one. Or one of Twisted's endpoint strings, such as
+            C{ssl:443:privateKey=key.pem:certKey=cert.pem}.
+        @param hostname: The name or address of the interface.
+        @return: The listening port. Fails with C{CannotListenError} if the place is taken.
+        """
+        if reactor is None:
+            reactor = processReactor()
+        if self._runtime is None:
+            self._runtime = reactorRuntime(reactor)
+        if not isinstance(port, str):
+            number = self.settings.port if port is None else port
+            interface = (hostname or self.settings.hostname).replace(":", "\\:")
+            port = f"tcp:{number}:interface={interface}"
+        site = Site(self.resource, self.settings.limits(), reactor, describeRejection)
+        listening = listen(reactor, port, site)
+
+        def started(listeningPort: IListeningPort) -> IListeningPort:
+            self._serving.append((listeningPort, site))
+            return listeningPort
+
+        return listening.addCallback(started)
+
+    def close(self, graceMs: int = DEFAULT_GRACE_MS) -> Deferred[None]:
+        """
+        Stop serving: accept nothing more, let what is being answered end.
+
+        @param graceMs: After this, connections are dropped.
+        @return: Fires when all is closed.
+        """
+        serving, self._serving = self._serving, []
+        closing: list[Deferred[Any]] = []
+        for port, site in serving:
+            stopped = port.stopListening()
+            if stopped is not None:
+                closing.append(stopped)
+            closing.append(site.drain(graceMs / 1000))
+        return gatherResults(closing).addCallback(lambda results: None)
+
+    def run(self, port: int | str | None = None, hostname: str | None = None) -> None:
+        """
+        Serve until the process is told to stop: for scripts.
+
+        @raise SystemExit: If the place is taken.
+        """
+        reactor = processReactor()
+        failures: list[str] = []
+
+        def failed(reason: Any) -> None:
+            failures.append(reason.getErrorMessage())
+            reactor.callWhenRunning(reactor.stop)
+
+        self.listen(port, hostname, reactor=reactor).addErrback(failed)
+        reactor.addSystemEventTrigger("before", "shutdown", self.close)
+        reactor.run()
+        if failures:
+            raise SystemExit(failures[0])
+
+    def createFetchHandler(self) -> Any:
+        """
+        Give a function that answers standard requests, without a listener.
+
+        @return: C{await fetch(Request) -> Response}, see L{storagegate.http.fetch}.
+        """
+        from storagegate.http.fetchhandler import makeFetchHandler
+
+        return makeFetchHandler(self)
+
+    def _installBuiltIn(self) -> None:
+        """Put the middleware that options ask for before everything else."""
+        from storagegate.http.builtin import builtInMiddleware
+
+        del self.layers[: self._builtIn]
+        middleware = builtInMiddleware(self.settings)
+        for position, function in enumerate(middleware):
+            self._mount("/", function, position)
+        self._builtIn = len(middleware)

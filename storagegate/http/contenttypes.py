@@ -1,0 +1,223 @@
+"""
+Media types: reading a Content-Type, comparing it with what is wanted, knowing a file's type.
+
+Comparison is that of C{type-is}, which Express and its parsers use. The types of files come from a
+table, never from the machine: what a server says must not depend on its F{/etc/mime.types}.
+"""
+
+import re
+from collections.abc import Sequence
+from mimetypes import MimeTypes
+from types import MappingProxyType
+
+from attrs import frozen
+
+OCTETS = "application/octet-stream"
+"""The type of what nothing is known of."""
+
+# A type and its subtype, RFC 6838 section 4.2.
+_TYPE = re.compile(
+    r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.ASCII | re.IGNORECASE
+)
+
+# The value in quotes or bare; junk after it is passed over.
+_PARAMETER = re.compile(
+    r";[ \t]*([^;=\"\s]*+)[ \t]*=[ \t]*+(?:\"((?:[^\"\\]|\\.)*+)\"|([^;\"]*+))[^;]*+"
+)
+
+_ESCAPE = re.compile(r"\\(.)")
+
+_SHORT_TYPES = {"urlencoded": "application/x-www-form-urlencoded", "multipart": "multipart/*"}
+
+# What web servers send most, and where the standard library's table is silent, dated, or changes
+# with Python's version.
+_COMMON = {
+    "apng": "image/apng",
+    "appcache": "text/cache-manifest",
+    "atom": "application/atom+xml",
+    "avif": "image/avif",
+    "br": "application/x-brotli",
+    "bz2": "application/x-bzip2",
+    "cjs": "application/node",
+    "css": "text/css",
+    "csv": "text/csv",
+    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "epub": "application/epub+zip",
+    "flac": "audio/flac",
+    "geojson": "application/geo+json",
+    "gif": "image/gif",
+    "gz": "application/gzip",
+    "htm": "text/html",
+    "html": "text/html",
+    "ico": "image/vnd.microsoft.icon",
+    "ics": "text/calendar",
+    "jpeg": "image/jpeg",
+    "jpg": "image/jpeg",
+    "js": "text/javascript",
+    "json": "application/json",
+    "json5": "application/json5",
+    "jsonld": "application/ld+json",
+    "jxl": "image/jxl",
+    "log": "text/plain",
+    "m4a": "audio/mp4",
+    "m4v": "video/mp4",
+    "map": "application/json",
+    "markdown": "text/markdown",
+    "md": "text/markdown",
+    "mjs": "text/javascript",
+    "mkv": "video/matroska",
+    "mov": "video/quicktime",
+    "mp3": "audio/mpeg",
+    "mp4": "video/mp4",
+    "mpd": "application/dash+xml",
+    "oga": "audio/ogg",
+    "ogg": "audio/ogg",
+    "ogv": "video/ogg",
+    "opus": "audio/ogg",
+    "otf": "font/otf",
+    "pdf": "application/pdf",
+    "png": "image/png",
+    "pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    "rar": "application/vnd.rar",
+    "rss": "application/rss+xml",
+    "rtf": "application/rtf",
+    "svg": "image/svg+xml",
+    "tar": "application/x-tar",
+    "tif": "image/tiff",
+    "tiff": "image/tiff",
+    "toml": "application/toml",
+    "ttf": "font/ttf",
+    "txt": "text/plain",
+    "vtt": "text/vtt",
+    "wasm": "application/wasm",
+    "wav": "audio/wav",
+    "weba": "audio/webm",
+    "webm": "video/webm",
+    "webmanifest": "application/manifest+json",
+    "webp": "image/webp",
+    "woff": "font/woff",
+    "woff2": "font/woff2",
+    "xhtml": "application/xhtml+xml",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    "xml": "application/xml",
+    "yaml": "text/yaml",
+    "yml": "text/yaml",
+    "zip": "application/zip",
+    "zst": "application/zstd",
+    "7z": "application/x-7z-compressed",
+}
+
+# Of the standard library only what is compiled in, not what it read from the machine.
+_TYPES = {
+    **{extension[1:]: known for extension, known in MimeTypes().types_map[True].items()},
+    **_COMMON,
+}
+
+# Types beside text/* that are text in UTF-8, as C{mime-types} has them.
+_TEXTUAL = frozenset(
+    ("application/json", "application/javascript", "application/manifest+json", "application/node")
+)
+
+
+@frozen
+class ContentType:
+    """
+    A Content-Type.
+
+    @ivar type: Type and subtype in lower case; whatever came, if it is none.
+    @ivar parameters: Values by name in lower case; of one that came twice, the first.
+    """
+
+    type: str
+    parameters: MappingProxyType[str, str]
+
+    @property
+    def charset(self) -> str | None:
+        """Give the charset in lower case, C{None} if there is none."""
+        return self.parameters.get("charset", "").lower() or None
+
+
+def parseContentType(value: str) -> ContentType:
+    """Read a Content-Type, leniently: parameters that are malformed are passed over."""
+    kind, semicolon, _ = value.partition(";")
+    parameters: dict[str, str] = {}
+    if semicolon:
+        for match in _PARAMETER.finditer(value, len(kind)):
+            name, quoted, bare = match.groups()
+            if quoted is not None:
+                bare = _ESCAPE.sub(r"\1", quoted)
+            parameters.setdefault(name.lower(), bare.rstrip(" \t"))
+    return ContentType(kind.strip(" \t").lower(), MappingProxyType(parameters))
+
+
+def matchesType(value: str | None, wanted: str | Sequence[str]) -> str | None:
+    """
+    Tell which of some types a Content-Type is.
+
+    @param value: The field's value, with or without parameters; C{None} if it is absent.
+    @param wanted: One or several of: a type; one with wildcards (C{text/*}, C{*/*+json}); a suffix
+        (C{+json}); an extension (C{json}); C{urlencoded}; C{multipart}.
+    @return: The first that matches, as it is written in C{wanted}; the type itself for a wildcard or
+        a suffix, and where nothing is wanted. C{None} if nothing matches.
+    """
+    if not value:
+        return None
+    actual = value.partition(";")[0].strip(" \t").lower()
+    if not _TYPE.fullmatch(actual):
+        return None
+    if not wanted:
+        return actual
+    for name in (wanted,) if isinstance(wanted, str) else wanted:
+        if _matches(actual, _expand(name)):
+            return actual if name.startswith("+") or "*" in name else name
+    return None
+
+
+def lookupType(name: str) -> str | None:
+    """
+    Give the type that an extension stands for.
+
+    @param name: An extension with or without its dot, or a file's name or path.
+    """
+    base = name.replace("\\", "/").rpartition("/")[2]
+    stem, dot, extension = base.rpartition(".")
+    if dot and not stem and base != name:
+        # A path whose last part is a dotfile: it has no extension.
+        return None
+    return _TYPES.get(extension.lower())
+
+
+def withCharset(value: str) -> str:
+    """Add C{charset=utf-8} to a Content-Type that is text and has none."""
+    parsed = parseContentType(value)
+    textual = parsed.type.startswith("text/") or parsed.type in _TEXTUAL
+    return f"{value}; charset=utf-8" if textual and "charset" not in parsed.parameters else value
+
+
+def contentTypeOf(name: str) -> str:
+    """
+    Give the whole Content-Type for a file or an extension.
+
+    @param name: As for L{lookupType}.
+    @return: With its charset if it is text; L{OCTETS} if nothing is known of it.
+    """
+    return withCharset(lookupType(name) or OCTETS)
+
+
+def _expand(name: str) -> str:
+    """Write a wanted type in full; the empty string if there is no such."""
+    if name.startswith("+"):
+        return f"*/*{name}".lower()
+    if "/" in name:
+        return name.lower()
+    return _SHORT_TYPES.get(name) or lookupType(name) or ""
+
+
+def _matches(actual: str, expected: str) -> bool:
+    kind, _, subtype = actual.partition("/")
+    wantedKind, slash, wantedSubtype = expected.partition("/")
+    if not slash or wantedKind not in ("*", kind):
+        return False
+    if wantedSubtype.startswith("*+"):
+        return subtype.endswith(wantedSubtype[1:])
+    return wantedSubtype in ("*", subtype)

@@ -1,0 +1,172 @@
+"""
+The options of an application, read once.
+
+Times are milliseconds, sizes bytes or text such as C{"10mb"}. A mapping may be given wherever an
+option has parts of its own.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from attrs import evolve, field, fields, frozen
+
+from storagegate.core.scalars import parseSize
+from storagegate.http.trust import compileTrust
+from storagegate.net.httplimits import HTTPLimits
+
+T = TypeVar("T", "DevelopmentOptions", "Options")
+
+DEFAULT_BODY_SIZE = 10 * 1024 * 1024
+"""A body that is held whole, unless the application says otherwise: larger ones want a stream."""
+
+# A day: a longer one is a unit that was mistaken.
+_MAX_TIMEOUT_MS = 24 * 60 * 60 * 1000
+
+
+class OptionError(ValueError):
+    """There is no such option, or its value is none; the message names it."""
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("is True or False")
+    return value
+
+
+def _milliseconds(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_TIMEOUT_MS:
+        raise ValueError(f"is a number of milliseconds from 1 to {_MAX_TIMEOUT_MS}")
+    return value
+
+
+def _port(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 65535:
+        raise ValueError("is a number from 0 to 65535")
+    return value
+
+
+def _hostname(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("is the name or address of an interface")
+    return value
+
+
+def _size(value: Any) -> int | None:
+    if value is None:
+        return None
+    try:
+        return parseSize(value)
+    except (ValueError, AttributeError):
+        raise ValueError('is a size such as "10mb"') from None
+
+
+def _mapping(value: Any) -> Mapping[str, Any] | None:
+    if value is None or value is False:
+        return None
+    if value is True:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError("is a mapping of options, True or False")
+    return dict(value)
+
+
+@frozen(kw_only=True)
+class DevelopmentOptions:
+    """
+    What helps while an application is written, and would harm in service.
+
+    @ivar hmr: Reload the application's modules when a file changes, and the pages that show it.
+    @ivar console: Log requests and errors to the console, in colour.
+    """
+
+    hmr: bool = field(default=False, converter=_flag)
+    console: bool = field(default=False, converter=_flag)
+
+
+def _development(value: Any) -> DevelopmentOptions | None:
+    if value is None or value is False or isinstance(value, DevelopmentOptions):
+        return value or None
+    if value is True:
+        return DevelopmentOptions()
+    if not isinstance(value, Mapping):
+        raise ValueError("is a mapping of options, True or False")
+    return _read(DevelopmentOptions(), value, "development.")
+
+
+@frozen(kw_only=True)
+class Options:
+    """
+    Every option of C{withOptions}.
+
+    @ivar port: Where C{listen} listens if it is not told.
+    @ivar hostname: The interface.
+    @ivar development: C{None} in service; otherwise answers show tracebacks.
+    @ivar maxRequestBodySize: If set, no body may be longer. Otherwise only those that are held
+        whole are bounded, by L{DEFAULT_BODY_SIZE}, and streams and uploads have no total.
+    @ivar keepAlive: Whether a connection may have more than one request.
+    @ivar keepAliveTimeout: How long one may idle between them.
+    @ivar headersTimeout: How long the head of a request may take.
+    @ivar requestTimeout: How long a request may go without progress.
+    @ivar cors: Options of the C{cors} middleware, which is then installed first.
+    @ivar compression: The same for C{compression}.
+    @ivar rateLimit: The same for C{rateLimit}.
+    @ivar trustProxy: Whose C{X-Forwarded} fields are believed, see
+        L{compileTrust<storagegate.http.trust.compileTrust>}.
+    """
+
+    port: int = field(default=3000, converter=_port)
+    hostname: str = field(default="127.0.0.1", converter=_hostname)
+    development: DevelopmentOptions | None = field(default=None, converter=_development)
+    maxRequestBodySize: int | None = field(default=None, converter=_size)
+    keepAlive: bool = field(default=True, converter=_flag)
+    keepAliveTimeout: int = field(default=5_000, converter=_milliseconds)
+    headersTimeout: int = field(default=60_000, converter=_milliseconds)
+    requestTimeout: int = field(default=300_000, converter=_milliseconds)
+    cors: Mapping[str, Any] | None = field(default=None, converter=_mapping)
+    compression: Mapping[str, Any] | None = field(default=None, converter=_mapping)
+    rateLimit: Mapping[str, Any] | None = field(default=None, converter=_mapping)
+    trustProxy: Any = field(default=False)
+
+    @trustProxy.validator
+    def _checkTrust(self, attribute: Any, value: Any) -> None:
+        compileTrust(value)
+
+    @property
+    def wholeBodySize(self) -> int:
+        """Give how long a body may be that is held whole."""
+        size = self.maxRequestBodySize
+        return DEFAULT_BODY_SIZE if size is None else size
+
+    def limits(self) -> HTTPLimits:
+        """Give the limits of a listener of the application."""
+        return HTTPLimits(
+            keepAlive=self.keepAlive,
+            keepAliveTimeout=self.keepAliveTimeout / 1000,
+            headersTimeout=self.headersTimeout / 1000,
+            requestTimeout=self.requestTimeout / 1000,
+            foreignBodySize=self.wholeBodySize,
+        )
+
+
+def readOptions(before: Options, changes: Mapping[str, Any]) -> Options:
+    """
+    Change some options.
+
+    @raise OptionError: If there is no such option, or its value is none.
+    """
+    return _read(before, changes, "")
+
+
+def _read(before: T, changes: Mapping[str, Any], prefix: str) -> T:
+    known = {attribute.name for attribute in fields(type(before))}
+    result = before
+    for name, value in changes.items():
+        if name not in known:
+            raise OptionError(f"there is no option {prefix}{name}; there are {sorted(known)}")
+        try:
+            result = evolve(result, **{name: value})
+        except OptionError:
+            raise
+        except ValueError as error:
+            raise OptionError(f"the option {prefix}{name} {error}") from None
+    return result

@@ -1,0 +1,235 @@
+"""What the head of a request says."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from storagegate.http.contenttypes import lookupType, matchesType
+from storagegate.http.cookies import parseCookies
+from storagegate.http.negotiation import (
+    preferredCharsets,
+    preferredEncodings,
+    preferredLanguages,
+    preferredTypes,
+)
+from storagegate.http.querystring import parseQuery
+from storagegate.http.trust import clientAddresses
+from storagegate.net.request import Request as LeanRequest
+
+
+class HeaderMapping:
+    """
+    The fields of a request by their names in lower case; look-ups take any case.
+
+    Iterating gives names and values, as pairs, and C{dict(req.headers)} works too.
+    """
+
+    __slots__ = ("_headers",)
+
+    def __init__(self, headers: dict[bytes, bytes]) -> None:
+        self._headers = headers
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Give a field, C{default} if it is not there."""
+        value = self._headers.get(name.lower().encode("latin-1", "replace"))
+        return default if value is None else value.decode("latin-1")
+
+    def __getitem__(self, name: str) -> str:
+        return self._headers[name.lower().encode("latin-1", "replace")].decode("latin-1")
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.lower().encode("latin-1", "replace") in self._headers
+
+    def __len__(self) -> int:
+        return len(self._headers)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for name, value in self._headers.items():
+            yield name.decode("latin-1"), value.decode("latin-1")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping | HeaderMapping) and dict(self) == dict(other)
+
+    def __repr__(self) -> str:
+        return f"HeaderMapping({dict(self)!r})"
+
+    def keys(self) -> list[str]:
+        """Give the names."""
+        return [name for name, _ in self]
+
+    def values(self) -> list[str]:
+        """Give the values."""
+        return [value for _, value in self]
+
+    def items(self) -> list[tuple[str, str]]:
+        """Give the pairs of names and values."""
+        return list(self)
+
+
+class RequestHeaders:
+    """
+    What the head of a request says.
+
+    @ivar lean: The request of the connection.
+    @ivar app: The application.
+    """
+
+    lean: LeanRequest
+    app: Any
+    res: Any
+
+    def get(self, name: str) -> str | None:
+        """Give a field, C{None} if it is not there; C{referer} and C{referrer} are one."""
+        lowered = name.lower()
+        headers = self.lean.headers
+        value = headers.get(lowered.encode("latin-1", "replace"))
+        if value is None and lowered in ("referer", "referrer"):
+            value = headers.get(b"referer") or headers.get(b"referrer")
+        return None if value is None else value.decode("latin-1")
+
+    header = get
+
+    @property
+    def headers(self) -> HeaderMapping:
+        """Give all fields."""
+        return HeaderMapping(self.lean.headers)
+
+    # Where it came from and to
+
+    @property
+    def originalUrl(self) -> str:
+        """Give the path and the query as they came."""
+        return self.lean.uri.decode("ascii")
+
+    @property
+    def url(self) -> str:
+        """Give the full URL."""
+        return f"{self.protocol}://{self.host}{self.originalUrl}"
+
+    @property
+    def query(self) -> dict[str, str | list[str]]:
+        """Give the parameters of the query; one that is repeated is a list."""
+        query: dict[str, str | list[str]] | None = self.__dict__.get("_query")
+        if query is None:
+            query = self.__dict__["_query"] = parseQuery(self.lean.queryString)
+        return query
+
+    @query.setter
+    def query(self, value: dict[str, str | list[str]]) -> None:
+        self.__dict__["_query"] = value
+
+    @property
+    def ips(self) -> list[str]:
+        """Give the addresses that trusted proxies tell, the client first; empty without any."""
+        return [*reversed(self._addresses()[1:])]
+
+    @property
+    def ip(self) -> str:
+        """Give the client's address; a proxy's word counts where C{trustProxy} says so."""
+        return self._addresses()[-1]
+
+    def _addresses(self) -> list[str]:
+        trust = self.app.trust
+        if trust is None:
+            return [self.lean.clientHost]
+        return [*clientAddresses(self.lean.clientHost, self.get("x-forwarded-for") or "", trust)]
+
+    def _forwarded(self, name: str) -> str | None:
+        """Give the first value of a field that only a trusted proxy may set."""
+        trust = self.app.trust
+        if trust is None or not trust(self.lean.clientHost, 0):
+            return None
+        value = self.get(name)
+        return value.split(",")[0].strip() if value else None
+
+    @property
+    def protocol(self) -> str:
+        """Give C{http} or C{https}."""
+        forwarded = self._forwarded("x-forwarded-proto")
+        return forwarded or ("https" if self.lean.secure else "http")
+
+    @property
+    def secure(self) -> bool:
+        """Say whether the client's connection is encrypted."""
+        return self.protocol == "https"
+
+    @property
+    def host(self) -> str:
+        """Give the host that the client asked, with its port if it named one."""
+        return self._forwarded("x-forwarded-host") or self.get("host") or ""
+
+    @property
+    def hostname(self) -> str:
+        """Give the host without the port."""
+        host = self.host
+        if host.startswith("["):
+            return host[: host.find("]") + 1]
+        return host.partition(":")[0]
+
+    @property
+    def xhr(self) -> bool:
+        """Say whether C{X-Requested-With} is C{XMLHttpRequest}."""
+        return (self.get("x-requested-with") or "").lower() == "xmlhttprequest"
+
+    @property
+    def cookies(self) -> dict[str, str]:
+        """Give the cookies."""
+        cookies: dict[str, str] | None = self.__dict__.get("_cookies")
+        if cookies is None:
+            cookies = self.__dict__["_cookies"] = parseCookies(self.get("cookie") or "")
+        return cookies
+
+    # What it wants
+
+    def accepts(self, *types: str) -> Any:
+        """
+        Say which of some types the client likes best.
+
+        @param types: Types or file extensions, C{json} or C{text/html}.
+        @return: One of them as given, C{None} if none will do; all that it likes if none is given.
+        """
+        header = self.get("accept")
+        if not types:
+            return preferredTypes(header)
+        full = {lookupType(each) if "/" not in each else each: each for each in types}
+        liked = preferredTypes(header, [each for each in full if each])
+        return full[liked[0]] if liked else None
+
+    def acceptsEncodings(self, *encodings: str) -> Any:
+        """Say which of some content codings the client likes best, as L{accepts}."""
+        liked = preferredEncodings(self.get("accept-encoding"), encodings)
+        return liked if not encodings else (liked[0] if liked else None)
+
+    def acceptsCharsets(self, *charsets: str) -> Any:
+        """Say which of some charsets the client likes best, as L{accepts}."""
+        liked = preferredCharsets(self.get("accept-charset"), charsets)
+        return liked if not charsets else (liked[0] if liked else None)
+
+    def acceptsLanguages(self, *languages: str) -> Any:
+        """Say which of some languages the client likes best, as L{accepts}."""
+        liked = preferredLanguages(self.get("accept-language"), languages)
+        return liked if not languages else (liked[0] if liked else None)
+
+    def is_(self, *types: str) -> Any:
+        """
+        Say which of some types the body has.
+
+        @param types: As C{json}, C{text/*}, C{+json}.
+        @return: The first that it has, C{None} without a body, C{False} if it has none of them.
+        """
+        if self.lean.contentLength == 0 and b"content-length" not in self.lean.headers:
+            return None
+        value = self.get("content-type") or ""
+        return next((each for each in types if matchesType(value, each)), False)
+
+    @property
+    def fresh(self) -> bool:
+        """Say whether the client has what the response so far describes."""
+        if self.lean.method not in (b"GET", b"HEAD"):
+            return False
+        fresh: bool = self.res.isFresh()
+        return fresh
+
+    @property
+    def stale(self) -> bool:
+        """Say the opposite of L{fresh}."""
+        return not self.fresh

@@ -1,0 +1,148 @@
+"""An application as the leaf of a site: the way in, and the answers of last resort."""
+
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from storagegate.http.errors import HTTPError, statusOf
+from storagegate.http.pipeline import Passage, RouterRun
+from storagegate.http.request import HTTPRequest
+from storagegate.http.response import HTTPResponse
+from storagegate.net.httperrors import BadRequest
+from storagegate.net.request import Request as LeanRequest
+from storagegate.net.resource import LeanResource
+
+_JSON_TYPE = b"application/json; charset=utf-8"
+
+# Sent in answer to OPTIONS *, which is about the server and not about a path.
+_SERVER_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+
+# What described the body that an error takes the place of. The rest stays: CORS fields, cookies.
+_BODY_FIELDS = (
+    "content-type",
+    "content-length",
+    "content-encoding",
+    "content-language",
+    "content-range",
+    "content-disposition",
+    "transfer-encoding",
+    "etag",
+    "last-modified",
+    "cache-control",
+    "accept-ranges",
+)
+
+_log = Logger()
+
+
+def describeRejection(error: BadRequest) -> tuple[bytes, bytes]:
+    """Give the content type and the body of an answer to what never reaches an application."""
+    return _JSON_TYPE, msgspec.json.encode({"error": error.text})
+
+
+class AppResource(LeanResource):
+    """
+    Lets an application answer.
+
+    @ivar app: The application; may be exchanged while requests are being answered.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    def answer(self, lean: LeanRequest) -> None:
+        """Send a request on its way through the application."""
+        app = self.app
+        request = HTTPRequest(lean, app)
+        passage = Passage(request, None, _end)
+        run = RouterRun(app, passage, request.path)
+        response = HTTPResponse(lean, app, run.next)
+        request.res, response.req = response, request
+        passage.response = response
+        length, limit = lean.contentLength, app.settings.maxRequestBodySize
+        if limit is not None and length is not None and length > limit:
+            run.next(HTTPError(413, "The body is too large", "entity.too.large", limit=limit))
+        else:
+            run.next()
+
+
+def _end(passage: Passage, error: object) -> None:
+    """Answer what no handler has answered."""
+    request, response = passage.request, passage.response
+    try:
+        if error is not None:
+            _answerError(request, response, error)
+        elif response.finished or response.headersSent or request.lean.disconnected:
+            # It was answered by a handler that went on nevertheless.
+            pass
+        elif passage.allowed and not passage.matched:
+            _answerAllowed(request, response, _allowed(passage.allowed))
+        elif request.method == "OPTIONS" and request.path == "*":
+            _answerAllowed(request, response, _SERVER_METHODS)
+        else:
+            path = request.lean.path.decode("ascii")
+            response.status(404).json(
+                {"error": "Not Found", "path": path, "method": request.method}
+            )
+    except Exception:
+        # Hooks of middleware fail here too.
+        _log.failure("the answer of last resort failed")
+        request.lean.abort()
+
+
+def _allowed(methods: list[str]) -> str:
+    listed = list(dict.fromkeys(methods))
+    if "GET" in listed and "HEAD" not in listed:
+        listed.insert(listed.index("GET") + 1, "HEAD")
+    return ", ".join(listed)
+
+
+def _answerAllowed(request: HTTPRequest, response: HTTPResponse, allow: str) -> None:
+    response.header("Allow", allow)
+    if request.method == "OPTIONS":
+        response.status(200).type("txt").send(allow)
+    else:
+        response.status(405).json({"error": "Method Not Allowed"})
+
+
+def _answerError(request: HTTPRequest, response: HTTPResponse, error: object) -> None:
+    """Answer an error that no handler has taken."""
+    lean = request.lean
+    status = statusOf(error)
+    if lean.disconnected:
+        _report("a handler failed after its client had gone", error)
+        return
+    if not response.reopen():
+        _report("a handler failed after its response had begun", error)
+        if not lean.finished:
+            lean.abort()
+        return
+    if status >= 500:
+        _report("a handler failed", error)
+    for name in _BODY_FIELDS:
+        response.remove(name)
+    headers = getattr(error, "headers", None)
+    if isinstance(headers, Mapping):
+        response.header(headers)
+    response.status(status).json(_shape(request, error, status))
+
+
+def _shape(request: HTTPRequest, error: object, status: int) -> dict[str, Any]:
+    told = any(isinstance(getattr(error, name, None), int) for name in ("statusCode", "status"))
+    shape: dict[str, Any] = {
+        "error": (told and str(error)) or "Internal Server Error",
+    }
+    if status >= 500 and request.app.settings.development and isinstance(error, BaseException):
+        shape["traceback"] = traceback.format_exception(error)
+    return shape
+
+
+def _report(text: str, error: object) -> None:
+    if isinstance(error, BaseException):
+        _log.failure(text, Failure(error))
+    else:
+        _log.error("{text}: {error!r}", text=text, error=error)

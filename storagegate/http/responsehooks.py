@@ -1,0 +1,72 @@
+"""Where middleware takes part in a response that others give."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from zope.interface import Attribute, Interface
+
+
+class IBodyEncoder(Interface):
+    """
+    Applies a content coding to a body, piece by piece.
+
+    Its methods may be called in any thread, but never two at a time.
+    """
+
+    flushes: bool = Attribute("Whether every piece that is written should leave at once.")
+
+    def feed(chunk: bytes) -> bytes:
+        """Encode a piece; what can be sent of it so far."""
+
+    def flush() -> bytes:
+        """Give what is left of all pieces so far."""
+
+    def finish() -> bytes:
+        """Give the end."""
+
+
+ChooseEncoder = Callable[[int | None], IBodyEncoder | None]
+
+
+class ResponseHooks:
+    """
+    The callbacks of one response. Each is called once.
+
+    @ivar holds: What the end of the response waits for.
+    """
+
+    __slots__ = ("_beforeHead", "_choosers", "holds")
+
+    def __init__(self) -> None:
+        self._beforeHead: list[Callable[[], Any]] = []
+        self._choosers: list[ChooseEncoder] = []
+        self.holds: list[Callable[[], Awaitable[Any] | None]] = []
+
+    def addBeforeHead(self, callback: Callable[[], Any]) -> None:
+        """Call C{callback} before the head is made, the last that was added first."""
+        self._beforeHead.append(callback)
+
+    def addChooser(self, choose: ChooseEncoder) -> None:
+        """Let C{choose} encode the body."""
+        self._choosers.append(choose)
+
+    def runBeforeHead(self) -> None:
+        """Call those that want to see the head before it is made."""
+        callbacks = self._beforeHead
+        while callbacks:
+            callbacks.pop()()
+
+    def chooseEncoder(self, length: int | None) -> IBodyEncoder | None:
+        """Give the encoder that the last that was added chooses; there is at most one."""
+        choosers, self._choosers = self._choosers, []
+        for choose in reversed(choosers):
+            encoder = choose(length)
+            if encoder is not None:
+                return encoder
+        return None
+
+    def startHolds(self) -> list[Awaitable[Any]]:
+        """Call those that want the end to wait, and give what there is to wait for."""
+        holds, self.holds = self.holds, []
+        waiting = [hold() for hold in holds]
+        return [awaitable for awaitable in waiting if awaitable is not None]
