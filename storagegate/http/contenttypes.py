@@ -22,7 +22,7 @@ _TYPE = re.compile(
 
 # The value in quotes or bare; junk after it is passed over.
 _PARAMETER = re.compile(
-    r";[ \t]*([^;=\"\s]*+)[ \t]*=[ \t]*+(?:\"((?:[^\"\\]|\\.)*+)\"|([^;\"]*+))[^;]*+"
+    r";[ \t]*+([^;=\"\s]*+)[ \t]*=[ \t]*+(?:\"((?:[^\"\\]|\\.)*+)\"|([^;\"]*+))[^;]*+"
 )
 
 _ESCAPE = re.compile(r"\\(.)")
