@@ -38,7 +38,6 @@ LAYERS = {
     "storagegate.http.freshness": 2,
     "storagegate.http.matching": 2,
     "storagegate.http.pathtext": 2,
-    "storagegate.http.patterns": 2,
     "storagegate.http.patternsyntax": 2,
     "storagegate.http.regexadvice": 2,
     "storagegate.http.contenttypes": 2,
