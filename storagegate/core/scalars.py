@@ -9,6 +9,23 @@ import re
 
 _DIGITS = re.compile(r"[0-9]+", re.ASCII)
 _SIZE = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,3}))?\s*(b|kb|mb|gb|tb)?", re.ASCII | re.IGNORECASE)
+_AGE = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,3}))?\s*([a-z]*)", re.ASCII | re.IGNORECASE)
+_SECOND = 1000
+_DAY = 24 * 60 * 60 * _SECOND
+_AGES = {
+    name: ms
+    for names, ms in (
+        ("|ms|msec|msecs|millisecond|milliseconds", 1),
+        ("s|sec|secs|second|seconds", _SECOND),
+        ("m|min|mins|minute|minutes", 60 * _SECOND),
+        ("h|hr|hrs|hour|hours", 60 * 60 * _SECOND),
+        ("d|day|days", _DAY),
+        ("w|week|weeks", 7 * _DAY),
+        # A year as it is on average, as Express's users know it.
+        ("y|yr|yrs|year|years", _DAY * 1461 // 4),
+    )
+    for name in names.split("|")
+}
 _UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 
 
@@ -53,3 +70,29 @@ def parseSize(value: int | str) -> int:
     if fraction:
         size += int(fraction) * factor // 10 ** len(fraction)
     return size
+
+
+def parseAge(value: float | str) -> int:
+    """
+    Read an age: milliseconds as a number, or text with a unit (C{"1d"}, C{"2 hours"}, C{"1.5h"}).
+
+    @return: The age in milliseconds.
+    @raise ValueError: If the text is no age or the number is negative.
+    """
+    problem = "an age is a number of milliseconds or text such as 1d"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        # Not a number, too, is not from 0 on.
+        if not 0 <= value < float("inf"):
+            raise ValueError("an age cannot be negative or without end")
+        return int(value)
+    match = _AGE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(problem)
+    whole, fraction, unit = match.groups()
+    factor = _AGES.get(unit.lower())
+    if factor is None:
+        raise ValueError(problem)
+    age = int(whole) * factor
+    if fraction:
+        age += int(fraction) * factor // 10 ** len(fraction)
+    return age

@@ -16,11 +16,12 @@ import re
 from base64 import b64encode
 from collections.abc import Sequence
 from datetime import datetime
-from email.utils import formatdate
 from hashlib import sha256
 from hmac import compare_digest
 from hmac import new as newHMAC
 from urllib.parse import quote, unquote
+
+from storagegate.net.httpdates import formatHttpDate
 
 COOKIE_BYTES = 4096
 """The longest cookie: RFC 6265 section 6.1 promises no more, and no browser stores more."""
@@ -131,7 +132,7 @@ def _seconds(ms: float) -> int:
 def _date(expires: float | datetime) -> str:
     try:
         seconds = expires.timestamp() if isinstance(expires, datetime) else expires
-        return formatdate(seconds, usegmt=True)
+        return formatHttpDate(int(seconds)).decode("ascii")
     except (OverflowError, ValueError, OSError):
         raise ValueError(f"not the time that a cookie expires at: {expires!r}") from None
 

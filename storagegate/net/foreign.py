@@ -17,11 +17,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import server
 from twisted.web.http_headers import Headers
-from twisted.web.resource import IResource, _IEncodingResource
+from twisted.web.resource import IResource, _IEncodingResource, getChildForRequest
 
 from storagegate.net.httpbody import completeBody
 from storagegate.net.httperrors import BodyLost, BodyTooLarge
 from storagegate.net.httplimits import HTTPLimits
+from storagegate.net.interfaces import IForeignReply
 from storagegate.net.request import Request
 from storagegate.net.resource import LeanResource
 
@@ -45,7 +46,7 @@ class ForeignSite:
         web.parseCookies()
         web.receive(b"", None)
         web.prepath = []
-        web.postpath = [unquote_to_bytes(segment) for segment in lean.path[1:].split(b"/")]
+        web.postpath = web.segments[:]
         lean.onDisconnect(web.clientLost)
         return web
 
@@ -55,8 +56,27 @@ class ForeignSite:
         if lean.path == b"*":
             web._handleStar()
             return
+        self._serveBelow(web, self._site.resource)
+
+    def serveMounted(
+        self, lean: Request, resource: IResource, prefix: int, reply: IForeignReply
+    ) -> None:
+        """
+        Let another tree answer, which is mounted at the first segments of the path.
+
+        @param prefix: How many segments.
+        @param reply: Takes the response.
+        """
+        web: WebRequest = lean.web
+        web.channel.reply = reply
+        web.prepath, web.postpath = web.segments[:prefix], web.segments[prefix:]
+        self._serveBelow(web, resource)
+
+    def _serveBelow(self, web: "WebRequest", root: IResource) -> None:
+        web.sitepath = list(web.prepath or [])
+        lean = web.lean
         try:
-            resource = self._site.getResourceFor(web)
+            resource = getChildForRequest(root, web)
         except Exception:
             web.processingFailed(Failure())
             return
@@ -65,14 +85,15 @@ class ForeignSite:
             return
         reading = Deferred.fromCoroutine(lean.body.read(self._limits.foreignBodySize))
         reading.addCallback(web.receive, resource)
-        reading.addErrback(self._refuse, lean)
+        reading.addErrback(self._refuse, web)
 
-    def _refuse(self, reason: Failure, lean: Request) -> None:
+    def _refuse(self, reason: Failure, web: "WebRequest") -> None:
         if reason.check(BodyTooLarge):
-            lean.respond(413, [(b"Content-Type", b"text/plain")], b"The body is too large\n")
+            reply = web.channel.reply
+            reply.respond(413, [(b"Content-Type", b"text/plain")], b"The body is too large\n")
         elif not reason.check(BodyLost):
             _log.failure("a body was lost", reason)
-            lean.abort()
+            web.lean.abort()
 
 
 class WebRequest(server.Request):
@@ -80,6 +101,8 @@ class WebRequest(server.Request):
     A stock request that stands for a lean one.
 
     @ivar lean: That one.
+    @ivar segments: Those of its path, unquoted one by one.
+    @ivar sitepath: The segments at which the tree is mounted; session cookies are called by them.
     """
 
     channel: Any
@@ -88,6 +111,8 @@ class WebRequest(server.Request):
         super().__init__(channel)
         channel.web = self
         self.lean = channel.lean
+        self.segments = [unquote_to_bytes(each) for each in self.lean.path[1:].split(b"/")]
+        self.sitepath: list[bytes] = []
         self.site = channel.site
         self._resource: IResource | None = None
 
@@ -143,6 +168,7 @@ class ForeignChannel:
     What a stock request takes for the HTTP channel it came on.
 
     @ivar factory: C{None}: there is no access log to write.
+    @ivar reply: Takes the response: the lean request itself, unless somebody else wants it.
     @ivar web: The stock request.
     """
 
@@ -151,6 +177,7 @@ class ForeignChannel:
 
     def __init__(self, lean: Request, site: server.Site, reactor: IReactorTime) -> None:
         self.lean = lean
+        self.reply: IForeignReply = lean
         self.site = site
         self._reactor = reactor
         self._pull: _PullLoop | None = None
@@ -196,7 +223,7 @@ class ForeignChannel:
 
     def _respondToBadRequestAndDisconnect(self) -> None:
         """Answer a form that cannot be read."""
-        self.lean.respond(400, [(b"Connection", b"close")])
+        self.reply.respond(400, [(b"Connection", b"close")])
 
     # The response
 
@@ -210,20 +237,20 @@ class ForeignChannel:
         ]
         # The lean response frames its chunks itself.
         self.web.chunked = 0
-        self.lean.begin(int(code), fields, None, reason)
+        self.reply.begin(int(code), fields, None, reason)
 
     def write(self, data: bytes) -> None:
         """Send a part of the body."""
-        self.lean.send(data)
+        self.reply.send(data)
 
     def writeSequence(self, pieces: list[bytes]) -> None:
         """Send a part of the body."""
-        self.lean.send(b"".join(pieces))
+        self.reply.send(b"".join(pieces))
 
     def requestDone(self, request: WebRequest) -> None:
         """End the response."""
         try:
-            self.lean.finish()
+            self.reply.finish()
         except ValueError:
             _log.failure("a resource broke its word on the length of its response")
 

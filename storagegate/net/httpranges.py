@@ -99,6 +99,21 @@ def parsePosition(digits: bytes) -> int:
         return _FAR
 
 
+def parseRange(value: str | bytes | None, size: int) -> Sequence[ByteRange] | None:
+    """
+    Read a C{Range} of something of some size.
+
+    @return: What of it there is; L{None} if there is no such field, or it is to be ignored.
+    """
+    if value is None:
+        return None
+    specs = parseRangeSpecs(value.encode("latin-1") if isinstance(value, str) else value)
+    if specs is None:
+        return None
+    found = (spec.within(size) for spec in specs)
+    return [one for one in found if one is not None]
+
+
 def unsatisfiedRange(size: int) -> bytes:
     """Write the C{Content-Range} of a 416."""
     return b"bytes */%d" % size

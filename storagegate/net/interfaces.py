@@ -51,6 +51,24 @@ class IRequestChannel(IBodySource):
         """Drop the connection."""
 
 
+class IForeignReply(Interface):
+    """What takes the response of a stock Twisted resource."""
+
+    def respond(code: int, headers: Sequence[tuple[bytes, bytes]], body: bytes = b"") -> None:
+        """Send a whole response."""
+
+    def begin(
+        code: int, headers: Sequence[tuple[bytes, bytes]], length: int | None, phrase: bytes = b""
+    ) -> None:
+        """Send the head of a response."""
+
+    def send(chunk: bytes) -> Any:
+        """Send a part of the body."""
+
+    def finish() -> None:
+        """End the response."""
+
+
 class IChannelOwner(Interface):
     """What a channel belongs to."""
 
@@ -87,3 +105,11 @@ class IChannelOwner(Interface):
 
     def webRequest(request: Any) -> Any:
         """Make the stock Twisted request that stands for C{request}."""
+
+    def serveMounted(request: Any, resource: Any, prefix: int, reply: IForeignReply) -> None:
+        """
+        Let a stock Twisted resource answer.
+
+        @param prefix: At how many segments of the path it is mounted.
+        @param reply: Takes its response.
+        """

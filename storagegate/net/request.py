@@ -21,7 +21,7 @@ from storagegate.net.httpbody import RequestBody
 from storagegate.net.httperrors import BodyLost, ClientLost
 from storagegate.net.httphead import RequestHead
 from storagegate.net.httpreply import ReplyHead, encodeFields
-from storagegate.net.interfaces import IRequestChannel
+from storagegate.net.interfaces import IForeignReply, IRequestChannel
 
 # Below this a copy costs less than a second piece in the system call.
 _JOINED = 16 * 1024
@@ -252,8 +252,9 @@ class Request:
 
         @return: The transport, and the bytes that came after the request.
         """
+        taken = self._channel.takeTransport()
         self.started = self.finished = True
-        return self._channel.takeTransport()
+        return taken
 
     def upgrade(self, protocol: IProtocol) -> None:
         """Let C{protocol} have the connection, and the bytes that came after the request."""
@@ -367,4 +368,4 @@ class Request:
 
 
 # By attribute access: most of the interface is found through __getattr__.
-classImplements(Request, IRequest)
+classImplements(Request, IRequest, IForeignReply)

@@ -15,7 +15,7 @@ from storagegate.net.httpchannel import HTTPChannel
 from storagegate.net.httperrors import BadRequest
 from storagegate.net.httplimits import HTTPLimits
 from storagegate.net.httpreply import plainText, rejection
-from storagegate.net.interfaces import IChannelOwner
+from storagegate.net.interfaces import IChannelOwner, IForeignReply
 from storagegate.net.request import Request
 from storagegate.net.resource import LeanResource
 
@@ -172,6 +172,17 @@ class Site(Factory):
     def webRequest(self, request: Request) -> Any:
         """Make the stock Twisted request that stands for C{request}."""
         return self._foreignSite().webRequest(request)
+
+    def serveMounted(
+        self, request: Request, resource: IResource, prefix: int, reply: IForeignReply
+    ) -> None:
+        """
+        Let a stock Twisted resource answer.
+
+        @param prefix: At how many segments of the path it is mounted.
+        @param reply: Takes its response.
+        """
+        self._foreignSite().serveMounted(request, resource, prefix, reply)
 
     def _foreignSite(self) -> Any:
         if self._foreign is None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.core.scalars import parseDecimal, parseSize
+from storagegate.core.scalars import parseAge, parseDecimal, parseSize
 
 
 class DecimalTests(SynchronousTestCase):
@@ -65,3 +65,32 @@ class SizeTests(SynchronousTestCase):
         """What is no size is refused."""
         for value in (-1, True, "", "x", "-1", "1pb", "1.2345kb", "1,5kb", "\u0661", "1kb2"):
             self.assertRaises(ValueError, parseSize, value)
+
+
+class AgeTests(SynchronousTestCase):
+    """Ages."""
+
+    def test_ages(self) -> None:
+        """Numbers are milliseconds; units have short and long names, in either case."""
+        day = 24 * 60 * 60 * 1000
+        for value, age in (
+            (0, 0),
+            (5, 5),
+            (1.9, 1),
+            ("500", 500),
+            ("20ms", 20),
+            ("10s", 10_000),
+            ("2 minutes", 120_000),
+            ("1.5h", 5_400_000),
+            ("1d", day),
+            ("1 Day", day),
+            ("2w", 14 * day),
+            ("1y", 365 * day + day // 4),
+        ):
+            self.assertEqual(parseAge(value), age, value)
+
+    def test_refused(self) -> None:
+        """What is no age is refused."""
+        nan, inf = float("nan"), float("inf")
+        for value in (-1, -0.5, nan, inf, True, None, "", "d", "-1d", "1 moon", "1d1h", "\u0661d"):
+            self.assertRaises(ValueError, parseAge, value)

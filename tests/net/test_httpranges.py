@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.net.httpranges import ByteRange, parseRangeSpecs, unsatisfiedRange
+from storagegate.net.httpranges import ByteRange, parseRange, parseRangeSpecs, unsatisfiedRange
 
 
 def found(value: bytes, size: int) -> list[tuple[int, int] | None] | None:
@@ -52,6 +52,15 @@ class RangeTests(SynchronousTestCase):
             "bytes=٣-".encode(),
         ):
             self.assertIsNone(parseRangeSpecs(value), value)
+
+    def test_found(self) -> None:
+        """Of several ranges those count that have bytes; none may be left."""
+        found = [ByteRange(0, 1), ByteRange(3, 3)]
+        self.assertEqual(parseRange("bytes=0-1,10-,3-3", 10), found)
+        self.assertEqual(parseRange(b"bytes=0-1,10-,3-3", 10), found)
+        self.assertEqual(parseRange("bytes=10-", 10), [])
+        for value in (None, "", "bytes=x"):
+            self.assertIsNone(parseRange(value, 10))
 
     @given(st.binary(max_size=200))
     def test_anything(self, junk: bytes) -> None:

@@ -1,0 +1,213 @@
+"""
+Finds and opens files for the answers to requests.
+
+A path of a URL becomes a name by L{readName}: decoded once, cut into its segments, with nothing in
+it that could lead out of a directory. L{openCached} opens what the kernel has at hand in
+the reactor, L{openBelow} whatever it takes in a thread; both let links lead anywhere in the root
+and nowhere else.
+"""
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import unquote
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from storagegate.http.errors import HTTPError
+from storagegate.http.openat2 import OPEN_FLAGS, Unsupported, openBeneath, openNow
+
+DOTFILES = ("allow", "deny", "ignore")
+
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+# Backslashes too: names come from systems and programs where they part directories.
+_UP = re.compile(r"(?:^|[/\\])\.\.(?:[/\\]|$)")
+
+# A socket is ENXIO. Names too long for the disk are names of nothing.
+_MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
+
+_WALK_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class OpenFile:
+    """
+    A regular file, open for reading.
+
+    @ivar name: Its path, for content types and callbacks.
+    @ivar status: What C{fstat} says of it.
+    """
+
+    __slots__ = ("fd", "name", "status")
+
+    def __init__(self, fd: int, name: bytes, status: os.stat_result) -> None:
+        self.fd = fd
+        self.name = name
+        self.status = status
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self.fd)
+
+
+class IsDirectory(Exception):
+    """What was to be opened is a directory."""
+
+
+def readName(path: str) -> str:
+    """
+    Find which name a path of a URL means.
+
+    @param path: Percent-encoded.
+    @return: Segments joined by slashes; a slash at the end stays. C{""} or C{"/"} for the directory
+        itself.
+    @raise HTTPError: 400 for what cannot be decoded or has a NUL, 403 for C{..}.
+    """
+    if "%" in path:
+        try:
+            if _BAD_ESCAPE.search(path):
+                raise ValueError
+            path = unquote(path, errors="strict")
+        except ValueError:
+            raise HTTPError(400, "Bad Request") from None
+    checkName(path)
+    name = "/".join([part for part in path.split("/") if part and part != "."])
+    return name + "/" if path.endswith("/") else name
+
+
+def checkName(name: str) -> None:
+    """
+    Refuse names that are no names or lead up.
+
+    @raise HTTPError: 400 or 403.
+    """
+    if "\0" in name:
+        raise HTTPError(400, "Bad Request")
+    if ".." in name and _UP.search(name):
+        raise HTTPError(403, "Forbidden")
+
+
+def checkDotfiles(name: str, dotfiles: str) -> None:
+    """
+    Refuse names with a segment that begins with a dot.
+
+    @param dotfiles: One of L{DOTFILES}.
+    @raise HTTPError: 403 to C{deny} them, 404 to C{ignore} that they are there.
+    """
+    if dotfiles != "allow" and (name.startswith(".") or "/." in name):
+        raise HTTPError(403, "Forbidden") if dotfiles == "deny" else notFound()
+
+
+def notFound() -> HTTPError:
+    """Make the error for what is not there."""
+    return HTTPError(404, "Not Found")
+
+
+def httpErrorFor(error: OSError) -> HTTPError | None:
+    """Find the answer to a file that could not be opened; L{None} if it is not the client's."""
+    if error.errno in _MISSING:
+        return notFound()
+    return HTTPError(403, "Forbidden") if error.errno == errno.EXDEV else None
+
+
+def openCached(root: bytes | None, name: bytes) -> OpenFile:
+    """
+    Open a file if the kernel has all that this takes.
+
+    @param root: Where C{name} begins and has to stay; L{None} if it is absolute and may lead
+        anywhere.
+    @raise BlockingIOError: If it has not: L{openBelow} knows.
+    @raise IsDirectory: For a directory.
+    @raise OSError: As C{open} does.
+    """
+    fd = openNow(root, name or b".")
+    if fd is None:
+        raise BlockingIOError(errno.EAGAIN, "only a thread can tell")
+    return _checked(fd, root, name)
+
+
+def openBelow(root: bytes | None, name: bytes) -> OpenFile:
+    """
+    Open a file, whatever it takes. Called in a thread.
+
+    @param root: Where C{name} begins and has to stay; L{None} if it is absolute and may lead
+        anywhere.
+    @raise IsDirectory: For a directory.
+    @raise OSError: As C{open} does; C{EXDEV} for a way out of the root.
+    """
+    if root is None:
+        return _checked(os.open(name, OPEN_FLAGS), root, name)
+    try:
+        fd = openBeneath(root, name or b".")
+    except Unsupported:
+        fd = openResolved(root, name)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        fd = openResolved(root, name)
+    return _checked(fd, root, name)
+
+
+def openResolved(root: bytes, name: bytes) -> int:
+    """
+    Open a file below a directory where C{openat2} cannot: links are resolved, and if what is left
+    lies in the directory it is walked down without following any. Called in a thread.
+
+    @return: A descriptor.
+    @raise OSError: C{EXDEV} for a way out of the root.
+    """
+    top = os.path.realpath(root, strict=True)
+    target = os.path.realpath(os.path.join(top, name), strict=True)
+    if os.path.commonpath((top, target)) != top:
+        raise OSError(errno.EXDEV, "the file is not below the root", os.fsdecode(name))
+    parts = os.path.relpath(target, top).split(b"/")
+    # What is resolved has lost the slash by which only a directory is meant.
+    kind = os.O_DIRECTORY if name.endswith(b"/") else 0
+    fd = os.open(top, _WALK_FLAGS)
+    for number, part in enumerate(parts, 1):
+        flags = _WALK_FLAGS if number < len(parts) else OPEN_FLAGS | os.O_NOFOLLOW | kind
+        try:
+            below = os.open(part, flags, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = below
+    return fd
+
+
+def inThread(
+    run: Callable[..., Deferred[Any]], function: Callable[..., Any], *arguments: Any
+) -> Deferred[Any]:
+    """
+    Open something in a thread, and close it if nobody waits for it any more when it is open.
+
+    @param function: Gives something that has C{close}.
+    """
+    waiting: Deferred[Any] = Deferred()
+
+    def opened(file: Any) -> None:
+        if waiting.called:
+            file.close()
+        else:
+            waiting.callback(file)
+
+    def failed(failure: Failure) -> None:
+        if not waiting.called:
+            waiting.errback(failure)
+
+    run(function, *arguments).addCallbacks(opened, failed)
+    return waiting
+
+
+def _checked(fd: int, root: bytes | None, name: bytes) -> OpenFile:
+    """Take only a regular file; of anything else, reading could wait or never end."""
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode):
+        return OpenFile(fd, name if root is None else b"%b/%b" % (root, name), status)
+    os.close(fd)
+    if stat.S_ISDIR(status.st_mode):
+        raise IsDirectory()
+    raise FileNotFoundError(errno.ENOENT, "this is no regular file", os.fsdecode(name))

@@ -1,0 +1,177 @@
+"""
+Compression of responses.
+
+What is decided for each, in this order, as C{compression} does for Express:
+
+ 1. What the filter does not want is left alone: by default every type that gains nothing by it.
+ 2. So is what says C{Cache-Control: no-transform}.
+ 3. All others answer C{Vary: Accept-Encoding}, whether they are encoded or not.
+ 4. Not encoded are bodies below the threshold, those that are encoded already, parts of a body
+    (206: the client joins them with parts that are not) and responses to HEAD.
+ 5. The client's numbers choose the coding, and between equals C{br}, C{zstd}, C{gzip},
+    C{deflate}, in this order. Who knows none of them gets the plain body.
+
+An encoded response is another sequence of bytes than the plain one: a strong ETag turns weak, and
+C{Accept-Ranges} goes, for ranges are served of the plain body only.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+from attrs import frozen
+from zope.interface import classImplements
+
+from storagegate.core.scalars import parseSize
+from storagegate.http.contenttypes import parseContentType
+from storagegate.http.encoders import CODINGS, LEVELS, BodyEncoder, makeEncoder
+from storagegate.http.negotiation import preferredEncodings
+from storagegate.http.responsehooks import IBodyEncoder
+
+# The encoders lie below the response, and do not know what it asks of them.
+classImplements(BodyEncoder, IBodyEncoder)
+
+_OFFERED = (*CODINGS, "identity")
+
+_EVENTS = "text/event-stream"
+
+_TEXT_SUFFIXES = ("+json", "+text", "+xml")
+
+# Besides text/* and the suffixes: other names of text, and what is stored without compression.
+# application/octet-stream is not among them: most bytes that nobody has named are compressed.
+_COMPRESSIBLE = frozenset(
+    (
+        "application/ecmascript",
+        "application/javascript",
+        "application/json",
+        "application/json5",
+        "application/postscript",
+        "application/rtf",
+        "application/toml",
+        "application/vnd.ms-fontobject",
+        "application/wasm",
+        "application/x-javascript",
+        "application/x-ns-proxy-autoconfig",
+        "application/x-sh",
+        "application/x-tar",
+        "application/x-www-form-urlencoded",
+        "application/xml",
+        "application/xml-dtd",
+        "application/yaml",
+        "font/otf",
+        "font/ttf",
+        "image/bmp",
+        "image/vnd.microsoft.icon",
+        "image/x-icon",
+        "message/rfc822",
+        "model/gltf-binary",
+    )
+)
+
+Filter = Callable[[Any, Any], bool]
+
+
+@lru_cache(maxsize=256)
+def compressible(contentType: str) -> bool:
+    """Say whether bodies of a Content-Type become much smaller."""
+    kind = parseContentType(contentType).type
+    return kind.startswith("text/") or kind.endswith(_TEXT_SUFFIXES) or kind in _COMPRESSIBLE
+
+
+def shouldCompress(req: Any, res: Any) -> bool:
+    """Say whether a response is worth it by its type: what L{compression} does without a filter."""
+    contentType = res.get("Content-Type")
+    return isinstance(contentType, str) and compressible(contentType)
+
+
+def compression(
+    threshold: int | str = 1024, level: int = -1, filter: Filter | None = None
+) -> Callable[[Any, Any, Any], Any]:
+    """
+    Make a middleware that compresses responses.
+
+    @param threshold: Bodies that are known to be smaller stay as they are: in bytes, or C{"1kb"}.
+        A body of unknown length is always compressed.
+    @param level: From 0 (none, in the frame of the coding) to 9 (smallest), or -1, the default: 6
+        for C{gzip} and C{deflate}, 3 for C{zstd}. C{br} works at quality 4 whatever it says.
+    @param filter: C{filter(req, res)} says whether a response is to be compressed at all, instead
+        of L{shouldCompress}.
+    @raise ValueError: If C{threshold} or C{level} is none.
+    """
+    if isinstance(level, bool) or not isinstance(level, int) or level not in LEVELS:
+        raise ValueError(f"the level of compression is a number from -1 to 9, not {level!r}")
+    if not isinstance(threshold, int | str):
+        raise ValueError(f"the threshold of compression is a size, not {threshold!r}")
+    rules = _Rules(parseSize(threshold), level, filter or shouldCompress)
+
+    def compress(req: Any, res: Any, next: Any) -> Any:
+        res.beforeHead(partial(rules.describeUnmodified, req, res))
+        res.encodeBody(partial(rules.chooseEncoder, req, res))
+        return next()
+
+    return compress
+
+
+@frozen
+class _Rules:
+    """What one C{compression()} does with its responses."""
+
+    threshold: int
+    level: int
+    filter: Filter
+
+    def chooseEncoder(self, req: Any, res: Any, length: int | None) -> BodyEncoder | None:
+        """Choose an encoder for a response, and say so in its head."""
+        if not self._mayVary(req, res):
+            return None
+        res.vary("Accept-Encoding")
+        # An empty body has nothing to compress, whatever the threshold.
+        if length is not None and length < max(self.threshold, 1):
+            return None
+        if res.statusCode == 206 or _isEncoded(res) or req.method == "HEAD":
+            return None
+        coding = _negotiate(req)
+        if coding is None:
+            return None
+        res.header("Content-Encoding", coding)
+        res.remove("Accept-Ranges")
+        _weakenETag(res)
+        flushes = parseContentType(res.get("Content-Type") or "").type == _EVENTS
+        return makeEncoder(coding, self.level, length, flushes)
+
+    def describeUnmodified(self, req: Any, res: Any) -> None:
+        """
+        Give a 304 the Vary and the ETag that the 200 would have (RFC 9110 section 15.4.5).
+
+        Nobody knows whether the body would have been long enough; a weak ETag is right either way.
+        """
+        if res.statusCode == 304 and self._mayVary(req, res):
+            res.vary("Accept-Encoding")
+            if _negotiate(req) is not None and not _isEncoded(res):
+                _weakenETag(res)
+
+    def _mayVary(self, req: Any, res: Any) -> bool:
+        return bool(self.filter(req, res)) and not _isFixed(res)
+
+
+def _isFixed(res: Any) -> bool:
+    """Say whether nobody on the way may change the body, us included."""
+    value = res.get("Cache-Control") or ""
+    directives = value if isinstance(value, str) else ",".join(value)
+    return "no-transform" in [each.strip().lower() for each in directives.split(",")]
+
+
+def _isEncoded(res: Any) -> bool:
+    return (res.get("Content-Encoding") or "identity") != "identity"
+
+
+def _negotiate(req: Any) -> str | None:
+    """Give the coding that the client likes best; L{None} for the plain body."""
+    liked = preferredEncodings(req.get("accept-encoding"), _OFFERED, CODINGS)
+    return liked[0] if liked and liked[0] != "identity" else None
+
+
+def _weakenETag(res: Any) -> None:
+    etag = res.get("ETag")
+    if isinstance(etag, str) and not etag.startswith("W/"):
+        res.header("ETag", f"W/{etag}")

@@ -1,0 +1,219 @@
+"""
+Cross-origin resource sharing (Fetch standard, section 3.3).
+
+A preflight is an OPTIONS request with C{Access-Control-Request-Method}, and is answered here; any
+other request gets its headers and goes on.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from storagegate.http.middleware.hooks import requestHook, whenKnown
+
+METHODS = ("GET", "HEAD", "PUT", "PATCH", "POST", "DELETE")
+
+# Section 3.2: a scheme, a host and perhaps a port, or "null"; never a comma or a space. Only these
+# bytes are ever sent back.
+_ORIGIN = re.compile(r"[!-+\--~]+")
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_TOKENS = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z, ]+")
+
+Fields = tuple[tuple[str, str], ...]
+
+
+def cors(
+    origin: Any = "*",
+    methods: str | Sequence[str] = METHODS,
+    credentials: bool = False,
+    allowedHeaders: str | Sequence[str] | None = None,
+    exposedHeaders: str | Sequence[str] | None = None,
+    maxAge: int | None = None,
+    *,
+    preflightContinue: bool = False,
+    optionsSuccessStatus: int = 204,
+) -> Callable[[Any, Any, Any], Any]:
+    """
+    Make the middleware that lets pages of other origins in.
+
+    @param origin: C{"*"}, everybody; a string, that origin; a list of strings and patterns, or a
+        pattern (which is searched, so anchor it), those; C{True}, whoever asks; C{False}, nobody;
+        or a function of C{(origin, req)} that gives C{True}, C{False} or an origin, perhaps later.
+    @param credentials: Whether pages may send cookies. Never together with C{"*"}.
+    @param allowedHeaders: What a page may send; C{None} for whatever it asks for.
+    @param exposedHeaders: What of the answer a page may see, beside the few it always does.
+    @param maxAge: How many seconds a browser may remember a preflight.
+    @param preflightContinue: Let preflights go on, with their headers.
+    @param optionsSuccessStatus: The status of a preflight's answer.
+    @raise ValueError: If an option has a value that cannot be.
+    @raise TypeError: If one is of the wrong kind.
+    """
+    if not isinstance(credentials, bool):
+        raise TypeError("credentials is True or False")
+    if optionsSuccessStatus not in range(200, 300):
+        raise ValueError("optionsSuccessStatus is a status from 200 to 299")
+    if origin is False:
+        return _switchedOff
+    always: Fields = (("Access-Control-Allow-Credentials", "true"),) if credentials else ()
+    exposed = _names("exposedHeaders", exposedHeaders)
+    if exposed:
+        always += (("Access-Control-Expose-Headers", exposed),)
+    preflight: Fields = (("Access-Control-Allow-Methods", _names("methods", methods) or ""),)
+    if allowedHeaders is not None:
+        allowed = _names("allowedHeaders", allowedHeaders)
+        preflight += (("Access-Control-Allow-Headers", allowed),) if allowed else ()
+    if maxAge is not None:
+        preflight += (("Access-Control-Max-Age", _seconds(maxAge)),)
+    sharer = _Sharer(
+        allow=_readOrigin(origin, credentials),
+        always=always,
+        preflight=preflight,
+        reflectsHeaders=allowedHeaders is None,
+        preflightStatus=None if preflightContinue else optionsSuccessStatus,
+    )
+    return sharer.share
+
+
+def _switchedOff(req: Any, res: Any, next: Any) -> Any:
+    return next()
+
+
+Allow = Callable[[str, Any], Any]
+"""
+Gives the origin to allow in answer to a request's C{Origin} (C{""} without one), C{""} for none;
+perhaps later.
+"""
+
+
+class _Sharer:
+    """One set of rules."""
+
+    def __init__(
+        self,
+        allow: str | Allow,
+        always: Fields,
+        preflight: Fields,
+        reflectsHeaders: bool,
+        preflightStatus: int | None,
+    ) -> None:
+        self._allow = allow
+        self._always = always
+        self._preflight = preflight
+        self._reflectsHeaders = reflectsHeaders
+        self._preflightStatus = preflightStatus
+
+    def share(self, req: Any, res: Any, next: Any) -> Any:
+        """Handle a request."""
+        allow = self._allow
+        if isinstance(allow, str):
+            return self._answer(req, res, next, allow)
+        return whenKnown(
+            allow(req.get("origin") or "", req),
+            lambda origin: self._answer(req, res, next, origin),
+        )
+
+    def _answer(self, req: Any, res: Any, next: Any, origin: str) -> Any:
+        if origin:
+            res.header("Access-Control-Allow-Origin", origin)
+        if self._allow != "*":
+            res.vary("Origin")
+        for name, value in self._always:
+            res.header(name, value)
+        if req.method != "OPTIONS" or req.get("access-control-request-method") is None:
+            return next()
+        for name, value in self._preflight:
+            res.header(name, value)
+        if self._reflectsHeaders:
+            res.vary("Access-Control-Request-Headers")
+            asked = req.get("access-control-request-headers")
+            if asked and _TOKENS.fullmatch(asked):
+                res.header("Access-Control-Allow-Headers", asked)
+        if self._preflightStatus is None:
+            return next()
+        res.status(self._preflightStatus)
+        # Some browsers wait for a body else.
+        res.header("Content-Length", "0")
+        return res.end()
+
+
+# The options
+
+
+def _readOrigin(origin: Any, credentials: bool) -> str | Allow:
+    """Give the one origin that is always sent, or what finds it."""
+    if isinstance(origin, str):
+        if origin == "*" and credentials:
+            raise ValueError(
+                'cors: browsers refuse credentials with origin "*"; name the origins, '
+                "or say origin=True if really everybody may act as your users"
+            )
+        if not _ORIGIN.fullmatch(origin):
+            raise ValueError(f"cors: {origin!r} is no origin")
+        return origin
+    if origin is True:
+        return lambda asked, req: _reflect(asked)
+    if callable(origin):
+        return _byFunction(origin, credentials)
+    rules = [origin] if isinstance(origin, re.Pattern) else origin
+    if not isinstance(rules, list | tuple | set | frozenset):
+        raise TypeError(f"cors: origin cannot be {origin!r}")
+    return _byRules(rules)
+
+
+def _reflect(asked: str) -> str:
+    return asked if _ORIGIN.fullmatch(asked) else ""
+
+
+def _byRules(rules: Any) -> Allow:
+    for rule in rules:
+        if not isinstance(rule, str | re.Pattern):
+            raise TypeError(f"cors: origin holds strings and patterns, not {rule!r}")
+        if rule == "*" or (isinstance(rule, str) and not _ORIGIN.fullmatch(rule)):
+            raise ValueError(f'cors: {rule!r} is no origin; for everybody say origin="*"')
+        if isinstance(rule, re.Pattern) and not isinstance(rule.pattern, str):
+            raise TypeError("cors: a pattern for origins is one of text, not of bytes")
+    names = frozenset(rule for rule in rules if isinstance(rule, str))
+    patterns = tuple(rule for rule in rules if isinstance(rule, re.Pattern))
+
+    def allow(asked: str, req: Any) -> str:
+        if asked in names or any(pattern.search(asked) for pattern in patterns):
+            return _reflect(asked)
+        return ""
+
+    return allow
+
+
+def _byFunction(function: Callable[..., Any], credentials: bool) -> Allow:
+    ask = requestHook(function, "origin", "origin", "req")
+
+    def allow(asked: str, req: Any) -> Any:
+        return whenKnown(ask(asked, req), lambda answer: read(asked, answer))
+
+    def read(asked: str, answer: Any) -> str:
+        if answer is True:
+            return _reflect(asked)
+        if not answer:
+            return ""
+        if not isinstance(answer, str) or (answer == "*" and credentials):
+            raise TypeError(f"cors: the function for origin gave {answer!r}")
+        return answer
+
+    return allow
+
+
+def _names(option: str, value: str | Sequence[str] | None) -> str:
+    """Read names, separated by commas or in a list."""
+    if value is None:
+        return ""
+    names = value.split(",") if isinstance(value, str) else list(value)
+    names = [name.strip() for name in names if name.strip()]
+    for name in names:
+        if not _TOKEN.fullmatch(name):
+            raise ValueError(f"cors: {option} cannot hold {name!r}")
+    return ",".join(names)
+
+
+def _seconds(value: int) -> str:
+    if isinstance(value, bool) or not isinstance(value, int) or value < -1:
+        raise ValueError(f"cors: maxAge is a number of seconds, not {value!r}")
+    return str(value)

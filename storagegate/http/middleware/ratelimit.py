@@ -1,0 +1,320 @@
+"""
+A limit on how often one client may ask.
+
+The C{X-RateLimit} fields are the ones everybody has, in seconds since 1970; the C{RateLimit} fields
+follow one of the drafts of the IETF (draft-ietf-httpapi-ratelimit-headers), in seconds from now.
+"""
+
+from base64 import b64encode
+from collections.abc import Callable
+from hashlib import sha256
+from math import ceil
+from socket import AF_INET6, inet_ntoa, inet_ntop, inet_pton
+from typing import Any
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from storagegate.http.middleware.hooks import Hook, requestHook, whenKnown
+from storagegate.http.ratestores import Count, MemoryRateLimitStore, checkWindow
+
+TOO_MANY = "Too many requests, please try again later."
+
+# What a provider gives one customer: within it, addresses cost nothing.
+_NETWORK_BYTES = 7
+_NETWORK = f"/{_NETWORK_BYTES * 8}"
+_MAPPED = bytes(10) + b"\xff\xff"
+
+_log = Logger()
+
+
+@frozen
+class RateLimitInfo:
+    """
+    Where a client stands; C{req.rateLimit} has it.
+
+    @ivar limit: How many requests a window allows.
+    @ivar used: How many it has seen, this one included.
+    @ivar remaining: How many are left.
+    @ivar resetTime: When it ends, in seconds since 1970.
+    @ivar key: Whom it counts.
+    """
+
+    limit: int
+    used: int
+    remaining: int
+    resetTime: float
+    key: str
+
+
+def clientKey(address: str) -> str:
+    """
+    Give the key of a client's address.
+
+    An IPv6 address counts as its network of 56 bits, one that stands for an IPv4 address as that.
+    """
+    if ":" not in address:
+        return address
+    try:
+        packed = inet_pton(AF_INET6, address.partition("%")[0])
+    except OSError:
+        return address
+    if packed.startswith(_MAPPED):
+        return inet_ntoa(packed[12:])
+    network = packed[:_NETWORK_BYTES].ljust(16, b"\0")
+    return inet_ntop(AF_INET6, network) + _NETWORK
+
+
+def rateLimit(
+    windowMs: float = 60_000,
+    max: int | Callable[..., Any] = 5,
+    *,
+    standardHeaders: str | bool | None = None,
+    legacyHeaders: bool = True,
+    message: Any = TOO_MANY,
+    statusCode: int = 429,
+    skip: Callable[..., Any] | None = None,
+    skipFailedRequests: bool = False,
+    skipSuccessfulRequests: bool = False,
+    keyGenerator: Callable[..., Any] | None = None,
+    handler: Callable[..., Any] | None = None,
+    store: Any = None,
+) -> Callable[[Any, Any, Any], Any]:
+    """
+    Make the middleware that refuses whoever asks too often.
+
+    Functions get C{(req, res)}, or only C{req} if that is all they take, and may be coroutines.
+
+    @param windowMs: How long requests are counted together, from the first one on.
+    @param max: How many of them are let through; or a function that says so.
+    @param standardHeaders: C{"draft-6"}, C{"draft-7"} or C{"draft-8"}; C{True} is the first.
+    @param message: What a refused client is sent; or a function that gives it.
+    @param skip: Says which requests are not counted.
+    @param skipFailedRequests: Take requests back that are answered with 400 or more, or by nobody.
+    @param skipSuccessfulRequests: Take those back that are answered with less.
+    @param keyGenerator: Gives whom a request counts for, in place of the client's address.
+    @param handler: Answers refused requests, C{(req, res, next)}.
+    @param store: An L{IRateLimitStore<storagegate.http.ratestores.IRateLimitStore>} for
+        this limit alone; without one, the counts are in the memory of this process.
+    @raise ValueError: If an option has a value that cannot be.
+    @raise TypeError: If one is of the wrong kind.
+    """
+    if not callable(max) and (isinstance(max, bool) or not isinstance(max, int) or max < 0):
+        raise ValueError(f"max is a number of requests or a function, not {max!r}")
+    if isinstance(statusCode, bool) or statusCode not in range(100, 1000):
+        raise ValueError(f"statusCode is the status of an answer, not {statusCode!r}")
+    if handler is not None and not callable(handler):
+        raise TypeError("handler is a function of (req, res, next)")
+    checkWindow(windowMs)
+    if store is not None and not callable(getattr(store, "increment", None)):
+        raise TypeError(f"store is an IRateLimitStore, not {store!r}")
+    limiter = _Limiter(
+        max=requestHook(max, "max") if callable(max) else max,
+        skip=None if skip is None else requestHook(skip, "skip"),
+        keyGenerator=None if keyGenerator is None else requestHook(keyGenerator, "keyGenerator"),
+        refuse=handler or _refusal(statusCode, message),
+        store=store,
+        windowMs=windowMs,
+        headers=_headerWriters(windowMs, legacyHeaders, standardHeaders),
+        takesBack=(bool(skipFailedRequests), bool(skipSuccessfulRequests)),
+    )
+    return limiter.limit
+
+
+HeaderWriter = Callable[[Any, RateLimitInfo, int], None]
+
+
+class _Limiter:
+    """One rate limit."""
+
+    def __init__(
+        self,
+        max: int | Hook,
+        skip: Hook | None,
+        keyGenerator: Hook | None,
+        refuse: Callable[..., Any],
+        store: Any,
+        windowMs: float,
+        headers: tuple[HeaderWriter, ...],
+        takesBack: tuple[bool, bool],
+    ) -> None:
+        self._max = max
+        self._skip = skip
+        self._keyGenerator = keyGenerator
+        self._refuse = refuse
+        # Its own store is on the clock of the application, which is not known yet.
+        self._store = store
+        self._windowMs = windowMs
+        self._headers = headers
+        self._takesBack = takesBack
+        self._checked = False
+
+    def limit(self, req: Any, res: Any, next: Any) -> Any:
+        """Handle a request."""
+        if self._skip is None:
+            return self._identify(req, res, next)
+        return whenKnown(
+            self._skip(req, res),
+            lambda skipped: next() if skipped else self._identify(req, res, next),
+        )
+
+    def _identify(self, req: Any, res: Any, next: Any) -> Any:
+        if self._keyGenerator is None:
+            if not self._checked:
+                self._checkProxy(req)
+            return self._count(req, res, next, clientKey(req.ip))
+        return whenKnown(
+            self._keyGenerator(req, res), lambda key: self._count(req, res, next, str(key))
+        )
+
+    def _count(self, req: Any, res: Any, next: Any, key: str) -> Any:
+        if self._store is None:
+            self._store = MemoryRateLimitStore(self._windowMs, now=req.app.runtime.now)
+        return whenKnown(
+            self._store.increment(key), lambda count: self._compare(req, res, next, key, count)
+        )
+
+    def _compare(self, req: Any, res: Any, next: Any, key: str, count: Count) -> Any:
+        if not callable(self._max):
+            return self._decide(req, res, next, key, count, self._max)
+        return whenKnown(
+            self._max(req, res), lambda limit: self._decide(req, res, next, key, count, limit)
+        )
+
+    def _decide(self, req: Any, res: Any, next: Any, key: str, count: Count, limit: int) -> Any:
+        hits, end = count
+        remaining = limit - hits
+        info = RateLimitInfo(limit, hits, remaining if remaining > 0 else 0, end, key)
+        req.rateLimit = info
+        seconds = ceil(end - req.app.runtime.now())
+        seconds = seconds if seconds > 0 else 0
+        for write in self._headers:
+            write(res, info, seconds)
+        if self._takesBack != (False, False):
+            self._watch(req, res, info)
+        if hits <= limit:
+            return next()
+        res.header("Retry-After", str(seconds))
+        return self._refuse(req, res, next)
+
+    def _watch(self, req: Any, res: Any, info: RateLimitInfo) -> None:
+        """Take the request back, if it ends in such a way."""
+        failed, succeeded = self._takesBack
+        ended = False
+
+        def end(isCounted: bool) -> None:
+            nonlocal ended
+            if not ended and not isCounted and req.app.runtime.now() < info.resetTime:
+                _detach(self._store.decrement(info.key))
+            ended = True
+
+        res.on("finish", lambda: end(not (failed if res.statusCode >= 400 else succeeded)))
+        res.on("close", lambda: end(not failed))
+
+    def _checkProxy(self, req: Any) -> None:
+        """Warn, once, if the address that is counted is not the client's."""
+        trust = req.app.settings.trustProxy
+        if trust is True:
+            self._checked = True
+            _log.warn(
+                "rateLimit: trustProxy=True believes any client's X-Forwarded-For, so anybody can "
+                "choose the address that is counted; name the proxies, or how many there are"
+            )
+        elif trust is False and req.get("x-forwarded-for") is not None:
+            self._checked = True
+            _log.warn(
+                "rateLimit: a request has X-Forwarded-For, but trustProxy is not set; behind a "
+                "proxy all clients are counted as one"
+            )
+
+
+def _detach(result: Any) -> None:
+    """Let what a store still does go on by itself."""
+    if hasattr(result, "__await__"):
+        Deferred.fromCoroutine(_finish(result)).addErrback(
+            lambda failure: _log.failure("rateLimit: a request was not taken back", failure)
+        )
+
+
+async def _finish(result: Any) -> None:
+    await result
+
+
+def _refusal(statusCode: int, message: Any) -> Callable[..., Any]:
+    """Make the handler of refused requests."""
+    if not callable(message):
+
+        def refuse(req: Any, res: Any, next: Any) -> None:
+            res.status(statusCode).send(message)
+
+        return refuse
+    makeMessage = requestHook(message, "message")
+
+    def refuseByFunction(req: Any, res: Any, next: Any) -> Any:
+        return whenKnown(makeMessage(req, res), res.status(statusCode).send)
+
+    return refuseByFunction
+
+
+# The fields
+
+
+def _headerWriters(
+    windowMs: float, legacy: bool, standard: str | bool | None
+) -> tuple[HeaderWriter, ...]:
+    window = ceil(windowMs / 1000)
+    period = _period(windowMs)
+
+    def writeDraft6(res: Any, info: RateLimitInfo, seconds: int) -> None:
+        res.header("RateLimit-Policy", f"{info.limit};w={window}")
+        res.header("RateLimit-Limit", str(info.limit))
+        res.header("RateLimit-Remaining", str(info.remaining))
+        res.header("RateLimit-Reset", str(seconds))
+
+    def writeDraft7(res: Any, info: RateLimitInfo, seconds: int) -> None:
+        res.header("RateLimit-Policy", f"{info.limit};w={window}")
+        res.header("RateLimit", f"limit={info.limit}, remaining={info.remaining}, reset={seconds}")
+
+    def writeDraft8(res: Any, info: RateLimitInfo, seconds: int) -> None:
+        # Several limits may have a say: each appends its own.
+        name = f'"{info.limit}-in-{period}"'
+        partition = _partitionKey(info.key)
+        res.append("RateLimit", f"{name}; r={info.remaining}; t={seconds}")
+        res.append("RateLimit-Policy", f"{name}; q={info.limit}; w={window}; pk=:{partition}:")
+
+    drafts = {"draft-6": writeDraft6, "draft-7": writeDraft7, "draft-8": writeDraft8}
+    if standard is True:
+        standard = "draft-6"
+    if standard and standard not in drafts:
+        raise ValueError(f"standardHeaders is one of {', '.join(drafts)}, not {standard!r}")
+    writers: list[HeaderWriter] = [_writeLegacy] if legacy else []
+    if standard:
+        writers.append(drafts[standard])
+    return tuple(writers)
+
+
+def _writeLegacy(res: Any, info: RateLimitInfo, seconds: int) -> None:
+    res.header("X-RateLimit-Limit", str(info.limit))
+    res.header("X-RateLimit-Remaining", str(info.remaining))
+    res.header("X-RateLimit-Reset", str(ceil(info.resetTime)))
+
+
+def _partitionKey(key: str) -> str:
+    """Name a client without telling who it is."""
+    name = sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    return b64encode(name.encode("ascii")).decode("ascii")
+
+
+def _period(windowMs: float) -> str:
+    """Name a window: C{15min}, C{1hr}, C{1.5days}."""
+    seconds = windowMs / 1000
+    for size, limit, unit in ((1, 60, "sec"), (60, 3600, "min"), (3600, 86400, "hr")):
+        if seconds < limit:
+            return _plural(seconds / size, unit, unit == "hr")
+    return _plural(seconds / 86400, "day", True)
+
+
+def _plural(number: float, unit: str, isWord: bool) -> str:
+    text = str(int(number)) if number == int(number) else str(number)
+    return f"{text}{unit}s" if isWord and number > 1 else text + unit

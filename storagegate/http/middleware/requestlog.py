@@ -1,0 +1,134 @@
+"""One line for each request."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from twisted.logger import Logger
+
+from storagegate.http.middleware.hooks import requestHook
+from storagegate.http.middleware.logformats import (
+    Exchange,
+    LineFormat,
+    compileFormat,
+    escapeLine,
+)
+
+_log = Logger()
+
+
+def requestLog(
+    format: str | Callable[..., Any] = "combined",
+    *,
+    stream: Any = None,
+    immediate: bool = False,
+    skip: Callable[..., Any] | None = None,
+) -> Callable[[Any, Any, Any], Any]:
+    """
+    Make the middleware that logs requests when they are over.
+
+    @param format: C{combined}, C{common}, C{short}, C{tiny}, C{dev}, a text with tokens such as
+        C{":method :url :status"}, or a function of C{(req, res)} that gives the line, or C{None}
+        for none. Its control characters are escaped, all but those of colours.
+    @param stream: What lines are written to: anything with C{write(text)}. Without one, the
+        standard output, flushed line by line. The write happens in the reactor's thread: a line to
+        a file or a pipe takes microseconds, but a pipe that nobody reads stops the server.
+    @param immediate: Log requests when they come, so that one that never ends is seen, too.
+    @param skip: A function of C{(req, res)} that says which requests are not logged.
+    @raise ValueError: If the format is none.
+    @raise TypeError: If an option is of the wrong kind.
+    """
+    if stream is not None and not callable(getattr(stream, "write", None)):
+        raise TypeError("stream is something with write(text)")
+    logger = _RequestLog(
+        writeLine=_readFormat(format),
+        output=_Output(stream),
+        skip=None if skip is None else requestHook(skip, "skip"),
+    )
+    return logger.logStart if immediate else logger.logEnd
+
+
+def _readFormat(format: Any) -> LineFormat:
+    if isinstance(format, str):
+        return compileFormat(format)
+    write = requestHook(format, "format")
+
+    def writeLine(exchange: Exchange) -> str | None:
+        line = write(exchange.req, exchange.res)
+        return None if line is None else escapeLine(str(line))
+
+    return writeLine
+
+
+class _RequestLog:
+    """A format and where its lines go."""
+
+    def __init__(
+        self, writeLine: LineFormat, output: "_Output", skip: Callable[[Any, Any], Any] | None
+    ) -> None:
+        self._writeLine = writeLine
+        self._output = output
+        self._skip = skip
+
+    def logStart(self, req: Any, res: Any, next: Any) -> Any:
+        """Log a request and go on."""
+        now = req.app.runtime.now
+        self._log(Exchange(req, res, now, now()))
+        return next()
+
+    def logEnd(self, req: Any, res: Any, next: Any) -> Any:
+        """Go on with a request, and log it when it is over."""
+        now = req.app.runtime.now
+        exchange = Exchange(req, res, now, now())
+        isLogged = False
+
+        def answer() -> None:
+            exchange.answered = now()
+
+        def end(isLost: bool) -> None:
+            nonlocal isLogged
+            if not isLogged:
+                isLogged = True
+                exchange.isLost = isLost
+                self._log(exchange)
+
+        res.beforeHead(answer)
+        res.on("finish", lambda: end(False))
+        res.on("close", lambda: end(True))
+        return next()
+
+    def _log(self, exchange: Exchange) -> None:
+        try:
+            if self._skip is not None and self._skip(exchange.req, exchange.res):
+                return
+            line = self._writeLine(exchange)
+        except Exception:
+            # Others want to know of the end of the request, too.
+            _log.failure("requestLog: no line for a request")
+            return
+        if line is not None:
+            self._output.write(line + "\n")
+
+
+class _Output:
+    """The stream of a log, which may fail without harm to requests."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._isBroken = False
+
+    def write(self, line: str) -> None:
+        """Write a line."""
+        try:
+            if self._stream is not None:
+                self._stream.write(line)
+            else:
+                # Looked up each time: it may be redirected.
+                sys.stdout.write(line)
+                sys.stdout.flush()
+            self._isBroken = False
+        except (OSError, ValueError):
+            # ValueError: the stream is closed, or its encoding lacks a character.
+            if not self._isBroken:
+                self._isBroken = True
+                _log.failure("requestLog: lines cannot be written; this is not said again")

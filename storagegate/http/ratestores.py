@@ -1,0 +1,148 @@
+"""
+Where a rate limit keeps its counts.
+
+A window begins with the first request of a key and ends C{windowMs} later, whatever comes between.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+from attrs import define, field
+from zope.interface import Interface, implementer
+
+Count = tuple[int, float]
+"""How many requests a window has seen, and when it ends, in seconds since 1970."""
+
+MAX_KEYS = 100_000
+"""Keys that a store in memory remembers: about 25 MB of them, whoever makes them up."""
+
+# How many ended windows each new one clears away: more than one, so that they get fewer while new
+# ones come, and few, so that no request pays for all.
+_CLEARED = 2
+
+
+class IRateLimitStore(Interface):
+    """
+    Counts by key.
+
+    Every method may give its answer or something to wait for; one that answers at once keeps
+    requests out of the coroutine machinery.
+    """
+
+    def increment(key: str) -> Count | Awaitable[Count]:
+        """
+        Count a request; begin a window if the key has none that is open.
+
+        @return: The requests of this window, this one included, and when it ends.
+        """
+
+    def decrement(key: str) -> Awaitable[None] | None:
+        """Take one request back. Does nothing if the key has no open window, or nothing in it."""
+
+    def resetKey(key: str) -> Awaitable[None] | None:
+        """Forget a key."""
+
+    def get(key: str) -> Count | Awaitable[Count | None] | None:
+        """Give the state of a key, C{None} if it has no open window."""
+
+
+def checkWindow(windowMs: object) -> None:
+    """
+    Refuse a window that cannot be.
+
+    @raise ValueError: If it has no length.
+    """
+    isNumber = isinstance(windowMs, int | float) and not isinstance(windowMs, bool)
+    if not isNumber or not 0 < windowMs < float("inf"):  # type: ignore[operator]
+        raise ValueError(f"windowMs is a positive number of milliseconds, not {windowMs!r}")
+
+
+@define
+class _Window:
+    end: float
+    hits: int = field(default=0)
+
+
+@implementer(IRateLimitStore)
+class MemoryRateLimitStore:
+    """
+    Counts in the memory of this process.
+
+    Each new window clears two that have ended away, so there is never a sweep that requests
+    wait for. When C{maxKeys} windows are open, the oldest one, which would have ended first, leaves
+    for a new one: its key starts afresh, and nobody is locked out by a flood of made-up keys.
+    """
+
+    def __init__(
+        self,
+        windowMs: float = 60_000,
+        maxKeys: int = MAX_KEYS,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """
+        Make an empty store.
+
+        @param now: Gives the time in seconds since 1970.
+        @raise ValueError: If a window has no length, or there is no room for a single key.
+        """
+        checkWindow(windowMs)
+        if maxKeys < 1:
+            raise ValueError(f"maxKeys is a positive number, not {maxKeys!r}")
+        self._seconds = windowMs / 1000
+        self._maxKeys = maxKeys
+        self._now = now
+        # In the order in which the windows began, which is that in which they end.
+        self._windows: OrderedDict[str, _Window] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Count the keys that are remembered."""
+        return len(self._windows)
+
+    def increment(self, key: str) -> Count:
+        """
+        Count a request.
+
+        @return: The requests of this window, this one included, and when it ends.
+        """
+        now = self._now()
+        window = self._open(key, now)
+        if window is None:
+            window = self._begin(key, now)
+        window.hits += 1
+        return window.hits, window.end
+
+    def decrement(self, key: str) -> None:
+        """Take one request back."""
+        window = self._open(key, self._now())
+        if window is not None and window.hits:
+            window.hits -= 1
+
+    def resetKey(self, key: str) -> None:
+        """Forget a key."""
+        self._windows.pop(key, None)
+
+    def get(self, key: str) -> Count | None:
+        """Give the state of a key, C{None} if it has no open window."""
+        window = self._open(key, self._now())
+        return None if window is None else (window.hits, window.end)
+
+    def _open(self, key: str, now: float) -> _Window | None:
+        window = self._windows.get(key)
+        # One that ends too far ahead began before somebody set the clock back.
+        if window is None or not now < window.end <= now + self._seconds:
+            return None
+        return window
+
+    def _begin(self, key: str, now: float) -> _Window:
+        windows = self._windows
+        windows.pop(key, None)
+        for _ in range(_CLEARED):
+            oldest = next(iter(windows), None)
+            if oldest is None or self._open(oldest, now) is not None:
+                break
+            del windows[oldest]
+        if len(windows) >= self._maxKeys:
+            windows.popitem(last=False)
+        window = windows[key] = _Window(now + self._seconds)
+        return window

@@ -1,0 +1,1 @@
+"""Sessions: what a handler sees of one, the options, and where they are kept."""

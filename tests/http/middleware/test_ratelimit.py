@@ -1,0 +1,550 @@
+"""Limits on how often one client may ask."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+from twisted.logger import LogLevel, globalLogPublisher
+from twisted.trial.unittest import TestCase
+from zope.interface import implementer
+
+from storagegate.http.middleware.ratelimit import clientKey, rateLimit
+from storagegate.http.ratestores import Count, IRateLimitStore, MemoryRateLimitStore
+from tests.contract.ratelimitstore import WINDOW_MS, RateLimitStoreContract
+from tests.http.middleware.support import NOON, Answer, AppCase
+
+REFUSED = b"Too many requests, please try again later."
+
+
+@implementer(IRateLimitStore)
+class SlowStore:
+    """A store elsewhere: every answer has to be waited for."""
+
+    def __init__(self, store: MemoryRateLimitStore) -> None:
+        self.store = store
+
+    async def increment(self, key: str) -> Count:
+        """Count."""
+        return await succeed(self.store.increment(key))
+
+    def decrement(self, key: str) -> Deferred[None]:
+        """Take back."""
+        return succeed(self.store.decrement(key))
+
+    def resetKey(self, key: str) -> Deferred[None]:
+        """Forget."""
+        return succeed(self.store.resetKey(key))
+
+    async def get(self, key: str) -> Count | None:
+        """Look."""
+        return self.store.get(key)
+
+
+class SlowContractTests(RateLimitStoreContract, TestCase):
+    """The stand-in for a store elsewhere keeps the contract."""
+
+    def setUp(self) -> None:
+        """Make one on a clock."""
+        self.clock = Clock()
+        self.store = SlowStore(MemoryRateLimitStore(WINDOW_MS, now=self.clock.seconds))
+
+
+class LimitCase(AppCase):
+    """An application that answers on C{/}, but not too often."""
+
+    def limit(self, **options: Any) -> None:
+        """Install the middleware."""
+        self.app.use(rateLimit(**options))
+        self.app.get("/", self.hello)
+        self.app.get("/broken", lambda req, res: res.status(500).send("broken"))
+
+    def statuses(self, count: int, **request: Any) -> list[int]:
+        """Make requests."""
+        return [self.ask(**request).status for _ in range(count)]
+
+
+class WindowTests(LimitCase):
+    """Who is refused, and when."""
+
+    def test_max(self) -> None:
+        """The first requests are answered; the one after is 429, with a word about it."""
+        self.limit(max=2)
+        self.assertEqual(self.statuses(2), [200, 200])
+        answer = self.ask()
+        self.assertEqual((answer.status, answer.body), (429, REFUSED))
+        self.assertEqual(answer.get("content-type"), "text/html; charset=utf-8")
+
+    def test_defaults(self) -> None:
+        """By default five requests are let through in a minute."""
+        self.limit()
+        self.assertEqual(self.statuses(6), [200] * 5 + [429])
+        self.clock.advance(59)
+        self.assertEqual(self.statuses(1), [429])
+        self.clock.advance(1)
+        self.assertEqual(self.statuses(6), [200] * 5 + [429])
+
+    def test_none(self) -> None:
+        """A limit of 0 blocks all."""
+        self.limit(max=0)
+        self.assertEqual(self.statuses(1), [429])
+
+    def test_windowStays(self) -> None:
+        """The window is fixed: those who keep asking do not put its end off."""
+        self.limit(windowMs=10_000, max=1)
+        self.ask()
+        for _ in range(9):
+            self.clock.advance(1)
+            self.assertEqual(self.ask().status, 429)
+        self.clock.advance(1)
+        self.assertEqual(self.ask().status, 200)
+
+    def test_clientsApart(self) -> None:
+        """Each client has a window of its own."""
+        self.limit(max=1)
+        self.assertEqual(self.statuses(2), [200, 429])
+        self.assertEqual(self.statuses(2, host="192.0.2.8"), [200, 429])
+
+    def test_limitsApart(self) -> None:
+        """Each limit counts for itself."""
+        self.app.use("/a", rateLimit(max=1))
+        self.app.use("/b", rateLimit(max=1))
+        self.assertEqual(
+            [self.ask(path=path).status for path in ("/a", "/b", "/a")], [404, 404, 429]
+        )
+
+    def test_networks(self) -> None:
+        """An IPv6 client counts as its network of 56 bits."""
+        self.limit(max=1)
+        self.assertEqual(self.ask(host="2001:db8:1:2200::1").status, 200)
+        self.assertEqual(self.ask(host="2001:db8:1:22ff:5::1").status, 429)
+        self.assertEqual(self.ask(host="2001:db8:1:2300::1").status, 200)
+
+    def test_mapped(self) -> None:
+        """An IPv4 client counts as one, also where it comes through a socket of IPv6."""
+        self.limit(max=1)
+        self.assertEqual(self.ask(host="::ffff:192.0.2.7").status, 200)
+        self.assertEqual(self.ask(host="192.0.2.7").status, 429)
+
+    def test_proxied(self) -> None:
+        """Behind a proxy that is trusted, its clients are counted."""
+        self.app.withOptions(trustProxy="192.0.2.7")
+        self.limit(max=1)
+        self.assertEqual(self.ask(X_Forwarded_For="198.51.100.1").status, 200)
+        self.assertEqual(self.ask(X_Forwarded_For="198.51.100.2").status, 200)
+        self.assertEqual(self.ask(X_Forwarded_For="198.51.100.1").status, 429)
+
+    def test_option(self) -> None:
+        """The application's option installs it."""
+        self.app.withOptions(rateLimit={"windowMs": 1000, "max": 1})
+        self.app.get("/", self.hello)
+        self.assertEqual(self.statuses(2), [200, 429])
+
+
+class KeyTests(AppCase):
+    """The keys of addresses."""
+
+    def test_keys(self) -> None:
+        """Every way to write an address gives one key."""
+        for address, key in (
+            ("192.0.2.7", "192.0.2.7"),
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("::FFFF:c000:0207", "192.0.2.7"),
+            ("2001:db8::1", "2001:db8::/56"),
+            ("2001:0DB8:0:00ff:1:2:3:4", "2001:db8::/56"),
+            ("2001:db8:1:2345:6:7:8:9", "2001:db8:1:2300::/56"),
+            ("fe80::1%eth0", "fe80::/56"),
+            ("::1", "::/56"),
+            ("", ""),
+            ("no:address", "no:address"),
+        ):
+            self.assertEqual(clientKey(address), key)
+
+    @given(st.ip_addresses(v=6))
+    def test_network(self, address: Any) -> None:
+        """An address and its network's first have one key, whichever they are."""
+        key = clientKey(str(address))
+        if address.ipv4_mapped is None:
+            self.assertEqual(clientKey(key.removesuffix("/56")), key)
+            self.assertEqual(clientKey(address.exploded), key)
+        else:
+            self.assertEqual(key, str(address.ipv4_mapped))
+
+
+class FieldTests(LimitCase):
+    """What clients are told."""
+
+    def fields(self, answer: Answer) -> dict[str, str | None]:
+        """Give what an answer says about limits."""
+        return {
+            name: answer.get(name)
+            for name in answer.headers
+            if "ratelimit" in name or name == "retry-after"
+        }
+
+    def test_legacy(self) -> None:
+        """By default there are the X- fields, with the end of the window in seconds since 1970."""
+        self.limit(windowMs=10_500, max=2)
+        self.assertEqual(
+            self.fields(self.ask()),
+            {
+                "x-ratelimit-limit": "2",
+                "x-ratelimit-remaining": "1",
+                "x-ratelimit-reset": str(NOON + 11),
+            },
+        )
+
+    def test_refused(self) -> None:
+        """A refusal says how many seconds to wait."""
+        self.limit(max=1)
+        self.ask()
+        self.clock.advance(12.5)
+        self.assertEqual(
+            self.fields(self.ask()),
+            {
+                "x-ratelimit-limit": "1",
+                "x-ratelimit-remaining": "0",
+                "x-ratelimit-reset": str(NOON + 60),
+                "retry-after": "48",
+            },
+        )
+
+    def test_silent(self) -> None:
+        """The fields can be switched off; how long to wait is still said."""
+        self.limit(max=0, legacyHeaders=False)
+        self.assertEqual(self.fields(self.ask()), {"retry-after": "60"})
+
+    def test_draft6(self) -> None:
+        """The sixth draft has four fields, and counts seconds from now."""
+        for name in ("draft-6", True):
+            self.app = self.makeApp()
+            self.limit(max=2, standardHeaders=name, legacyHeaders=False)
+            self.assertEqual(
+                self.fields(self.ask()),
+                {
+                    "ratelimit-policy": "2;w=60",
+                    "ratelimit-limit": "2",
+                    "ratelimit-remaining": "1",
+                    "ratelimit-reset": "60",
+                },
+            )
+
+    def test_draft7(self) -> None:
+        """The seventh draft has one field for all."""
+        self.limit(max=2, standardHeaders="draft-7", legacyHeaders=False)
+        self.ask()
+        self.clock.advance(10.5)
+        self.assertEqual(
+            self.fields(self.ask()),
+            {"ratelimit-policy": "2;w=60", "ratelimit": "limit=2, remaining=0, reset=50"},
+        )
+
+    def test_draft8(self) -> None:
+        """The eighth draft names the policy, and the client by a hash."""
+        self.limit(max=2, standardHeaders="draft-8", legacyHeaders=False)
+        # The first 12 digits of the SHA-256 of 192.0.2.7, in base64.
+        self.assertEqual(
+            self.fields(self.ask()),
+            {
+                "ratelimit-policy": '"2-in-1min"; q=2; w=60; pk=:MzdkYWQ2NzdjZjBi:',
+                "ratelimit": '"2-in-1min"; r=1; t=60',
+            },
+        )
+
+    def test_twoPolicies(self) -> None:
+        """In the eighth draft every limit says its own."""
+        for maximum in (5, 3):
+            self.app.use(rateLimit(max=maximum, standardHeaders="draft-8", legacyHeaders=False))
+        answer = self.ask()
+        self.assertEqual(
+            answer.all("ratelimit"), ['"5-in-1min"; r=4; t=60', '"3-in-1min"; r=2; t=60']
+        )
+        self.assertEqual(len(answer.all("ratelimit-policy")), 2)
+
+    def test_periods(self) -> None:
+        """The name of a policy has its window in the largest unit that fits."""
+        for windowMs, period in (
+            (500, "0.5sec"),
+            (1000, "1sec"),
+            (90_000, "1.5min"),
+            (3_600_000, "1hr"),
+            (7_200_000, "2hrs"),
+            (86_400_000, "1day"),
+            (172_800_000, "2days"),
+        ):
+            self.app = self.makeApp()
+            self.limit(windowMs=windowMs, standardHeaders="draft-8")
+            self.assertIn(f'"5-in-{period}"', str(self.ask().get("ratelimit")))
+
+    def test_both(self) -> None:
+        """Old and new fields can stand together."""
+        self.limit(standardHeaders="draft-7")
+        self.assertEqual(
+            set(self.fields(self.ask())),
+            {
+                "ratelimit-policy",
+                "ratelimit",
+                "x-ratelimit-limit",
+                "x-ratelimit-remaining",
+                "x-ratelimit-reset",
+            },
+        )
+
+    def test_forHandlers(self) -> None:
+        """Handlers find where the client stands."""
+        self.app.use(rateLimit(max=2))
+        seen: list[Any] = []
+
+        def look(req: Any, res: Any) -> None:
+            seen.append(req.rateLimit)
+            res.end()
+
+        self.app.get("/", look)
+        self.ask()
+        info = seen[0]
+        self.assertEqual(
+            (info.limit, info.used, info.remaining, info.resetTime, info.key),
+            (2, 1, 1, NOON + 60, "192.0.2.7"),
+        )
+
+
+class OptionTests(LimitCase):
+    """What can be changed."""
+
+    def test_message(self) -> None:
+        """The message may be text, JSON, or what a function gives, now or later."""
+
+        async def later(req: Any, res: Any) -> str:
+            return await succeed("wait, " + req.ip)
+
+        for message, body in (
+            ("wait", b"wait"),
+            ({"error": "wait"}, b'{"error":"wait"}'),
+            (lambda req: "wait, " + req.ip, b"wait, 192.0.2.7"),
+            (later, b"wait, 192.0.2.7"),
+        ):
+            self.app = self.makeApp()
+            self.limit(max=0, message=message, statusCode=503)
+            answer = self.ask()
+            self.assertEqual((answer.status, answer.body), (503, body))
+
+    def test_handler(self) -> None:
+        """A handler may answer in place of the message, or let the request go on."""
+
+        def decide(req: Any, res: Any, next: Any) -> Any:
+            return next() if req.query.get("please") else res.status(420).end()
+
+        self.limit(max=0, handler=decide)
+        self.assertEqual(self.ask().status, 420)
+        self.assertEqual(self.ask(path="/?please=1").status, 200)
+
+    def test_limitByRequest(self) -> None:
+        """The limit may be a function of the request, also one that takes its time."""
+
+        async def later(req: Any) -> int:
+            return await succeed(2)
+
+        self.limit(max=lambda req: 3 if req.get("x-paid") else 1)
+        self.assertEqual(self.statuses(2), [200, 429])
+        self.assertEqual(self.statuses(2, X_Paid="1"), [200, 429])
+        self.app = self.makeApp()
+        self.limit(max=later)
+        self.assertEqual(self.statuses(3), [200, 200, 429])
+
+    def test_keyGenerator(self) -> None:
+        """Whom a request counts for may be something else than its address."""
+
+        async def later(req: Any, res: Any) -> str:
+            return await succeed(str(req.get("x-user")))
+
+        for generator in (lambda req: req.get("x-user"), lambda req, res: req.get("x-user"), later):
+            self.app = self.makeApp()
+            self.limit(max=1, keyGenerator=generator)
+            self.assertEqual(self.statuses(2, X_User="a"), [200, 429])
+            self.assertEqual(self.statuses(2, X_User="b"), [200, 429])
+
+    def test_skip(self) -> None:
+        """Requests that are skipped do not count, and are told nothing."""
+
+        async def later(req: Any, res: Any) -> bool:
+            return await succeed(req.query.get("skip") == "1")
+
+        for skip in (lambda req: req.query.get("skip") == "1", later):
+            self.app = self.makeApp()
+            self.limit(max=1, skip=skip)
+            self.assertEqual(self.statuses(3, path="/?skip=1"), [200] * 3)
+            self.assertEqual(self.ask(path="/?skip=1").all("x-ratelimit-limit"), [])
+            self.assertEqual(self.statuses(2), [200, 429])
+
+    def test_skipFailedRequests(self) -> None:
+        """Requests that fail can be taken back."""
+        self.limit(max=1, skipFailedRequests=True)
+        self.assertEqual(self.statuses(3, path="/broken"), [500] * 3)
+        self.assertEqual(self.statuses(3, path="/missing"), [404] * 3)
+        self.assertEqual(self.statuses(2), [200, 429])
+
+    def test_skipSuccessfulRequests(self) -> None:
+        """Requests that succeed can be taken back: for logins."""
+        self.limit(max=1, skipSuccessfulRequests=True)
+        self.assertEqual(self.statuses(3), [200] * 3)
+        self.assertEqual(self.statuses(2, path="/broken"), [500, 429])
+
+    def test_lostClients(self) -> None:
+        """A request whose client went away has failed; it is taken back once."""
+        waiting: list[Any] = []
+        store = MemoryRateLimitStore(now=self.clock.seconds)
+        self.app.use(rateLimit(max=5, store=store, skipFailedRequests=True))
+        self.app.get("/", lambda req, res: waiting.append(res))
+        for _ in range(2):
+            client = self.connect()
+            client.send("GET", "/", {})
+        self.assertEqual(store.get("192.0.2.7"), (2, NOON + 60))
+        client.lose()
+        self.assertEqual(store.get("192.0.2.7"), (1, NOON + 60))
+        waiting[1].status(500).end()
+        self.assertEqual(store.get("192.0.2.7"), (1, NOON + 60))
+
+    def test_lostClientsCount(self) -> None:
+        """Where failed requests count, going away is no way out."""
+        store = MemoryRateLimitStore(now=self.clock.seconds)
+        self.app.use(rateLimit(store=store, skipSuccessfulRequests=True))
+        self.app.get("/", lambda req, res: None)
+        client = self.connect()
+        client.send("GET", "/", {})
+        client.lose()
+        self.assertEqual(store.get("192.0.2.7"), (1, NOON + 60))
+
+    def test_takenBackTooLate(self) -> None:
+        """A request that ends after its window takes nothing from the next one."""
+        waiting: list[Any] = []
+        store = MemoryRateLimitStore(now=self.clock.seconds)
+        self.app.use(rateLimit(store=store, skipSuccessfulRequests=True))
+        self.app.get("/", lambda req, res: waiting.append(res))
+        self.connect().send("GET", "/", {})
+        self.clock.advance(60)
+        self.connect().send("GET", "/", {})
+        waiting[0].end()
+        self.assertEqual(store.get("192.0.2.7"), (1, NOON + 120))
+
+
+class StoreTests(LimitCase):
+    """Stores that are given."""
+
+    def test_slow(self) -> None:
+        """A store may take its time, for counting and for taking back."""
+        store = SlowStore(MemoryRateLimitStore(now=self.clock.seconds))
+        self.limit(max=1, store=store, skipFailedRequests=True)
+        self.assertEqual(self.statuses(2, path="/broken"), [500, 500])
+        self.assertEqual(self.statuses(2), [200, 429])
+        self.assertEqual(store.store.get("192.0.2.7"), (1, NOON + 60))
+
+    def test_reset(self) -> None:
+        """A key that is reset in the store is free again."""
+        store = MemoryRateLimitStore(now=self.clock.seconds)
+        self.limit(max=1, store=store)
+        self.assertEqual(self.statuses(2), [200, 429])
+        store.resetKey("192.0.2.7")
+        self.assertEqual(self.statuses(2), [200, 429])
+
+    def test_broken(self) -> None:
+        """A store that fails, at once or later, is an error of the application."""
+
+        class Broken(SlowStore):
+            async def increment(self, key: str) -> Count:
+                raise ZeroDivisionError
+
+        class BrokenAtOnce(SlowStore):
+            def increment(self, key: str) -> Any:
+                raise ZeroDivisionError
+
+        for kind in (Broken, BrokenAtOnce):
+            self.app = self.makeApp()
+            self.limit(store=kind(MemoryRateLimitStore()))
+            self.assertEqual(self.ask().status, 500)
+            self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_brokenAfterwards(self) -> None:
+        """A store that cannot take a request back is logged; the answer is out."""
+
+        class Broken(SlowStore):
+            async def decrement(self, key: str) -> None:  # type: ignore[override]
+                raise ZeroDivisionError
+
+        self.limit(store=Broken(MemoryRateLimitStore()), skipSuccessfulRequests=True)
+        self.assertEqual(self.ask().body, b"hello")
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+
+class ProxyTests(LimitCase):
+    """Warnings of a proxy that was forgotten."""
+
+    def setUp(self) -> None:
+        """Watch the log."""
+        super().setUp()
+        self.warnings: list[str] = []
+
+        def observe(event: Any) -> None:
+            if event["log_level"] is LogLevel.warn:
+                self.warnings.append(event["log_format"])
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+
+    def test_forgotten(self) -> None:
+        """A forwarded request where no proxy is trusted is told of, once."""
+        self.limit(max=9)
+        self.ask()
+        self.assertEqual(self.warnings, [])
+        for _ in range(3):
+            self.ask(X_Forwarded_For="198.51.100.1")
+        self.assertEqual(len(self.warnings), 1)
+        self.assertIn("trustProxy is not set", self.warnings[0])
+
+    def test_permissive(self) -> None:
+        """An application that believes everybody is told so, once."""
+        self.app.withOptions(trustProxy=True)
+        self.limit(max=9)
+        for _ in range(3):
+            self.ask()
+        self.assertEqual(len(self.warnings), 1)
+        self.assertIn("trustProxy=True", self.warnings[0])
+
+    def test_right(self) -> None:
+        """Where the proxies are named, or the key is another, there is nothing to tell."""
+        self.app.withOptions(trustProxy=1)
+        self.limit(max=9)
+        self.ask(X_Forwarded_For="198.51.100.1")
+        self.app = self.makeApp()
+        self.limit(max=9, keyGenerator=lambda req: "all")
+        self.ask(X_Forwarded_For="198.51.100.1")
+        self.assertEqual(self.warnings, [])
+
+
+class SetUpTests(AppCase):
+    """What is refused before there is a request."""
+
+    def test_values(self) -> None:
+        """Values that cannot be are errors."""
+        for options in (
+            {"windowMs": 0},
+            {"windowMs": -1},
+            {"windowMs": True},
+            {"max": -1},
+            {"max": "5"},
+            {"max": True},
+            {"statusCode": 42},
+            {"standardHeaders": "draft-9"},
+        ):
+            self.assertRaises(ValueError, rateLimit, **options)
+
+    def test_kinds(self) -> None:
+        """So are functions that are none, or take something else."""
+        for options in (
+            {"skip": True},
+            {"keyGenerator": "ip"},
+            {"keyGenerator": lambda: ""},
+            {"handler": "no"},
+            {"store": object()},
+        ):
+            self.assertRaises(TypeError, rateLimit, **options)
