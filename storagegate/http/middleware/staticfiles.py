@@ -90,6 +90,8 @@ def staticFiles(
     @param precompressed: Whether C{name.br}, C{name.zst} or C{name.gz} stands for C{name}.
     @raise ValueError: If an option is none.
     """
+    if setHeaders is not None and not callable(setHeaders):
+        raise ValueError("setHeaders is a function of (res, path, stat)")
     options = StaticOptions(
         root=_readRoot(root),
         index=_readNames("index", index),
