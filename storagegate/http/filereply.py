@@ -104,10 +104,6 @@ def replyWithFile(
 def _reply(res: Any, file: OpenFile, options: FileOptions) -> Coroutine[Any, Any, None] | None:
     """Answer; what is left to be done closes the file."""
     pieces = _prepare(res, file, options)
-    if res.lean.method == b"HEAD" and pieces is not None:
-        res.startBody(_length(pieces))
-        res.end()
-        return None
     body = b"" if pieces is None else _readNow(file.fd, pieces)
     if body is None:
         return _send(res, file, pieces or ())

@@ -251,10 +251,9 @@ def _notServed(
     options: StaticOptions, req: Any, res: Any, next: Any, error: IsDirectory | OSError
 ) -> Any:
     """Answer what could not be opened, or let what comes after do so."""
-    path = req.lean.path
-    if isinstance(error, IsDirectory) and options.redirect and not path.endswith(b"/"):
+    if isinstance(error, IsDirectory) and options.redirect:
         # Two slashes in front, or what browsers take for them, would be another host.
-        location = "/" + path.decode("ascii").lstrip("/\\") + "/"
+        location = "/" + req.lean.path.decode("ascii").lstrip("/\\") + "/"
         if req.lean.queryString:
             location += "?" + req.lean.queryString.decode("ascii")
         res.redirect(301, location)
