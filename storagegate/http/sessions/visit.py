@@ -127,7 +127,6 @@ class Visit:
         old = self._session
         # At once, so that a handler that does not wait cannot go on with the old id.
         session = self._make()
-        self._touched = False
         if old is not None:
             await settled(self._store.destroy(old.id))
         return session
