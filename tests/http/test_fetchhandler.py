@@ -81,6 +81,15 @@ class AnswerTests(FetchCase):
         none = self.got(self.fetch("/n"))
         self.assertEqual((none.status, self.got(none.bytes())), (204, b""))
 
+    def test_closing(self) -> None:
+        """An application that closes each connection answers the same, also to HEAD."""
+        self.app.withOptions(keepAlive=False)
+        self.app.get("/a", lambda req, res: res.end("hello"))
+        for method, body in (("GET", b"hello"), ("HEAD", b"")):
+            response = self.got(self.fetch(Request("/a", method)))
+            self.assertEqual((response.status, self.got(response.bytes())), (200, body))
+            self.assertEqual(response.headers["connection"], "close")
+
     def test_cookies(self) -> None:
         """Cookies stay apart."""
         self.app.get("/", lambda req, res: res.cookie("a", "1").cookie("b", "2").end())
@@ -294,6 +303,27 @@ class LaterTests(FetchCase):
         request = Request("/", "POST", {"Expect": "100-continue"}, pieces(b"a"))
         response = self.got(self.fetch(request))
         self.assertEqual((response.status, self.got(response.text())), (200, "a"))
+
+    def test_interim(self) -> None:
+        """An interim response is no head."""
+        go: Deferred[None] = Deferred()
+
+        async def handle(req: Any, res: Any) -> None:
+            res.write(await req.read(100))
+            await go
+            res.end()
+
+        async def body() -> AsyncIterator[bytes]:
+            await go
+            yield b"a"
+
+        self.app.post("/", handle)
+        answered = self.started(Request("/", "POST", {"Expect": "100-continue"}, body()))
+        self.turn()
+        self.assertNoResult(answered)
+        go.callback(None)
+        self.turn()
+        self.assertEqual(self.successResultOf(answered).status, 200)
 
     def test_brokenBody(self) -> None:
         """What the body of a request raises goes to the caller; the handler sees it cut short."""
