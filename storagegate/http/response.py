@@ -11,9 +11,9 @@ from twisted.logger import Logger
 
 from storagegate.http.encodedbody import INLINE_SIZE, EncodedBody
 from storagegate.http.errors import ResponseSent
+from storagegate.http.fileanswers import FileAnswers
 from storagegate.http.freshness import isConditional
 from storagegate.http.pipeline import READY
-from storagegate.http.readyanswers import ReadyAnswers
 from storagegate.http.responsehooks import ChooseEncoder, IBodyEncoder, ResponseHooks
 from storagegate.net.httperrors import ClientLost
 from storagegate.net.request import Request as LeanRequest
@@ -38,7 +38,7 @@ class _Lost:
 _LOST = _Lost()
 
 
-class HTTPResponse(ReadyAnswers):
+class HTTPResponse(FileAnswers):
     """
     The response to one request.
 
@@ -48,6 +48,7 @@ class HTTPResponse(ReadyAnswers):
     @ivar lean: The request of the connection, which the response goes out by.
     @ivar app: The application.
     @ivar req: The request.
+    @ivar sentLength: How long the body is that has gone out, as far as its head could know.
     """
 
     _hooks: ResponseHooks | None = None
@@ -56,6 +57,7 @@ class HTTPResponse(ReadyAnswers):
     _begun = False
     _ended = False
     req: Any
+    sentLength: int | None = None
 
     def __init__(self, lean: LeanRequest, app: Any, onError: Callable[[Exception], None]) -> None:
         """
@@ -183,6 +185,7 @@ class HTTPResponse(ReadyAnswers):
             if encoder is not None or hooks.holds:
                 self._deliverWith(hooks, encoder, body)
                 return
+        self.sentLength = len(body)
         self.lean.respond(self.statusCode, self.encodedFields(), body)
         if self._listeners is not None:
             self._emit("finish")
@@ -206,6 +209,7 @@ class HTTPResponse(ReadyAnswers):
         self._respond(body)
 
     def _respond(self, body: bytes) -> None:
+        self.sentLength = len(body)
         self.lean.respond(self.statusCode, self.encodedFields(), body)
         self._emit("finish")
 
@@ -257,6 +261,7 @@ class HTTPResponse(ReadyAnswers):
             self._body = EncodedBody(encoder, self._sendPiece, self.app.runtime.run)
         if self.statusCode in (204, 304):
             self._dropContent()
+        self.sentLength = length
         self.lean.begin(self.statusCode, self.encodedFields(), length)
         self._begun = True
         return encoder is None

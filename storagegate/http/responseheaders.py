@@ -10,7 +10,6 @@ from storagegate.http.contenttypes import contentTypeOf, withCharset
 from storagegate.http.cookies import serializeCookie
 from storagegate.http.disposition import contentDisposition
 from storagegate.http.freshness import isFresh
-from storagegate.net.httpdates import parseHttpDate
 from storagegate.net.request import Request as LeanRequest
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -90,6 +89,10 @@ class ResponseHeaders:
         return self
 
     set = header
+
+    def default(self, name: str, value: str) -> None:
+        """Set a field unless it is set, without checks: for our own values, a microsecond each."""
+        self._fields.setdefault(name.lower(), (name, value))
 
     def get(self, name: str) -> str | list[str] | None:
         """Give what a field was set to."""
@@ -205,8 +208,8 @@ class ResponseHeaders:
         etag, modified = self.get("etag"), self.get("last-modified")
         return isFresh(
             self.lean.headers,
-            etag.encode("latin-1") if isinstance(etag, str) else None,
-            parseHttpDate(modified.encode("latin-1")) if isinstance(modified, str) else None,
+            etag if isinstance(etag, str) else None,
+            modified if isinstance(modified, str) else None,
         )
 
 
