@@ -271,6 +271,27 @@ class LaterTests(FetchCase):
         self.assertTrue(self.got(self.fetch(Request("/", "POST", body=body()))).ok)
         self.assertEqual(closed, ["closed"])
 
+    def test_unwantedRest(self) -> None:
+        """So it is if the handler answers as a piece arrives that took its time."""
+        coming: Deferred[bytes] = Deferred()
+        closed: list[str] = []
+
+        async def body() -> AsyncIterator[bytes]:
+            try:
+                yield await coming
+                yield b"b"
+            finally:
+                closed.append("closed")
+
+        async def handle(req: Any, res: Any) -> None:
+            res.send(await anext(aiter(req)))
+
+        self.app.post("/", handle)
+        answered = self.started(Request("/", "POST", body=body()))
+        coming.callback(b"a")
+        self.assertEqual(self.got(self.successResultOf(answered).text()), "a")
+        self.assertEqual(closed, ["closed"])
+
     def test_emptyPieces(self) -> None:
         """An empty piece of a body does not end it."""
 
