@@ -11,7 +11,7 @@ from twisted.web.static import Data
 from twisted.web.template import Element, TagLoader, renderer, tags
 
 from storagegate import server
-from storagegate.http import Request, Response, Router
+from storagegate.http import Request, Response, Router, json, text
 from storagegate.http.testing import Client
 from tests.http.fetching import pieces
 
@@ -75,6 +75,23 @@ class HandlerTests(TableCase):
         response = self.client.post("/", json=[1])
         self.assertEqual(response.json(), {"got": [1]})
         self.assertTrue(response.headers["content-type"].startswith("application/json"))
+
+    def test_parsedBefore(self) -> None:
+        """A body that a middleware has read already can be read again."""
+
+        async def echo(request: Request) -> Response:
+            return Response(await request.bytes())
+
+        async def stream(request: Request) -> Response:
+            return Response(b"".join([chunk async for chunk in request.body]))
+
+        self.app.use(json())
+        self.app.use(text())
+        self.app.withRoutes({"/e": echo, "/s": stream})
+        for path in ("/e", "/s"):
+            self.assertEqual(self.client.post(path, json={"a": [1]}).json(), {"a": [1]})
+            self.assertEqual(self.client.post(path, body="caf\u00e9").text, "caf\u00e9")
+            self.assertEqual(self.client.post(path, body=b"\xff").body, b"\xff")
 
     def test_badBody(self) -> None:
         """A body that is no JSON is a 400, one that is too long a 413."""
@@ -228,10 +245,10 @@ class HandlerTests(TableCase):
             return None
 
         self.app.withRoutes({"/p": plain, "/l": later})
-        for path, text in (("/p", "plain gave {'a': 1}"), ("/l", "later gave None")):
+        for path, said in (("/p", "plain gave {'a': 1}"), ("/l", "later gave None")):
             self.assertEqual(self.client.get(path).status, 500)
             [failure] = self.flushLoggedErrors(TypeError)
-            self.assertIn(text, str(failure.value))
+            self.assertIn(said, str(failure.value))
 
     def test_error(self) -> None:
         """An exception goes the way of every handler's: to error handlers, or it is a 500."""
