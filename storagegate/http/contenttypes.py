@@ -157,8 +157,8 @@ def matchesType(value: str | None, wanted: str | Sequence[str]) -> str | None:
     @param value: The field's value, with or without parameters; C{None} if it is absent.
     @param wanted: One or several of: a type; one with wildcards (C{text/*}, C{*/*+json}); a suffix
         (C{+json}); an extension (C{json}); C{urlencoded}; C{multipart}.
-    @return: The first that matches, as it is written in C{wanted}; the type itself for a wildcard or
-        a suffix, and where nothing is wanted. C{None} if nothing matches.
+    @return: The first that matches, as it is written in C{wanted}; the type itself for a wildcard
+        or a suffix, and where nothing is wanted. C{None} if nothing matches.
     """
     if not value:
         return None

@@ -11,9 +11,9 @@ from twisted.logger import Logger
 
 from storagegate.http.encodedbody import INLINE_SIZE, EncodedBody
 from storagegate.http.errors import ResponseSent
+from storagegate.http.fileanswers import FileAnswers
 from storagegate.http.freshness import isConditional
 from storagegate.http.pipeline import READY
-from storagegate.http.readyanswers import ReadyAnswers
 from storagegate.http.responsehooks import ChooseEncoder, IBodyEncoder, ResponseHooks
 from storagegate.net.httperrors import ClientLost
 from storagegate.net.request import Request as LeanRequest
@@ -38,7 +38,7 @@ class _Lost:
 _LOST = _Lost()
 
 
-class HTTPResponse(ReadyAnswers):
+class HTTPResponse(FileAnswers):
     """
     The response to one request.
 

@@ -16,9 +16,8 @@ from twisted.web.iweb import IRenderable
 from twisted.web.resource import IResource
 
 from storagegate.http.fetch import Request, Response, receivedRequest
-from storagegate.http.fetchbody import WholeSource
 from storagegate.http.fetchheaders import decodeFields
-from storagegate.http.foreignmiddleware import resourceMiddleware
+from storagegate.http.fetchsource import WholeSource
 from storagegate.http.incoming import IncomingBody
 from storagegate.net.httperrors import ClientLost
 
@@ -48,7 +47,7 @@ def installRoutes(router: Any, routes: Mapping[str, Any]) -> None:
                     raise ValueError(f"{path}: there are no routes for the method {method!r}")
                 getattr(chain, str(method).lower())(_adapt(path, handler))
         elif IResource.providedBy(value):
-            router.use(path, resourceMiddleware(value))
+            router.use(path, value)
         elif _isPage(value):
             router.get(path, _adapt(path, value))
         else:
@@ -77,7 +76,7 @@ def _pageFile(path: str, page: str | os.PathLike[str]) -> Callable[[Any, Any], A
     name = os.path.abspath(os.fspath(page))
     if not name.endswith(_PAGE_SUFFIXES):
         raise TypeError(f"{path}: {page!r} is not the name of an .html file")
-    return lambda req, res: res.sendFile(name)
+    return lambda req, res: res.sendFile(name, dotfiles="allow")
 
 
 def _pageElement(element: Any) -> Callable[[Any, Any], Any]:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from storagegate.http.cookies import COOKIE_BYTES, parseCookies, unsignValue
+from storagegate.http.options import OptionError
 from storagegate.http.sessions.memory import MemorySessionStore
 from storagegate.http.sessions.options import SessionOptions, readSessionOptions
 from storagegate.http.sessions.visit import Visit, waiting
@@ -46,7 +47,7 @@ def session(
     @param unset: Whether C{req.session = None} lets the store C{"keep"} the session as it was, or
         has it C{"destroy"} it.
     @param absoluteMaxAge: How long a session lasts, however often it is used, in milliseconds.
-    @raise ValueError: If an option cannot be used. The message names it.
+    @raise OptionError: If an option cannot be used.
     """
     options = readSessionOptions(
         {
@@ -70,7 +71,7 @@ class _Sessions:
     def __init__(self, options: SessionOptions, store: Any) -> None:
         for method in ("get", "set", "destroy", "touch"):
             if not callable(getattr(store, method, None)):
-                raise ValueError(f"the option store has no method {method}")
+                raise OptionError(f"the option store has no method {method}")
         self._options = options
         self._store = store
         self._bind = getattr(store, "bind", None)

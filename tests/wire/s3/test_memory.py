@@ -8,6 +8,7 @@ from http.client import HTTPResponse
 from pathlib import Path
 
 from tests.support.clients import ROOT
+from tests.support.memory import peakMemory
 from tests.support.s3signer import ANSWER_SECONDS
 from tests.wire.s3.bulk import inParallel
 from tests.wire.s3.fixture import S3Case, makeDaemon, ownDirectory
@@ -16,14 +17,6 @@ MIB = 1 << 20
 PEAK_LIMIT_MIB = 300
 
 SOAK = "STORAGEGATE_SOAK"
-
-
-def peakMemory(pid: int) -> int:
-    """Tell the most memory, in bytes, that a process has had resident."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise ValueError("the kernel does not tell the peak")
 
 
 def zeros(directory: Path, size: int) -> Path:
