@@ -285,6 +285,8 @@ class ValidatorTests(CompressionCase):
         await self.serve(lambda req, res: res.header("ETag", '"v1"').html(TEXT))
         self.assertEqual((await self.ask()).headers["etag"], 'W/"v1"')
         self.assertEqual((await self.ask("identity")).headers["etag"], '"v1"')
+        await self.serve(lambda req, res: res.header("ETag", '"v1"').html("short"))
+        self.assertEqual((await self.ask()).headers["etag"], '"v1"')
 
     async def test_weakETag(self) -> None:
         """A weak ETag stays as it is, so that the client's copy is still known."""
@@ -303,6 +305,18 @@ class ValidatorTests(CompressionCase):
         self.assertEqual(reply.headers["etag"], etag)
         reply = await self.ask("identity", If_None_Match=etag)
         self.assertEqual((reply.status, reply.headers["etag"]), (304, '"v1"'))
+
+    async def test_unmodifiedReady(self) -> None:
+        """The ETag of a body that the handler has encoded stays strong on a 304, too."""
+
+        def handler(req: Any, res: Any) -> None:
+            res.header({"ETag": '"v1"', "Content-Encoding": "gzip"}).type("html")
+            res.send(gzip.compress(TEXT.encode()))
+
+        await self.serve(handler)
+        for headers, status in (({}, 200), ({"If_None_Match": '"v1"'}, 304)):
+            reply = await self.ask(**headers)
+            self.assertEqual((reply.status, reply.headers["etag"]), (status, '"v1"'))
 
     async def test_ranges(self) -> None:
         """An encoded body offers no ranges: those that come would be of the plain one."""
