@@ -5,6 +5,7 @@ import http.client
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from attrs import frozen
@@ -323,6 +324,24 @@ class ValidatorTests(CompressionCase):
         await self.serve(lambda req, res: res.header("Accept-Ranges", "bytes").html(TEXT))
         self.assertIsNone((await self.ask()).headers["accept-ranges"])
         self.assertEqual((await self.ask("identity")).headers["accept-ranges"], "bytes")
+
+    async def test_file(self) -> None:
+        """A file is compressed whole, but for a client that asks for a part of it."""
+        path = Path(self.mktemp()).absolute().with_suffix(".txt")
+        path.write_text(LARGE)
+        await self.serve(lambda req, res: res.sendFile(str(path)))
+        for coding in ("br", "zstd", "gzip", "deflate"):
+            reply = await self.ask(coding)
+            self.assertEqual((reply.status, reply.coding), (200, coding))
+            self.assertEqual(reply.body, LARGE.encode())
+            self.assertIsNone(reply.headers["content-length"])
+            self.assertIsNone(reply.headers["accept-ranges"])
+        reply = await self.ask(Range="bytes=5-4999")
+        self.assertPlain(reply, varies=True)
+        self.assertEqual((reply.status, reply.wire), (206, LARGE[5:5000].encode()))
+        reply = await self.ask(method="HEAD")
+        self.assertPlain(reply, varies=True)
+        self.assertEqual(reply.headers["content-length"], str(len(LARGE)))
 
     async def test_contentLength(self) -> None:
         """A length that the handler has set for the plain body does not stay."""
