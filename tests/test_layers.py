@@ -36,6 +36,13 @@ LAYERS = {
     "storagegate.http.patterns": 2,
     "storagegate.http.disposition": 2,
     "storagegate.http.freshness": 2,
+    "storagegate.http.matching": 2,
+    "storagegate.http.pathtext": 2,
+    "storagegate.http.patternsyntax": 2,
+    "storagegate.http.regexadvice": 2,
+    "storagegate.http.contenttypes": 2,
+    "storagegate.http.inflating": 2,
+    "storagegate.http.querystring": 2,
     "storagegate.http.middleware.multipart": 2,
     "storagegate.http.middleware.parthead": 2,
     "storagegate.gateway": 4,
@@ -87,7 +94,8 @@ def within(module: str, prefix: str) -> bool:
 def package(module: str) -> str:
     """Give the room that a module belongs to: the first two parts of its name."""
     parts = module.split(".")
-    return ".".join(parts[:2]) if len(parts) > 2 else PACKAGE
+    isRoom = len(parts) > 2 or moduleFiles()[module].name == "__init__.py"
+    return ".".join(parts[:2]) if isRoom else PACKAGE
 
 
 def allowed(importer: str, imported: str) -> bool:

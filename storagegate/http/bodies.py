@@ -88,15 +88,16 @@ class BodyParser:
         options: BodyOptions,
         parse: Parse | None,
         charsets: Mapping[str, str] | None = None,
-        defaultCharset: str = "utf-8",
+        defaultCharset: str | None = None,
     ) -> None:
         """
         @param parse: C{None} leaves the body as it is.
         @param charsets: The charsets that are taken, in lower case, and their codecs; C{None} if
             the body is no text.
+        @param defaultCharset: What a body that names none has.
         """
         self._limit = options.limit
-        self._inflate = options.inflate
+        self._inflates = options.inflate
         self._verify = options.verify
         self._choose: Callable[[Any], Any] | None = None
         self._types: str | Sequence[str] = ()
@@ -109,59 +110,152 @@ class BodyParser:
         self._defaultCharset = defaultCharset
         self._understand = lru_cache(_REMEMBERED)(self._readType)
 
-    def handle(self, req: Any, res: Any, next: Callable[[], Awaitable[Any]]) -> Any:
+    def handle(self, req: Any, res: Any, next: Callable[[], Any]) -> Any:
         """Parse the body if it is one to parse, and go on."""
         if not req.hasBody or getattr(req, "bodyParsed", False):
             return next()
         headers = req.lean.headers
-        matches, charset = self._understand(headers.get(b"content-type"))
+        matches, charset, codec = self._understand(headers.get(b"content-type"))
         if not (matches if self._choose is None else self._choose(req)):
             return next()
-        codec = self._findCodec(charset)
+        if codec is None:
+            raise HTTPError(
+                415, f'Unsupported charset "{charset}"', "charset.unsupported", charset=charset
+            )
         coding = headers.get(b"content-encoding")
-        limit = wireLimit = min(self._limit, req.app.settings.wholeBodySize)
         if coding is not None:
             coding = self._findCoding(coding)
-            if coding is not None:
-                # What cannot be compressed grows, in a small body by more than its size.
-                wireLimit += limit // 8 + 1024
+        limit = min(self._limit, req.app.settings.wholeBodySize)
         length = req.contentLength
-        if length is not None and length > wireLimit:
+        if length is not None and length > _wireLimit(limit, coding):
             raise _tooLarge(limit, length)
         wire = req.takeBody()
-        if wire is None or len(wire) > INLINE_SIZE:
-            return self._goOnLater(req, next, self._read(req, res, coding, charset, wire))
-        req.bodyParsed = True
-        if coding is not None and wire:
-            try:
-                wire = _inflate(coding, wire, min(limit, INLINE_SIZE))
-            except InflatedTooLarge:
-                if limit <= INLINE_SIZE:
-                    raise _tooLarge(limit, None) from None
-                return self._goOnLater(req, next, self._read(req, res, coding, charset, wire))
-        elif len(wire) > limit:
+        if wire is None or coding is not None or len(wire) > INLINE_SIZE:
+            value = self._read(req, res, wire, coding, limit, charset, codec)
+            return self._goOnLater(req, next, value)
+        if len(wire) > limit:
             raise _tooLarge(limit, None)
+        req.bodyParsed = True
         if self._verify is not None:
-            self._callVerify(req, res, wire, charset)
+            self._check(req, res, wire, charset)
         req.body = wire if self._parse is None else self._parse(wire, codec)
         return next()
 
     async def _goOnLater(self, req: Any, next: Callable[[], Any], value: Awaitable[Any]) -> None:
-        # The body itself is held by whatever makes the value of it, so no longer than that.
+        # The raw body belongs to whatever makes the value of it, so that it is not held longer.
         req.body = await value
         await next()
 
     async def _read(
-        self, req: Any, res: Any, coding: str | None, charset: str | None, wire: bytes | None
+        self,
+        req: Any,
+        res: Any,
+        body: bytes | None,
+        coding: str | None,
+        limit: int,
+        charset: str | None,
+        codec: str,
     ) -> Any:
-        """Do what takes its time."""
-        limit = min(self._limit, req.app.settings.wholeBodySize)
+        """Make the value of a body in all the time that it takes."""
         run = req.app.runtime.run
-        if wire is None:
-            wire = await req.read(limit if coding is None else limit + limit // 8 + 1024)
-            req.bodyParsed = True
-        return wire
+        if body is None:
+            body = await req.read(_wireLimit(limit, coding))
+        req.bodyParsed = True
+        if coding is not None and body:
+            body = await _inflateBody(run, coding, body, limit)
+        if len(body) > limit:
+            raise _tooLarge(limit, None)
+        if self._verify is not None:
+            self._check(req, res, body, charset)
+        if self._parse is None:
+            return body
+        return await run(self._parse, body, codec) if _isLarge(body) else self._parse(body, codec)
 
-    def _readType(self, contentType: bytes | None) -> tuple[bool, str | None]:
-        """Tell whether a Content-Type is one to parse, and its charset."""
-        raise NotImplementedError
+    def _readType(self, contentType: bytes | None) -> tuple[bool, str | None, str | None]:
+        """Tell whether a Content-Type is one to parse, its charset, and the codec if there is."""
+        value = (contentType or b"").decode("latin-1")
+        matches = matchesType(value, self._types) is not None
+        if self._charsets is None:
+            return matches, None, ""
+        charset = parseContentType(value).charset or self._defaultCharset
+        return matches, charset, self._charsets.get(charset or "")
+
+    def _findCoding(self, field: bytes) -> str | None:
+        """
+        Give the coding to undo, C{None} if there is none.
+
+        @raise HTTPError: 415 if it is not known, or none is wanted.
+        """
+        coding = field.decode("latin-1").strip(" \t").lower()
+        if coding in ("", "identity"):
+            return None
+        if not self._inflates or coding not in CODINGS:
+            raise HTTPError(
+                415,
+                f'Unsupported content encoding "{coding}"',
+                "encoding.unsupported",
+                encoding=coding,
+            )
+        return coding
+
+    def _check(self, req: Any, res: Any, body: bytes, charset: str | None) -> None:
+        """Let the application verify the body."""
+        assert self._verify is not None
+        try:
+            result = self._verify(req, res, body, charset)
+        except HTTPError:
+            raise
+        except Exception as error:
+            message = str(error) or "The body could not be verified"
+            raise HTTPError(403, message, "entity.verify.failed", body=body) from error
+        if isawaitable(result):
+            # Nobody would wait for its refusal.
+            raise TypeError("the option verify is a function that does not wait")
+
+
+async def _inflateBody(
+    run: Callable[..., Awaitable[bytes]], coding: str, wire: bytes, limit: int
+) -> bytes:
+    try:
+        if not _isLarge(wire):
+            try:
+                return inflate(coding, wire, min(limit, INLINE_SIZE))
+            except InflatedTooLarge:
+                if limit <= INLINE_SIZE:
+                    raise
+        return await run(inflate, coding, wire, limit)
+    except InflatedTooLarge:
+        raise _tooLarge(limit, None) from None
+    except MalformedCoding as error:
+        raise HTTPError(
+            400, f"The body is not in {coding}: {error}", "encoding.malformed", encoding=coding
+        ) from None
+
+
+def _isLarge(body: bytes) -> bool:
+    return len(body) > INLINE_SIZE
+
+
+def _wireLimit(limit: int, coding: str | None) -> int:
+    """Give how long a body may be as it is sent: coding makes it longer if it was dense."""
+    return limit if coding is None else limit + limit // 8 + 1024
+
+
+def _tooLarge(limit: int, length: int | None) -> HTTPError:
+    return HTTPError(413, "The body is too large", "entity.too.large", limit=limit, length=length)
+
+
+def decodeText(body: bytes, codec: str, errors: str) -> str:
+    """
+    Decode a body and drop its byte order mark.
+
+    UTF-16 and UTF-32 without one are big-endian if the first byte is zero, as that of an ASCII
+    character is, and little-endian otherwise.
+
+    @param errors: C{strict} or C{replace}.
+    @raise UnicodeDecodeError: If C{errors} is C{strict}.
+    """
+    marks = _BYTE_ORDER_MARKS.get(codec)
+    if marks is not None and not body.startswith(marks):
+        codec += "-be" if body[:1] == b"\0" else "-le"
+    return body.decode(codec, errors).removeprefix("\ufeff")

@@ -1,27 +1,12 @@
 """The bodies of the Fetch standard: streams of bytes that are read once."""
 
-from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator
-from typing import Any, Protocol, TypeAlias
+from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
-from twisted.internet.defer import Deferred
 
-# What a body may be made of.
-BodyInit: TypeAlias = "bytes | bytearray | memoryview | str | AsyncIterable[bytes] | None"
-
-_CLONE_BACKLOG = 10 * 1024 * 1024
-"""How far one of two clones may fall behind the other; as much as a body may have in memory."""
-
-
-class ByteSource(Protocol):
-    """Where a body's bytes come from."""
-
-    def __aiter__(self) -> AsyncIterator[bytes]: ...
-
-    async def read(self) -> bytes:
-        """Give all of them."""
-        ...
+from storagegate.http.fetchclones import tee
+from storagegate.http.fetchsource import ByteSource, WholeSource
 
 
 class Body:
@@ -86,9 +71,8 @@ class Body:
             raise TypeError("the body has been read already")
         if isinstance(self._source, WholeSource):
             return self._source
-        tee = _Tee(self._source)
-        self._source = _Branch(tee, 0)
-        return _Branch(tee, 1)
+        self._source, second = tee(self._source)
+        return second
 
 
 class BodyStream:
@@ -109,69 +93,6 @@ class BodyStream:
         return await anext(self._pieces)
 
 
-class WholeSource:
-    """
-    Bytes that are all here.
-
-    @ivar content: They.
-    """
-
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-
-    async def read(self) -> bytes:
-        """Give them."""
-        return self.content
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        if self.content:
-            yield self.content
-
-
-class StreamSource:
-    """The bytes of an asynchronous iterator."""
-
-    def __init__(self, chunks: AsyncIterable[bytes]) -> None:
-        self._chunks = chunks
-
-    async def read(self) -> bytes:
-        """Give them all."""
-        return b"".join([chunk async for chunk in self])
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        chunks = aiter(self._chunks)
-        try:
-            async for chunk in chunks:
-                if not isinstance(chunk, bytes | bytearray | memoryview):
-                    raise TypeError(f"a body is made of bytes, not of {type(chunk).__name__}")
-                yield bytes(chunk)
-        finally:
-            close = getattr(chunks, "aclose", None)
-            if close is not None:
-                await close()
-
-
-def makeSource(init: Any) -> tuple[ByteSource, str | None]:
-    """
-    Find out what a body is made of.
-
-    @return: Where its bytes come from, and the content type that goes without saying.
-    @raise TypeError: If it is nothing that a body can be made of.
-    """
-    if init is None:
-        return WholeSource(b""), None
-    if isinstance(init, str):
-        return WholeSource(init.encode("utf-8")), "text/plain;charset=UTF-8"
-    if isinstance(init, bytes | bytearray | memoryview):
-        return WholeSource(bytes(init)), None
-    if hasattr(init, "__aiter__"):
-        return StreamSource(init), None
-    raise TypeError(
-        "a body is bytes, str, an asynchronous iterator of bytes or None, not "
-        f"{type(init).__name__}; for JSON use json.dumps or Response.json"
-    )
-
-
 def decodeJSON(content: bytes) -> Any:
     """
     Read JSON.
@@ -182,91 +103,3 @@ def decodeJSON(content: bytes) -> Any:
         return msgspec.json.decode(content.removeprefix(b"\xef\xbb\xbf"))
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
-
-
-class _Tee:
-    """Reads a source for two branches: whoever is ahead reads, the other finds it in its queue."""
-
-    def __init__(self, source: ByteSource) -> None:
-        self._source = source
-        self._pieces = aiter(source)
-        self._queues: tuple[deque[bytes], deque[bytes]] = (deque(), deque())
-        self._dropped = [False, False]
-        self._held = [0, 0]
-        self._error: Exception | None = None
-        self._ended = False
-        # Those who wait while the other branch's reader is reading.
-        self._waiting: list[Deferred[None]] | None = None
-
-    async def next(self, branch: int) -> bytes:
-        """
-        Give a branch its next piece.
-
-        @raise ValueError: If the other branch would fall too far behind.
-        """
-        queue = self._queues[branch]
-        while not queue:
-            if self._error is not None:
-                raise self._error
-            if self._ended:
-                raise StopAsyncIteration
-            if self._waiting is None:
-                await self._pull(1 - branch)
-            else:
-                turn: Deferred[None] = Deferred()
-                self._waiting.append(turn)
-                await turn
-        piece = queue.popleft()
-        self._held[branch] -= len(piece)
-        return piece
-
-    def drop(self, branch: int) -> None:
-        """Keep nothing for a branch any more; without branches, want nothing of the source."""
-        self._dropped[branch] = True
-        self._queues[branch].clear()
-        self._held[branch] = 0
-        cancel = getattr(self._source, "cancel", None)
-        if all(self._dropped) and cancel is not None:
-            cancel()
-
-    async def _pull(self, other: int) -> None:
-        if self._held[other] > _CLONE_BACKLOG:
-            raise ValueError("the other clone of this body is not being read")
-        self._waiting = []
-        try:
-            piece = await anext(self._pieces)
-        except StopAsyncIteration:
-            self._ended = True
-        except Exception as error:
-            self._error = error
-        else:
-            for branch in (0, 1):
-                if not self._dropped[branch]:
-                    self._queues[branch].append(piece)
-                    self._held[branch] += len(piece)
-        finally:
-            waiting, self._waiting = self._waiting, None
-            for turn in waiting:
-                turn.callback(None)
-
-
-class _Branch:
-    """One of two readers of a source."""
-
-    def __init__(self, tee: _Tee, branch: int) -> None:
-        self._tee = tee
-        self._branch = branch
-
-    async def read(self) -> bytes:
-        """Give all bytes."""
-        return b"".join([chunk async for chunk in self])
-
-    def __aiter__(self) -> "_Branch":
-        return self
-
-    async def __anext__(self) -> bytes:
-        return await self._tee.next(self._branch)
-
-    def cancel(self) -> None:
-        """Want no more."""
-        self._tee.drop(self._branch)

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from storagegate.http.fetch import Request, Response, receivedResponse
-from storagegate.http.fetchbody import ByteSource, WholeSource
+from storagegate.http.fetch import Request
 from storagegate.http.fetchconnection import FetchConnection, ResponseLost
+from storagegate.http.fetchresponse import Response, receivedResponse
+from storagegate.http.fetchsource import ByteSource, WholeSource
 from storagegate.http.fetchwire import encodeRequest
 from storagegate.http.resource import describeRejection
 from storagegate.net.site import Site

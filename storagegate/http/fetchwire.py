@@ -7,8 +7,8 @@ import httptools
 from attrs import frozen
 
 from storagegate.core.scalars import parseDecimal
-from storagegate.http.fetchbody import ByteSource, WholeSource
 from storagegate.http.fetchheaders import Headers, decodeFields
+from storagegate.http.fetchsource import ByteSource, WholeSource
 from storagegate.http.fetchurl import TargetURL
 
 # Methods whose requests say that they have no body, where they have none.
@@ -109,7 +109,7 @@ class RequestWire:
         self.pieces = [head]
         if content is None:
             self.source = aiter(source)
-        elif content or self._chunked:
+        elif hasBody or self._chunked:
             body = self.encodePiece(content) + self.encodeEnd()
             self.pieces = [head + body] if len(body) < _JOINED else [head, body]
 

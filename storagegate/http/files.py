@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 from storagegate.http.errors import HTTPError
 from storagegate.http.openat2 import OPEN_FLAGS, Unsupported, openBeneath, openNow
 
-DOTFILES = ("allow", "deny", "ignore")
+_DOTFILES = ("allow", "deny", "ignore")
 
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -40,14 +40,16 @@ class OpenFile:
 
     @ivar name: Its path, for content types and callbacks.
     @ivar status: What C{fstat} says of it.
+    @ivar coding: How its content is encoded, L{None} if it is not.
     """
 
-    __slots__ = ("fd", "name", "status")
+    __slots__ = ("coding", "fd", "name", "status")
 
     def __init__(self, fd: int, name: bytes, status: os.stat_result) -> None:
         self.fd = fd
         self.name = name
         self.status = status
+        self.coding: str | None = None
 
     def close(self) -> None:
         """Close it."""
@@ -74,28 +76,49 @@ def readName(path: str) -> str:
             path = unquote(path, errors="strict")
         except ValueError:
             raise HTTPError(400, "Bad Request") from None
+    return relativeName(path)
+
+
+def relativeName(path: str) -> str:
+    """
+    Find which name below a directory a path means.
+
+    @return: As of L{readName}.
+    @raise HTTPError: 400 for a NUL, 403 for C{..}.
+    """
     checkName(path)
     name = "/".join([part for part in path.split("/") if part and part != "."])
     return name + "/" if path.endswith("/") else name
 
 
-def checkName(name: str) -> None:
+def checkName(path: str) -> None:
     """
-    Refuse names that are no names or lead up.
+    Refuse paths that are none, or lead up.
 
-    @raise HTTPError: 400 or 403.
+    @raise HTTPError: 400 for a NUL, 403 for C{..}.
     """
-    if "\0" in name:
+    if "\0" in path:
         raise HTTPError(400, "Bad Request")
-    if ".." in name and _UP.search(name):
+    if ".." in path and _UP.search(path):
         raise HTTPError(403, "Forbidden")
+
+
+def readDotfiles(value: str) -> str:
+    """
+    Check what is to be done about dotfiles.
+
+    @raise ValueError: If it is none of C{allow}, C{deny} and C{ignore}.
+    """
+    if value not in _DOTFILES:
+        raise ValueError(f'dotfiles is "allow", "deny" or "ignore", not {value!r}')
+    return value
 
 
 def checkDotfiles(name: str, dotfiles: str) -> None:
     """
     Refuse names with a segment that begins with a dot.
 
-    @param dotfiles: One of L{DOTFILES}.
+    @param dotfiles: As of L{readDotfiles}.
     @raise HTTPError: 403 to C{deny} them, 404 to C{ignore} that they are there.
     """
     if dotfiles != "allow" and (name.startswith(".") or "/." in name):
@@ -107,9 +130,9 @@ def notFound() -> HTTPError:
     return HTTPError(404, "Not Found")
 
 
-def httpErrorFor(error: OSError) -> HTTPError | None:
-    """Find the answer to a file that could not be opened; L{None} if it is not the client's."""
-    if error.errno in _MISSING:
+def httpErrorFor(error: IsDirectory | OSError) -> HTTPError | None:
+    """Find the answer to a file that could not be opened; L{None} if that is not the client's."""
+    if isinstance(error, IsDirectory) or error.errno in _MISSING:
         return notFound()
     return HTTPError(403, "Forbidden") if error.errno == errno.EXDEV else None
 

@@ -34,10 +34,9 @@ class PathText:
     @ivar values: The same, decoded; C{None} where an escape is malformed.
     @ivar keys: The same, decoded and with its case folded if case is ignored; C{None} is no
         literal's.
-    @ivar escaped: Whether there is any escape in it.
     """
 
-    __slots__ = ("escaped", "keys", "path", "segments", "values")
+    __slots__ = ("keys", "path", "segments", "values")
 
     keys: Sequence[str | None]
     values: Sequence[str | None]
@@ -50,14 +49,14 @@ class PathText:
         """
         self.path = path
         self.segments = segments = path.split("/", limit)
-        self.escaped = "%" in path
-        if self.escaped:
+        if "%" in path or not path.isascii():
             self.values = values = [decodeEscapes(segment) for segment in segments]
             self.keys = values if caseSensitive else [text and foldCase(text) for text in values]
-        else:
-            self.values = segments
-            folded = path if caseSensitive else foldCase(path)
-            self.keys = segments if folded == path else folded.split("/", limit)
+            return
+        self.values = self.keys = segments
+        # Once for the whole path; and most paths have nothing to fold.
+        if not caseSensitive and (folded := path.lower()) != path:
+            self.keys = folded.split("/", limit)
 
     def offset(self, at: int) -> int:
         """Give where in the path a segment begins."""

@@ -126,13 +126,20 @@ def parsePattern(source: str, caseSensitive: bool, strict: bool) -> tuple[Elemen
     segments = source[1:].split("/")
     if len(segments) > 1 and segments[-1] == "" and not strict:
         segments.pop()
-    elements = tuple(_parseSegment(source, segment, caseSensitive) for segment in segments)
-    names = [name for element in elements for name in elementNames(element)]
+    names = _PARAMETER.findall(source)
     for name in names:
+        if not name.isidentifier():
+            _refuse(source, f"{name} is no name for a parameter")
         if names.count(name) > 1:
-            if name == WILDCARD:
-                _refuse(source, "there can be one * only; give a compiled regular expression")
             _refuse(source, f"the parameter {name} stands in it twice")
+    if segments.count(WILDCARD) > 1:
+        _refuse(source, "there can be one * only; give a compiled regular expression")
+    elements = tuple(_parseSegment(source, segment, caseSensitive) for segment in segments)
+    wildcards = False
+    for element in elements:
+        wildcards = wildcards or isinstance(element, Wildcard)
+        if wildcards and isinstance(element, Parameter) and element.optional:
+            _refuse(source, "a * leaves nothing to an optional parameter; register two routes")
     return elements
 
 
@@ -155,10 +162,7 @@ def shapesOf(source: str, elements: Sequence[Element]) -> tuple[Shape, ...]:
     for way in ways:
         count *= len(way)
     if count > _MAX_SHAPES:
-        raise ValueError(
-            f"the pattern {source!r} cannot be used: it has too many optional parameters; "
-            "register several routes"
-        )
+        _refuse(source, "it has too many optional parameters; register several routes")
     return tuple(
         _shape([element for run, n in zip(runs, lengths, strict=True) for element in run[:n]])
         for lengths in itertools.product(*ways)
@@ -187,13 +191,11 @@ def _parseSegment(source: str, segment: str, caseSensitive: bool) -> Element:
     pieces = _PARAMETER.split(segment)
     names = pieces[1::2]
     if len(names) == 1 and pieces[0] == "" and pieces[2] in ("", "?"):
-        _checkNames(source, names)
         return Parameter(names[0], optional=pieces[2] == "?")
     for text in pieces[::2]:
         for character in text:
             if character in _ADVICE:
                 _refuse(source, _ADVICE[character])
-    _checkNames(source, names)
     if not names:
         key = _textOf(segment)
         return Literal(key if caseSensitive else foldCase(key), _literalExpression(segment))
@@ -201,12 +203,6 @@ def _parseSegment(source: str, segment: str, caseSensitive: bool) -> Element:
         _refuse(source, "there must be text between two parameters of one segment")
     flags = re.ASCII if caseSensitive else re.ASCII | re.IGNORECASE
     return Mixed(tuple(names), re.compile(_mixedExpression(pieces), flags))
-
-
-def _checkNames(source: str, names: list[str]) -> None:
-    for name in names:
-        if not name.isidentifier():
-            _refuse(source, f"{name} is no name for a parameter")
 
 
 def _refuse(source: str, why: str) -> NoReturn:

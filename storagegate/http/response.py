@@ -11,9 +11,9 @@ from twisted.logger import Logger
 
 from storagegate.http.encodedbody import INLINE_SIZE, EncodedBody
 from storagegate.http.errors import ResponseSent
+from storagegate.http.fileanswers import FileAnswers
 from storagegate.http.freshness import isConditional
 from storagegate.http.pipeline import READY
-from storagegate.http.readyanswers import ReadyAnswers
 from storagegate.http.responsehooks import ChooseEncoder, IBodyEncoder, ResponseHooks
 from storagegate.net.httperrors import ClientLost
 from storagegate.net.request import Request as LeanRequest
@@ -21,6 +21,11 @@ from storagegate.net.request import Request as LeanRequest
 _HTML = ("Content-Type", "text/html; charset=utf-8")
 _JSON = ("Content-Type", "application/json; charset=utf-8")
 _BYTES = ("Content-Type", "application/octet-stream")
+
+# How much a handler writes in one go before others get their turn, though nothing makes it wait;
+# and what a write counts for beside its bytes. Some milliseconds' work.
+_TURN_SIZE = 512 * 1024
+_WRITE_COST = 256
 
 _encodeJSON = msgspec.json.Encoder().encode
 
@@ -38,7 +43,7 @@ class _Lost:
 _LOST = _Lost()
 
 
-class HTTPResponse(ReadyAnswers):
+class HTTPResponse(FileAnswers):
     """
     The response to one request.
 
@@ -48,14 +53,17 @@ class HTTPResponse(ReadyAnswers):
     @ivar lean: The request of the connection, which the response goes out by.
     @ivar app: The application.
     @ivar req: The request.
+    @ivar sentLength: How long the body is that has gone out, as far as its head could know.
     """
 
     _hooks: ResponseHooks | None = None
     _body: EncodedBody | None = None
     _listeners: dict[str, list[Callable[..., Any]]] | None = None
     _begun = False
+    _unwaited = 0
     _ended = False
     req: Any
+    sentLength: int | None = None
 
     def __init__(self, lean: LeanRequest, app: Any, onError: Callable[[Exception], None]) -> None:
         """
@@ -183,6 +191,7 @@ class HTTPResponse(ReadyAnswers):
             if encoder is not None or hooks.holds:
                 self._deliverWith(hooks, encoder, body)
                 return
+        self.sentLength = len(body)
         self.lean.respond(self.statusCode, self.encodedFields(), body)
         if self._listeners is not None:
             self._emit("finish")
@@ -206,6 +215,7 @@ class HTTPResponse(ReadyAnswers):
         self._respond(body)
 
     def _respond(self, body: bytes) -> None:
+        self.sentLength = len(body)
         self.lean.respond(self.statusCode, self.encodedFields(), body)
         self._emit("finish")
 
@@ -223,9 +233,21 @@ class HTTPResponse(ReadyAnswers):
         data = chunk.encode() if isinstance(chunk, str) else bytes(chunk)
         if not self._begun:
             self.startBody(None)
-        if self._body is not None:
-            return self._body.write(data)
-        return self._sendPiece(data)
+        if self.lean.disconnected:
+            return _LOST
+        ready = self._sendPiece(data) if self._body is None else self._body.write(data)
+        if ready is not READY:
+            self._unwaited = 0
+            return ready
+        self._unwaited += len(data) + _WRITE_COST
+        return READY if self._unwaited < _TURN_SIZE else self._nextTurn()
+
+    def _nextTurn(self) -> Deferred[None]:
+        """Let others have their turn: this client, or the encoder, takes whatever comes."""
+        self._unwaited = 0
+        turn: Deferred[None] = Deferred()
+        self.app.runtime.clock.callLater(0, turn.callback, None)
+        return turn
 
     def flush(self) -> Any:
         """
@@ -257,6 +279,7 @@ class HTTPResponse(ReadyAnswers):
             self._body = EncodedBody(encoder, self._sendPiece, self.app.runtime.run)
         if self.statusCode in (204, 304):
             self._dropContent()
+        self.sentLength = length
         self.lean.begin(self.statusCode, self.encodedFields(), length)
         self._begun = True
         return encoder is None

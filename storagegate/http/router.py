@@ -4,6 +4,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+from twisted.web.resource import IResource
+
+from storagegate.http.foreignmiddleware import resourceMiddleware
 from storagegate.http.handlers import HandlerFunction, readHandlers
 from storagegate.http.layers import Layer, LayerList, Route
 from storagegate.http.patterns import compilePattern
@@ -122,6 +125,8 @@ class Router(LayerList, _Registration):
         pattern = compilePattern(path, caseSensitive=self.caseSensitive, prefix=True)
         if isinstance(argument, Router):
             layer = Layer(pattern, router=argument)
+        elif IResource.providedBy(argument):
+            layer = Layer(pattern, handlers=readHandlers([resourceMiddleware(argument)]))
         else:
             layer = Layer(pattern, handlers=readHandlers([argument]))
         self.addLayer(layer, position)

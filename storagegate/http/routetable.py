@@ -7,7 +7,7 @@ answers everything below its path.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from inspect import isawaitable
 from typing import Any
 
@@ -16,11 +16,9 @@ from twisted.web.iweb import IRenderable
 from twisted.web.resource import IResource
 
 from storagegate.http.fetch import Request, Response, receivedRequest
-from storagegate.http.fetchbody import WholeSource
 from storagegate.http.fetchheaders import decodeFields
-from storagegate.http.foreignmiddleware import resourceMiddleware
+from storagegate.http.fetchsource import WholeSource
 from storagegate.http.incoming import IncomingBody
-from storagegate.net.httperrors import ClientLost
 
 RouteHandler = Callable[[Request], Response | Awaitable[Response]]
 
@@ -48,7 +46,7 @@ def installRoutes(router: Any, routes: Mapping[str, Any]) -> None:
                     raise ValueError(f"{path}: there are no routes for the method {method!r}")
                 getattr(chain, str(method).lower())(_adapt(path, handler))
         elif IResource.providedBy(value):
-            router.use(path, resourceMiddleware(value))
+            router.use(path, value)
         elif _isPage(value):
             router.get(path, _adapt(path, value))
         else:
@@ -77,7 +75,7 @@ def _pageFile(path: str, page: str | os.PathLike[str]) -> Callable[[Any, Any], A
     name = os.path.abspath(os.fspath(page))
     if not name.endswith(_PAGE_SUFFIXES):
         raise TypeError(f"{path}: {page!r} is not the name of an .html file")
-    return lambda req, res: res.sendFile(name)
+    return lambda req, res: res.sendFile(name, dotfiles="allow")
 
 
 def _pageElement(element: Any) -> Callable[[Any, Any], Any]:
@@ -149,26 +147,24 @@ def sendResponse(req: Any, res: Any, response: Response) -> Awaitable[None] | No
 
 async def _sendStream(req: Any, res: Any, source: Any) -> None:
     """Send a body at the pace of the client; a client that goes away ends the source's work."""
-    pumping = Deferred.fromCoroutine(_pump(res, source))
-    req.lean.onDisconnect(pumping.cancel)
-    await pumping
-
-
-async def _pump(res: Any, source: Any) -> None:
     pieces = aiter(source)
     try:
-        declared = res.get("content-length")
-        res.startBody(None if declared is None else int(declared))
-        async for piece in pieces:
-            await res.write(piece)
-        res.end()
-    except ClientLost:
-        # The one who reads the response has no more use for it; that is no error of anybody's.
-        pass
+        pumping = Deferred.fromCoroutine(_pump(res, pieces))
+        req.lean.onDisconnect(pumping.cancel)
+        await pumping
     finally:
+        # Not a part of what is cancelled: closing may take its time.
         cancel = getattr(source, "cancel", None)
         if cancel is not None:
             cancel()
         close = getattr(pieces, "aclose", None)
         if close is not None:
             await close()
+
+
+async def _pump(res: Any, pieces: AsyncIterator[bytes]) -> None:
+    declared = res.get("content-length")
+    res.startBody(None if declared is None else int(declared))
+    async for piece in pieces:
+        await res.write(piece)
+    res.end()

@@ -84,9 +84,10 @@ class RequestBody:
                 raise StopAsyncIteration
             if self._waiter is not None:
                 raise RuntimeError("a body has one reader")
-            self._waiter = Deferred(self._forgetWaiter)
+            waiter = self._waiter = Deferred(self._forgetWaiter)
+            # A source that has something in hand may bring it before this returns.
             self._source.bodyWanted()
-            await self._waiter
+            await waiter
         return self._take()
 
     # For the channel

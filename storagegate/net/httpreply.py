@@ -142,7 +142,9 @@ class ReplyHead:
         framing = b""
         if self.chunked:
             framing = b"Transfer-Encoding: chunked\r\n"
-        elif self._length is not None and self._code != 204:
+        elif self._length is not None and (self._code != 204 or self._fields.length == 0):
+            # RFC 9110 section 8.6 wants none with 204, but some browsers wait for the 0 in answer
+            # to a CORS preflight: one that is given is sent.
             framing = b"Content-Length: %d\r\n" % self._length
         if closes:
             framing += b"Connection: close\r\n"

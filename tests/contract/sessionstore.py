@@ -51,7 +51,7 @@ class SessionStoreContract:
         self.assertEqual(await self.get("id"), data)
 
     async def test_copies(self: Any) -> None:
-        """What is changed after it was kept, or after it was given, does not change what is kept."""
+        """Changing what was kept, or what was given, does not change what is kept."""
         data: dict[str, Any] = {"cookie": {}, "list": [1]}
         keeping = self.store.set("id", data)
         data["list"].append(2)

@@ -1,19 +1,15 @@
 """Content codings as they are made, undone by other libraries."""
 
-import gzip
 import random
 import subprocess
 import sys
-import zlib
-from collections.abc import Callable
 
-import brotli
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.http.encoders import CODINGS, makeEncoder
+from tests.http.decoding import decode, decodeSoFar
 from tests.support.modules import CHECKOUT
 
 WORDS = [bytes([97 + number % 26]) * (1 + number % 7) for number in range(50)]
@@ -24,30 +20,6 @@ NOISE = random.Random(2).randbytes(6 << 20)
 
 # The largest window and its queue, with room.
 HELD_BACK = 1 << 20
-
-
-def decodeZstd(data: bytes) -> bytes:
-    """Decode a frame, in no more than the window that the encoder promises."""
-    decoder = zstandard.ZstdDecompressor(max_window_size=1 << 19)
-    return decoder.decompressobj().decompress(data)
-
-
-DECODE: dict[str, Callable[[bytes], bytes]] = {
-    "br": brotli.decompress,
-    "zstd": decodeZstd,
-    "gzip": gzip.decompress,
-    # The zlib format: a raw stream would not do.
-    "deflate": zlib.decompress,
-}
-
-
-def decodeSoFar(coding: str, data: bytes) -> bytes:
-    """Give what a decoder makes of a body whose end is missing."""
-    if coding == "br":
-        return bytes(brotli.Decompressor().process(data))
-    if coding == "zstd":
-        return zstandard.ZstdDecompressor().decompressobj().decompress(data)
-    return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(data)
 
 
 class EncoderTests(SynchronousTestCase):
@@ -64,8 +36,8 @@ class EncoderTests(SynchronousTestCase):
                 encoder = makeEncoder(coding, length=length)
                 encoded = encoder.feed(TEXT) + encoder.finish()
                 self.assertLess(len(encoded), len(TEXT) // 2, coding)
-                self.assertEqual(DECODE[coding](encoded), TEXT, coding)
-            self.assertEqual(DECODE[coding](makeEncoder(coding).finish()), b"", coding)
+                self.assertEqual(decode(coding, encoded), TEXT, coding)
+            self.assertEqual(decode(coding, makeEncoder(coding).finish()), b"", coding)
 
     @given(st.lists(st.tuples(st.binary(max_size=300), st.booleans()), max_size=12))
     def test_pieces(self, pieces: list[tuple[bytes, bool]]) -> None:
@@ -79,7 +51,7 @@ class EncoderTests(SynchronousTestCase):
                     encoded += encoder.flush()
             encoded += encoder.finish()
             body = b"".join(chunk for chunk, flush in pieces)
-            self.assertEqual(DECODE[coding](encoded), body, coding)
+            self.assertEqual(decode(coding, encoded), body, coding)
 
     def test_flush(self) -> None:
         """After a flush a decoder sees all that was fed, before the end is there."""
@@ -89,7 +61,7 @@ class EncoderTests(SynchronousTestCase):
             self.assertEqual(decodeSoFar(coding, encoded), b"first ", coding)
             encoded += encoder.feed(b"second") + encoder.flush()
             self.assertEqual(decodeSoFar(coding, encoded), b"first second", coding)
-            self.assertEqual(DECODE[coding](encoded + encoder.finish()), b"first second", coding)
+            self.assertEqual(decode(coding, encoded + encoder.finish()), b"first second", coding)
 
     def test_flushes(self) -> None:
         """An encoder says whether each chunk is to be flushed."""
@@ -123,7 +95,7 @@ class EncoderTests(SynchronousTestCase):
             for level in (0, 1, 9):
                 encoder = makeEncoder(coding, level)
                 encoded = encoder.feed(TEXT) + encoder.finish()
-                self.assertEqual(DECODE[coding](encoded), TEXT)
+                self.assertEqual(decode(coding, encoded), TEXT)
                 sizes.append(len(encoded))
             self.assertLess(sizes[2], sizes[1], coding)
             self.assertEqual(sizes[0] > len(TEXT), coding != "zstd", coding)

@@ -223,7 +223,7 @@ class SQLiteSessionStoreTests(SynchronousTestCase):
         self.successResultOf(store.close())
 
     def test_closed(self) -> None:
-        """A closed store has done what it was asked for, and takes no more; closing is repeatable."""
+        """A closed store has done what it was asked, and takes no more; it can be closed again."""
         kept = self.store.set("id", {"cookie": {}})
         closed = self.store.close()
         self.failureResultOf(self.store.get("id"), SessionStoreBusy)
@@ -259,7 +259,7 @@ class SQLiteSessionStoreTests(SynchronousTestCase):
         return str(failure.value)
 
     def test_noDatabase(self) -> None:
-        """A file that is no database, or one of something else, is left alone, with a clear error."""
+        """A file that is no database, or one of something else, is left alone: a clear error."""
         path = self.mktemp()
         with open(path, "w") as file:
             file.write("hello " * 1000)

@@ -51,7 +51,9 @@ class ResponseTests(SynchronousTestCase):
             )
 
     def test_bodiless(self) -> None:
-        """204 and 304 have no body; 204 has no length and 304 only a given one (RFC 9110 8.6)."""
+        """
+        204 and 304 have no body; they have only a given length, 204 only one of 0 (RFC 9110 8.6).
+        """
 
         async def noContent(request: Request) -> None:
             request.respond(204, [], b"x")
@@ -62,7 +64,13 @@ class ResponseTests(SynchronousTestCase):
         async def plainNotModified(request: Request) -> None:
             request.respond(304, [])
 
+        async def nothing(request: Request) -> None:
+            request.respond(204, [(b"Content-Length", b"0")])
+
         self.assertEqual(self.answer(noContent), b"HTTP/1.1 204 No Content\r\n\r\n")
+        self.assertEqual(
+            self.answer(nothing), b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n"
+        )
         self.assertEqual(
             self.answer(notModified), b"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n"
         )

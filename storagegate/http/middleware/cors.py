@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from storagegate.http.middleware.hooks import requestHook, whenKnown
+from storagegate.http.responseheaders import checkFields
 
 METHODS = ("GET", "HEAD", "PUT", "PATCH", "POST", "DELETE")
 
@@ -97,8 +98,8 @@ class _Sharer:
         preflightStatus: int | None,
     ) -> None:
         self._allow = allow
-        self._always = always
-        self._preflight = preflight
+        self._always = checkFields(always)
+        self._preflight = checkFields(preflight)
         self._reflectsHeaders = reflectsHeaders
         self._preflightStatus = preflightStatus
 
@@ -117,12 +118,10 @@ class _Sharer:
             res.header("Access-Control-Allow-Origin", origin)
         if self._allow != "*":
             res.vary("Origin")
-        for name, value in self._always:
-            res.header(name, value)
+        res.setChecked(self._always)
         if req.method != "OPTIONS" or req.get("access-control-request-method") is None:
             return next()
-        for name, value in self._preflight:
-            res.header(name, value)
+        res.setChecked(self._preflight)
         if self._reflectsHeaders:
             res.vary("Access-Control-Request-Headers")
             asked = req.get("access-control-request-headers")

@@ -163,10 +163,16 @@ def _responseHeader(argument: str | None) -> Token:
     if argument is None:
         raise ValueError("the log token :res names a header, as in :res[content-length]")
 
+    isLength = argument.lower() == "content-length"
+
     def write(exchange: Exchange) -> str | None:
-        if not exchange.res.headersSent:
+        res = exchange.res
+        if not res.headersSent:
             return None
-        value = exchange.res.get(argument)
+        value = res.get(argument)
+        if value is None and isLength and res.statusCode not in (204, 304):
+            # Mostly nobody sets it, and the connection adds it.
+            value = res.sentLength
         if isinstance(value, list | tuple):
             value = ", ".join(value)
         return None if value is None else escapeField(str(value))

@@ -267,14 +267,23 @@ def _headerWriters(
     period = _period(windowMs)
 
     def writeDraft6(res: Any, info: RateLimitInfo, seconds: int) -> None:
-        res.header("RateLimit-Policy", f"{info.limit};w={window}")
-        res.header("RateLimit-Limit", str(info.limit))
-        res.header("RateLimit-Remaining", str(info.remaining))
-        res.header("RateLimit-Reset", str(seconds))
+        res.setChecked(
+            {
+                "ratelimit-policy": ("RateLimit-Policy", f"{info.limit};w={window}"),
+                "ratelimit-limit": ("RateLimit-Limit", str(info.limit)),
+                "ratelimit-remaining": ("RateLimit-Remaining", str(info.remaining)),
+                "ratelimit-reset": ("RateLimit-Reset", str(seconds)),
+            }
+        )
 
     def writeDraft7(res: Any, info: RateLimitInfo, seconds: int) -> None:
-        res.header("RateLimit-Policy", f"{info.limit};w={window}")
-        res.header("RateLimit", f"limit={info.limit}, remaining={info.remaining}, reset={seconds}")
+        state = f"limit={info.limit}, remaining={info.remaining}, reset={seconds}"
+        res.setChecked(
+            {
+                "ratelimit-policy": ("RateLimit-Policy", f"{info.limit};w={window}"),
+                "ratelimit": ("RateLimit", state),
+            }
+        )
 
     def writeDraft8(res: Any, info: RateLimitInfo, seconds: int) -> None:
         # Several limits may have a say: each appends its own.
@@ -295,9 +304,13 @@ def _headerWriters(
 
 
 def _writeLegacy(res: Any, info: RateLimitInfo, seconds: int) -> None:
-    res.header("X-RateLimit-Limit", str(info.limit))
-    res.header("X-RateLimit-Remaining", str(info.remaining))
-    res.header("X-RateLimit-Reset", str(ceil(info.resetTime)))
+    res.setChecked(
+        {
+            "x-ratelimit-limit": ("X-RateLimit-Limit", str(info.limit)),
+            "x-ratelimit-remaining": ("X-RateLimit-Remaining", str(info.remaining)),
+            "x-ratelimit-reset": ("X-RateLimit-Reset", str(ceil(info.resetTime))),
+        }
+    )
 
 
 def _partitionKey(key: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from storagegate.http.errors import HTTPError
+from storagegate.http.options import OptionError
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """RFC 9110 section 9.2.1. What they change is not protected: they must not change anything."""
@@ -27,10 +28,10 @@ def sameOrigin(*, allow: Iterable[str] = ()) -> Any:
     C{Origin} and C{Host} have the same scheme is not asked: behind a proxy nobody knows.
 
     @param allow: Other origins that may, such as C{"https://admin.example.com"}.
-    @raise ValueError: If one of them is no origin.
+    @raise OptionError: If one of them is no origin.
     """
     if isinstance(allow, str):
-        raise ValueError("the option allow is a list of origins")
+        raise OptionError("the option allow is a list of origins")
     allowed = frozenset(_readAllowed(origin) for origin in allow)
 
     def handle(req: Any, res: Any, next: Any) -> Any:
@@ -57,7 +58,7 @@ def parseOrigin(text: str) -> Origin | None:
 def _readAllowed(text: Any) -> Origin:
     origin = parseOrigin(text) if isinstance(text, str) else None
     if origin is None:
-        raise ValueError(f"the option allow has {text!r}, which is no scheme://host[:port]")
+        raise OptionError(f"the option allow has {text!r}, which is no scheme://host[:port]")
     return origin
 
 

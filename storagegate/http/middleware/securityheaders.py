@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from storagegate.http.middleware.contentpolicy import contentPolicy
+from storagegate.http.responseheaders import checkFields
 
 Policy = bool | str | Mapping[str, Any]
 
@@ -77,11 +78,10 @@ def securityHeaders(
         _permitted(xPermittedCrossDomainPolicies),
         _fixed("X-XSS-Protection", xXssProtection, "0"),
     )
-    fixed = tuple(value for value in values if value is not None)
+    fixed = checkFields(value for value in values if value is not None)
 
     def secure(req: Any, res: Any, next: Any) -> Any:
-        for name, value in fixed:
-            res.header(name, value)
+        res.setChecked(fixed)
         if makePolicy is not None:
             res.header(*makePolicy(req, res))
         return next()

@@ -18,9 +18,6 @@ EMPTY = b"{}"
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
 
-encodeJSON = _encoder.encode
-decodeJSON = _decoder.decode
-
 
 class SessionError(Exception):
     """A session cannot do what the application asks of it."""
@@ -62,6 +59,24 @@ def checkContent(content: Mapping[str, Any], encoded: bytes) -> None:
         offence = _offence(content, "req.session")
         if offence is not None:
             raise SessionError(offence)
+
+
+def encodeParts(data: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    """Write what a store is given as content and cookie, which alone changes with a touch."""
+    content = {key: value for key, value in data.items() if key != "cookie"}
+    return _encoder.encode(content), encodeCookie(data)
+
+
+def encodeCookie(data: Mapping[str, Any]) -> bytes:
+    """Write the cookie alone."""
+    return _encoder.encode(data.get("cookie"))
+
+
+def decodeParts(content: bytes, cookie: bytes) -> dict[str, Any]:
+    """Read what L{encodeParts} wrote."""
+    data: dict[str, Any] = _decoder.decode(content)
+    data["cookie"] = _decoder.decode(cookie)
+    return data
 
 
 def _offence(value: object, place: str) -> str | None:

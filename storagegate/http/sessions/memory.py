@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from storagegate.http.runtime import Runtime
-from storagegate.http.sessions.content import decodeJSON, encodeJSON
+from storagegate.http.sessions.content import decodeParts, encodeCookie, encodeParts
 from storagegate.http.sessions.interfaces import DAY_MS, IBoundStore, IReplacingStore
 
 _BYTES = 64 * 1024 * 1024
@@ -77,19 +77,16 @@ class MemorySessionStore:
             return None
         # To the end: the most recently used.
         self._entries[id] = self._entries.pop(id)
-        data: dict[str, Any] = decodeJSON(entry.content)
-        data["cookie"] = decodeJSON(entry.cookie)
-        return data
+        return decodeParts(entry.content, entry.cookie)
 
     def set(self, id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> None:
         """See L{ISessionStore.set<storagegate.http.sessions.interfaces.ISessionStore.set>}."""
-        content = {key: value for key, value in data.items() if key != "cookie"}
-        self._put(id, encodeJSON(content), encodeJSON(data.get("cookie")), maxAgeMs)
+        self._put(id, *encodeParts(data), maxAgeMs)
 
     def replace(self, id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> None:
         """See L{IReplacingStore.replace}."""
         if self._live(id) is not None:
-            self.set(id, data, maxAgeMs)
+            self._put(id, *encodeParts(data), maxAgeMs)
 
     def destroy(self, id: str) -> None:
         """
@@ -107,7 +104,7 @@ class MemorySessionStore:
         """See L{ISessionStore.touch<storagegate.http.sessions.interfaces.ISessionStore.touch>}."""
         entry = self._live(id)
         if entry is not None:
-            self._put(id, entry.content, encodeJSON(data.get("cookie")), maxAgeMs)
+            self._put(id, entry.content, encodeCookie(data), maxAgeMs)
 
     def _time(self) -> float:
         return time.time() if self._now is None else self._now()

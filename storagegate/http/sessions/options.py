@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from attrs import field, fields, frozen
 
 from storagegate.http.cookies import serializeCookie
+from storagegate.http.options import OptionError
 
 # A hundred years: Expires has four digits for the year.
 _LONGEST_MS = 100 * 366 * 24 * 60 * 60 * 1000
@@ -121,9 +122,9 @@ class CookieOptions:
 
     def __attrs_post_init__(self) -> None:
         if self.maxAge is not None and self.expires is not None:
-            raise ValueError("there is either cookie.maxAge or cookie.expires")
+            raise OptionError("there is either cookie.maxAge or cookie.expires")
         if self.sameSite == "none" and self.secure is not True:
-            raise ValueError('cookie.sameSite "none" needs cookie.secure=True: browsers insist')
+            raise OptionError('cookie.sameSite "none" needs cookie.secure=True: browsers insist')
 
 
 def _cookie(value: Any) -> CookieOptions:
@@ -154,15 +155,17 @@ class SessionOptions:
     absoluteMaxAge: float | None = field(default=None, converter=readMs)
 
     def __attrs_post_init__(self) -> None:
-        # Refuses a name, a path or a domain that no header can have.
-        serializeCookie(self.name, "", path=self.cookie.path, domain=self.cookie.domain)
+        try:
+            serializeCookie(self.name, "", path=self.cookie.path, domain=self.cookie.domain)
+        except ValueError as error:
+            raise OptionError(str(error)) from None
 
 
 def readSessionOptions(options: Mapping[str, Any]) -> SessionOptions:
     """
     Read the options of C{session}.
 
-    @raise ValueError: If there is no such option, or its value is none. The message names it.
+    @raise OptionError: If there is no such option, or its value is none.
     """
     return _read(SessionOptions, options, "")
 
@@ -171,14 +174,12 @@ def _read(kind: type[K], given: Mapping[str, Any], prefix: str) -> K:
     known = {attribute.alias: attribute for attribute in fields(kind)}
     for name, value in given.items():
         if name not in known:
-            raise ValueError(f"there is no option {prefix}{name}; there are {sorted(known)}")
+            raise OptionError(f"there is no option {prefix}{name}; there are {sorted(known)}")
         try:
             # Once more below: this one is for the name in the error.
             known[name].converter(value)
+        except OptionError:
+            raise
         except ValueError as error:
-            # What is wrong with a part has been named already.
-            named = str(error).startswith(("the option ", "there is "))
-            raise ValueError(
-                str(error) if named else f"the option {prefix}{name} {error}"
-            ) from None
+            raise OptionError(f"the option {prefix}{name} {error}") from None
     return kind(**given)

@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from storagegate.http.runtime import Runtime
-from storagegate.http.sessions.content import decodeJSON, encodeJSON
+from storagegate.http.sessions.content import decodeParts, encodeCookie, encodeParts
 from storagegate.http.sessions.interfaces import DAY_MS, IBoundStore, IReplacingStore
 from storagegate.http.sessions.sessiontable import SessionTable
 
@@ -79,13 +79,13 @@ class SQLiteSessionStore:
 
     def set(self, id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> Deferred[None]:
         """See L{ISessionStore.set<storagegate.http.sessions.interfaces.ISessionStore.set>}."""
-        content, cookie = _encoded(data)
+        content, cookie = encodeParts(data)
         expires = self._now() + maxAgeMs / 1000
         return self._do(lambda table: table.set(id, content, cookie, expires))
 
     def replace(self, id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> Deferred[None]:
         """See L{IReplacingStore.replace}."""
-        content, cookie = _encoded(data)
+        content, cookie = encodeParts(data)
         now = self._now()
         expires = now + maxAgeMs / 1000
         return self._do(lambda table: table.replace(id, content, cookie, expires, now))
@@ -98,7 +98,7 @@ class SQLiteSessionStore:
 
     def touch(self, id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> Deferred[None]:
         """See L{ISessionStore.touch<storagegate.http.sessions.interfaces.ISessionStore.touch>}."""
-        cookie = encodeJSON(data.get("cookie"))
+        cookie = encodeCookie(data)
         now = self._now()
         expires = now + maxAgeMs / 1000
         return self._do(lambda table: table.touch(id, cookie, expires, now))
@@ -159,14 +159,5 @@ def _passTo(result: Any, other: Deferred[Any]) -> Any:
     return None if isinstance(result, Failure) else result
 
 
-def _encoded(data: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    content = {key: value for key, value in data.items() if key != "cookie"}
-    return encodeJSON(content), encodeJSON(data.get("cookie"))
-
-
 def _decoded(row: tuple[bytes, bytes] | None) -> dict[str, Any] | None:
-    if row is None:
-        return None
-    data: dict[str, Any] = decodeJSON(row[0])
-    data["cookie"] = decodeJSON(row[1])
-    return data
+    return None if row is None else decodeParts(*row)

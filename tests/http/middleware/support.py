@@ -12,6 +12,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
+from storagegate.http.middleware.ratelimit import rateLimit
 from storagegate.http.runtime import Runtime
 from storagegate.net.httplimits import HTTPLimits
 from storagegate.net.site import Site
@@ -113,3 +114,17 @@ class AppCase(SynchronousTestCase):
     def hello(self, req: Any, res: Any) -> None:
         """Answer."""
         res.send("hello")
+
+
+class LimitCase(AppCase):
+    """An application that answers on C{/}, but not too often."""
+
+    def limit(self, **options: Any) -> None:
+        """Install the middleware."""
+        self.app.use(rateLimit(**options))
+        self.app.get("/", self.hello)
+        self.app.get("/broken", lambda req, res: res.status(500).send("broken"))
+
+    def statuses(self, count: int, **request: Any) -> list[int]:
+        """Make requests."""
+        return [self.ask(**request).status for _ in range(count)]

@@ -39,6 +39,7 @@ def exchange(**changes: Any) -> Exchange:
     res = SimpleNamespace(
         statusCode=values["status"],
         headersSent=values["headersSent"],
+        sentLength=None,
         get=lambda name: values["sent"].get(name.lower()),
     )
     return Exchange(

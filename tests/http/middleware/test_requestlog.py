@@ -51,7 +51,7 @@ class FormatTests(LogCase):
         """A line has the whole path, also below a mount."""
         self.app.use("/a", requestLog("tiny", stream=self.stream))
         self.ask(path="/a/b")
-        self.assertEqual(self.lines(), ["GET /a/b 404 48 - 0.000 ms"])
+        self.assertEqual(self.lines(), ["GET /a/b 404 50 - 0.000 ms"])
 
     def test_responseTime(self) -> None:
         """The response time ends with the head, the total time with the response."""
@@ -90,7 +90,7 @@ class FormatTests(LogCase):
             self.lines(),
             [
                 "GET / \x1b[32m200\x1b[0m 5 - 0.000 ms",
-                "GET /missing \x1b[33m404\x1b[0m 53 - 0.000 ms",
+                "GET /missing \x1b[33m404\x1b[0m 54 - 0.000 ms",
             ],
         )
 

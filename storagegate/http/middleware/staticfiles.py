@@ -1,0 +1,268 @@
+"""
+C{staticFiles}: the files of a directory, as C{serve-static} serves them.
+
+What is asked for is looked up in the reactor, where the kernel has the names at hand, else the
+whole look-up is made in a thread.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from attrs import frozen
+
+from storagegate.http.errors import HTTPError
+from storagegate.http.filereply import FileOptions, readOptions, replyWithFile
+from storagegate.http.files import (
+    IsDirectory,
+    OpenFile,
+    checkDotfiles,
+    httpErrorFor,
+    inThread,
+    openBelow,
+    openCached,
+    readDotfiles,
+    readName,
+)
+from storagegate.http.negotiation import preferredEncodings
+
+SIBLINGS = {"br": b".br", "zstd": b".zst", "gzip": b".gz"}
+"""What the encoded siblings of a file are called, by coding, the smallest first."""
+
+_CODINGS = (*SIBLINGS, "identity")
+
+Opener = Callable[[bytes, bytes], OpenFile]
+
+
+@frozen(kw_only=True)
+class StaticOptions:
+    """
+    What L{staticFiles} was told.
+
+    @ivar root: The directory, absolute.
+    @ivar index: Names that stand for a directory.
+    @ivar extensions: What may be left out at the end of a name, with the dot.
+    """
+
+    root: bytes
+    index: Sequence[bytes]
+    extensions: Sequence[bytes]
+    fallthrough: bool
+    redirect: bool
+    dotfiles: str
+    setHeaders: Callable[[Any, str, os.stat_result], Any] | None
+    precompressed: bool
+    reply: FileOptions
+
+
+def staticFiles(
+    root: str | os.PathLike[str],
+    *,
+    maxAge: float | str = 0,
+    index: str | Sequence[str] | bool = ("index.html",),
+    extensions: str | Sequence[str] | bool = (),
+    fallthrough: bool = True,
+    redirect: bool = True,
+    dotfiles: str = "ignore",
+    immutable: bool = False,
+    etag: bool = True,
+    lastModified: bool = True,
+    acceptRanges: bool = True,
+    cacheControl: bool = True,
+    setHeaders: Callable[[Any, str, os.stat_result], Any] | None = None,
+    precompressed: bool = False,
+) -> Callable[[Any, Any, Any], Any]:
+    """
+    Serve the files of a directory.
+
+    @param root: The directory. Links in it may lead anywhere in it, and nowhere else.
+    @param maxAge: How long files may be kept: milliseconds, or text such as C{"1d"}.
+    @param index: Which files stand for a directory, the first that is there; C{False} for none.
+    @param extensions: What to add to a name without an extension that is not there.
+    @param fallthrough: Whether what is missing or refused is left to what comes after.
+    @param redirect: Whether a directory's name without its slash leads to that with it.
+    @param dotfiles: C{"ignore"} that names with a dot in front are there, or C{"deny"} or
+        C{"allow"} them.
+    @param immutable: Whether files never change as long as they may be kept.
+    @param setHeaders: C{setHeaders(res, path, stat)} may set fields of its own for a file.
+    @param precompressed: Whether C{name.br}, C{name.zst} or C{name.gz} stands for C{name}.
+    @raise ValueError: If an option is none.
+    """
+    if setHeaders is not None and not callable(setHeaders):
+        raise ValueError("setHeaders is a function of (res, path, stat)")
+    options = StaticOptions(
+        root=_readRoot(root),
+        index=_readNames("index", index),
+        extensions=[b"." + name.lstrip(b".") for name in _readNames("extensions", extensions)],
+        fallthrough=fallthrough,
+        redirect=redirect,
+        dotfiles=readDotfiles(dotfiles),
+        setHeaders=setHeaders,
+        precompressed=precompressed,
+        reply=readOptions(
+            maxAge=maxAge,
+            immutable=immutable,
+            cacheControl=cacheControl,
+            etag=etag,
+            lastModified=lastModified,
+            acceptRanges=acceptRanges,
+        ),
+    )
+    return partial(_serve, options)
+
+
+def _readRoot(root: str | os.PathLike[str]) -> bytes:
+    if not os.fspath(root):
+        raise ValueError("staticFiles needs the root of its files")
+    return os.fsencode(os.path.abspath(root))
+
+
+def _readNames(option: str, value: str | Sequence[str] | bool) -> Sequence[bytes]:
+    if isinstance(value, str):
+        value = [value]
+    if value is None or value is False:
+        return []
+    if not isinstance(value, Sequence) or not all(isinstance(name, str) for name in value):
+        raise ValueError(f"{option} is a list of names")
+    return [os.fsencode(name) for name in value]
+
+
+def _serve(options: StaticOptions, req: Any, res: Any, next: Any) -> Any:
+    """Answer, or let what comes after do so."""
+    if req.method not in ("GET", "HEAD"):
+        allow = {"Allow": "GET, HEAD"}
+        return _refuse(options, next, HTTPError(405, "Method Not Allowed", headers=allow))
+    try:
+        name = readName(_pathOf(req))
+        checkDotfiles(name, options.dotfiles)
+    except HTTPError as error:
+        return _refuse(options, next, error)
+    wanted = os.fsencode(name)
+    codings = _codingsFor(req) if options.precompressed else ()
+    try:
+        file = lookUp(options, openCached, wanted, codings)
+    except BlockingIOError:
+        return _serveLater(options, req, res, next, wanted, codings)
+    except (IsDirectory, OSError) as error:
+        return _notServed(options, req, res, next, error)
+    return _send(options, res, file)
+
+
+async def _serveLater(
+    options: StaticOptions, req: Any, res: Any, next: Any, wanted: bytes, codings: Sequence[str]
+) -> None:
+    """Answer by a look-up in a thread."""
+    run = res.app.runtime.run
+    try:
+        file = await inThread(run, lookUp, options, openBelow, wanted, codings)
+    except (IsDirectory, OSError) as error:
+        rest = _notServed(options, req, res, next, error)
+    else:
+        rest = _send(options, res, file)
+    if rest is not None:
+        await rest
+
+
+def _pathOf(req: Any) -> str:
+    """Give the path below the mount; C{""} where the mount was asked for without a slash."""
+    path: str = req.path
+    return "" if path == "/" and not req.lean.path.endswith(b"/") else path
+
+
+def _codingsFor(req: Any) -> Sequence[str]:
+    """Say which codings to look for, in the client's order."""
+    header = req.get("accept-encoding")
+    if not header:
+        return ()
+    liked = preferredEncodings(header, _CODINGS, _CODINGS)
+    # Whatever it likes less than the file as it is need not be looked for.
+    return liked[: liked.index("identity")] if "identity" in liked else liked
+
+
+def lookUp(options: StaticOptions, opener: Opener, name: bytes, codings: Sequence[str]) -> OpenFile:
+    """
+    Find a file. May be called in a thread.
+
+    @param opener: L{openCached} or L{openBelow}.
+    @param codings: In which codings it is welcome.
+    @raise IsDirectory: If it is a directory, and C{name} lacks the slash at its end.
+    @raise OSError: As C{opener}.
+    """
+    root = options.root
+    file = _lookUpPlain(options, opener, name)
+    plain = file.name[len(root) + 1 :]
+    for coding in codings:
+        try:
+            encoded = opener(root, plain + SIBLINGS[coding])
+        except BlockingIOError:
+            file.close()
+            raise
+        except (IsDirectory, OSError):
+            continue
+        file.close()
+        # It has the type of the file that it stands for.
+        encoded.name, encoded.coding = file.name, coding
+        return encoded
+    return file
+
+
+def _lookUpPlain(options: StaticOptions, opener: Opener, name: bytes) -> OpenFile:
+    root = options.root
+    if name.endswith(b"/"):
+        return _firstOf(opener, root, [name.lstrip(b"/") + each for each in options.index])
+    try:
+        return opener(root, name)
+    except FileNotFoundError:
+        if not options.extensions or os.path.splitext(name)[1]:
+            raise
+        return _firstOf(opener, root, [name + each for each in options.extensions])
+
+
+def _firstOf(opener: Opener, root: bytes, names: Sequence[bytes]) -> OpenFile:
+    """Open the first of some files that is there."""
+    for name in names:
+        try:
+            return opener(root, name)
+        except (IsDirectory, FileNotFoundError):
+            continue
+    raise FileNotFoundError(errno.ENOENT, "none of these files is there")
+
+
+def _send(options: StaticOptions, res: Any, file: OpenFile) -> Any:
+    """
+    Send what was found.
+
+    @return: What is left to be done, L{None} if the response is complete.
+    """
+    try:
+        if options.setHeaders is not None:
+            options.setHeaders(res, os.fsdecode(file.name), file.status)
+        if options.precompressed:
+            res.vary("Accept-Encoding")
+    except Exception:
+        file.close()
+        raise
+    return replyWithFile(res, file, options.reply)
+
+
+def _notServed(
+    options: StaticOptions, req: Any, res: Any, next: Any, error: IsDirectory | OSError
+) -> Any:
+    """Answer what could not be opened, or let what comes after do so."""
+    if isinstance(error, IsDirectory) and options.redirect:
+        # Two slashes in front, or what browsers take for them, would be another host.
+        location = "/" + req.lean.path.decode("ascii").lstrip("/\\") + "/"
+        if req.lean.queryString:
+            location += "?" + req.lean.queryString.decode("ascii")
+        res.redirect(301, location)
+        return None
+    told = httpErrorFor(error)
+    if told is None:
+        raise error
+    return _refuse(options, next, told)
+
+
+def _refuse(options: StaticOptions, next: Any, error: HTTPError) -> Any:
+    return next() if options.fallthrough else next(error)
