@@ -10,7 +10,6 @@ from storagegate.http.contenttypes import contentTypeOf, withCharset
 from storagegate.http.cookies import serializeCookie
 from storagegate.http.disposition import contentDisposition
 from storagegate.http.freshness import isFresh
-from storagegate.net.httpdates import parseHttpDate
 from storagegate.net.request import Request as LeanRequest
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -226,8 +225,8 @@ class ResponseHeaders:
         etag, modified = self.get("etag"), self.get("last-modified")
         return isFresh(
             self.lean.headers,
-            etag.encode("latin-1") if isinstance(etag, str) else None,
-            parseHttpDate(modified.encode("latin-1")) if isinstance(modified, str) else None,
+            etag if isinstance(etag, str) else None,
+            modified if isinstance(modified, str) else None,
         )
 
 
