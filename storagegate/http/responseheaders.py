@@ -169,14 +169,17 @@ class ResponseHeaders:
             self.type(filename[filename.rindex(".") :])
         return self.header("Content-Disposition", contentDisposition(filename))
 
-    def cookie(self, name: str, value: str, **options: Any) -> Self:
+    def cookie(self, name: str, value: str | int, **options: Any) -> Self:
         """
         Set a cookie.
 
-        @param options: See L{serializeCookie<storagegate.http.cookies.serializeCookie>}.
+        @param options: See L{serializeCookie<storagegate.http.cookies.serializeCookie>}. With
+            C{maxAge} alone, C{Expires} says the same to old clients.
         @raise ValueError: If it can be none.
         """
-        return self.append("Set-Cookie", serializeCookie(name, value, **options))
+        if options.get("maxAge") is not None and "expires" not in options:
+            options["expires"] = self.app.runtime.now() + options["maxAge"] / 1000
+        return self.append("Set-Cookie", serializeCookie(name, str(value), **options))
 
     def clearCookie(self, name: str, **options: Any) -> Self:
         """Make the client forget a cookie; path and domain must be those it was set with."""
