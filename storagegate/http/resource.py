@@ -112,7 +112,8 @@ def _answerAllowed(request: HTTPRequest, response: HTTPResponse, allow: str) -> 
 def _answerError(request: HTTPRequest, response: HTTPResponse, error: object) -> None:
     """Answer an error that no handler has taken."""
     lean = request.lean
-    status = statusOf(error)
+    told = statusOf(error)
+    status = told or 500
     if lean.disconnected:
         # A body that is cut short, say, is the client's doing, and nobody is left to be told.
         if status >= 500:
@@ -130,15 +131,18 @@ def _answerError(request: HTTPRequest, response: HTTPResponse, error: object) ->
     headers = getattr(error, "headers", None)
     if isinstance(headers, Mapping):
         response.header(headers)
-    response.status(status).json(_shape(request, error, status))
+    response.status(status).json(_shape(request, error, told))
 
 
-def _shape(request: HTTPRequest, error: object, status: int) -> dict[str, Any]:
-    told = any(isinstance(getattr(error, name, None), int) for name in ("statusCode", "status"))
-    shape: dict[str, Any] = {
-        "error": (told and str(error)) or "Internal Server Error",
-    }
-    if status >= 500 and request.app.settings.development and isinstance(error, BaseException):
+def _shape(request: HTTPRequest, error: object, told: int | None) -> dict[str, Any]:
+    """
+    Describe an error to the client.
+
+    @param told: The status that the error asks for; without one its text is not for the client.
+    """
+    shape: dict[str, Any] = {"error": (told and str(error)) or request.res.phrase}
+    development = request.app.settings.development and request.res.statusCode >= 500
+    if development and isinstance(error, BaseException):
         shape["traceback"] = traceback.format_exception(error)
     return shape
 

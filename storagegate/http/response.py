@@ -9,6 +9,7 @@ import msgspec
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from storagegate.http.contenttypes import withUTF8
 from storagegate.http.encodedbody import INLINE_SIZE, EncodedBody
 from storagegate.http.errors import ResponseSent
 from storagegate.http.fileanswers import FileAnswers
@@ -118,6 +119,7 @@ class HTTPResponse(FileAnswers):
         @raise ResponseSent: If there is a response already.
         """
         if isinstance(body, str):
+            self._describeText()
             return self._sendWhole(body.encode(), _HTML)
         if isinstance(body, bytes | bytearray | memoryview):
             return self._sendWhole(bytes(body), _BYTES)
@@ -134,7 +136,9 @@ class HTTPResponse(FileAnswers):
         @raise TypeError: If it cannot be written.
         @raise ResponseSent: If there is a response already.
         """
-        return self._sendWhole(_encodeJSON(value), _JSON)
+        body = _encodeJSON(value)
+        self._describeText()
+        return self._sendWhole(body, _JSON)
 
     def html(self, text: str) -> Self:
         """Send text as HTML, whatever type was set before, and end the response."""
@@ -158,6 +162,12 @@ class HTTPResponse(FileAnswers):
             self._ended = True
             self._deliver(chunk)
         return self
+
+    def _describeText(self) -> None:
+        """Name the charset in the type that a handler has set: text goes out in UTF-8."""
+        field = self._fields.get("content-type")
+        if field is not None and isinstance(field[1], str):
+            self._fields["content-type"] = (field[0], withUTF8(field[1]))
 
     def _sendWhole(self, body: bytes, contentType: tuple[str, str]) -> Self:
         self._refuseSecond()

@@ -18,7 +18,7 @@ _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 # What must not be percent-encoded again in a URL that may be encoded already.
 _URL_SAFE = ":/?#[]@!$&'()*+,;=%~-._"
 
-HeaderValue = str | int | Iterable[str]
+HeaderValue = str | float | Iterable[str]
 
 CheckedField = tuple[str, str | list[str]]
 """The name of a field as it is sent, and its value or values."""
@@ -127,11 +127,15 @@ class ResponseHeaders:
         return self
 
     def vary(self, *names: str) -> Self:
-        """Add names of request fields that the response depends on."""
+        """
+        Add names of request fields that the response depends on.
+
+        @param names: One or several each, separated by commas.
+        """
         present = self.get("vary")
         listed = [part.strip() for part in ",".join(_listed(present or [])).split(",")]
         listed = [part for part in listed if part]
-        for name in names:
+        for name in filter(None, map(str.strip, ",".join(names).split(","))):
             if name == "*" or "*" in listed:
                 listed = ["*"]
             elif name.lower() not in [part.lower() for part in listed]:
@@ -184,7 +188,7 @@ class ResponseHeaders:
     def clearCookie(self, name: str, **options: Any) -> Self:
         """Make the client forget a cookie; path and domain must be those it was set with."""
         options = {key: each for key, each in options.items() if key not in ("maxAge", "expires")}
-        return self.cookie(name, "", expires=1, **options)
+        return self.cookie(name, "", expires=0, **options)
 
     # On the way out
 
@@ -248,7 +252,7 @@ def _checked(name: str, value: Any) -> str | list[str]:
         raise ValueError(f"{name!r} is no name of a header field")
     if isinstance(value, str):
         text = value
-    elif isinstance(value, int) and not isinstance(value, bool):
+    elif isinstance(value, int | float) and not isinstance(value, bool):
         text = str(value)
     elif isinstance(value, list | tuple):
         return [_checkedText(name, each) for each in value]
