@@ -44,7 +44,7 @@ class Passage:
 
     @ivar end: Called when the outermost router has no more to offer: with an error, or C{None}.
     @ivar allowed: The methods of the routes that were for the path but not for the method.
-    @ivar matched: Whether a route was for both.
+    @ivar matched: Whether a route was for both; one for every method does not count.
     """
 
     __slots__ = (
@@ -223,8 +223,12 @@ class RouterRun:
                 if not handlers:
                     passage.allowed.extend(route.counted)
                     continue
-                if error is None:
-                    passage.matched = True
+                if passage.method in route.counted or (
+                    passage.method == "HEAD" and "GET" in route.counted
+                ):
+                    passage.matched = passage.matched or error is None
+                else:
+                    passage.allowed.extend(route.counted)
                 self._handlers = handlers
                 self._cancels = route.cancels
                 end = 0

@@ -1,0 +1,174 @@
+"""What an application's options do to its connections."""
+
+import json
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import CannotListenError, ConnectionRefusedError
+from twisted.internet.task import deferLater
+
+from storagegate import server
+from tests.http.wire.support import AppServedCase
+from tests.net.support import statuses
+from tests.wire.http.support import get, post
+
+
+class ListenTests(AppServedCase):
+    """Where an application listens, and when it stops."""
+
+    async def test_free(self) -> None:
+        """Port 0 takes a free one, on the loopback interface unless told otherwise."""
+        self.app.use(self.answer)
+        first = await self.listen()
+        second = await self.app.listen(0, reactor=self.reactor)
+        addresses: list[Any] = [port.getHost() for port in (first, second)]
+        self.assertEqual({address.host for address in addresses}, {"127.0.0.1"})
+        self.assertNotIn(0, {address.port for address in addresses})
+        for port in (first, second):
+            received = await self.exchange(port, get(b"/", b"Connection: close"))
+            self.assertTrue(received.endswith(b"served"))
+
+    async def test_options(self) -> None:
+        """Without arguments the options say where."""
+        self.app.withOptions(port=0, hostname="localhost")
+        port: Any = await self.app.listen(reactor=self.reactor)
+        self.addCleanup(self.app.close, 0)
+        self.assertEqual(port.getHost().host, "127.0.0.1")
+
+    async def test_taken(self) -> None:
+        """A place that is taken is an error of the Deferred."""
+        port: Any = await self.listen()
+        other = server.http().listen(port.getHost().port, reactor=self.reactor)
+        await self.assertFailure(other, CannotListenError)
+
+    async def test_close(self) -> None:
+        """After C{close} nobody is let in, and what is being answered is answered."""
+        waiting: list[Any] = []
+        self.app.get("/", lambda req, res: waiting.append(res))
+        port = await self.listen()
+        client = await self.connect(port)
+        client.write(get(b"/"))
+        await self.turnUntil(lambda: bool(waiting))
+        closing = self.app.close(10_000)
+        await self.assertFailure(Deferred.fromCoroutine(self.connect(port)), ConnectionRefusedError)
+        self.assertFalse(client.closed.called)
+        waiting[0].send("late")
+        self.assertTrue((await client.closed).endswith(b"late"))
+        await closing
+
+
+class PersistenceTests(AppServedCase):
+    """C{keepAlive} and C{keepAliveTimeout}."""
+
+    async def test_kept(self) -> None:
+        """A connection has one request after the other, unless the client wants it closed."""
+        self.app.use(self.answer)
+        client = await self.connect(await self.listen())
+        for count in (1, 2, 3):
+            client.write(get(b"/%d" % count))
+            await client.until(lambda received, n=count: received.count(b"served") == n)
+        self.assertFalse(client.closed.called)
+        client.write(get(b"/4", b"Connection: close"))
+        received = await client.closed
+        self.assertEqual(statuses(received), [200] * 4)
+        self.assertEqual(received.lower().count(b"connection: close"), 1)
+
+    async def test_notKept(self) -> None:
+        """Without C{keepAlive} each response says that it is the last, and is."""
+        self.app.use(self.answer)
+        port = await self.listen(keepAlive=False)
+        received = await self.exchange(port, get(b"/1") + get(b"/2"))
+        self.assertEqual(statuses(received), [200])
+        self.assertIn(b"\r\nconnection: close\r\n", received.lower())
+
+    async def test_idle(self) -> None:
+        """A connection that idles for C{keepAliveTimeout} is closed; one in use is not."""
+        self.app.use(self.answer)
+        port = await self.listen(keepAliveTimeout=1000)
+        idle, busy = await self.connect(port), await self.connect(port)
+        idle.write(get(b"/idle"))
+        while not idle.closed.called:
+            self.assertFalse(busy.closed.called)
+            await self.assertUnharmed(busy)
+            await deferLater(self.reactor, 0.1)
+        self.assertEqual(statuses(idle.received), [200])
+
+    async def test_slowAnswer(self) -> None:
+        """The time in which a handler works is not idle."""
+
+        async def slow(req: Any, res: Any) -> None:
+            await deferLater(self.reactor, 0.6)
+            res.send("slow")
+
+        self.app.get("/", slow)
+        client = await self.connect(await self.listen(keepAliveTimeout=100))
+        client.write(get(b"/"))
+        self.assertTrue((await client.closed).endswith(b"slow"))
+
+
+class TimeoutTests(AppServedCase):
+    """C{headersTimeout} and C{requestTimeout}."""
+
+    async def test_headers(self) -> None:
+        """A head that is not complete in time is 408 and a closed connection."""
+        self.app.use(self.answer)
+        received = await self.exchange(await self.listen(headersTimeout=200), b"GET / HTTP/1.1\r\n")
+        self.assertTrue(self.isRefusal(received, (408,)), received)
+
+    async def test_body(self) -> None:
+        """C{headersTimeout} does not hold for the body, C{requestTimeout} not while it comes."""
+        self.app.use(self.answer)
+        client = await self.connect(await self.listen(headersTimeout=100, requestTimeout=1500))
+        client.write(get(b"/", b"Content-Length: 9", method=b"POST"))
+        for _ in range(9):
+            await deferLater(self.reactor, 0.2)
+            client.write(b"x")
+        await client.until(b"served")
+        self.assertEqual(statuses(client.received), [200])
+
+    async def test_stalled(self) -> None:
+        """A response whose client reads nothing for C{requestTimeout} is dropped."""
+        ended: list[str] = []
+
+        async def endless(req: Any, res: Any) -> None:
+            req.on("close", lambda: ended.append("close"))
+            while not ended:
+                await res.write(b"x" * 65536)
+
+        self.app.get("/", endless)
+        client = await self.connect(await self.listen(requestTimeout=400))
+        client.pause()
+        client.write(get(b"/"))
+        await self.turnUntil(lambda: bool(ended))
+        client.resume()
+        await client.closed
+
+
+class SizeTests(AppServedCase):
+    """C{maxRequestBodySize}."""
+
+    async def test_declared(self) -> None:
+        """What is declared too long is 413 before a byte of it came, and asked for none."""
+        self.app.use(self.answer)
+        port = await self.listen(maxRequestBodySize="1kb")
+        fields = (b"Content-Length: 1025", b"Expect: 100-continue")
+        client = await self.connect(port)
+        client.write(get(b"/", *fields, method=b"POST"))
+        received = await client.until(b"}")
+        self.assertEqual(statuses(received), [413])
+        self.assertEqual(
+            json.loads(received.partition(b"\r\n\r\n")[2]), {"error": "The body is too large"}
+        )
+        self.assertEqual(self.served, [])
+
+    async def test_edge(self) -> None:
+        """What is just as long as it may be is taken, declared or in chunks."""
+        self.app.use(self.answer)
+        port = await self.listen(maxRequestBodySize="1kb")
+        chunked = get(b"/", b"Transfer-Encoding: chunked", b"Connection: close", method=b"POST")
+        for wire, status in [
+            (post(b"/", b"x" * 1024, b"Connection: close"), 200),
+            (chunked + b"400\r\n" + b"x" * 1024 + b"\r\n0\r\n\r\n", 200),
+            (chunked + b"401\r\n" + b"x" * 1025 + b"\r\n0\r\n\r\n", 413),
+        ]:
+            self.assertEqual(statuses(await self.exchange(port, wire)), [status])
