@@ -111,6 +111,8 @@ class Application(Router):
         """
         Serve until the process is told to stop: for scripts.
 
+        Without arguments an application that L{listen}s already stays where it is.
+
         @raise SystemExit: If the place is taken.
         """
         reactor = processReactor()
@@ -120,7 +122,8 @@ class Application(Router):
             failures.append(reason.getErrorMessage())
             reactor.callWhenRunning(reactor.stop)
 
-        self.listen(port, hostname, reactor=reactor).addErrback(failed)
+        if port is not None or hostname is not None or not self._serving:
+            self.listen(port, hostname, reactor=reactor).addErrback(failed)
         reactor.addSystemEventTrigger("before", "shutdown", self.close)
         reactor.run()
         if failures:

@@ -176,6 +176,8 @@ class HTTPResponse(FileAnswers):
         fields = self._fields
         if "content-type" not in fields:
             fields["content-type"] = contentType
+        # The body's own counts: what a handler has set is often a number of characters.
+        fields.pop("content-length", None)
         if "etag" not in fields:
             digest = base64.b64encode(hashlib.sha1(body, usedforsecurity=False).digest())
             fields["etag"] = ("ETag", f'W/"{len(body):x}-{digest[:27].decode()}"')

@@ -88,6 +88,9 @@ class ResponseHeaders:
         text = _checked(name, value)
         if lowered == "content-type" and isinstance(text, str):
             text = withCharset(text)
+        elif lowered == "transfer-encoding" and text == "chunked":
+            # Handlers that write in parts say so out of habit; the connection decides it.
+            return self
         self._fields[lowered] = (name, text)
         return self
 

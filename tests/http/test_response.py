@@ -139,6 +139,15 @@ class SendTests(ResponseCase):
         self.assertEqual(response.json(), {"error": "Internal Server Error"})
         self.assertEqual(len(self.flushLoggedErrors(TypeError)), 1)
 
+    def test_length(self) -> None:
+        """The length is that of the bytes, whatever the handler has set."""
+        for length in (1, 4, "99"):
+            for method in ("GET", "HEAD"):
+                response = self.answered(
+                    lambda res, n=length: res.header("Content-Length", n).send("\u00e9a"), method
+                )
+                self.assertFields(response, content_length="3")
+
     def test_html(self) -> None:
         """C{html} is HTML, whatever type was set before."""
         response = self.answered(lambda res: res.type("json").html("<p>"))
@@ -294,6 +303,20 @@ class StreamTests(ResponseCase):
         response = self.answered(answer)
         self.assertEqual(response.text, "abcd")
         self.assertFields(response, content_length="4", transfer_encoding=None)
+
+    def test_chunked(self) -> None:
+        """That the body comes in chunks may be said, and changes nothing."""
+
+        def answer(res: Any) -> None:
+            res.header("Transfer-Encoding", "chunked").header("Connection", "keep-alive")
+            res.write("a")
+            res.end("b")
+
+        response = self.answered(answer)
+        self.assertEqual((response.status, response.text), (200, "ab"))
+        self.assertFields(response, transfer_encoding="chunked")
+        whole = self.answered(lambda res: res.set("Transfer-Encoding", "chunked").send("ab"))
+        self.assertFields(whole, transfer_encoding=None, content_length="2")
 
     def test_afterwards(self) -> None:
         """What is written behind the end, or sent whole behind a part, is an error."""

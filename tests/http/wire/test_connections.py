@@ -45,7 +45,7 @@ class ListenTests(AppServedCase):
         """After C{close} nobody is let in, and what is being answered is answered."""
         waiting: list[Any] = []
         self.app.get("/", lambda req, res: waiting.append(res))
-        port = await self.listen()
+        port = await self.listen(keepAliveTimeout=3_600_000)
         client = await self.connect(port)
         client.write(get(b"/"))
         await self.turnUntil(lambda: bool(waiting))
@@ -144,6 +144,31 @@ class TimeoutTests(AppServedCase):
         await client.closed
 
 
+class DisconnectTests(AppServedCase):
+    """Clients that go away."""
+
+    async def test_close(self) -> None:
+        """The request is told, and who streams to it hears of it where he waits."""
+        told: list[str] = []
+
+        async def stream(req: Any, res: Any) -> None:
+            req.on("close", lambda: told.append("close"))
+            try:
+                while True:
+                    await res.write(b"tick\n")
+                    await deferLater(self.reactor, 0.01)
+            finally:
+                told.append("stopped")
+
+        self.app.get("/", stream)
+        client = await self.connect(await self.listen())
+        client.write(get(b"/"))
+        await client.until(b"tick")
+        client.drop()
+        await self.turnUntil(lambda: len(told) == 2)
+        self.assertEqual(told, ["close", "stopped"])
+
+
 class SizeTests(AppServedCase):
     """C{maxRequestBodySize}."""
 
@@ -160,6 +185,13 @@ class SizeTests(AppServedCase):
             json.loads(received.partition(b"\r\n\r\n")[2]), {"error": "The body is too large"}
         )
         self.assertEqual(self.served, [])
+
+    async def test_unread(self) -> None:
+        """No handler sees such a request, also one that would not look at the body."""
+        self.app.all("/", lambda req, res: res.send("unread"))
+        port = await self.listen(maxRequestBodySize=10)
+        received = await self.exchange(port, post(b"/", b"x" * 11, b"Connection: close"))
+        self.assertEqual(statuses(received), [413])
 
     async def test_edge(self) -> None:
         """What is just as long as it may be is taken, declared or in chunks."""
