@@ -2,7 +2,7 @@
 Media types: reading a Content-Type, comparing it with what is wanted, knowing a file's type.
 
 Comparison is that of C{type-is}, which Express and its parsers use. The types of files come from a
-table, never from the machine: what a server says must not depend on its F{/etc/mime.types}.
+table, never from the machine: what a server says must not depend on its C{/etc/mime.types}.
 """
 
 import re
@@ -21,9 +21,9 @@ _TYPE = re.compile(
 )
 
 # The value in quotes or bare; junk after it is passed over.
-_PARAMETER = re.compile(
+_findParameters = re.compile(
     r";[ \t]*+([^;=\"\s]*+)[ \t]*=[ \t]*+(?:\"((?:[^\"\\]|\\.)*+)\"|([^;\"]*+))[^;]*+"
-)
+).finditer
 
 _ESCAPE = re.compile(r"\\(.)")
 
@@ -142,7 +142,7 @@ def parseContentType(value: str) -> ContentType:
     kind, semicolon, _ = value.partition(";")
     parameters: dict[str, str] = {}
     if semicolon:
-        for match in _PARAMETER.finditer(value, len(kind)):
+        for match in _findParameters(value, len(kind)):
             name, quoted, bare = match.groups()
             if quoted is not None:
                 bare = _ESCAPE.sub(r"\1", quoted)

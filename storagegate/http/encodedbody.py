@@ -8,14 +8,19 @@ from twisted.internet.defer import Deferred
 
 from storagegate.http.pipeline import READY
 from storagegate.http.responsehooks import IBodyEncoder
+from storagegate.net.httperrors import ClientLost
 
 INLINE_SIZE = 64 * 1024
-"""Encoding more than this at a time, a few milliseconds' work, is done in a thread."""
+"""
+Encoding more than this at a time, a few milliseconds' work, is done in a thread. So is the next
+piece after as much in small ones: text of which little is left would never fill the wire, and a
+handler that never has to wait would keep the reactor for as long as it writes.
+"""
 
 
 class EncodedBody:
     """
-    Encodes pieces in their order, the small at once, the large in a thread.
+    Encodes pieces in their order, most of the small at once, the large in a thread.
 
     Pieces that come while a thread works wait for it.
     """
@@ -35,6 +40,8 @@ class EncodedBody:
         self._run = run
         self._queue: deque[tuple[Callable[[], bytes], Deferred[None]]] = deque()
         self._working = False
+        self._lost = False
+        self._inline = 0
 
     def write(self, chunk: bytes) -> Any:
         """
@@ -57,9 +64,15 @@ class EncodedBody:
         return encoded + self._encoder.flush() if self._encoder.flushes else encoded
 
     def _add(self, encode: Callable[[], bytes], size: int) -> Any:
-        if not self._working and size <= INLINE_SIZE:
-            encoded = encode()
-            return self._send(encoded) if encoded else READY
+        if self._lost:
+            # It is the sender's to say so: an encoder that keeps all for later has nothing to send.
+            return self._send(b"")
+        if not self._working:
+            self._inline += size
+            if self._inline <= INLINE_SIZE:
+                encoded = encode()
+                return self._send(encoded) if encoded else READY
+            self._inline = 0
         done: Deferred[None] = Deferred()
         self._queue.append((encode, done))
         if not self._working:
@@ -70,14 +83,28 @@ class EncodedBody:
 
     async def _work(self) -> None:
         while self._queue:
-            encode, done = self._queue.popleft()
+            encode, done = self._queue[0]
             try:
                 encoded = await self._run(encode)
                 if encoded:
                     await self._send(encoded)
+            except ClientLost:
+                # Not an error, which nobody may be waiting for: the next piece raises it.
+                self._lost = True
+                self._release(None)
             except Exception as error:
-                self._working = False
-                done.errback(error)
-                return
-            done.callback(None)
+                # Nothing after this piece would make sense to the client.
+                self._release(error)
+            else:
+                self._queue.popleft()
+                done.callback(None)
         self._working = False
+
+    def _release(self, error: Exception | None) -> None:
+        """Forget all pieces, and tell those who wait for them."""
+        queue, self._queue = self._queue, deque()
+        for _, waiting in queue:
+            if error is None:
+                waiting.callback(None)
+            else:
+                waiting.errback(error)

@@ -25,8 +25,6 @@ class NoTransport(RuntimeError):
 class ClientEnd(Protocol):
     """What the server's end tells the client's."""
 
-    held: int
-
     def receive(self, data: bytes) -> None:
         """Take bytes of the response."""
         ...
@@ -79,7 +77,6 @@ class MemoryTransport:
     What the channel takes for its socket.
 
     @ivar producer: Whoever is to be told when the client is behind with reading.
-    @ivar sentBytes: How much the client has read, for the watch on progress.
     """
 
     def __init__(self, client: ClientEnd, peer: str, port: int, secure: bool) -> None:
@@ -88,7 +85,6 @@ class MemoryTransport:
         self._host = IPv4Address("TCP", LOCALHOST, port)
         self.disconnecting = False
         self.producer: Any = None
-        self.sentBytes = 0
         if secure:
             alsoProvides(self, ISSLTransport)
 
@@ -100,10 +96,6 @@ class MemoryTransport:
         """Let the client have bytes."""
         for piece in pieces:
             self._client.receive(piece)
-
-    def hasUnsent(self) -> bool:
-        """Say whether bytes wait for the client to read."""
-        return self._client.held > 0
 
     def loseConnection(self) -> None:
         """Close."""

@@ -112,7 +112,6 @@ class FetchConnection:
         content = b"".join(self._chunks)
         self._chunks.clear()
         self.held = 0
-        self._transport.sentBytes += len(content)
         if self._full:
             self._full = False
             producer = self._transport.producer

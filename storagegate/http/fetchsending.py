@@ -26,6 +26,10 @@ class BodySending:
         self._source = source
         self._send = send
         self._wanted = False
+        self._stopped = False
+        # Whether what we wait for may be cancelled: not while the server is at work above us, nor
+        # while the source closes.
+        self._cancellable = False
         self._waiter: Deferred[None] | None = None
         self._running: Deferred[None] | None = None
         self._failed = failed
@@ -44,29 +48,37 @@ class BodySending:
 
     def stop(self) -> None:
         """Send no more, and let the source go."""
-        if self._running is not None:
+        self._stopped = True
+        if self._running is not None and self._cancellable:
             self._running.cancel()
 
     async def _run(self) -> None:
         try:
-            while await self._sendPiece():
-                pass
+            while not self._stopped:
+                self._cancellable = True
+                piece = await self._nextPiece()
+                self._cancellable = False
+                if piece is None:
+                    self._send(self._request.encodeEnd())
+                    break
+                self._send(self._request.encodePiece(piece))
         finally:
+            self._cancellable = False
             close = getattr(self._source, "aclose", None)
             if close is not None:
                 await close()
 
-    async def _sendPiece(self) -> bool:
-        while not self._wanted:
-            self._waiter = Deferred()
-            await self._waiter
-        try:
-            piece = await anext(self._source)
-        except StopAsyncIteration:
-            self._send(self._request.encodeEnd())
-            return False
-        if piece:
-            # Before sending, for the handler may take the piece and want another meanwhile.
-            self._wanted = False
-            self._send(self._request.encodePiece(piece))
-        return True
+    async def _nextPiece(self) -> bytes | None:
+        """Give the next piece when one is wanted, C{None} at the end."""
+        piece = b""
+        while not piece:
+            while not self._wanted:
+                self._waiter = Deferred()
+                await self._waiter
+            try:
+                piece = await anext(self._source)
+            except StopAsyncIteration:
+                return None
+        # Before it is sent, for the handler may take it and want another meanwhile.
+        self._wanted = False
+        return piece

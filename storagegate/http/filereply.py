@@ -21,7 +21,7 @@ from storagegate.http.files import OpenFile
 from storagegate.http.freshness import isConditional, isFresh, preconditionFails, rangeHolds
 from storagegate.http.ranges import findRanges
 from storagegate.net.filesending import ShortFile
-from storagegate.net.httpdates import formatHttpDate, parseHttpDate
+from storagegate.net.httpdates import formatHttpDate
 from storagegate.net.httpranges import ByteRange
 
 # Reading this much that is in memory takes 10 microseconds; two more system calls for the head
@@ -104,10 +104,6 @@ def replyWithFile(
 def _reply(res: Any, file: OpenFile, options: FileOptions) -> Coroutine[Any, Any, None] | None:
     """Answer; what is left to be done closes the file."""
     pieces = _prepare(res, file, options)
-    if res.lean.method == b"HEAD" and pieces is not None:
-        res.startBody(_length(pieces))
-        res.end()
-        return None
     body = b"" if pieces is None else _readNow(file.fd, pieces)
     if body is None:
         return _send(res, file, pieces or ())
@@ -129,21 +125,20 @@ def _prepare(res: Any, file: OpenFile, options: FileOptions) -> Sequence[_Piece]
         etag = f'W/"{size:x}-{status.st_mtime_ns // 1_000_000:x}"'
     modified = res.get("Last-Modified")
     if modified is None and options.lastModified:
-        modified = formatHttpDate(int(status.st_mtime)).decode("ascii")
+        modified = formatHttpDate(status.st_mtime_ns // 1_000_000_000).decode("ascii")
     headers = res.lean.headers
     fresh, ranges = False, None
     if (isConditional(headers) or b"range" in headers) and _isPlain(res):
-        tag, date = _validators(etag, modified)
-        if preconditionFails(headers, tag, date):
+        if preconditionFails(headers, etag, modified):
             raise HTTPError(412, "Precondition Failed")
-        fresh = isFresh(headers, tag, date)
+        fresh = isFresh(headers, etag, modified)
         wanted = headers.get(b"range")
         if (
             wanted is not None
             and not fresh
             and options.acceptRanges
             and res.statusCode == 200
-            and rangeHolds(headers, tag, date)
+            and rangeHolds(headers, etag, modified)
         ):
             ranges = findRanges(wanted, size)
     if options.acceptRanges:
@@ -172,14 +167,6 @@ def _isPlain(res: Any) -> bool:
 @lru_cache(maxsize=1024)
 def _typeOf(name: bytes) -> str:
     return contentTypeOf(os.fsdecode(name))
-
-
-def _validators(etag: Any, modified: Any) -> tuple[bytes | None, int | None]:
-    """Give C{ETag} and C{Last-Modified} as conditions are compared with them."""
-    return (
-        etag.encode("latin-1") if isinstance(etag, str) else None,
-        parseHttpDate(modified.encode("latin-1")) if isinstance(modified, str) else None,
-    )
 
 
 def _partial(res: Any, ranges: Sequence[ByteRange], size: int) -> Sequence[_Piece]:

@@ -27,29 +27,27 @@ def isConditional(headers: Headers) -> bool:
     )
 
 
-def preconditionFails(headers: Headers, etag: bytes | None, modified: int | None) -> bool:
+def preconditionFails(headers: Headers, etag: str | None, modified: str | None) -> bool:
     """
     Say whether the answer is a 412.
 
-    @param etag: Of what would be sent, as in its C{ETag}; L{None} if it has none.
-    @param modified: Its C{Last-Modified} in seconds since the epoch; L{None} if it has none.
+    @param etag: The C{ETag} of what would be sent; L{None} if it has none.
+    @param modified: Its C{Last-Modified}; L{None} if it has none.
     """
     value = headers.get(b"if-match")
     if value is not None:
         return not _matches(value, etag)
-    if modified is None:
-        return False
-    return changedSince(headers.get(b"if-unmodified-since"), modified) is True
+    return _changed(headers.get(b"if-unmodified-since"), modified) is True
 
 
-def isFresh(headers: Headers, etag: bytes | None, modified: int | None) -> bool:
+def isFresh(headers: Headers, etag: str | None, modified: str | None) -> bool:
     """
     Say whether the client has what it asks for already: the answer is a 304 then.
 
     Never so for C{Cache-Control: no-cache}, by which a browser's user asks for a full reload.
 
-    @param etag: Of what would be sent, as in its C{ETag}; L{None} if it has none.
-    @param modified: Its C{Last-Modified} in seconds since the epoch; L{None} if it has none.
+    @param etag: The C{ETag} of what would be sent; L{None} if it has none.
+    @param modified: Its C{Last-Modified}; L{None} if it has none.
     """
     tags = headers.get(b"if-none-match")
     since = headers.get(b"if-modified-since")
@@ -60,10 +58,10 @@ def isFresh(headers: Headers, etag: bytes | None, modified: int | None) -> bool:
         return False
     if tags is not None:
         return _matches(tags, etag)
-    return modified is not None and changedSince(since, modified) is False
+    return _changed(since, modified) is False
 
 
-def rangeHolds(headers: Headers, etag: bytes | None, modified: int | None) -> bool:
+def rangeHolds(headers: Headers, etag: str | None, modified: str | None) -> bool:
     """
     Say whether a C{Range} counts: a client that goes on with what it has names in C{If-Range} what
     that is, and of anything else needs the whole (RFC 9110 section 13.1.5).
@@ -73,13 +71,23 @@ def rangeHolds(headers: Headers, etag: bytes | None, modified: int | None) -> bo
         return True
     value = value.strip(b" \t")
     if b'"' in value:
-        return etag is not None and _opaque(value) == _opaque(etag)
-    return modified is not None and parseHttpDate(value) == modified
+        return etag is not None and _opaque(value) == _opaque(etag.encode("latin-1"))
+    since = parseHttpDate(value)
+    return since is not None and since == _seconds(modified)
 
 
-def _matches(value: bytes, etag: bytes | None) -> bool:
+def _changed(since: bytes | None, modified: str | None) -> bool | None:
+    seconds = _seconds(modified)
+    return None if seconds is None else changedSince(since, seconds)
+
+
+def _seconds(modified: str | None) -> int | None:
+    return None if modified is None else parseHttpDate(modified.encode("latin-1"))
+
+
+def _matches(value: bytes, etag: str | None) -> bool:
     """Look for a tag in a list; C{*} is any."""
-    wanted = None if etag is None else _opaque(etag)
+    wanted = None if etag is None else _opaque(etag.encode("latin-1"))
     for member in value.split(b","):
         tag = member.strip(b" \t")
         if tag == b"*" or (wanted is not None and _opaque(tag) == wanted):

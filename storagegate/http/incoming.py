@@ -3,14 +3,16 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
+
 
 class IncomingBody:
     """
     Reads the body of a framework request.
 
     Held whole it is bounded by the application; read piece by piece, only if the application says
-    so. A body that a middleware has parsed is gone: what came of it is in C{req.body}, and a
-    handler of a route table that wants to read bodies itself stands before such middleware.
+    so. What a middleware has read already is given again, if not to the letter: text as UTF-8, and
+    what it has parsed as JSON.
     """
 
     def __init__(self, req: Any) -> None:
@@ -22,11 +24,23 @@ class IncomingBody:
 
         @raise HTTPError: 413 if it is too long, 400 if it was cut short.
         """
-        content: bytes | None = self._req.takeBody()
+        content = self._parsed()
+        if content is None:
+            content = self._req.takeBody()
         if content is None:
             content = await self._req.read()
         return content
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        pieces: AsyncIterator[bytes] = aiter(self._req)
-        return pieces
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        content = self._parsed()
+        if content is not None:
+            yield content
+            return
+        async for piece in self._req:
+            yield piece
+
+    def _parsed(self) -> bytes | None:
+        body = self._req.body
+        if body is None or isinstance(body, bytes):
+            return body
+        return body.encode("utf-8") if isinstance(body, str) else msgspec.json.encode(body)

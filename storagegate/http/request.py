@@ -42,6 +42,12 @@ class HTTPRequest(RequestHeaders):
         self.params: dict[Any, Any] = {}
 
     @property
+    def sessionID(self) -> str | None:
+        """Give the id of the session, C{None} without one."""
+        session = self.session
+        return None if session is None else session.id
+
+    @property
     def httpVersion(self) -> str:
         """Give C{1.0} or C{1.1}."""
         return self.lean.version[5:].decode("ascii")

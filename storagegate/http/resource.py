@@ -114,7 +114,9 @@ def _answerError(request: HTTPRequest, response: HTTPResponse, error: object) ->
     lean = request.lean
     status = statusOf(error)
     if lean.disconnected:
-        _report("a handler failed after its client had gone", error)
+        # A body that is cut short, say, is the client's doing, and nobody is left to be told.
+        if status >= 500:
+            _report("a handler failed after its client had gone", error)
         return
     if not response.reopen():
         _report("a handler failed after its response had begun", error)

@@ -22,6 +22,11 @@ _HTML = ("Content-Type", "text/html; charset=utf-8")
 _JSON = ("Content-Type", "application/json; charset=utf-8")
 _BYTES = ("Content-Type", "application/octet-stream")
 
+# How much a handler writes in one go before others get their turn, though nothing makes it wait;
+# and what a write counts for beside its bytes. Some milliseconds' work.
+_TURN_SIZE = 512 * 1024
+_WRITE_COST = 256
+
 _encodeJSON = msgspec.json.Encoder().encode
 
 _log = Logger()
@@ -55,6 +60,7 @@ class HTTPResponse(FileAnswers):
     _body: EncodedBody | None = None
     _listeners: dict[str, list[Callable[..., Any]]] | None = None
     _begun = False
+    _unwaited = 0
     _ended = False
     req: Any
     sentLength: int | None = None
@@ -227,9 +233,21 @@ class HTTPResponse(FileAnswers):
         data = chunk.encode() if isinstance(chunk, str) else bytes(chunk)
         if not self._begun:
             self.startBody(None)
-        if self._body is not None:
-            return self._body.write(data)
-        return self._sendPiece(data)
+        if self.lean.disconnected:
+            return _LOST
+        ready = self._sendPiece(data) if self._body is None else self._body.write(data)
+        if ready is not READY:
+            self._unwaited = 0
+            return ready
+        self._unwaited += len(data) + _WRITE_COST
+        return READY if self._unwaited < _TURN_SIZE else self._nextTurn()
+
+    def _nextTurn(self) -> Deferred[None]:
+        """Let others have their turn: this client, or the encoder, takes whatever comes."""
+        self._unwaited = 0
+        turn: Deferred[None] = Deferred()
+        self.app.runtime.clock.callLater(0, turn.callback, None)
+        return turn
 
     def flush(self) -> Any:
         """

@@ -20,6 +20,9 @@ _URL_SAFE = ":/?#[]@!$&'()*+,;=%~-._"
 
 HeaderValue = str | int | Iterable[str]
 
+CheckedField = tuple[str, str | list[str]]
+"""The name of a field as it is sent, and its value or values."""
+
 # What describes a body, and goes when there is none (RFC 9110 section 15.4.5, and what Express
 # drops).
 _CONTENT_FIELDS = ("content-type", "content-length", "transfer-encoding")
@@ -39,7 +42,7 @@ class ResponseHeaders:
     def __init__(self) -> None:
         self.statusCode = 200
         # By their names in lower case: the name as given, and the value or values.
-        self._fields: dict[str, tuple[str, str | list[str]]] = {}
+        self._fields: dict[str, CheckedField] = {}
 
     # The status
 
@@ -89,6 +92,15 @@ class ResponseHeaders:
         return self
 
     set = header
+
+    def setChecked(self, fields: Mapping[str, CheckedField]) -> Self:
+        """
+        Set fields that are known to be good, which costs a tenth of L{header}.
+
+        @param fields: As L{checkFields} gives them.
+        """
+        self._fields.update(fields)
+        return self
 
     def default(self, name: str, value: str) -> None:
         """Set a field unless it is set, without checks: for our own values, a microsecond each."""
@@ -157,14 +169,17 @@ class ResponseHeaders:
             self.type(filename[filename.rindex(".") :])
         return self.header("Content-Disposition", contentDisposition(filename))
 
-    def cookie(self, name: str, value: str, **options: Any) -> Self:
+    def cookie(self, name: str, value: str | int, **options: Any) -> Self:
         """
         Set a cookie.
 
-        @param options: See L{serializeCookie<storagegate.http.cookies.serializeCookie>}.
+        @param options: See L{serializeCookie<storagegate.http.cookies.serializeCookie>}. With
+            C{maxAge} alone, C{Expires} says the same to old clients.
         @raise ValueError: If it can be none.
         """
-        return self.append("Set-Cookie", serializeCookie(name, value, **options))
+        if options.get("maxAge") is not None and "expires" not in options:
+            options["expires"] = self.app.runtime.now() + options["maxAge"] / 1000
+        return self.append("Set-Cookie", serializeCookie(name, str(value), **options))
 
     def clearCookie(self, name: str, **options: Any) -> Self:
         """Make the client forget a cookie; path and domain must be those it was set with."""
@@ -198,8 +213,13 @@ class ResponseHeaders:
         return body
 
     def _dropContent(self) -> None:
+        fields = self._fields
+        length = fields.get("content-length")
         for name in _CONTENT_FIELDS:
-            self._fields.pop(name, None)
+            fields.pop(name, None)
+        if self.statusCode == 204 and length is not None and length[1] == "0":
+            # True, and without it some browsers wait for a body.
+            fields["content-length"] = length
 
     def isFresh(self) -> bool:
         """Say whether the client has this very response already."""
@@ -211,6 +231,16 @@ class ResponseHeaders:
             etag if isinstance(etag, str) else None,
             modified if isinstance(modified, str) else None,
         )
+
+
+def checkFields(fields: Iterable[tuple[str, HeaderValue]]) -> dict[str, CheckedField]:
+    """
+    Check fields once that are to be set in many responses.
+
+    @return: What L{ResponseHeaders.setChecked} takes: the fields by their names in lower case.
+    @raise ValueError: If a name is no token or a value has a character that it may not have.
+    """
+    return {name.lower(): (name, _checked(name, value)) for name, value in fields}
 
 
 def _checked(name: str, value: Any) -> str | list[str]:

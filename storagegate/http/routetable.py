@@ -7,7 +7,7 @@ answers everything below its path.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from inspect import isawaitable
 from typing import Any
 
@@ -19,7 +19,6 @@ from storagegate.http.fetch import Request, Response, receivedRequest
 from storagegate.http.fetchheaders import decodeFields
 from storagegate.http.fetchsource import WholeSource
 from storagegate.http.incoming import IncomingBody
-from storagegate.net.httperrors import ClientLost
 
 RouteHandler = Callable[[Request], Response | Awaitable[Response]]
 
@@ -148,26 +147,24 @@ def sendResponse(req: Any, res: Any, response: Response) -> Awaitable[None] | No
 
 async def _sendStream(req: Any, res: Any, source: Any) -> None:
     """Send a body at the pace of the client; a client that goes away ends the source's work."""
-    pumping = Deferred.fromCoroutine(_pump(res, source))
-    req.lean.onDisconnect(pumping.cancel)
-    await pumping
-
-
-async def _pump(res: Any, source: Any) -> None:
     pieces = aiter(source)
     try:
-        declared = res.get("content-length")
-        res.startBody(None if declared is None else int(declared))
-        async for piece in pieces:
-            await res.write(piece)
-        res.end()
-    except ClientLost:
-        # The one who reads the response has no more use for it; that is no error of anybody's.
-        pass
+        pumping = Deferred.fromCoroutine(_pump(res, pieces))
+        req.lean.onDisconnect(pumping.cancel)
+        await pumping
     finally:
+        # Not a part of what is cancelled: closing may take its time.
         cancel = getattr(source, "cancel", None)
         if cancel is not None:
             cancel()
         close = getattr(pieces, "aclose", None)
         if close is not None:
             await close()
+
+
+async def _pump(res: Any, pieces: AsyncIterator[bytes]) -> None:
+    declared = res.get("content-length")
+    res.startBody(None if declared is None else int(declared))
+    async for piece in pieces:
+        await res.write(piece)
+    res.end()

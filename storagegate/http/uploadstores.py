@@ -3,6 +3,7 @@
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -205,13 +206,7 @@ def _write(descriptor: int | None, path: str, pieces: Sequence[bytes], isLast: b
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o666)
     try:
-        remaining = list(pieces)
-        while remaining:
-            written = os.writev(descriptor, remaining)
-            while remaining and written >= len(remaining[0]):
-                written -= len(remaining.pop(0))
-            if written:
-                remaining[0] = remaining[0][written:]
+        writeAll(partial(os.writev, descriptor), pieces)
     except OSError:
         os.close(descriptor)
         raise
@@ -219,6 +214,24 @@ def _write(descriptor: int | None, path: str, pieces: Sequence[bytes], isLast: b
         return descriptor
     os.close(descriptor)
     return None
+
+
+def writeAll(write: Callable[[list[bytes]], int], pieces: Sequence[bytes]) -> None:
+    """
+    Write pieces to their end. Runs in a thread.
+
+    @param write: Writes as many bytes as it likes, and says how many.
+    """
+    remaining = list(pieces)
+    while remaining:
+        written = write(remaining)
+        done = 0
+        while done < len(remaining) and written >= len(remaining[done]):
+            written -= len(remaining[done])
+            done += 1
+        del remaining[:done]
+        if written:
+            remaining[0] = remaining[0][written:]
 
 
 def _remove(descriptor: int | None, paths: Sequence[str]) -> None:

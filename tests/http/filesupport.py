@@ -16,6 +16,9 @@ EARLIER = "Sun, 09 Sep 2001 01:46:39 GMT"
 LATER = "Sun, 09 Sep 2001 01:46:41 GMT"
 
 
+DIGITS = b"0123456789"
+
+
 def tagOf(size: int) -> str:
     """Give the tag of a file that was made by L{FileCase.write}."""
     return f'W/"{size:x}-{MODIFIED_MS:x}"'
@@ -65,3 +68,24 @@ class FileCase(SynchronousTestCase):
         """Assert fields of a response, C{None} for one that must not be there."""
         found = {name: response.headers.get(name.replace("_", "-")) for name in fields}
         self.assertEqual(found, fields)
+
+
+class ReplyCase(FileCase):
+    """A test with a file of ten digits and one of 300,000 bytes."""
+
+    def setUp(self) -> None:
+        """Make the files."""
+        super().setUp()
+        self.small = self.write("small.txt", DIGITS)
+        self.content = b"".join(b"%07d\n" % number for number in range(37_500))
+        self.large = self.write("large.bin", self.content)
+
+    def serve(self, path: str, prepare: Any = None, **options: Any) -> None:
+        """Answer everything with a file."""
+
+        def answer(res: Any) -> Any:
+            if prepare is not None:
+                prepare(res)
+            return res.sendFile(path, **options)
+
+        self.handle(answer)

@@ -121,6 +121,15 @@ class RequestTests(AsyncCase):
             error = self.assertRaises(TypeError, Request, "/", "POST", None, body)
             self.assertIn(type(body).__name__, str(error))
 
+    @given(st.text())
+    def test_fitForTheWire(self, path: str) -> None:
+        """Whatever text is accepted as a path, a request line can be made of."""
+        try:
+            target = Request("/" + path).target.target
+        except ValueError:
+            return
+        self.assertRegex(target, r"\A/[!-~]*\Z")
+
     def test_body(self) -> None:
         """A body is bytes, text or a stream of bytes; text says what it is."""
         self.assertEqual(self.got(Request("/", "POST", body=b"a").bytes()), b"a")

@@ -81,6 +81,15 @@ class AnswerTests(FetchCase):
         none = self.got(self.fetch("/n"))
         self.assertEqual((none.status, self.got(none.bytes())), (204, b""))
 
+    def test_closing(self) -> None:
+        """An application that closes each connection answers the same, also to HEAD."""
+        self.app.withOptions(keepAlive=False)
+        self.app.get("/a", lambda req, res: res.end("hello"))
+        for method, body in (("GET", b"hello"), ("HEAD", b"")):
+            response = self.got(self.fetch(Request("/a", method)))
+            self.assertEqual((response.status, self.got(response.bytes())), (200, body))
+            self.assertEqual(response.headers["connection"], "close")
+
     def test_cookies(self) -> None:
         """Cookies stay apart."""
         self.app.get("/", lambda req, res: res.cookie("a", "1").cookie("b", "2").end())
@@ -262,6 +271,27 @@ class LaterTests(FetchCase):
         self.assertTrue(self.got(self.fetch(Request("/", "POST", body=body()))).ok)
         self.assertEqual(closed, ["closed"])
 
+    def test_unwantedRest(self) -> None:
+        """So it is if the handler answers as a piece arrives that took its time."""
+        coming: Deferred[bytes] = Deferred()
+        closed: list[str] = []
+
+        async def body() -> AsyncIterator[bytes]:
+            try:
+                yield await coming
+                yield b"b"
+            finally:
+                closed.append("closed")
+
+        async def handle(req: Any, res: Any) -> None:
+            res.send(await anext(aiter(req)))
+
+        self.app.post("/", handle)
+        answered = self.started(Request("/", "POST", body=body()))
+        coming.callback(b"a")
+        self.assertEqual(self.got(self.successResultOf(answered).text()), "a")
+        self.assertEqual(closed, ["closed"])
+
     def test_emptyPieces(self) -> None:
         """An empty piece of a body does not end it."""
 
@@ -294,6 +324,27 @@ class LaterTests(FetchCase):
         request = Request("/", "POST", {"Expect": "100-continue"}, pieces(b"a"))
         response = self.got(self.fetch(request))
         self.assertEqual((response.status, self.got(response.text())), (200, "a"))
+
+    def test_interim(self) -> None:
+        """An interim response is no head."""
+        go: Deferred[None] = Deferred()
+
+        async def handle(req: Any, res: Any) -> None:
+            res.write(await req.read(100))
+            await go
+            res.end()
+
+        async def body() -> AsyncIterator[bytes]:
+            await go
+            yield b"a"
+
+        self.app.post("/", handle)
+        answered = self.started(Request("/", "POST", {"Expect": "100-continue"}, body()))
+        self.turn()
+        self.assertNoResult(answered)
+        go.callback(None)
+        self.turn()
+        self.assertEqual(self.successResultOf(answered).status, 200)
 
     def test_brokenBody(self) -> None:
         """What the body of a request raises goes to the caller; the handler sees it cut short."""

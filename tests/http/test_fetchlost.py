@@ -73,6 +73,13 @@ class LostTests(FetchCase):
 
         self.raised(ClientLost, write())
 
+    def test_nothingLeft(self) -> None:
+        """A response that is cancelled when it has just gone on leaves nothing that waits."""
+        response = self.got(self.fetch("/forever?begin=1"))
+        self.responses[0].write("two")
+        response.cancel()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def test_cancelledHalfway(self) -> None:
         """A body whose reader is cancelled is not lost with it, until it is let go."""
         response = self.got(self.fetch("/forever?begin=1"))

@@ -174,9 +174,17 @@ class SendFileTests(FileCase):
             sending = res.sendFile("nothing", root=self.root)
             sending.addErrback(lambda reason: res.send("instead"))
 
-        self.handle(answer)
-        self.assertEqual(self.get().text, "instead")
-        self.client.flush()
+        async def waiting(res: Any) -> None:
+            try:
+                await res.sendFile("nothing", root=self.root)
+            except HTTPError:
+                res.send("instead")
+
+        for each in (answer, waiting):
+            self.handle(each)
+            self.assertEqual(self.get().text, "instead")
+            self.client.flush()
+            self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_second(self) -> None:
         """There is one response only."""

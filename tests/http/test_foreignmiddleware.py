@@ -5,7 +5,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
-from twisted.web.static import Data
+from twisted.web.static import Data, File
 
 from storagegate import server
 from storagegate.http import Router
@@ -106,6 +106,19 @@ class ResourceTests(SynchronousTestCase):
         requests[0].write(b"two")
         requests[0].finish()
         self.assertEqual(call.response.text, "onetwo")
+
+    def test_producer(self) -> None:
+        """A resource that sends by a producer is asked for as much as the client reads."""
+        path = self.mktemp()
+        with open(path, "wb") as file:
+            file.write(b"x" * 1_000_000)
+        self.app.use("/f", File(path))
+        self.assertEqual(len(self.client.get("/f").body), 1_000_000)
+        call = self.client.start("GET", "/f", reading=False)
+        self.client.flush()
+        call.reading = True
+        self.assertLess(len(call.received), 500_000)
+        call.disconnect()
 
     def test_lost(self) -> None:
         """A resource hears that its client has gone."""

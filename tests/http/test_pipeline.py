@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
 from storagegate.http import HTTPError, Router
+from storagegate.http.fetchhandler import ResponseLost
 from storagegate.http.testing import Client
 
 
@@ -305,7 +306,7 @@ class ErrorTests(PipelineCase):
         self.app.get("/", fails)
         call = self.client.start("GET", "/")
         self.assertTrue(call.done)
-        self.assertRaises(Exception, lambda: call.response)
+        self.assertRaises(ResponseLost, lambda: call.response)
         self.assertEqual(len(self.flushLoggedErrors(Boom)), 1)
 
     def test_twice(self) -> None:

@@ -47,6 +47,16 @@ class MemoryTests(SynchronousTestCase):
         self.assertIsNotNone(self.store.get("a"))
         self.assertIsNone(self.store.get("b"))
 
+    def test_renewedAmongOld(self) -> None:
+        """That holds too for a key among others that have ended, which are cleared before it."""
+        store = MemoryRateLimitStore(WINDOW_MS, maxKeys=4, now=self.clock.seconds)
+        for key in "xyaz":
+            store.increment(key)
+        self.clock.advance(10)
+        for key in "abcd":
+            store.increment(key)
+        self.assertIsNotNone(store.get("a"))
+
     def test_clears(self) -> None:
         """Windows that have ended are cleared away by new ones, two by each, without a timer."""
         store = MemoryRateLimitStore(WINDOW_MS, now=self.clock.seconds)

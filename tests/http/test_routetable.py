@@ -7,10 +7,11 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.static import Data
 from twisted.web.template import Element, TagLoader, renderer, tags
 
 from storagegate import server
-from storagegate.http import Request, Response, Router
+from storagegate.http import Request, Response, Router, json, text
 from storagegate.http.testing import Client
 from tests.http.fetching import pieces
 
@@ -75,6 +76,23 @@ class HandlerTests(TableCase):
         self.assertEqual(response.json(), {"got": [1]})
         self.assertTrue(response.headers["content-type"].startswith("application/json"))
 
+    def test_parsedBefore(self) -> None:
+        """A body that a middleware has read already can be read again."""
+
+        async def echo(request: Request) -> Response:
+            return Response(await request.bytes())
+
+        async def stream(request: Request) -> Response:
+            return Response(b"".join([chunk async for chunk in request.body]))
+
+        self.app.use(json())
+        self.app.use(text())
+        self.app.withRoutes({"/e": echo, "/s": stream})
+        for path in ("/e", "/s"):
+            self.assertEqual(self.client.post(path, json={"a": [1]}).json(), {"a": [1]})
+            self.assertEqual(self.client.post(path, body="caf\u00e9").text, "caf\u00e9")
+            self.assertEqual(self.client.post(path, body=b"\xff").body, b"\xff")
+
     def test_badBody(self) -> None:
         """A body that is no JSON is a 400, one that is too long a 413."""
         self.app.withOptions(maxRequestBodySize=10)
@@ -127,6 +145,26 @@ class HandlerTests(TableCase):
         self.assertRaises(ConnectionError, lambda: call.response)
         self.flushLoggedErrors(ValueError)
 
+    def test_knownLength(self) -> None:
+        """Middleware that encodes bodies learns the length of a stream, if it has one."""
+        lengths: list[int | None] = []
+
+        def middleware(req: Any, res: Any, next: Any) -> Any:
+            res.encodeBody(lengths.append)
+            return next()
+
+        self.app.use(middleware)
+        self.app.withRoutes(
+            {
+                "/a": lambda request: Response(pieces(b"ab"), headers={"Content-Length": "2"}),
+                "/b": lambda request: Response(pieces(b"ab")),
+                "/c": Data(b"abc", "text/plain"),
+            }
+        )
+        for path in ("/a", "/b", "/c"):
+            self.client.get(path)
+        self.assertEqual(lengths, [2, None, 3])
+
     def test_clientGone(self) -> None:
         """A stream is closed when its client goes away, also while it waits."""
         closed: list[str] = []
@@ -145,6 +183,46 @@ class HandlerTests(TableCase):
         call.disconnect()
         self.client.flush()
         self.assertEqual(closed, ["closed"])
+
+    def test_clientGoneWhileWriting(self) -> None:
+        """So it is when its client goes away while a piece waits to be sent."""
+        closed: list[str] = []
+        ready: Deferred[None] = Deferred()
+
+        async def body() -> AsyncIterator[bytes]:
+            try:
+                while True:
+                    yield b"x" * 10_000
+            finally:
+                await ready
+                closed.append("closed")
+
+        self.app.withRoutes({"/": lambda request: Response(body())})
+        call = self.client.start("GET", "/", reading=False)
+        call.disconnect()
+        ready.callback(None)
+        self.assertEqual(closed, ["closed"])
+
+    def test_proxyGone(self) -> None:
+        """A response of another application is cancelled there when the client goes away."""
+        events: list[str] = []
+        responses: list[Response] = []
+
+        def forever(req: Any, res: Any) -> None:
+            req.on("close", lambda: events.append("close"))
+            res.write("x")
+
+        async def proxy(request: Request) -> Response:
+            responses.append(await fetch("/forever"))
+            return responses[0]
+
+        self.app.get("/forever", forever)
+        fetch = self.app.createFetchHandler()
+        client = Client(server.http().withRoutes({"/p": proxy}), clock=self.client.clock)
+        call = client.start("GET", "/p")
+        self.assertEqual(call.received, b"x")
+        call.disconnect()
+        self.assertEqual(events, ["close"])
 
     def test_brokenStream(self) -> None:
         """A stream that fails drops the connection, and is logged."""
@@ -167,10 +245,10 @@ class HandlerTests(TableCase):
             return None
 
         self.app.withRoutes({"/p": plain, "/l": later})
-        for path, text in (("/p", "plain gave {'a': 1}"), ("/l", "later gave None")):
+        for path, said in (("/p", "plain gave {'a': 1}"), ("/l", "later gave None")):
             self.assertEqual(self.client.get(path).status, 500)
             [failure] = self.flushLoggedErrors(TypeError)
-            self.assertIn(text, str(failure.value))
+            self.assertIn(said, str(failure.value))
 
     def test_error(self) -> None:
         """An exception goes the way of every handler's: to error handlers, or it is a 500."""

@@ -91,6 +91,13 @@ class AtOnceTests(ClientCase):
         self.app.get("/", lambda req, res: req.lean.abort())
         self.assertRaises(ResponseLost, self.client.get, "/")
 
+    def test_closing(self) -> None:
+        """A connection that closes after a whole response is not a lost one, also after HEAD."""
+        client = Client(self.app.withOptions(keepAlive=False))
+        self.app.get("/", lambda req, res: res.end("x"))
+        self.assertEqual(client.get("/").body, b"x")
+        self.assertEqual(client.head("/").status, 200)
+
     def test_threads(self) -> None:
         """What belongs in a thread is done at once, in the test's own, errors and all."""
 

@@ -75,6 +75,7 @@ class _Sessions:
         self._options = options
         self._store = store
         self._bind = getattr(store, "bind", None)
+        self._name = options.name.encode("ascii")
         path = options.cookie.path
         self._everywhere = path == "/"
         self._exactly = path.rstrip("/")
@@ -84,19 +85,19 @@ class _Sessions:
         """Give the request its session, then go on."""
         if req.session is not None or not (self._everywhere or self._covers(req)):
             return next()
-        bind, self._bind = self._bind, None
-        if bind is not None:
-            bind(req.app.runtime)
-        cookieId = self._cookieId(req)
-        visit = Visit(self._options, self._store, req, res, cookieId)
-        if cookieId is None:
+        if self._bind is not None:
+            self._bind(req.app.runtime)
+            self._bind = None
+        id = self._idOf(req)
+        visit = Visit(self._options, self._store, req, res)
+        if id is None:
             visit.start()
             return next()
-        found = self._store.get(cookieId)
+        found = self._store.get(id)
         pending = waiting(found)
         if pending is not None:
-            return _later(visit, pending, next)
-        visit.resume(found)
+            return _later(visit, id, pending, next)
+        visit.resume(id, found)
         return next()
 
     def _covers(self, req: Any) -> bool:
@@ -104,17 +105,17 @@ class _Sessions:
         path: str = req.originalUrl.partition("?")[0]
         return path == self._exactly or path.startswith(self._below)
 
-    def _cookieId(self, req: Any) -> str | None:
+    def _idOf(self, req: Any) -> str | None:
         """Give the id that the request came with, if one of the secrets has signed it."""
-        header = req.headers.get("cookie")
-        if header is None or self._options.name not in header:
+        header = req.lean.headers.get(b"cookie")
+        if header is None or self._name not in header:
             return None
-        value = parseCookies(header).get(self._options.name)
+        value = parseCookies(header.decode("latin-1")).get(self._options.name)
         if value is None or not value.startswith("s:") or len(value) > COOKIE_BYTES:
             return None
         return unsignValue(value[2:], self._options.secrets) or None
 
 
-async def _later(visit: Visit, found: Awaitable[Any], next: Any) -> None:
-    visit.resume(await found)
+async def _later(visit: Visit, id: str, found: Awaitable[Any], next: Any) -> None:
+    visit.resume(id, await found)
     await next()

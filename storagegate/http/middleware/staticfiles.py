@@ -90,6 +90,8 @@ def staticFiles(
     @param precompressed: Whether C{name.br}, C{name.zst} or C{name.gz} stands for C{name}.
     @raise ValueError: If an option is none.
     """
+    if setHeaders is not None and not callable(setHeaders):
+        raise ValueError("setHeaders is a function of (res, path, stat)")
     options = StaticOptions(
         root=_readRoot(root),
         index=_readNames("index", index),
@@ -249,10 +251,9 @@ def _notServed(
     options: StaticOptions, req: Any, res: Any, next: Any, error: IsDirectory | OSError
 ) -> Any:
     """Answer what could not be opened, or let what comes after do so."""
-    path = req.lean.path
-    if isinstance(error, IsDirectory) and options.redirect and not path.endswith(b"/"):
+    if isinstance(error, IsDirectory) and options.redirect:
         # Two slashes in front, or what browsers take for them, would be another host.
-        location = "/" + path.decode("ascii").lstrip("/\\") + "/"
+        location = "/" + req.lean.path.decode("ascii").lstrip("/\\") + "/"
         if req.lean.queryString:
             location += "?" + req.lean.queryString.decode("ascii")
         res.redirect(301, location)

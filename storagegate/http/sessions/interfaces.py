@@ -54,6 +54,12 @@ class IBoundStore(ISessionStore):
 class ISessionVisit(Interface):
     """What a session asks of the request that it belongs to."""
 
+    def makeId() -> str:
+        """Make an id."""
+
+    def makeCookie() -> Any:
+        """Make a cookie as the options say."""
+
     def regenerate() -> Any:
         """Give the request another session, with a new id and no content. A coroutine."""
 

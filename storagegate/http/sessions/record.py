@@ -124,20 +124,40 @@ class Session(dict[str, Any]):
     """
     A session: a mapping whose keys are attributes, too.
 
-    @ivar id: What the cookie carries, signed.
-    @ivar cookie: How it does.
+    Id and cookie are made when somebody asks for them: of most new sessions nobody does, and they
+    would be half of its cost.
     """
 
-    __slots__ = ("_visit", "cookie", "id")
+    __slots__ = ("_cookie", "_id", "_visit")
 
     _visit: ISessionVisit
-    cookie: SessionCookie
-    id: str
+    _id: str | None
+    _cookie: SessionCookie | None
 
-    def __init__(self, visit: ISessionVisit, id: str, cookie: SessionCookie) -> None:
+    def __init__(
+        self, visit: ISessionVisit, id: str | None = None, cookie: SessionCookie | None = None
+    ) -> None:
         object.__setattr__(self, "_visit", visit)
-        object.__setattr__(self, "cookie", cookie)
-        object.__setattr__(self, "id", id)
+        object.__setattr__(self, "_id", id)
+        object.__setattr__(self, "_cookie", cookie)
+
+    @property
+    def id(self) -> str:
+        """Give what the cookie carries, signed."""
+        id = self._id
+        if id is None:
+            id = self._visit.makeId()
+            object.__setattr__(self, "_id", id)
+        return id
+
+    @property
+    def cookie(self) -> SessionCookie:
+        """Give the cookie, whose time and flags may be changed for this session."""
+        cookie = self._cookie
+        if cookie is None:
+            cookie = self._visit.makeCookie()
+            object.__setattr__(self, "_cookie", cookie)
+        return cookie
 
     def __getattr__(self, name: str) -> Any:
         # Python asks for names with two underscores; what a client stored must not answer.

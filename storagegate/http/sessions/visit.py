@@ -35,110 +35,107 @@ class Visit:
     session.
     """
 
-    __slots__ = (
-        "_before",
-        "_checked",
-        "_cookieId",
-        "_failed",
-        "_kept",
-        "_options",
-        "_req",
-        "_res",
-        "_saved",
-        "_store",
-        "_touched",
-    )
+    # The session that came with the request, and the one that the request has now.
+    _came: Session | None = None
+    _session: Session | None = None
+    # The one that the request began with, and what was in it.
+    _first: Session | None = None
+    _firstContent = EMPTY
+    # A new session that leaves no trace as long as it is empty.
+    _idle: Session | None = None
+    # The session that the store has or has had, and what was last saved, of which one.
+    _kept: Session | None = None
+    _saved: Session | None = None
+    _savedContent = EMPTY
+    # The content that has been found good.
+    _checked = EMPTY
+    _touched = False
+    # Whether this cannot end well: the answer to the error leaves the session alone.
+    _failed = False
 
-    def __init__(
-        self, options: SessionOptions, store: Any, req: Any, res: Any, cookieId: str | None
-    ) -> None:
-        """
-        @param cookieId: The id that the request came with, if its signature was good.
-        """
+    def __init__(self, options: SessionOptions, store: Any, req: Any, res: Any) -> None:
         self._options = options
         self._store = store
         self._req = req
         self._res = res
-        self._cookieId = cookieId
-        # Id and content, as they came and as they were last saved.
-        self._before: tuple[str, bytes] = ("", EMPTY)
-        self._saved: tuple[str, bytes] | None = None
-        # The id that the store has had, and the content that has been found good.
-        self._kept: str | None = None
-        self._checked = EMPTY
-        self._touched = False
-        # Whether the cookie could not be made: the answer to that error has no session.
-        self._failed = False
 
     # The request comes
 
     def start(self) -> None:
         """Give the request a new session."""
-        self._before = (self._make().id, EMPTY)
+        self._first = self._make()
+        if not self._options.saveUninitialized:
+            self._idle = self._first
         self._watch()
 
-    def resume(self, data: object) -> None:
-        """Give the request the session that its cookie names, if that is still good."""
-        session = self._open(data) if isinstance(data, Mapping) else None
+    def resume(self, id: str, data: object) -> None:
+        """
+        Give the request the session that its cookie names, if that is still good.
+
+        @param data: What the store has of it, C{None} for nothing.
+        """
+        session = self._open(id, data) if isinstance(data, Mapping) else None
         if session is None:
             self.start()
             return
-        self._checked = encodeContent(session)
-        self._before = (session.id, self._checked)
+        self._first = self._came = self._kept = session
+        self._firstContent = self._checked = encodeContent(session)
         if not self._options.resave:
-            self._saved = self._before
+            self._saved, self._savedContent = session, self._firstContent
         self._watch()
 
     def _watch(self) -> None:
         self._res.beforeHead(self._sendCookie)
         self._res.holdEnd(self._keep)
 
-    def _open(self, data: Mapping[str, Any]) -> Session | None:
-        assert self._cookieId is not None
-        now = self._req.app.runtime.now
-        cookie = SessionCookie(self._options.cookie, now, self._req.secure)
+    def _open(self, id: str, data: Mapping[str, Any]) -> Session | None:
+        cookie = self.makeCookie()
         cookie.restore(data.get("cookie"))
-        if cookie.ends(self._options.absoluteMaxAge) <= now():
+        if cookie.ends(self._options.absoluteMaxAge) <= self._req.app.runtime.now():
             return None
-        session = Session(self, self._cookieId, cookie)
+        session = Session(self, id, cookie)
         session.update(data)
         session.pop("cookie", None)
-        self._kept = session.id
-        self._give(session)
+        self._req.session = self._session = session
         return session
 
     def _make(self) -> Session:
-        req = self._req
-        options = self._options
-        id = token_urlsafe(_ID_BYTES) if options.genid is None else options.genid(req)
-        if not isinstance(id, str) or not id:
-            raise SessionError(f"genid gave {id!r}, which is no id")
-        cookie = SessionCookie(options.cookie, req.app.runtime.now, req.secure)
-        session = Session(self, id, cookie)
-        self._give(session)
+        # What users write may fail, and does so best where it stops the request.
+        id = None if self._options.genid is None else self.makeId()
+        session = self._req.session = self._session = Session(self, id)
         return session
 
-    def _give(self, session: Session) -> None:
-        self._req.session = session
-        self._req.sessionID = session.id
+    # What a session asks for
 
-    # What a handler may ask for, see Session
+    def makeId(self) -> str:
+        """See L{ISessionVisit.makeId}."""
+        genid = self._options.genid
+        if genid is None:
+            return token_urlsafe(_ID_BYTES)
+        id = genid(self._req)
+        if not isinstance(id, str) or not id:
+            raise SessionError(f"genid gave {id!r}, which is no id")
+        return id
+
+    def makeCookie(self) -> SessionCookie:
+        """See L{ISessionVisit.makeCookie}."""
+        req = self._req
+        return SessionCookie(self._options.cookie, req.app.runtime.now, req.secure)
 
     async def regenerate(self) -> Session:
         """See L{ISessionVisit.regenerate}."""
-        old = self._req.sessionID
+        old = self._session
         # At once, so that a handler that does not wait cannot go on with the old id.
         session = self._make()
-        self._touched = False
         if old is not None:
-            await settled(self._store.destroy(old))
+            await settled(self._store.destroy(old.id))
         return session
 
     async def destroy(self) -> None:
         """See L{ISessionVisit.destroy}."""
-        id, self._req.session, self._req.sessionID = self._req.sessionID, None, None
-        if id is not None:
-            await settled(self._store.destroy(id))
+        old, self._session, self._req.session = self._session, None, None
+        if old is not None:
+            await settled(self._store.destroy(old.id))
 
     async def reload(self, session: Session) -> None:
         """See L{ISessionVisit.reload}."""
@@ -163,13 +160,14 @@ class Visit:
 
     def _sendCookie(self) -> None:
         """Set the cookie if there is one to set. Called before the head of the response."""
-        self._failed = True
-        self._setCookie()
-        self._failed = False
-
-    def _setCookie(self) -> None:
         session = self._current()
-        if session is None or not self._wantsCookie(session):
+        if session is not None and (session or session is not self._idle):
+            self._failed = True
+            self._setCookie(session)
+            self._failed = False
+
+    def _setCookie(self, session: Session) -> None:
+        if not self._wantsCookie(session):
             return
         cookie = session.cookie
         if cookie.secure and not self._req.secure:
@@ -192,7 +190,7 @@ class Visit:
 
     def _wantsCookie(self, session: Session) -> bool:
         options = self._options
-        if session.id != self._cookieId:
+        if session is not self._came:
             return options.saveUninitialized or self._modified(session)
         if options.rolling:
             return True
@@ -204,27 +202,32 @@ class Visit:
             return None
         session = self._current()
         if session is None:
-            id = self._req.sessionID
-            gone = self._options.unset == "destroy" and id is not None
-            return waiting(self._store.destroy(id)) if gone else None
+            left = self._session
+            if left is None or self._options.unset != "destroy":
+                return None
+            return waiting(self._store.destroy(left.id))
+        if session is self._idle and not session:
+            return None
         self._touch(session)
         content = self._content(session)
         if self._wantsSave(session, content):
             return waiting(self._write(session, content))
-        if session.id == self._cookieId:
+        if session is self._came:
             return waiting(self._store.touch(session.id, self._data(session), self._age(session)))
         return None
 
     def _wantsSave(self, session: Session, content: bytes) -> bool:
-        known = session.id == self._cookieId or self._saved is not None
-        now = (session.id, content)
-        return now != (self._saved if known or self._options.saveUninitialized else self._before)
+        known = session is self._came or self._saved is not None
+        if known or self._options.saveUninitialized:
+            return session is not self._saved or content != self._savedContent
+        return session is not self._first or content != self._firstContent
 
     def _write(self, session: Session, content: bytes) -> Any:
-        self._saved = (session.id, content)
+        self._saved, self._savedContent = session, content
+        self._idle = None
         data, age = self._data(session), self._age(session)
-        if self._kept != session.id:
-            self._kept = session.id
+        if self._kept is not session:
+            self._kept = session
             return self._store.set(session.id, data, age)
         # What was there once must not come back if somebody has destroyed it since.
         replace = getattr(self._store, "replace", None)
@@ -239,9 +242,10 @@ class Visit:
     # Small things
 
     def _current(self) -> Session | None:
-        session = getattr(self._req, "session", None)
+        session = self._req.session
         if session is None or isinstance(session, Session):
             return session
+        self._failed = True
         raise SessionError("req.session was replaced; change it, or call regenerate() or destroy()")
 
     def _content(self, session: Session) -> bytes:
@@ -252,7 +256,7 @@ class Visit:
         return content
 
     def _modified(self, session: Session) -> bool:
-        return (session.id, self._content(session)) != self._before
+        return session is not self._first or self._content(session) != self._firstContent
 
     def _touch(self, session: Session) -> None:
         if not self._touched:

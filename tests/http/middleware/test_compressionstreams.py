@@ -7,10 +7,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
-from twisted.internet.interfaces import IReactorTCP
 from twisted.internet.protocol import Protocol
+from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
@@ -18,6 +18,7 @@ from storagegate import server
 from storagegate.http.encoders import BodyEncoder
 from storagegate.http.middleware.compression import compression
 from storagegate.net.httperrors import ClientLost
+from storagegate.net.reactors import processReactor
 from tests.http.decoding import decode, decodeSoFar
 
 CODINGS = ("br", "zstd", "gzip", "deflate")
@@ -25,10 +26,10 @@ CODINGS = ("br", "zstd", "gzip", "deflate")
 PIECE = 16 * 1024
 
 # More than all buffers between two ends of a connection hold.
-STREAM = 64 << 20
+STREAM = 32 << 20
 
 # What those buffers do hold, at most: Linux lets each socket's grow to 6 MB.
-BUFFERED = 32 << 20
+BUFFERED = 20 << 20
 
 
 class Reader(Protocol):
@@ -86,17 +87,13 @@ class StreamTests(TestCase):
 
         @param version: Bodies for HTTP/1.0 come without chunks, up to the end of the connection.
         """
-        # Imported late: trial has chosen one by now.
-        from twisted.internet import reactor
-
         app = server.http()
         app.use(self.keepEncoder)
         app.use(compression())
         app.get("/", handler)
         port = await app.listen(0)
         self.addCleanup(app.close, 0)
-        assert IReactorTCP.providedBy(reactor)
-        place = TCP4ClientEndpoint(reactor, "127.0.0.1", port.getHost().port)
+        place = TCP4ClientEndpoint(processReactor(), "127.0.0.1", port.getHost().port)
         reader: Reader = await connectProtocol(place, Reader())
         assert reader.transport is not None
         reader.transport.write(
@@ -109,10 +106,11 @@ class StreamTests(TestCase):
         """Remember the encoder of a response, without keeping it alive."""
         encodeBody = res.encodeBody
 
-        def remember(choose: Callable[[int | None], BodyEncoder]) -> None:
-            def chosen(length: int | None) -> BodyEncoder:
+        def remember(choose: Callable[[int | None], BodyEncoder | None]) -> None:
+            def chosen(length: int | None) -> BodyEncoder | None:
                 encoder = choose(length)
-                self.encoder = weakref.ref(encoder)
+                if encoder is not None:
+                    self.encoder = weakref.ref(encoder)
                 return encoder
 
             encodeBody(chosen)
@@ -136,6 +134,23 @@ class StreamTests(TestCase):
             reader = await self.open(handler, coding)
             await reader.ended
             self.assertEqual(decode(coding, reader.wire), b"ab")
+
+    async def test_knownLength(self) -> None:
+        """A stream whose length is known, such as a file, is judged by it and loses it."""
+        for length, coding in ((1024, "gzip"), (1023, None)):
+            body = b"k" * length
+            sentAsItIs: list[bool] = []
+
+            def handler(req: Any, res: Any, body: bytes = body, told: Any = sentAsItIs) -> None:
+                told.append(res.type("txt").startBody(len(body)))
+                res.write(body)
+                res.end()
+
+            reader = await self.open(handler, "gzip")
+            await reader.ended
+            self.assertEqual(decode(coding, reader.wire), body)
+            self.assertEqual(b"\r\ncontent-length: " in reader.head, coding is None)
+            self.assertEqual(sentAsItIs, [coding is None])
 
     async def test_order(self) -> None:
         """Small pieces and those that are encoded in a thread arrive in their order."""
@@ -199,7 +214,7 @@ class StreamTests(TestCase):
 
     async def test_backPressure(self) -> None:
         """A handler waits for a client that does not read, and goes on when it does."""
-        noise = base64.b64encode(random.Random(4).randbytes(PIECE))
+        rng = random.Random(4)
         written = 0
         waits: Deferred[None] = Deferred()
 
@@ -207,6 +222,7 @@ class StreamTests(TestCase):
             nonlocal written
             res.type("txt")
             while written < STREAM:
+                noise = base64.b64encode(rng.randbytes(PIECE))
                 room = res.write(noise)
                 written += len(noise)
                 if isinstance(room, Deferred) and not room.called and not waits.called:
@@ -220,30 +236,59 @@ class StreamTests(TestCase):
         self.assertLess(written, BUFFERED)
         reader.transport.resumeProducing()  # type: ignore[union-attr]
         await reader.ended
-        body = decode("gzip", reader.wire)
-        self.assertEqual(len(body), written)
-        self.assertEqual(body[: len(noise)], noise)
+        self.assertEqual(len(decode("gzip", reader.wire)), written)
 
     async def test_clientLost(self) -> None:
         """A handler hears of a client that has gone, and the encoder is let go."""
-        for coding in CODINGS:
-            noise = base64.b64encode(random.Random(5).randbytes(PIECE))
-            failed: Deferred[Failure] = Deferred()
+        rng = random.Random(5)
+        await self.loseClient(lambda: base64.b64encode(rng.randbytes(PIECE)))
 
-            async def handler(
-                req: Any, res: Any, noise: bytes = noise, failed: Deferred[Failure] = failed
-            ) -> None:
+    async def test_neverFull(self) -> None:
+        """A handler whose text shrinks to nothing never fills the wire, and still hears of it."""
+        await self.loseClient(lambda: b"a" * PIECE)
+
+    async def loseClient(self, makePiece: Callable[[], bytes]) -> None:
+        """Write without end until the client has gone, and look for the encoder afterwards."""
+        for coding in CODINGS:
+            failed: Deferred[None] = Deferred()
+
+            async def handler(req: Any, res: Any, failed: Any = failed) -> None:
                 res.type("txt")
                 try:
                     while True:
-                        await res.write(noise)
+                        await res.write(makePiece())
                 except ClientLost:
-                    failed.callback(Failure())
+                    failed.callback(None)
 
             reader = await self.open(handler, coding)
-            await reader.until(lambda reader=reader: len(reader.received) > PIECE)
+            await reader.until(lambda reader=reader: len(reader.wire) > 0)
             reader.transport.abortConnection()  # type: ignore[union-attr]
             await failed
             await reader.ended
+            # The handler has just told us: let it end.
+            await deferLater(processReactor(), 0)
             gc.collect()
             self.assertIsNone(self.encoder(), coding)
+
+    async def test_lostWhileEncoding(self) -> None:
+        """Nobody who waits for a thread is forgotten, and the next piece tells what happened."""
+        rng = random.Random(6)
+        pieces = [base64.b64encode(rng.randbytes(1 << 20)) for _ in range(16)]
+        released: Deferred[None] = Deferred()
+        failed: Deferred[None] = Deferred()
+
+        async def handler(req: Any, res: Any) -> None:
+            res.type("txt")
+            await gatherResults([res.write(piece) for piece in pieces])
+            released.callback(None)
+            try:
+                await res.write("x")
+            except ClientLost:
+                failed.callback(None)
+
+        reader = await self.open(handler, "gzip")
+        await reader.until(lambda: len(reader.wire) > 0)
+        reader.transport.abortConnection()  # type: ignore[union-attr]
+        await released
+        await failed
+        await reader.ended

@@ -121,6 +121,33 @@ class OriginTests(CorsCase):
         asked.callback(True)
         self.assertAllowed(client.answer(), A, "Origin")
 
+    def test_laterAndAround(self) -> None:
+        """Who waits for the rest of a request waits for all of it, also past such a function."""
+        asked: Deferred[bool] = Deferred()
+        answered: Deferred[None] = Deferred()
+        order: list[str] = []
+
+        async def around(req: Any, res: Any, next: Any) -> None:
+            await next()
+            order.append("around")
+
+        async def decide(origin: str, req: Any) -> bool:
+            return await asked
+
+        async def answer(req: Any, res: Any) -> None:
+            await answered
+            order.append("answer")
+            res.end()
+
+        self.app.use(around)
+        self.app.use(cors(origin=decide))
+        self.app.get("/", answer)
+        self.connect().send("GET", "/", {})
+        asked.callback(True)
+        self.assertEqual(order, [])
+        answered.callback(None)
+        self.assertEqual(order, ["answer", "around"])
+
     def test_functionFails(self) -> None:
         """What a function raises is the application's error; nobody is let in."""
 

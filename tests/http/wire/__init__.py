@@ -1,0 +1,1 @@
+"""Tests of applications on real listeners."""
