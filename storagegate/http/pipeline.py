@@ -44,7 +44,7 @@ class Passage:
 
     @ivar end: Called when the outermost router has no more to offer: with an error, or C{None}.
     @ivar allowed: The methods of the routes that were for the path but not for the method.
-    @ivar matched: Whether a route was for both.
+    @ivar matched: Whether a route that was registered for the method was for both.
     """
 
     __slots__ = (
@@ -223,7 +223,7 @@ class RouterRun:
                 if not handlers:
                     passage.allowed.extend(route.counted)
                     continue
-                if error is None:
+                if error is None and route.counts(passage.method):
                     passage.matched = True
                 self._handlers = handlers
                 self._cancels = route.cancels

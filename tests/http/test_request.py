@@ -151,9 +151,7 @@ class HeaderTests(RequestCase):
             "Accept-Charset": "utf-8",
             "Accept-Language": "en;q=0.8, de",
         }
-        self.assertEqual(
-            self.see(look, headers=headers), ["br", None, "utf-8", "de", ["de", "en"]]
-        )
+        self.assertEqual(self.see(look, headers=headers), ["br", None, "utf-8", "de", ["de", "en"]])
 
     def test_is(self) -> None:
         """The type of the body is compared with extensions, types and wildcards."""
