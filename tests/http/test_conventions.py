@@ -106,18 +106,6 @@ class ErrorTests(SynchronousTestCase):
                 {"error": "Not Found", "path": "/api/a%20b", "method": method},
             )
 
-    def test_catchAll(self) -> None:
-        """A catch-all of the application's own has the last word, also before 405."""
-
-        def notFound(req: Any, res: Any) -> None:
-            res.status(404).json({"error": "mine", "path": req.path, "method": req.method})
-
-        self.app.get("/x", lambda req, res: res.end())
-        self.app.use(notFound)
-        for method, path in (("GET", "/y"), ("POST", "/x"), ("OPTIONS", "/x")):
-            shape = {"error": "mine", "path": path, "method": method}
-            self.assertAnswer(self.client.request(method, path), 404, shape)
-
     def test_starRoute(self) -> None:
         """So has one that is a route for all methods, and all paths."""
         self.app.get("/x", lambda req, res: res.end())
@@ -152,37 +140,6 @@ class ErrorTests(SynchronousTestCase):
         ]:
             response = self.client.request(method, path)
             self.assertEqual((response.status, response.headers.get("allow")), (status, allow))
-
-    def test_options(self) -> None:
-        """OPTIONS is 200 with C{Allow}, and the same list as text."""
-        self.app.get("/x", lambda req, res: res.end()).post("/x", lambda req, res: res.end())
-        response = self.client.options("/x")
-        self.assertEqual((response.status, response.text), (200, "GET, HEAD, POST"))
-        self.assertEqual(response.headers["allow"], "GET, HEAD, POST")
-        self.assertEqual(response.headers["content-type"], "text/plain; charset=utf-8")
-
-    def test_middlewareBehind(self) -> None:
-        """Middleware behind the routes runs before 405, 404 and the automatic OPTIONS."""
-        self.app.get("/x", lambda req, res: res.end())
-        self.app.use(lambda req, res, next: (res.header("X-Behind", "1"), next())[1])
-        for method, path, status in (
-            ("POST", "/x", 405),
-            ("GET", "/y", 404),
-            ("OPTIONS", "/x", 200),
-        ):
-            response = self.client.request(method, path)
-            self.assertEqual((response.status, response.headers["x-behind"]), (status, "1"))
-
-    def test_malformedPath(self) -> None:
-        """A malformed escape is 400 where a pattern would decode it, whatever the method."""
-        self.app.get("/users/:id", lambda req, res: res.end())
-        self.app.get("/%41", lambda req, res: res.send("A"))
-        error = {"error": "The path has a malformed percent escape"}
-        for method in ("GET", "POST", "OPTIONS"):
-            for path in ("/users/%zz", "/users/%", "/users/%ff"):
-                self.assertAnswer(self.client.request(method, path), 400, error)
-        self.assertEqual(self.client.get("/%zz").status, 404)
-        self.assertEqual(self.client.get("/A").text, "A")
 
     def test_errorHandler(self) -> None:
         """A handler of errors may answer by C{statusCode}, that of a parser too, else 500."""

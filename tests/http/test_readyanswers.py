@@ -1,10 +1,10 @@
-"""Answers that have a name: redirects, statuses, and the choice of a representation."""
+"""Redirects and the choice of a representation, by what the client accepts."""
 
 from typing import Any
 
 from storagegate import server
 from storagegate.http.testing import Client, TestResponse
-from tests.http.test_response import ResponseCase
+from tests.http.responding import ResponseCase
 
 
 class RedirectTests(ResponseCase):
@@ -12,22 +12,15 @@ class RedirectTests(ResponseCase):
 
     def test_default(self) -> None:
         """Without more it is a 302, with a text that says where to."""
-        response = self.answered(lambda res: res.redirect("/new"))
+        response = self.answer(lambda res: res.redirect("/new"))
         self.assertEqual((response.status, response.text), (302, "Found. Redirecting to /new"))
         self.assertFields(
             response, location="/new", vary="Accept", content_type="text/plain; charset=utf-8"
         )
 
-    def test_status(self) -> None:
-        """The status may stand on either side."""
-        for arguments in ((301, "/new"), ("/new", 301)):
-            response = self.answered(lambda res, a=arguments: res.redirect(*a))
-            self.assertEqual(response.status, 301)
-            self.assertEqual(response.text, "Moved Permanently. Redirecting to /new")
-
     def test_html(self) -> None:
         """A browser gets a link, with nothing in it that could be markup."""
-        response = self.answered(
+        response = self.answer(
             lambda res: res.redirect("/new?a='<b>\"&c"), headers={"Accept": "text/html"}
         )
         self.assertFields(
@@ -35,28 +28,6 @@ class RedirectTests(ResponseCase):
         )
         url = "/new?a=&#x27;%3Cb%3E%22&amp;c"
         self.assertEqual(response.text, f'<p>Found. Redirecting to <a href="{url}">{url}</a></p>')
-
-    def test_encoded(self) -> None:
-        """What no URL may hold is encoded, what is encoded already is not."""
-        response = self.answered(lambda res: res.redirect("http://x/\u00e9 a%20b?c=d#e"))
-        self.assertFields(response, location="http://x/%C3%A9%20a%20b?c=d#e")
-
-    def test_back(self) -> None:
-        """Back is where the client comes from, or the root."""
-        for headers, location in (({"Referer": "/from"}, "/from"), ({}, "/")):
-            response = self.answered(lambda res: res.redirect("back"), headers=headers)
-            self.assertFields(response, location=location)
-
-
-class StatusTests(ResponseCase):
-    """C{res.sendStatus}."""
-
-    def test_words(self) -> None:
-        """The body is the usual words for the status, or its number."""
-        for status, text in ((404, "Not Found"), (201, "Created"), (799, "799")):
-            response = self.answered(lambda res, s=status: res.sendStatus(s))
-            self.assertEqual((response.status, response.text), (status, text))
-            self.assertFields(response, content_type="text/plain; charset=utf-8")
 
 
 class FormatTests(ResponseCase):

@@ -3,58 +3,11 @@
 import json
 from typing import Any
 
-from twisted.internet.defer import Deferred
-from twisted.internet.error import CannotListenError, ConnectionRefusedError
 from twisted.internet.task import deferLater
 
-from storagegate import server
 from tests.http.wire.support import AppServedCase
 from tests.net.support import statuses
 from tests.wire.http.support import get, post
-
-
-class ListenTests(AppServedCase):
-    """Where an application listens, and when it stops."""
-
-    async def test_free(self) -> None:
-        """Port 0 takes a free one, on the loopback interface unless told otherwise."""
-        self.app.use(self.answer)
-        first = await self.listen()
-        second = await self.app.listen(0, reactor=self.reactor)
-        addresses: list[Any] = [port.getHost() for port in (first, second)]
-        self.assertEqual({address.host for address in addresses}, {"127.0.0.1"})
-        self.assertNotIn(0, {address.port for address in addresses})
-        for port in (first, second):
-            received = await self.exchange(port, get(b"/", b"Connection: close"))
-            self.assertTrue(received.endswith(b"served"))
-
-    async def test_options(self) -> None:
-        """Without arguments the options say where."""
-        self.app.withOptions(port=0, hostname="localhost")
-        port: Any = await self.app.listen(reactor=self.reactor)
-        self.addCleanup(self.app.close, 0)
-        self.assertEqual(port.getHost().host, "127.0.0.1")
-
-    async def test_taken(self) -> None:
-        """A place that is taken is an error of the Deferred."""
-        port: Any = await self.listen()
-        other = server.http().listen(port.getHost().port, reactor=self.reactor)
-        await self.assertFailure(other, CannotListenError)
-
-    async def test_close(self) -> None:
-        """After C{close} nobody is let in, and what is being answered is answered."""
-        waiting: list[Any] = []
-        self.app.get("/", lambda req, res: waiting.append(res))
-        port = await self.listen(keepAliveTimeout=3_600_000)
-        client = await self.connect(port)
-        client.write(get(b"/"))
-        await self.turnUntil(lambda: bool(waiting))
-        closing = self.app.close(10_000)
-        await self.assertFailure(Deferred.fromCoroutine(self.connect(port)), ConnectionRefusedError)
-        self.assertFalse(client.closed.called)
-        waiting[0].send("late")
-        self.assertTrue((await client.closed).endswith(b"late"))
-        await closing
 
 
 class PersistenceTests(AppServedCase):
@@ -72,14 +25,6 @@ class PersistenceTests(AppServedCase):
         received = await client.closed
         self.assertEqual(statuses(received), [200] * 4)
         self.assertEqual(received.lower().count(b"connection: close"), 1)
-
-    async def test_notKept(self) -> None:
-        """Without C{keepAlive} each response says that it is the last, and is."""
-        self.app.use(self.answer)
-        port = await self.listen(keepAlive=False)
-        received = await self.exchange(port, get(b"/1") + get(b"/2"))
-        self.assertEqual(statuses(received), [200])
-        self.assertIn(b"\r\nconnection: close\r\n", received.lower())
 
     async def test_idle(self) -> None:
         """A connection that idles for C{keepAliveTimeout} is closed; one in use is not."""
