@@ -64,7 +64,11 @@ class Listeners:
     @ivar all: The ports.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, open: Callable[[Any, str, Site], Deferred[IListeningPort]] = listen) -> None:
+        """
+        @param open: Opens a port on a reactor where an endpoint string says.
+        """
+        self._open = open
         self.all: list[Listener] = []
         self._generation = 0
         self._remade: frozenset[str] = frozenset()
@@ -89,7 +93,7 @@ class Listeners:
                 self._change.claims.append((free, app, makers))
             return succeed((free.port, free.site))
         change = self._change
-        listening = listen(reactor, description, site)
+        listening = self._open(reactor, description, site)
 
         def opened(port: IListeningPort) -> Served:
             made = Listener(app, description, port, site, self._generation, makers)
