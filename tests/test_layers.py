@@ -94,7 +94,8 @@ def within(module: str, prefix: str) -> bool:
 def package(module: str) -> str:
     """Give the room that a module belongs to: the first two parts of its name."""
     parts = module.split(".")
-    return ".".join(parts[:2]) if len(parts) > 2 else PACKAGE
+    isRoom = len(parts) > 2 or moduleFiles()[module].name == "__init__.py"
+    return ".".join(parts[:2]) if isRoom else PACKAGE
 
 
 def allowed(importer: str, imported: str) -> bool:

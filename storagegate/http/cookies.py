@@ -159,10 +159,10 @@ def unsignValue(signed: str, secrets: str | bytes | Sequence[str | bytes]) -> st
     """
     if isinstance(secrets, str | bytes):
         secrets = (secrets,)
-    value, dot, _ = signed.rpartition(".")
+    value = signed.rpartition(".")[0]
     given = signed.encode("utf-8", "surrogatepass")
     found = False
     for secret in secrets:
         expected = signValue(value, secret).encode("utf-8", "surrogatepass")
         found = compare_digest(given, expected) or found
-    return value if found and dot else None
+    return value if found else None

@@ -254,9 +254,7 @@ def _ranked(
         fit = match(one)
         if fit is not None and fit.quality > 0:
             place = places.get(one, last) if places else 0
-            # A place of its own settles it; only what has none goes by exactness and order.
-            finer = (0, 0) if place < last else (-fit.exactness, fit.order)
-            found.append((-fit.quality, place, *finer, len(found), one))
+            found.append((-fit.quality, place, -fit.exactness, fit.order, len(found), one))
     return [key[-1] for key in sorted(found)]
 
 

@@ -13,6 +13,7 @@ from storagegate.http.negotiation import (
 )
 from storagegate.http.querystring import parseQuery
 from storagegate.http.trust import clientAddresses
+from storagegate.net.httpranges import parseRange
 from storagegate.net.request import Request as LeanRequest
 
 
@@ -191,7 +192,8 @@ class RequestHeaders:
         if not types:
             return preferredTypes(header)
         full = {lookupType(each) if "/" not in each else each: each for each in types}
-        liked = preferredTypes(header, [each for each in full if each])
+        known = [each for each in full if each]
+        liked = preferredTypes(header, known) if known else []
         return full[liked[0]] if liked else None
 
     def acceptsEncodings(self, *encodings: str) -> Any:
@@ -214,12 +216,22 @@ class RequestHeaders:
         Say which of some types the body has.
 
         @param types: As C{json}, C{text/*}, C{+json}.
-        @return: The first that it has, C{None} without a body, C{False} if it has none of them.
+        @return: The first that it has, or the type itself where that was a wildcard; C{None}
+            without a body, C{False} if it has none of them.
         """
         if self.lean.contentLength == 0 and b"content-length" not in self.lean.headers:
             return None
-        value = self.get("content-type") or ""
-        return next((each for each in types if matchesType(value, each)), False)
+        return matchesType(self.get("content-type"), types) or False
+
+    def range(self, size: int) -> list[tuple[int, int]] | None:
+        """
+        Read which ranges of something of C{size} bytes the client asks for.
+
+        @return: Offsets of first and last bytes; empty if none of them is in it, C{None} if the
+            client asks for the whole.
+        """
+        ranges = parseRange(self.lean.headers.get(b"range"), size)
+        return None if ranges is None else [(each.first, each.last) for each in ranges]
 
     @property
     def fresh(self) -> bool:

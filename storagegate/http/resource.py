@@ -1,7 +1,7 @@
 """An application as the leaf of a site: the way in, and the answers of last resort."""
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -93,7 +93,7 @@ def _end(passage: Passage, error: object) -> None:
         request.lean.abort()
 
 
-def _allowed(methods: list[str]) -> str:
+def _allowed(methods: Sequence[str]) -> str:
     listed = list(dict.fromkeys(methods))
     if "GET" in listed and "HEAD" not in listed:
         listed.insert(listed.index("GET") + 1, "HEAD")

@@ -1,8 +1,8 @@
 """The response, as handlers see it."""
 
-import base64
-import hashlib
+from binascii import b2a_base64
 from collections.abc import Awaitable, Callable, Generator
+from hashlib import sha1
 from typing import Any, Self
 
 import msgspec
@@ -167,7 +167,7 @@ class HTTPResponse(FileAnswers):
         if "content-type" not in fields:
             fields["content-type"] = contentType
         if "etag" not in fields:
-            digest = base64.b64encode(hashlib.sha1(body, usedforsecurity=False).digest())
+            digest = b2a_base64(sha1(body).digest(), newline=False)
             fields["etag"] = ("ETag", f'W/"{len(body):x}-{digest[:27].decode()}"')
         lean = self.lean
         if isConditional(lean.headers) and lean.method in (b"GET", b"HEAD") and self.isFresh():
@@ -192,7 +192,7 @@ class HTTPResponse(FileAnswers):
                 self._deliverWith(hooks, encoder, body)
                 return
         self.sentLength = len(body)
-        self.lean.respond(self.statusCode, self.encodedFields(), body)
+        self.lean.respond(self.statusCode, self.wireFields(), body)
         if self._listeners is not None:
             self._emit("finish")
 
@@ -216,7 +216,7 @@ class HTTPResponse(FileAnswers):
 
     def _respond(self, body: bytes) -> None:
         self.sentLength = len(body)
-        self.lean.respond(self.statusCode, self.encodedFields(), body)
+        self.lean.respond(self.statusCode, self.wireFields(), body)
         self._emit("finish")
 
     # Streams
@@ -280,7 +280,7 @@ class HTTPResponse(FileAnswers):
         if self.statusCode in (204, 304):
             self._dropContent()
         self.sentLength = length
-        self.lean.begin(self.statusCode, self.encodedFields(), length)
+        self.lean.begin(self.statusCode, self.wireFields(), length)
         self._begun = True
         return encoder is None
 

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from storagegate.http.runtime import Runtime
 from storagegate.http.sessions.memory import MemorySessionStore
-from storagegate.http.sessions.sessiontable import SessionFileError
+from storagegate.http.sessions.sessiontable import SessionFileError, SessionTable
 from storagegate.http.sessions.sqlite import SessionStoreBusy, SQLiteSessionStore
 from tests.contract.sessionstore import MINUTE_MS, SessionStoreContract, settled
 from tests.support.pools import HeldPool
@@ -287,6 +287,38 @@ class SQLiteSessionStoreTests(SynchronousTestCase):
         self.successResultOf(store.set("id", {"cookie": {}}))
         self.assertEqual(self.successResultOf(store.get("id")), {"cookie": {}})
         self.successResultOf(store.close())
+
+
+class SessionTableTests(SynchronousTestCase):
+    """What the table does where another process writes, too."""
+
+    def test_readThenWrite(self) -> None:
+        """A batch that reads before it writes is not refused for what others wrote in between."""
+        path = self.mktemp()
+        table = SessionTable(path, 100)
+        self.addCleanup(table.close)
+        table.perform([lambda table: table.set("a", b"{}", b"1", START + 60)], True, START)
+        other = sqlite3.connect(path, timeout=0, isolation_level=None)
+        self.addCleanup(other.close)
+        refusals: list[str] = []
+
+        def intrude(table: SessionTable) -> None:
+            try:
+                other.execute("UPDATE sessions SET cookie = '2'")
+            except sqlite3.OperationalError as error:
+                refusals.append(str(error))
+
+        found, _, _ = table.perform(
+            [
+                lambda table: table.get("a", START),
+                intrude,
+                lambda table: table.set("a", b"{}", b"3", START + 60),
+            ],
+            True,
+            START,
+        )
+        self.assertEqual(found, (b"{}", b"1"))
+        self.assertEqual(refusals, ["database is locked"])
 
 
 class SweepTests(SynchronousTestCase):

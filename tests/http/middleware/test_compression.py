@@ -5,6 +5,7 @@ import http.client
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from attrs import frozen
@@ -285,6 +286,8 @@ class ValidatorTests(CompressionCase):
         await self.serve(lambda req, res: res.header("ETag", '"v1"').html(TEXT))
         self.assertEqual((await self.ask()).headers["etag"], 'W/"v1"')
         self.assertEqual((await self.ask("identity")).headers["etag"], '"v1"')
+        await self.serve(lambda req, res: res.header("ETag", '"v1"').html("short"))
+        self.assertEqual((await self.ask()).headers["etag"], '"v1"')
 
     async def test_weakETag(self) -> None:
         """A weak ETag stays as it is, so that the client's copy is still known."""
@@ -304,11 +307,41 @@ class ValidatorTests(CompressionCase):
         reply = await self.ask("identity", If_None_Match=etag)
         self.assertEqual((reply.status, reply.headers["etag"]), (304, '"v1"'))
 
+    async def test_unmodifiedReady(self) -> None:
+        """The ETag of a body that the handler has encoded stays strong on a 304, too."""
+
+        def handler(req: Any, res: Any) -> None:
+            res.header({"ETag": '"v1"', "Content-Encoding": "gzip"}).type("html")
+            res.send(gzip.compress(TEXT.encode()))
+
+        await self.serve(handler)
+        for headers, status in (({}, 200), ({"If_None_Match": '"v1"'}, 304)):
+            reply = await self.ask(**headers)
+            self.assertEqual((reply.status, reply.headers["etag"]), (status, '"v1"'))
+
     async def test_ranges(self) -> None:
         """An encoded body offers no ranges: those that come would be of the plain one."""
         await self.serve(lambda req, res: res.header("Accept-Ranges", "bytes").html(TEXT))
         self.assertIsNone((await self.ask()).headers["accept-ranges"])
         self.assertEqual((await self.ask("identity")).headers["accept-ranges"], "bytes")
+
+    async def test_file(self) -> None:
+        """A file is compressed whole, but for a client that asks for a part of it."""
+        path = Path(self.mktemp()).absolute().with_suffix(".txt")
+        path.write_text(LARGE)
+        await self.serve(lambda req, res: res.sendFile(str(path)))
+        for coding in ("br", "zstd", "gzip", "deflate"):
+            reply = await self.ask(coding)
+            self.assertEqual((reply.status, reply.coding), (200, coding))
+            self.assertEqual(reply.body, LARGE.encode())
+            self.assertIsNone(reply.headers["content-length"])
+            self.assertIsNone(reply.headers["accept-ranges"])
+        reply = await self.ask(Range="bytes=5-4999")
+        self.assertPlain(reply, varies=True)
+        self.assertEqual((reply.status, reply.wire), (206, LARGE[5:5000].encode()))
+        reply = await self.ask(method="HEAD")
+        self.assertPlain(reply, varies=True)
+        self.assertEqual(reply.headers["content-length"], str(len(LARGE)))
 
     async def test_contentLength(self) -> None:
         """A length that the handler has set for the plain body does not stay."""

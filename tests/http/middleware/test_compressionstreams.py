@@ -106,10 +106,11 @@ class StreamTests(TestCase):
         """Remember the encoder of a response, without keeping it alive."""
         encodeBody = res.encodeBody
 
-        def remember(choose: Callable[[int | None], BodyEncoder]) -> None:
-            def chosen(length: int | None) -> BodyEncoder:
+        def remember(choose: Callable[[int | None], BodyEncoder | None]) -> None:
+            def chosen(length: int | None) -> BodyEncoder | None:
                 encoder = choose(length)
-                self.encoder = weakref.ref(encoder)
+                if encoder is not None:
+                    self.encoder = weakref.ref(encoder)
                 return encoder
 
             encodeBody(chosen)
@@ -133,6 +134,23 @@ class StreamTests(TestCase):
             reader = await self.open(handler, coding)
             await reader.ended
             self.assertEqual(decode(coding, reader.wire), b"ab")
+
+    async def test_knownLength(self) -> None:
+        """A stream whose length is known, such as a file, is judged by it and loses it."""
+        for length, coding in ((1024, "gzip"), (1023, None)):
+            body = b"k" * length
+            sentAsItIs: list[bool] = []
+
+            def handler(req: Any, res: Any, body: bytes = body, told: Any = sentAsItIs) -> None:
+                told.append(res.type("txt").startBody(len(body)))
+                res.write(body)
+                res.end()
+
+            reader = await self.open(handler, "gzip")
+            await reader.ended
+            self.assertEqual(decode(coding, reader.wire), body)
+            self.assertEqual(b"\r\ncontent-length: " in reader.head, coding is None)
+            self.assertEqual(sentAsItIs, [coding is None])
 
     async def test_order(self) -> None:
         """Small pieces and those that are encoded in a thread arrive in their order."""

@@ -284,6 +284,23 @@ class LossTests(UploadCase):
         self.assertIn(b"HTTP/1.1 400", received)
         self.assertFalse(client.reset)
 
+    async def test_refusalAtOnce(self) -> None:
+        """A client that declares far more than is read of a refused upload is answered at once."""
+        port = await self.serve(upload(self.directory).single("a"))
+        refused = file("b", b"")
+        client = await self.connect(port)
+        client.write(post(refused, length=100 << 20))
+        self.assertIn(b"HTTP/1.1 400", await client.until(b"}"))
+        # What does not declare anything is read up to what the application takes of a body.
+        client = await self.connect(port)
+        head, _, _ = chunked([refused]).partition(b"0\r\n\r\n")
+        client.write(head)
+        client.write(b"100000\r\n%b\r\n" % bytes(1 << 20) * 9)
+        await self.until(lambda: not client.transport.dataBuffer)  # type: ignore[union-attr]
+        self.assertEqual(client.received, b"")
+        client.write(b"100000\r\n%b\r\n" % bytes(1 << 20) * 2)
+        self.assertIn(b"HTTP/1.1 400", await client.until(b"}"))
+
     async def test_lostWhileWritten(self) -> None:
         """
         A client that goes away while the end of its file is being written leaves nothing.

@@ -47,16 +47,18 @@ _SLASHES = (
 )
 
 ATTACKS = [
-    start + parent + slash + parent * deeper + slash * deeper + b"secret"
-    for start in (b"/", b"//", b"/inner/../", b"/inner%2f", b"/./", b"/%2f")
+    start + parent + slash + b"secret"
+    for start in (b"/", b"//", b"/inner/../", b"/inner%2f")
     for parent in _PARENTS
     for slash in _SLASHES
-    for deeper in (0, 1)
 ]
 
 
 class TraversalTests(AppServedCase):
     """A folder with a file beside it."""
+
+    # Eight hundred connections, on a machine that may be busy.
+    timeout = 120
 
     def setUp(self) -> None:
         """Write the files."""
