@@ -85,9 +85,9 @@ def _end(passage: Passage, error: object) -> None:
             _answerAllowed(request, response, _SERVER_METHODS)
         else:
             path = request.lean.path.decode("ascii")
-            response.status(404).json(
-                {"error": "Not Found", "path": path, "method": request.method}
-            )
+            shape = {"error": "Not Found", "path": path, "method": request.method}
+            response.status(404)
+            _answerShape(request, response, shape)
     except Exception:
         # Hooks of middleware fail here too.
         _log.failure("the answer of last resort failed")
@@ -131,7 +131,19 @@ def _answerError(request: HTTPRequest, response: HTTPResponse, error: object) ->
     headers = getattr(error, "headers", None)
     if isinstance(headers, Mapping):
         response.header(headers)
-    response.status(status).json(_shape(request, error, told))
+    response.status(status)
+    _answerShape(request, response, _shape(request, error, told))
+
+
+def _answerShape(request: HTTPRequest, response: HTTPResponse, shape: dict[str, Any]) -> None:
+    """Tell what is wrong, as JSON; in development a browser gets a page that can be reloaded."""
+    development = request.app.settings.development
+    if development and development.hmr and request.accepts("json", "html") == "html":
+        from storagegate.http.development.errorpage import errorPage
+
+        response.html(errorPage(response.statusCode, shape))
+    else:
+        response.json(shape)
 
 
 def _shape(request: HTTPRequest, error: object, told: int | None) -> dict[str, Any]:
