@@ -1,6 +1,6 @@
 """The application: a router with options that can be served."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IListeningPort
@@ -18,6 +18,9 @@ DEFAULT_GRACE_MS = 30_000
 """What a request in flight is given to end in; the longest that most balancers wait."""
 
 
+_SECURE_ENDPOINTS = ("ssl:", "tls:")
+
+
 class Application(Router):
     """
     An HTTP application.
@@ -26,7 +29,10 @@ class Application(Router):
     @ivar runtime: Its threads and its clock; set when it is served.
     @ivar resource: The application as a Twisted resource.
     @ivar trust: Whose C{X-Forwarded} fields are believed, C{None} for nobody's.
+    @cvar workshop: What loads the code of this process again, once C{development.hmr} was served.
     """
+
+    workshop: ClassVar[Any] = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,13 +89,54 @@ class Application(Router):
             interface = (hostname or self.settings.hostname).replace(":", "\\:")
             port = f"tcp:{number}:interface={interface}"
         site = Site(self.resource, self.settings.limits(), reactor, describeRejection)
-        listening = listen(reactor, port, site)
+        development = self.settings.development
+        showsConsole = development is not None and development.console
+        if showsConsole:
+            from storagegate.http.development.console import announce, beginConsole
 
-        def started(listeningPort: IListeningPort) -> IListeningPort:
-            self._serving.append((listeningPort, site))
-            return listeningPort
+            reactor.callWhenRunning(beginConsole)
 
-        return listening.addCallback(started)
+        def started(served: tuple[IListeningPort, Site]) -> IListeningPort:
+            self.adopt(*served)
+            if showsConsole and served[1] is site:
+                announce(served[0], isSecure=port.startswith(_SECURE_ENDPOINTS))
+            return served[0]
+
+        return self._open(reactor, port, site).addCallback(started)
+
+    def _open(
+        self, reactor: Any, description: str, site: Site
+    ) -> Deferred[tuple[IListeningPort, Site]]:
+        """Open a port, or in development take it over from the application's old code."""
+        workshop = self._ownWorkshop() or Application.workshop
+        if workshop is not None and workshop.isWanted:
+            taken: Deferred[tuple[IListeningPort, Site]]
+            taken = workshop.listen(self, reactor, description, site)
+            return taken
+        return listen(reactor, description, site).addCallback(lambda port: (port, site))
+
+    def _ownWorkshop(self) -> Any:
+        """Give what loads the code of this process again, if this application wants it."""
+        development = self.settings.development
+        if development is None or not development.hmr:
+            return None
+        from storagegate.http.development.workshop import processWorkshop
+
+        # Known to the class: the next version of the code may not want it, but takes over.
+        Application.workshop = processWorkshop()
+        Application.workshop.isWanted = True
+        return Application.workshop
+
+    def adopt(self, port: IListeningPort, site: Site) -> None:
+        """Count a listener among those that L{close} closes."""
+        self._serving.append((port, site))
+
+    def forget(self, port: IListeningPort) -> None:
+        """Leave a listener to another application, or to whoever closes it."""
+        for served in self._serving:
+            if served[0] is port:
+                self._serving.remove(served)
+                break
 
     def close(self, graceMs: int = DEFAULT_GRACE_MS) -> Deferred[None]:
         """
@@ -104,12 +151,16 @@ class Application(Router):
             stopped = port.stopListening()
             if stopped is not None:
                 closing.append(stopped)
+            if self.workshop is not None:
+                self.workshop.released(port)
             closing.append(site.drain(graceMs / 1000))
         return gatherResults(closing).addCallback(lambda results: None)
 
     def run(self, port: int | str | None = None, hostname: str | None = None) -> None:
         """
         Serve until the process is told to stop: for scripts.
+
+        Without arguments an application that L{listen}s already stays where it is.
 
         @raise SystemExit: If the place is taken.
         """
@@ -120,8 +171,16 @@ class Application(Router):
             failures.append(reason.getErrorMessage())
             reactor.callWhenRunning(reactor.stop)
 
-        self.listen(port, hostname, reactor=reactor).addErrback(failed)
-        reactor.addSystemEventTrigger("before", "shutdown", self.close)
+        workshop = self._ownWorkshop()
+        if workshop is not None:
+            workshop.scriptServes()
+        if port is not None or hostname is not None or not self._serving:
+            self.listen(port, hostname, reactor=reactor).addErrback(failed)
+        if self.workshop is not None:
+            self.workshop.scriptWaits()
+        # In development another one may be serving by then.
+        closer = self if workshop is None else workshop
+        reactor.addSystemEventTrigger("before", "shutdown", lambda: closer.close())
         reactor.run()
         if failures:
             raise SystemExit(failures[0])

@@ -10,13 +10,20 @@ def builtInMiddleware(options: Options) -> list[Callable[..., Any]]:
     """
     Make the middleware that options ask for, in its order.
 
-    The log sees everything; CORS comes before what may refuse, so that a page can read the refusal.
+    The log sees everything but what development adds; CORS comes before what may refuse, so that a
+    page can read the refusal.
     """
     middleware: list[Callable[..., Any]] = []
+    if options.development is not None and options.development.hmr:
+        from storagegate.http.development.pages import developmentPages
+        from storagegate.http.development.workshop import processWorkshop
+
+        middleware.append(developmentPages(processWorkshop().hub))
     if options.development is not None and options.development.console:
+        from storagegate.http.development.console import ConsoleStream
         from storagegate.http.middleware.requestlog import requestLog
 
-        middleware.append(requestLog("dev"))
+        middleware.append(requestLog("dev", stream=ConsoleStream("stdout")))
     if options.cors is not None:
         from storagegate.http.middleware.cors import cors
 

@@ -35,6 +35,10 @@ class Route:
             self.counted.append(method)
         self._chosen = {}
 
+    def counts(self, method: str) -> bool:
+        """Say whether there are handlers for this very method, not only for all of them."""
+        return method in self.counted or (method == "HEAD" and "GET" in self.counted)
+
     def handlersFor(self, method: str) -> tuple[Handler, ...]:
         """Give the handlers for a method; none if there are only some that take errors."""
         chosen = self._chosen.get(method)

@@ -154,8 +154,8 @@ class _Tree:
 
     def collect(self, path: str, found: list[Found]) -> None:
         """Find the patterns that match a path, some twice that can be read in several ways."""
-        # A slash that no pattern is long enough to see is not looked for.
-        text = PathText(path, self._caseSensitive, self._depth + 2)
+        # What is below the longest pattern stays one piece: that there is any is all that counts.
+        text = PathText(path, self._caseSensitive, self._depth + 1)
         segments, keys = text.segments, text.keys
         last = len(segments) - 1
         node, depth = self._root, 0

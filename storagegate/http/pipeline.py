@@ -7,7 +7,7 @@ raised or given to C{next}, goes to the handlers after it that take errors. C{ne
 the handlers of this route, C{next("router")} this router.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from types import CoroutineType
 from typing import Any
 
@@ -44,21 +44,17 @@ class Passage:
 
     @ivar end: Called when the outermost router has no more to offer: with an error, or C{None}.
     @ivar allowed: The methods of the routes that were for the path but not for the method.
-    @ivar matched: Whether a route was for both.
+    @ivar matched: Whether a route that was registered for the method was for both.
     """
 
-    __slots__ = (
-        "_firing",
-        "allowed",
-        "depth",
-        "end",
-        "latest",
-        "matched",
-        "method",
-        "postponed",
-        "request",
-        "response",
-    )
+    # Class attributes, because most requests change none of them.
+    depth = 0
+    matched = False
+    allowed: Sequence[str] = ()
+    postponed: "tuple[RouterRun, object, Deferred[None]] | None" = None
+    # What a handler waits for that awaits its next().
+    latest: Any = READY
+    _firing: list[Deferred[None]] | None = None
 
     def __init__(
         self, request: Any, response: Any, end: Callable[["Passage", object], None]
@@ -67,13 +63,6 @@ class Passage:
         self.response = response
         self.end = end
         self.method: str = request.method
-        self.allowed: list[str] = []
-        self.matched = False
-        self.depth = 0
-        # What a handler waits for that awaits its next().
-        self.latest: Any = READY
-        self.postponed: tuple[RouterRun, object, Deferred[None]] | None = None
-        self._firing: list[Deferred[None]] | None = None
 
     def fire(self, waiters: list[Deferred[None]]) -> None:
         """
@@ -94,19 +83,11 @@ class Passage:
 class RouterRun:
     """The way through one router."""
 
-    __slots__ = (
-        "_at",
-        "_base",
-        "_cancels",
-        "_handlers",
-        "_matches",
-        "_params",
-        "_parent",
-        "_passage",
-        "_path",
-        "_position",
-        "_router",
-    )
+    # Where it stands: the match, the handler of its layer, and whether the route is cancelled.
+    _position = 0
+    _handlers: tuple[Handler, ...] = ()
+    _at = 0
+    _cancels = False
 
     def __init__(
         self,
@@ -129,10 +110,6 @@ class RouterRun:
         self._parent = parent
         self._params = params
         self._matches = router.index.match(path)
-        self._position = 0
-        self._handlers: tuple[Handler, ...] = ()
-        self._at = 0
-        self._cancels = False
 
     def next(self, error: object = None) -> Any:
         """
@@ -221,10 +198,12 @@ class RouterRun:
             if route is not None:
                 handlers = route.handlersFor(passage.method)
                 if not handlers:
-                    passage.allowed.extend(route.counted)
+                    passage.allowed = [*passage.allowed, *route.counted]
                     continue
-                if error is None:
-                    passage.matched = True
+                if route.counts(passage.method):
+                    passage.matched = passage.matched or error is None
+                elif route.counted:
+                    passage.allowed = [*passage.allowed, *route.counted]
                 self._handlers = handlers
                 self._cancels = route.cancels
                 end = 0

@@ -216,12 +216,12 @@ class RequestHeaders:
         Say which of some types the body has.
 
         @param types: As C{json}, C{text/*}, C{+json}.
-        @return: The first that it has, C{None} without a body, C{False} if it has none of them.
+        @return: The first that it has, or the type itself where that was a wildcard; C{None}
+            without a body, C{False} if it has none of them.
         """
         if self.lean.contentLength == 0 and b"content-length" not in self.lean.headers:
             return None
-        value = self.get("content-type") or ""
-        return next((each for each in types if matchesType(value, each)), False)
+        return matchesType(self.get("content-type"), types) or False
 
     def range(self, size: int) -> list[tuple[int, int]] | None:
         """

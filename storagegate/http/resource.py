@@ -1,7 +1,7 @@
 """An application as the leaf of a site: the way in, and the answers of last resort."""
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -85,16 +85,16 @@ def _end(passage: Passage, error: object) -> None:
             _answerAllowed(request, response, _SERVER_METHODS)
         else:
             path = request.lean.path.decode("ascii")
-            response.status(404).json(
-                {"error": "Not Found", "path": path, "method": request.method}
-            )
+            shape = {"error": "Not Found", "path": path, "method": request.method}
+            response.status(404)
+            _answerShape(request, response, shape)
     except Exception:
         # Hooks of middleware fail here too.
         _log.failure("the answer of last resort failed")
         request.lean.abort()
 
 
-def _allowed(methods: list[str]) -> str:
+def _allowed(methods: Sequence[str]) -> str:
     listed = list(dict.fromkeys(methods))
     if "GET" in listed and "HEAD" not in listed:
         listed.insert(listed.index("GET") + 1, "HEAD")
@@ -112,7 +112,8 @@ def _answerAllowed(request: HTTPRequest, response: HTTPResponse, allow: str) -> 
 def _answerError(request: HTTPRequest, response: HTTPResponse, error: object) -> None:
     """Answer an error that no handler has taken."""
     lean = request.lean
-    status = statusOf(error)
+    told = statusOf(error)
+    status = told or 500
     if lean.disconnected:
         # A body that is cut short, say, is the client's doing, and nobody is left to be told.
         if status >= 500:
@@ -130,15 +131,30 @@ def _answerError(request: HTTPRequest, response: HTTPResponse, error: object) ->
     headers = getattr(error, "headers", None)
     if isinstance(headers, Mapping):
         response.header(headers)
-    response.status(status).json(_shape(request, error, status))
+    response.status(status)
+    _answerShape(request, response, _shape(request, error, told))
 
 
-def _shape(request: HTTPRequest, error: object, status: int) -> dict[str, Any]:
-    told = any(isinstance(getattr(error, name, None), int) for name in ("statusCode", "status"))
-    shape: dict[str, Any] = {
-        "error": (told and str(error)) or "Internal Server Error",
-    }
-    if status >= 500 and request.app.settings.development and isinstance(error, BaseException):
+def _answerShape(request: HTTPRequest, response: HTTPResponse, shape: dict[str, Any]) -> None:
+    """Tell what is wrong, as JSON; in development a browser gets a page that can be reloaded."""
+    development = request.app.settings.development
+    if development and development.hmr and request.accepts("json", "html") == "html":
+        from storagegate.http.development.errorpage import errorPage
+
+        response.html(errorPage(response.statusCode, shape))
+    else:
+        response.json(shape)
+
+
+def _shape(request: HTTPRequest, error: object, told: int | None) -> dict[str, Any]:
+    """
+    Describe an error to the client.
+
+    @param told: The status that the error asks for; without one its text is not for the client.
+    """
+    shape: dict[str, Any] = {"error": (told and str(error)) or request.res.phrase}
+    development = request.app.settings.development and request.res.statusCode >= 500
+    if development and isinstance(error, BaseException):
         shape["traceback"] = traceback.format_exception(error)
     return shape
 

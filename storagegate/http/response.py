@@ -1,14 +1,15 @@
 """The response, as handlers see it."""
 
-import base64
-import hashlib
+from binascii import b2a_base64
 from collections.abc import Awaitable, Callable, Generator
+from hashlib import sha1
 from typing import Any, Self
 
 import msgspec
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from storagegate.http.contenttypes import withUTF8
 from storagegate.http.encodedbody import INLINE_SIZE, EncodedBody
 from storagegate.http.errors import ResponseSent
 from storagegate.http.fileanswers import FileAnswers
@@ -118,6 +119,7 @@ class HTTPResponse(FileAnswers):
         @raise ResponseSent: If there is a response already.
         """
         if isinstance(body, str):
+            self._describeText()
             return self._sendWhole(body.encode(), _HTML)
         if isinstance(body, bytes | bytearray | memoryview):
             return self._sendWhole(bytes(body), _BYTES)
@@ -134,7 +136,9 @@ class HTTPResponse(FileAnswers):
         @raise TypeError: If it cannot be written.
         @raise ResponseSent: If there is a response already.
         """
-        return self._sendWhole(_encodeJSON(value), _JSON)
+        body = _encodeJSON(value)
+        self._describeText()
+        return self._sendWhole(body, _JSON)
 
     def html(self, text: str) -> Self:
         """Send text as HTML, whatever type was set before, and end the response."""
@@ -159,6 +163,12 @@ class HTTPResponse(FileAnswers):
             self._deliver(chunk)
         return self
 
+    def _describeText(self) -> None:
+        """Name the charset in the type that a handler has set: text goes out in UTF-8."""
+        field = self._fields.get("content-type")
+        if field is not None and isinstance(field[1], str):
+            self._fields["content-type"] = (field[0], withUTF8(field[1]))
+
     def _sendWhole(self, body: bytes, contentType: tuple[str, str]) -> Self:
         self._refuseSecond()
         if self._begun:
@@ -166,8 +176,10 @@ class HTTPResponse(FileAnswers):
         fields = self._fields
         if "content-type" not in fields:
             fields["content-type"] = contentType
+        # The body's own counts: what a handler has set is often a number of characters.
+        fields.pop("content-length", None)
         if "etag" not in fields:
-            digest = base64.b64encode(hashlib.sha1(body, usedforsecurity=False).digest())
+            digest = b2a_base64(sha1(body).digest(), newline=False)
             fields["etag"] = ("ETag", f'W/"{len(body):x}-{digest[:27].decode()}"')
         lean = self.lean
         if isConditional(lean.headers) and lean.method in (b"GET", b"HEAD") and self.isFresh():
@@ -192,7 +204,7 @@ class HTTPResponse(FileAnswers):
                 self._deliverWith(hooks, encoder, body)
                 return
         self.sentLength = len(body)
-        self.lean.respond(self.statusCode, self.encodedFields(), body)
+        self.lean.respond(self.statusCode, self.wireFields(), body)
         if self._listeners is not None:
             self._emit("finish")
 
@@ -216,7 +228,7 @@ class HTTPResponse(FileAnswers):
 
     def _respond(self, body: bytes) -> None:
         self.sentLength = len(body)
-        self.lean.respond(self.statusCode, self.encodedFields(), body)
+        self.lean.respond(self.statusCode, self.wireFields(), body)
         self._emit("finish")
 
     # Streams
@@ -280,7 +292,7 @@ class HTTPResponse(FileAnswers):
         if self.statusCode in (204, 304):
             self._dropContent()
         self.sentLength = length
-        self.lean.begin(self.statusCode, self.encodedFields(), length)
+        self.lean.begin(self.statusCode, self.wireFields(), length)
         self._begun = True
         return encoder is None
 

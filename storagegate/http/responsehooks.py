@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from zope.interface import Attribute, Interface
+from zope.interface import Attribute, Interface, implementer
 
 
 class IBodyEncoder(Interface):
@@ -57,16 +57,42 @@ class ResponseHooks:
             callbacks.pop()()
 
     def chooseEncoder(self, length: int | None) -> IBodyEncoder | None:
-        """Give the encoder that the last that was added chooses; there is at most one."""
+        """
+        Give what encodes the body.
+
+        The last that was added is asked first. If several want to, each encodes what the one
+        before it gives, whose length nobody knows.
+        """
         choosers, self._choosers = self._choosers, []
+        chosen: IBodyEncoder | None = None
         for choose in reversed(choosers):
             encoder = choose(length)
             if encoder is not None:
-                return encoder
-        return None
+                chosen = encoder if chosen is None else _EncoderPair(chosen, encoder)
+                length = None
+        return chosen
 
     def startHolds(self) -> list[Awaitable[Any]]:
         """Call those that want the end to wait, and give what there is to wait for."""
         holds, self.holds = self.holds, []
         waiting = [hold() for hold in holds]
         return [awaitable for awaitable in waiting if awaitable is not None]
+
+
+@implementer(IBodyEncoder)
+class _EncoderPair:
+    """An encoder after another."""
+
+    def __init__(self, first: IBodyEncoder, second: IBodyEncoder) -> None:
+        self._first = first
+        self._second = second
+        self.flushes = first.flushes or second.flushes
+
+    def feed(self, chunk: bytes) -> bytes:
+        return self._second.feed(self._first.feed(chunk))
+
+    def flush(self) -> bytes:
+        return self._second.feed(self._first.flush()) + self._second.flush()
+
+    def finish(self) -> bytes:
+        return self._second.feed(self._first.finish()) + self._second.finish()

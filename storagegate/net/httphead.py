@@ -30,6 +30,10 @@ _REQUEST_LINE = re.compile(rb"([!-~]+) ([!-~]+) HTTP/([0-9])\.([0-9])")
 _ABSOLUTE = re.compile(rb"https?://([^/?#]+)([/?].*)?", re.IGNORECASE)
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[\w\-.~%!$&'()*+,;=]*)(?::[0-9]{0,5})?", re.ASCII)
 
+# Hosts that were found good: a server has a few, and the expression costs a third of a microsecond.
+_hosts: set[bytes] = set()
+_MAX_HOSTS = 1024
+
 # What httptools refuses in a whole head: control characters, a CR or LF alone, continued fields.
 _BROKEN = re.compile(rb"[^\t\n\r -~\x80-\xff]|(?<!\r)\n|\r[^\n]|\n[ \t]")
 
@@ -183,8 +187,8 @@ def _checkHost(head: RequestHead) -> None:
     if host is None:
         if head.version == b"HTTP/1.1":
             raise BadRequest(400, "The Host field is missing")
-    elif not _HOST.fullmatch(host):
-        raise BadRequest(400, "The Host field is malformed")
+    elif host not in _hosts:
+        _rememberHost(host)
     if head.uri[:1] == b"/" or head.uri == b"*":
         return
     match = _ABSOLUTE.fullmatch(head.uri)
@@ -198,6 +202,14 @@ def _checkHost(head: RequestHead) -> None:
     head.headerList = [(b"host", authority)] + [
         field for field in head.headerList if field[0] != b"host"
     ]
+
+
+def _rememberHost(host: bytes) -> None:
+    if not _HOST.fullmatch(host):
+        raise BadRequest(400, "The Host field is malformed")
+    if len(_hosts) >= _MAX_HOSTS:
+        _hosts.clear()
+    _hosts.add(host)
 
 
 def _readFraming(head: RequestHead) -> None:

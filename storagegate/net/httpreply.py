@@ -15,6 +15,10 @@ from storagegate.net.httperrors import BadRequest
 
 _PHRASES = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
 
+_STATUS_LINES = {
+    code: b"HTTP/1.1 %d %b\r\n" % (code, phrase) for code, phrase in _PHRASES.items() if code >= 200
+}
+
 _TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _TEXT = bytes([0x09, *range(0x20, 0x7F), *range(0x80, 0x100)])
 
@@ -78,6 +82,15 @@ def encodeFields(headers: Iterable[tuple[bytes, bytes]]) -> Fields:
     return Fields(block if dated else block + dateLine(), length, closes)
 
 
+def checkedFields(block: bytes) -> Fields:
+    """
+    Take fields that have been written and checked already, and add C{Date}.
+
+    @param block: Their lines. Nothing in it is about framing, and none is C{Date}.
+    """
+    return Fields(block + dateLine(), None, False)
+
+
 def statusLine(code: int, phrase: bytes = b"") -> bytes:
     """
     Write a status line.
@@ -85,6 +98,8 @@ def statusLine(code: int, phrase: bytes = b"") -> bytes:
     @param phrase: In place of the usual one.
     @raise ValueError: If this is no final status, or the phrase has a control character.
     """
+    if not phrase and code in _STATUS_LINES:
+        return _STATUS_LINES[code]
     if not 200 <= code <= 999:
         raise ValueError(f"{code} is not the status of a response")
     if phrase.translate(None, _TEXT):

@@ -20,7 +20,7 @@ from storagegate.net.filesending import Runner, ShortFile
 from storagegate.net.httpbody import RequestBody
 from storagegate.net.httperrors import BodyLost, ClientLost
 from storagegate.net.httphead import RequestHead
-from storagegate.net.httpreply import ReplyHead, encodeFields
+from storagegate.net.httpreply import Fields, ReplyHead, encodeFields
 from storagegate.net.interfaces import IForeignReply, IRequestChannel
 
 # Below this a copy costs less than a second piece in the system call.
@@ -120,12 +120,16 @@ class Request:
 
     # A whole response
 
-    def respond(self, code: int, headers: Sequence[tuple[bytes, bytes]], body: bytes = b"") -> None:
+    def respond(
+        self, code: int, headers: Sequence[tuple[bytes, bytes]] | Fields, body: bytes = b""
+    ) -> None:
         """
         Send a whole response.
 
         C{Date}, C{Content-Length} and C{Connection} are added. Does nothing if the client is gone.
 
+        @param headers: The fields, or what
+            L{checkedFields<storagegate.net.httpreply.checkedFields>} made of them.
         @param body: Not sent in answer to HEAD, or with 204 and 304.
         @raise ValueError: If a header is not allowed; nothing has been sent.
         @raise RuntimeError: If there is a response already.
@@ -147,7 +151,7 @@ class Request:
     def begin(
         self,
         code: int,
-        headers: Sequence[tuple[bytes, bytes]],
+        headers: Sequence[tuple[bytes, bytes]] | Fields,
         length: int | None,
         phrase: bytes = b"",
     ) -> None:
@@ -315,12 +319,17 @@ class Request:
     # Framing
 
     def _begin(
-        self, code: int, headers: Sequence[tuple[bytes, bytes]], length: int | None, phrase: bytes
+        self,
+        code: int,
+        headers: Sequence[tuple[bytes, bytes]] | Fields,
+        length: int | None,
+        phrase: bytes,
     ) -> bytes:
         """Decide how the response is framed, and write its head."""
         if self.started:
             raise RuntimeError("there is a response already")
-        reply = ReplyHead(self.method, self.version, code, encodeFields(headers), length)
+        fields = headers if isinstance(headers, Fields) else encodeFields(headers)
+        reply = ReplyHead(self.method, self.version, code, fields, length)
         self._closes = reply.closes or self._channel.beginResponse(code)
         head = reply.encode(self._closes, phrase)
         self._remaining = reply.remaining

@@ -25,7 +25,7 @@ class PrefixTests(PatternCase):
         }
         self.takes(compilePattern("/foo", prefix=True), expected)
         self.takes(compilePattern("/foo/", prefix=True), expected)
-        self.takes(compilePattern("/foo", prefix=True, strict=True), expected)
+        self.takes(compilePattern("/foo/", prefix=True, strict=True), expected)
 
     def test_root(self) -> None:
         """The root takes nothing of any path."""
@@ -58,4 +58,5 @@ class PrefixTests(PatternCase):
         self.takes(
             compilePattern(re.compile("^/admin/"), prefix=True), {"/admin/x": 6, "/admin": None}
         )
+        self.takes(compilePattern(re.compile("x?$"), prefix=True), {"/a": 0, "/ax": None})
         self.takes(compilePattern(re.compile("(?=.*x)"), prefix=True), {"/a/x": 0, "/a": None})

@@ -322,6 +322,7 @@ class WildcardTests(PatternCase):
                 "/api/x/users/users/": {"*": "x/users"},
                 "/api/users/users": {"*": "users"},
                 "/api/users": None,
+                "/api/users/": None,
                 "/api/x/users//": None,
                 "/api/x/usersx": None,
                 "/api/%C3%A9/us%65rs": {"*": "é"},
