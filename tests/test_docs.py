@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.cli import parser as scriptParser
 from storagegate.configkeys import KEYS
+from storagegate.http.testing import Client
 from tests.support import documents
 from tests.support.documents import DOCS, runBlocks, table
 from tests.support.modules import CHECKOUT
@@ -65,8 +66,10 @@ class ReadmeTests(SynchronousTestCase):
 
     def test_application(self) -> None:
         """The application that it shows answers as it says."""
-        names = runBlocks(documents.README)
-        self.assertIn("app", names)
+        app = runBlocks(documents.README)["app"]
+        response = Client(app).post("/hello/Ada", json={"friends": ["Alan"]})
+        self.assertEqual(response.status, 201)
+        self.assertEqual(response.json(), {"hello": "Ada", "and": ["Alan"]})
 
     def test_examples(self) -> None:
         """The examples that it names are there, and none is left out."""

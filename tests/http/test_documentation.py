@@ -35,8 +35,8 @@ KINDS: dict[str, tuple[Any, Any]] = {
     "trust": (["10.0.0.0/8", "loopback"], "somebody"),
 }
 
-# Of an application and a client: what they are made of, and no user's business.
-PARTS = {"addLayer", "index", "layers", "trust"}
+# What an application is made of, and no user's business.
+PARTS = {"addLayer", "adopt", "forget", "index", "layers", "trust", "workshop"}
 
 
 def publicNames(thing: object) -> set[str]:

@@ -54,7 +54,7 @@ def table(page: Path, title: str = "") -> list[list[str]]:
     found = re.search(pattern, page.read_text(), re.MULTILINE)
     assert found is not None, f"{page.name} has no table {title!r}"
     columns = len(next(csv.reader([found[1]], skipinitialspace=True)))
-    rows = list(csv.reader((line.strip() for line in found[2].splitlines())))
+    rows = list(csv.reader(line.strip() for line in found[2].splitlines()))
     for row in rows:
         assert len(row) == columns, f"{page.name}, {title}: {row}"
     return rows
@@ -71,7 +71,7 @@ def literal(cell: str) -> str:
 
 def runBlocks(page: Path) -> dict[str, Any]:
     """
-    Run what a page shows, as a reader would type it in: programs, and sessions with what they print.
+    Run what a page shows as a reader would type it in: programs, and sessions with their output.
 
     @return: The names that there are in the end.
     @raise AssertionError: If a session prints something else.
