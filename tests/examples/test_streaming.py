@@ -3,7 +3,9 @@
 import http.client
 import json
 import re
+import signal
 import socket
+import time
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,11 +13,15 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.http.application import DEFAULT_GRACE_MS
 from tests.examples.support import Example
 from tests.support.http import REQUEST_SECONDS, connect, getJSON
 
 # Asked so often that a producer which went on would have been seen to.
 LOOKS = 50
+
+# What a stop gives requests to end in that do not say otherwise.
+GRACE_SECONDS = DEFAULT_GRACE_MS / 1000
 
 
 class StreamingTests(SynchronousTestCase):
@@ -44,8 +50,9 @@ class StreamingTests(SynchronousTestCase):
 
     def untilNobodyReads(self) -> None:
         """Wait until the example has noticed that its readers are gone."""
+        deadline = time.monotonic() + REQUEST_SECONDS
         while self.readers():
-            pass
+            self.assertLess(time.monotonic(), deadline, "somebody is still reading")
 
     def test_page(self) -> None:
         """The page shows the events of the clock."""
@@ -82,8 +89,9 @@ class StreamingTests(SynchronousTestCase):
         client = socket.create_connection(self.example.place, REQUEST_SECONDS)
         self.addCleanup(client.close)
         client.sendall(b"GET /numbers HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        last, looks = None, 0
+        last, looks, deadline = None, 0, time.monotonic() + REQUEST_SECONDS
         while looks < LOOKS:
+            self.assertLess(time.monotonic(), deadline, "the numbers do not wait")
             number = [reader["number"] for reader in self.readers()]
             last, looks = number, looks + 1 if number and number == last else 0
         waiting = last[0]
@@ -109,4 +117,5 @@ class StreamingTests(SynchronousTestCase):
         """A stop does not wait for streams that never end."""
         self.open("/numbers").readline()
         self.open("/clock").readline()
-        self.assertEqual(self.example.stop(), 0)
+        self.example.signal(signal.SIGTERM)
+        self.assertEqual(self.example.wait(GRACE_SECONDS / 2), 0)
