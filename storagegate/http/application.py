@@ -2,7 +2,7 @@
 
 from typing import Any, Self
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IListeningPort
 
 from storagegate.http.options import Options, readOptions
@@ -99,12 +99,14 @@ class Application(Router):
         @return: Fires when all is closed.
         """
         serving, self._serving = self._serving, []
-        closing: list[Deferred[Any]] = []
-        for port, site in serving:
-            stopped = port.stopListening()
-            if stopped is not None:
-                closing.append(stopped)
-            closing.append(site.drain(graceMs / 1000))
+
+        def drain(result: Any, site: Site) -> Deferred[None]:
+            return site.drain(graceMs / 1000)
+
+        # The port lets the last clients in when it closes, so that comes first.
+        closing = [
+            maybeDeferred(port.stopListening).addCallback(drain, site) for port, site in serving
+        ]
         return gatherResults(closing).addCallback(lambda results: None)
 
     def run(self, port: int | str | None = None, hostname: str | None = None) -> None:
