@@ -6,6 +6,8 @@ are compared weakly throughout: those that the framework makes are weak, and a c
 has no other. A date that cannot be read is no condition.
 """
 
+import base64
+import hashlib
 import re
 from collections.abc import Mapping
 
@@ -15,6 +17,12 @@ Headers = Mapping[bytes, bytes]
 """The fields of a request, by lower-case name."""
 
 _NO_CACHE = re.compile(rb"(?:^|,)[ \t]*no-cache[ \t]*(?:,|$)", re.IGNORECASE)
+
+
+def bodyTag(body: bytes) -> str:
+    """Make the weak C{ETag} of a body, as Express does. May be called in a thread."""
+    digest = base64.b64encode(hashlib.sha1(body, usedforsecurity=False).digest())
+    return f'W/"{len(body):x}-{digest[:27].decode()}"'
 
 
 def isConditional(headers: Headers) -> bool:
