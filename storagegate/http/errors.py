@@ -34,8 +34,21 @@ class ResponseSent(RuntimeError):
 
 def statusOf(error: object) -> int:
     """Give the status that an error asks for, 500 if it does not or cannot have it."""
+    return _named(error) or 500
+
+
+def namesStatus(error: object) -> bool:
+    """
+    Say whether an error asks for a status, so that its message is meant for the client.
+
+    Errors of other libraries have a C{status} too, which may be no error of ours at all.
+    """
+    return _named(error) is not None
+
+
+def _named(error: object) -> int | None:
     for name in ("statusCode", "status"):
         status = getattr(error, name, None)
         if isinstance(status, int) and 400 <= status <= 599:
             return status
-    return 500
+    return None

@@ -8,7 +8,7 @@ import msgspec
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from storagegate.http.errors import HTTPError, statusOf
+from storagegate.http.errors import HTTPError, namesStatus, statusOf
 from storagegate.http.pipeline import Passage, RouterRun
 from storagegate.http.request import HTTPRequest
 from storagegate.http.response import HTTPResponse
@@ -17,6 +17,8 @@ from storagegate.net.request import Request as LeanRequest
 from storagegate.net.resource import LeanResource
 
 _JSON_TYPE = b"application/json; charset=utf-8"
+
+_PLAIN_ERROR = b'{"error":"Internal Server Error"}'
 
 # Sent in answer to OPTIONS *, which is about the server and not about a path.
 _SERVER_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
@@ -91,7 +93,15 @@ def _end(passage: Passage, error: object) -> None:
     except Exception:
         # Hooks of middleware fail here too.
         _log.failure("the answer of last resort failed")
-        request.lean.abort()
+        _answerPlainly(request.lean)
+
+
+def _answerPlainly(lean: LeanRequest) -> None:
+    """Say that something is wrong, without any of the fields and hooks that may be it."""
+    if lean.started:
+        lean.abort()
+    else:
+        lean.respond(500, [(b"Content-Type", _JSON_TYPE)], _PLAIN_ERROR)
 
 
 def _allowed(methods: list[str]) -> str:
@@ -134,9 +144,8 @@ def _answerError(request: HTTPRequest, response: HTTPResponse, error: object) ->
 
 
 def _shape(request: HTTPRequest, error: object, status: int) -> dict[str, Any]:
-    told = any(isinstance(getattr(error, name, None), int) for name in ("statusCode", "status"))
     shape: dict[str, Any] = {
-        "error": (told and str(error)) or "Internal Server Error",
+        "error": (namesStatus(error) and str(error)) or "Internal Server Error",
     }
     if status >= 500 and request.app.settings.development and isinstance(error, BaseException):
         shape["traceback"] = traceback.format_exception(error)
