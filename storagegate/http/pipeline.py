@@ -166,7 +166,8 @@ class RouterRun:
                     result = function(request, response, self.next)
                 else:
                     result = function(error, request, response, self.next)
-            except Exception as raised:
+            except BaseException as raised:
+                # Of any kind, as in a coroutine: C{sys.exit()} would leave the client unanswered.
                 error = raised
                 continue
             return passage.latest if result is None else self._follow(result)
@@ -311,7 +312,7 @@ class _HandlerRun(CoroutineRun):
         """Let those know who wait for it."""
         self._end()
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """Give the error to the next handler that takes one."""
         lost = self._run._passage.request.lean.disconnected
         if not (lost and isinstance(error, (BodyLost, CancelledError, ClientLost))):

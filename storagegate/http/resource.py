@@ -18,6 +18,8 @@ from storagegate.net.resource import LeanResource
 
 _JSON_TYPE = b"application/json; charset=utf-8"
 
+_PLAIN_ERROR = b'{"error":"Internal Server Error"}'
+
 # Sent in answer to OPTIONS *, which is about the server and not about a path.
 _SERVER_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
@@ -91,7 +93,15 @@ def _end(passage: Passage, error: object) -> None:
     except Exception:
         # Hooks of middleware fail here too.
         _log.failure("the answer of last resort failed")
-        request.lean.abort()
+        _answerPlainly(request.lean)
+
+
+def _answerPlainly(lean: LeanRequest) -> None:
+    """Say that something is wrong, without any of the fields and hooks that may be it."""
+    if lean.started:
+        lean.abort()
+    else:
+        lean.respond(500, [(b"Content-Type", _JSON_TYPE)], _PLAIN_ERROR)
 
 
 def _allowed(methods: Sequence[str]) -> str:
