@@ -1,9 +1,11 @@
 """The application: a router with options that can be served."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IListeningPort
+from twisted.python.failure import Failure
 
 from storagegate.http.options import Options, readOptions
 from storagegate.http.resource import AppResource, describeRejection
@@ -41,6 +43,7 @@ class Application(Router):
         self.resource = AppResource(self)
         self._runtime: Runtime | None = None
         self._serving: list[tuple[IListeningPort, Site]] = []
+        self._refusal: str | None = None
         # How many layers at the beginning are there by options.
         self._builtIn = 0
 
@@ -102,7 +105,12 @@ class Application(Router):
                 announce(served[0], isSecure=port.startswith(_SECURE_ENDPOINTS))
             return served[0]
 
-        return self._open(reactor, port, site).addCallback(started)
+        def refused(reason: Failure) -> Failure:
+            # For run(), which otherwise would serve on a port that nobody asked for.
+            self._refusal = reason.getErrorMessage()
+            return reason
+
+        return self._open(reactor, port, site).addCallbacks(started, refused)
 
     def _open(
         self, reactor: Any, description: str, site: Site
@@ -159,12 +167,19 @@ class Application(Router):
         ]
         return gatherResults(closing).addCallback(lambda results: None)
 
-    def run(self, port: int | str | None = None, hostname: str | None = None) -> None:
+    def run(
+        self,
+        port: int | str | None = None,
+        hostname: str | None = None,
+        *,
+        started: Callable[[IListeningPort], Any] | None = None,
+    ) -> None:
         """
         Serve until the process is told to stop: for scripts.
 
         Without arguments an application that L{listen}s already stays where it is.
 
+        @param started: Called with the listening port.
         @raise SystemExit: If the place is taken.
         """
         reactor = processReactor()
@@ -177,8 +192,13 @@ class Application(Router):
         workshop = self._ownWorkshop()
         if workshop is not None:
             workshop.scriptServes()
+        if self._refusal is not None:
+            raise SystemExit(self._refusal)
         if port is not None or hostname is not None or not self._serving:
-            self.listen(port, hostname, reactor=reactor).addErrback(failed)
+            listening = self.listen(port, hostname, reactor=reactor)
+            if started is not None:
+                listening.addCallback(started)
+            listening.addErrback(failed)
         if self.workshop is not None:
             self.workshop.scriptWaits()
         # In development another one may be serving by then.
@@ -202,7 +222,7 @@ class Application(Router):
         """Put the middleware that options ask for before everything else."""
         from storagegate.http.builtin import builtInMiddleware
 
-        del self.layers[: self._builtIn]
+        self.dropLayers(self._builtIn)
         middleware = builtInMiddleware(self.settings)
         for position, function in enumerate(middleware):
             self._mount("/", function, position)

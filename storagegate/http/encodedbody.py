@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail
 
-from storagegate.http.pipeline import READY
+from storagegate.http.awaitables import READY
 from storagegate.http.responsehooks import IBodyEncoder
 from storagegate.net.httperrors import ClientLost
 

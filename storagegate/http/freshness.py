@@ -8,8 +8,8 @@ has no other. A date that cannot be read is no condition.
 
 import re
 from binascii import b2a_base64
-from hashlib import sha1
 from collections.abc import Mapping
+from hashlib import sha1
 
 from storagegate.net.httpdates import changedSince, parseHttpDate
 

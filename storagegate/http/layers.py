@@ -83,7 +83,7 @@ class LayerList:
     @ivar caseSensitive: Whether C{/About} and C{/about} differ.
     @ivar mergeParams: Whether C{req.params} has the parameters of the path it is mounted at.
     @ivar strict: Whether C{/about/} and C{/about} differ.
-    @ivar layers: The steps; changed by L{addLayer} only.
+    @ivar layers: The steps; changed by L{addLayer} and L{dropLayers} only.
     """
 
     def __init__(self, caseSensitive: bool, mergeParams: bool, strict: bool) -> None:
@@ -103,4 +103,9 @@ class LayerList:
     def addLayer(self, layer: Layer, position: int | None = None) -> None:
         """Add a step, at the end or at a position."""
         self.layers.insert(len(self.layers) if position is None else position, layer)
+        self._index = None
+
+    def dropLayers(self, count: int) -> None:
+        """Take the first steps away."""
+        del self.layers[:count]
         self._index = None

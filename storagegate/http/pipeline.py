@@ -14,6 +14,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
+from storagegate.http.awaitables import READY, Ready
 from storagegate.http.errors import HTTPError
 from storagegate.http.handlers import ERROR_HANDLER, Handler
 from storagegate.http.layers import Layer, LayerList
@@ -23,19 +24,6 @@ from storagegate.net.httperrors import BodyLost, ClientLost
 # Handlers called inside one another, each a few frames of Python's stack of a thousand. Beyond it
 # the rest runs after the handler that asked for it.
 _MAX_DEPTH = 50
-
-
-class Ready:
-    """Something awaited that there is nothing to wait for."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        return
-        yield  # makes it a generator
-
-
-READY = Ready()
 
 
 class Passage:
@@ -173,7 +161,9 @@ class RouterRun:
             return passage.latest if result is None else self._follow(result)
 
     def _leave(self, error: object) -> object:
-        """Obey C{"route"} and C{"router"}."""
+        """Obey C{"route"} and C{"router"}; what counts as false in C{next(...)} is no error."""
+        if not error and not isinstance(error, BaseException):
+            return None
         if error == "route":
             self._at = len(self._handlers)
             return None

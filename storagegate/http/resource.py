@@ -62,9 +62,8 @@ class AppResource(LeanResource):
         request = HTTPRequest(lean, app)
         passage = Passage(request, None, _end)
         run = RouterRun(app, passage, request.path)
-        response = HTTPResponse(lean, app, run.next)
-        request.res, response.req = response, request
-        passage.response = response
+        request.res = passage.response = HTTPResponse(lean, app, request)
+        lean.answerer = run
         length, limit = lean.contentLength, app.settings.maxRequestBodySize
         if limit is not None and length is not None and length > limit:
             run.next(HTTPError(413, "The body is too large", "entity.too.large", limit=limit))

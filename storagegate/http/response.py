@@ -1,18 +1,19 @@
 """The response, as handlers see it."""
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from typing import Any, Self
+from weakref import ref
 
 import msgspec
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from storagegate.http.awaitables import LOST, READY
 from storagegate.http.contenttypes import withUTF8
 from storagegate.http.encodedbody import INLINE_SIZE, EncodedBody
 from storagegate.http.errors import ResponseSent
 from storagegate.http.fileanswers import FileAnswers
 from storagegate.http.freshness import bodyTag, isConditional
-from storagegate.http.pipeline import READY
 from storagegate.http.responsehooks import (
     ChooseEncoder,
     IBodyEncoder,
@@ -39,17 +40,6 @@ _encodeJSON = msgspec.json.Encoder().encode
 _log = Logger()
 
 
-class _Lost:
-    """Something awaited by who writes to a client that is gone."""
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        raise ClientLost()
-        yield  # makes it a generator
-
-
-_LOST = _Lost()
-
-
 class HTTPResponse(FileAnswers):
     """
     The response to one request.
@@ -59,7 +49,6 @@ class HTTPResponse(FileAnswers):
 
     @ivar lean: The request of the connection, which the response goes out by.
     @ivar app: The application.
-    @ivar req: The request.
     @ivar sentLength: How long the body is that has gone out, as far as its head could know.
     """
 
@@ -69,17 +58,20 @@ class HTTPResponse(FileAnswers):
     _begun = False
     _unwaited = 0
     _ended = False
-    req: Any
     sentLength: int | None = None
 
-    def __init__(self, lean: LeanRequest, app: Any, onError: Callable[[Exception], None]) -> None:
-        """
-        @param onError: Takes what goes wrong after the handler has returned.
-        """
+    def __init__(self, lean: LeanRequest, app: Any, request: Any) -> None:
         super().__init__()
         self.lean = lean
         self.app = app
-        self._onError = onError
+        # Weak, so that a request and its body are gone with the last who holds them and need no
+        # garbage collector. Until the response is complete, the connection's request holds them.
+        self._request = ref(request)
+
+    @property
+    def req(self) -> Any:
+        """Give the request; C{None} once the response is complete and nobody holds it."""
+        return self._request()
 
     @property
     def locals(self) -> dict[str, Any]:
@@ -259,7 +251,7 @@ class HTTPResponse(FileAnswers):
         if not self._begun:
             self.startBody(None)
         if self.lean.disconnected:
-            return _LOST
+            return LOST
         ready = self._sendPiece(data) if self._body is None else self._body.write(data)
         if ready is not READY:
             self._unwaited = 0
@@ -313,7 +305,7 @@ class HTTPResponse(FileAnswers):
         try:
             return self.lean.send(data) or READY
         except ClientLost:
-            return _LOST
+            return LOST
 
     def _endStream(self) -> None:
         """End a response whose head is out."""
@@ -329,6 +321,7 @@ class HTTPResponse(FileAnswers):
         self._finishStream()
 
     def _finishStream(self) -> None:
+        self._body = None
         if not self.lean.disconnected:
             self.lean.finish()
             self._emit("finish")
@@ -384,13 +377,18 @@ class HTTPResponse(FileAnswers):
 
     def _failed(self, reason: Any) -> None:
         if not reason.check(ClientLost):
-            self._onError(reason.value)
+            way = self.lean.answerer
+            if way is None:
+                _log.failure("a response failed behind its end", reason)
+            else:
+                way.next(reason.value)
             if self._begun and not self.lean.finished:
                 # Also if a handler of errors has taken it: nothing can complete this any more.
                 self.lean.abort()
 
     def _emit(self, event: str) -> None:
-        for listener in (self._listeners or {}).get(event, ()):
+        listeners, self._listeners = self._listeners, None
+        for listener in (listeners or {}).get(event, ()):
             try:
                 listener()
             except Exception:

@@ -40,8 +40,12 @@ class ResponseHeaders:
     """
 
     lean: LeanRequest
-    req: Any
     app: Any
+
+    @property
+    def req(self) -> Any:
+        """Give the request."""
+        raise NotImplementedError
 
     def __init__(self) -> None:
         self.statusCode = 200
@@ -75,12 +79,15 @@ class ResponseHeaders:
 
     # Fields
 
-    def header(self, name: str | Mapping[str, HeaderValue], value: HeaderValue = "") -> Self:
+    def header(
+        self, name: str | Mapping[str, HeaderValue], value: HeaderValue | None = None
+    ) -> Self:
         """
-        Set a field, or several.
+        Set a field, or several. What is set is read by L{get}.
 
         @param name: The name, or a mapping of names to values.
         @param value: Text, a number, or several texts for a field that is repeated.
+        @raise TypeError: If there is no value.
         @raise ValueError: If the name is no token, or the value has a control character or one
             outside of Latin-1.
         """
@@ -88,6 +95,8 @@ class ResponseHeaders:
             for key, each in name.items():
                 self.header(key, each)
             return self
+        if value is None:
+            raise TypeError(f"header({name!r}) needs a value; res.get reads one")
         lowered = name.lower()
         text = _checked(name, value)
         if lowered == "content-type" and isinstance(text, str):

@@ -78,7 +78,9 @@ class RouteChain(_Registration):
         self, method: str | None, arguments: tuple[Any, ...], cancelOnDisconnect: bool
     ) -> Any:
         if not arguments:
-            return _decorator(lambda function: self._route.add(method, readHandlers([function])))
+            return _decorator(
+                lambda function: self._register(method, (function,), cancelOnDisconnect)
+            )
         self._route.add(method, readHandlers(arguments), cancelOnDisconnect)
         return self
 

@@ -51,6 +51,7 @@ class Request:
     @ivar finished: Whether the response is complete, or the transport has been taken.
     @ivar disconnected: Whether the client was lost before the response was complete.
     @ivar lostReason: Why it was lost.
+    @ivar answerer: Whatever whoever answers wants to be kept until the response is complete.
     """
 
     __slots__ = (
@@ -62,6 +63,7 @@ class Request:
         "_silent",
         "_waiter",
         "_web",
+        "answerer",
         "body",
         "contentLength",
         "disconnected",
@@ -92,6 +94,7 @@ class Request:
         self.finished = False
         self.disconnected = False
         self.lostReason: Failure | None = None
+        self.answerer: Any = None
         self.wireObserver: Callable[[bool], None] | None = None
         self._channel = channel
         self._callbacks: list[Callable[[], None]] | None = None
@@ -358,6 +361,7 @@ class Request:
     def _end(self) -> None:
         self.finished = True
         self._callbacks = None
+        self.answerer = None
         self._channel.requestDone()
 
     def _wireReady(self) -> Deferred[None]:

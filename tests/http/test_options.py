@@ -152,6 +152,8 @@ class EffectTests(SynchronousTestCase):
         self.assertEqual(client.get("/").status, 200)
         app.withOptions(rateLimit=False)
         self.assertNotIn("x-ratelimit-limit", client.get("/").headers)
+        # Each path is still answered by its own route.
+        self.assertEqual(client.get("/nothing").status, 404)
         self.assertEqual(len(app.layers), 1)
 
     def test_traceback(self) -> None:

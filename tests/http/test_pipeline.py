@@ -150,6 +150,13 @@ class OrderTests(PipelineCase):
         self.assertEqual(call.response.text, "done")
         self.assertEqual(self.client.get("/value").text, "value")
 
+    def test_false(self) -> None:
+        """What counts as false is no error: C{next(error)} may be called with what is none."""
+        for value in (None, False, 0, ""):
+            self.app.use(lambda req, res, next, value=value: next(value))
+        self.app.get("/", self.answer)
+        self.assertEqual(self.client.get("/").json(), [])
+
     def test_route(self) -> None:
         """C{next("route")} leaves the other handlers of the route."""
         self.app.get("/", lambda req, res, next: next("route"), self.note("never"))
@@ -367,8 +374,13 @@ class DisconnectTests(PipelineCase):
         async def first(req: Any, res: Any) -> None:
             await waiting
 
+        @self.app.route("/b").get(cancelOnDisconnect=True)
+        async def second(req: Any, res: Any) -> None:
+            await Deferred(lambda _: self.seen.append("cancelled too"))
+
         self.client.start("GET", "/a").disconnect()
-        self.assertEqual(self.seen, ["cancelled"])
+        self.client.start("GET", "/b").disconnect()
+        self.assertEqual(self.seen, ["cancelled", "cancelled too"])
 
     def test_failsAfterwards(self) -> None:
         """What goes wrong in a handler whose client has gone is logged nevertheless."""

@@ -24,6 +24,7 @@ class HeaderTests(ResponseCase):
             )
             self.assertIsNone(res.get("x-none"))
             res.header("X-Gone", "1").remove("x-gone")
+            self.assertRaises(TypeError, res.header, "X-A")
             self.assertFalse(res.headersSent)
             res.end()
             self.assertTrue(res.headersSent)

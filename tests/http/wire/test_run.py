@@ -90,3 +90,19 @@ class RunTests(SynchronousTestCase):
         self.assertEqual(process.returncode, 1)
         self.assertEqual(told.count(b"\n"), 1)
         self.assertIn(str(self.port).encode(), told)
+
+    def test_takenBefore(self) -> None:
+        """A script whose own listen() has failed does not go on to serve somewhere else."""
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", self.port))
+            taken.listen()
+            process = self.start(listen=f"app.listen({self.port}).addErrback(lambda reason: None)")
+            _, told = process.communicate(timeout=_SECONDS)
+        self.assertEqual(process.returncode, 1)
+        self.assertIn(str(self.port).encode(), told)
+
+    def test_started(self) -> None:
+        """Whoever wants to know hears of the listening port."""
+        process = self.start(arguments="0, started=lambda port: print(port.getHost(), flush=True)")
+        assert process.stdout is not None
+        self.assertIn(b"127.0.0.1", process.stdout.readline())
