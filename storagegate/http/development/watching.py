@@ -8,6 +8,7 @@ L{Alarm}: the kernel's word where there is one, and the clock.
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
@@ -19,6 +20,7 @@ from storagegate.http.development.snapshots import (
     Watched,
     changesBetween,
     takeSnapshot,
+    widened,
 )
 from storagegate.http.runtime import Runtime
 
@@ -140,6 +142,18 @@ class Watcher:
         self._alarm.stop()
         self._known = None
 
+    def extend(self) -> None:
+        """
+        Look at once at files that are new among those to be looked at.
+
+        What they are now is what their readers have got, and all that comes later is a change.
+        """
+        if self._known is not None:
+            # Trees may be large, and are no news.
+            watched = evolve(self._watched(), trees=frozenset())
+            self._known = widened(self._known, takeSnapshot(watched))
+            self._alarm.watch(self._known.directories)
+
     def wake(self) -> None:
         """Look soon."""
         self._isWanted = True
@@ -157,7 +171,8 @@ class Watcher:
             before = self._known
             after, changes = await self._compare(before)
             if self._known is not None:
-                self._known = after
+                # It was extended meanwhile, perhaps.
+                self._known = after if self._known is before else widened(after, self._known)
                 self._alarm.watch(after.directories)
                 if changes:
                     await self._changed(changes)

@@ -99,7 +99,7 @@ class Workshop:
         self.hub.endAll()
         if not self._listeners.all and self._watcher is not None:
             self._watcher.stop()
-            self._watcher = None
+            self._watcher = self.hub.fileNoted = None
             self._beat.stop()
             self.isWanted = False
 
@@ -123,6 +123,7 @@ class Workshop:
                 runtime, self._watched, self._changed, lambda wake: Alarm(reactor, wake)
             )
             self._watcher.start()
+            self.hub.fileNoted = self._watcher.extend
             self._beat.clock = reactor
             self._beat.start(_BEAT_SECONDS, now=False)
 
@@ -145,6 +146,10 @@ class Workshop:
         files |= self._tried | self.hub.files.keys()
         return Watched(frozenset(files), frozenset(sources), frozenset(trees))
 
+    def _extend(self) -> None:
+        if self._watcher is not None:
+            self._watcher.extend()
+
     def _changed(self, changes: set[str]) -> Deferred[None]:
         return Deferred.fromCoroutine(self._act(changes))
 
@@ -165,6 +170,7 @@ class Workshop:
             changed = plan.changed
             self._stale.clear()
             self._tried.clear()
+            self._extend()
         if changed or pages:
             names = [*changed, *pages]
             _log.info(
@@ -207,6 +213,7 @@ class Workshop:
         )
         if report.file is not None:
             self._tried.add(report.file)
+        self._extend()
         place = f" {report.file}:{report.line}" if report.file else ""
         _log.failure("not reloaded, the old code goes on:{place}", Failure(error), place=place)
         self.hub.fail(report.asMapping())
