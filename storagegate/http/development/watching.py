@@ -149,8 +149,9 @@ class Watcher:
         What they are now is what their readers have got, and all that comes later is a change.
         """
         if self._known is not None:
-            # Trees may be large, and are no news.
-            watched = evolve(self._watched(), trees=frozenset())
+            watched = self._watched()
+            # Trees may be large, and are not looked through twice.
+            watched = evolve(watched, trees=watched.trees - self._known.watched.trees)
             self._known = widened(self._known, takeSnapshot(watched))
             self._alarm.watch(self._known.directories)
 
