@@ -5,6 +5,7 @@ What has changed is found by comparing snapshots, made in a thread. When to look
 L{Alarm}: the kernel's word where there is one, and the clock.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,7 +13,6 @@ from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
-from twisted.python.filepath import FilePath
 
 from storagegate.http.development.pagehub import PAGE_SUFFIXES
 from storagegate.http.development.snapshots import (
@@ -49,59 +49,48 @@ class Alarm:
         self._wake = wake
         self._poll = LoopingCall(wake)
         self._poll.clock = reactor
-        self._notifier: Any = None
+        self._kernel: Any = None
         self._known: set[str] = set()
 
     def start(self) -> None:
         """Begin."""
-        self._notifier = _makeNotifier(self._reactor)
-        self._poll.start(_POLL_SECONDS if self._notifier is None else _SLOW_POLL_SECONDS, now=False)
+        self._kernel = _watchByKernel(self._reactor, self._changed)
+        self._poll.start(_POLL_SECONDS if self._kernel is None else _SLOW_POLL_SECONDS, now=False)
 
     def watch(self, directories: Iterable[str]) -> None:
         """Look when something changes in one of these directories."""
-        if self._notifier is None:
+        if self._kernel is None:
             return
-        for directory in sorted(set(directories) - self._known)[:_MAX_DIRECTORIES]:
-            if len(self._known) >= _MAX_DIRECTORIES:
-                break
-            self._known.add(directory)
-            try:
-                self._notifier.watch(FilePath(directory), callbacks=[self._changed])
-            except OSError:
-                # It has gone, or the kernel has no more: the clock is left.
-                continue
+        for directory in sorted(set(directories) - self._known):
+            if len(self._known) < _MAX_DIRECTORIES:
+                self._known.add(directory)
+                self._kernel.add(directory)
 
     def stop(self) -> None:
         """End."""
         if self._poll.running:
             self._poll.stop()
-        if self._notifier is not None:
-            self._notifier.loseConnection()
-            self._notifier = None
+        if self._kernel is not None:
+            self._kernel.close()
+            self._kernel = None
         self._known.clear()
 
-    def _changed(self, watch: Any, path: Any, mask: int) -> None:
-        name: bytes = path.asBytesMode().path
-        if name.endswith(_SUFFIXES):
+    def _changed(self, path: bytes) -> None:
+        if path.endswith(_SUFFIXES):
             self._wake()
-        elif name.decode("utf-8", "replace") in self._known:
-            # It went away, and may come again as another one.
-            self._known.discard(name.decode("utf-8", "replace"))
+        # A directory that has gone may come again, as another one.
+        self._known.discard(os.fsdecode(path))
 
 
 _SUFFIXES = tuple(suffix.encode("ascii") for suffix in (".py", *PAGE_SUFFIXES))
 
 
-def _makeNotifier(reactor: Any) -> Any:
-    """Give something that the kernel tells of changes, L{None} where there is nothing."""
+def _watchByKernel(reactor: Any, changed: Callable[[bytes], object]) -> Any:
     try:
-        from twisted.internet.inotify import INotify
-
-        notifier = INotify(reactor)
-        notifier.startReading()
-    except (ImportError, OSError, AttributeError, NotImplementedError):
+        from storagegate.http.development.kernelwatch import watchByKernel
+    except ImportError:
         return None
-    return notifier
+    return watchByKernel(reactor, changed)
 
 
 class Watcher:
