@@ -26,6 +26,8 @@ class ReloadCase(SynchronousTestCase):
         self.directory.mkdir()
         self.scope = Scope(frozenset([str(self.directory)]))
         self.tried: set[str] = set()
+        # As Python does it, unless the environment says something else.
+        self.patch(sys, "dont_write_bytecode", False)
         before = dict(sys.modules)
         sys.path.insert(0, str(self.directory))
         self.addCleanup(self.clean, before)
@@ -81,16 +83,6 @@ class ModuleTests(ReloadCase):
             self.change("twice.py", f"WORD = '{word}'\n")
             self.assertEqual(sys.modules["twice"].WORD, word)
         self.assertFalse(list(self.directory.glob("__pycache__/twice*")))
-
-    def test_fromPackage(self) -> None:
-        """A module that is imported from its package is the new one, not what the package has."""
-        self.write("bag/__init__.py", "")
-        self.write("bag/thing.py", "WORD = 'old'\n")
-        self.write("user.py", "from bag import thing\n")
-        self.load("user")
-        self.change("bag/thing.py", "WORD = 'new'\n")
-        self.assertEqual(sys.modules["user"].thing.WORD, "new")
-        self.assertIs(sys.modules["bag"].thing, sys.modules["bag.thing"])
 
     def test_failure(self) -> None:
         """
@@ -180,6 +172,18 @@ class ScriptTests(ReloadCase):
         self.start(text)
         self.change("lib3.py", "WORD = 'new'\n", True)
         self.assertEqual(sys.modules[SCRIPT].seen, ("new", str(self.directory / "script.py")))
+
+    def test_fromPackage(self) -> None:
+        """A module that is imported from its package is the new one, not what the package has."""
+        self.write("bag/__init__.py", "")
+        self.write("bag/thing.py", "WORD = 'old'\n")
+        self.start("from bag import thing\n")
+        self.change("bag/thing.py", "WORD = 'new'\n", True)
+        self.assertEqual(sys.modules[SCRIPT].thing.WORD, "new")
+        self.assertIs(sys.modules["bag"].thing, sys.modules["bag.thing"])
+        old = sys.modules["bag.thing"]
+        self.assertRaises(ZeroDivisionError, self.change, "bag/thing.py", "1 / 0\n", True)
+        self.assertIs(sys.modules["bag"].thing, old)
 
     def test_notWanted(self) -> None:
         """A module that nobody imports any more may be broken; one in a function may not."""

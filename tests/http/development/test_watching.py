@@ -44,14 +44,16 @@ class WatcherTests(SynchronousTestCase):
         self.root.mkdir()
         self.file = self.root / "a.py"
         self.file.write_text("1")
+        self.files = [str(self.file)]
         self.heard: list[set[str]] = []
         self.acting: Deferred[None] = succeed(None)
         self.bells: list[Bell] = []
+        self.delayed: Deferred[None] = succeed(None)
         # What happens to the file between two looks.
         self.between: list[str] = []
         self.watcher = Watcher(
             Runtime(self.clock, self.run_),
-            lambda: Watched(files=frozenset([str(self.file)])),
+            lambda: Watched(files=frozenset(self.files)),
             self.hear,
             self.makeBell,
         )
@@ -63,7 +65,9 @@ class WatcherTests(SynchronousTestCase):
         result = execute(function, *arguments)
         if self.between:
             self.file.write_text(self.between.pop(0))
-        return result
+        waiting: Deferred[Any] = Deferred()
+        self.delayed.addCallback(lambda _: result.chainDeferred(waiting))
+        return waiting
 
     def makeBell(self, wake: Callable[[], object]) -> Bell:
         """Make the alarm."""
@@ -134,6 +138,24 @@ class WatcherTests(SynchronousTestCase):
         self.bell.wake()
         self.settle()
         self.assertEqual(self.heard, [{"two"}, {"three"}])
+
+    def test_extend(self) -> None:
+        """A file that is new to the watch is told of when it changes, whenever it became one."""
+        for name, looking in (("b.py", False), ("c.py", True)):
+            other = self.root / name
+            other.write_text("old")
+            if looking:
+                self.delayed = Deferred()
+                self.bell.wake()
+            self.files.append(str(other))
+            self.watcher.extend()
+            if looking:
+                self.delayed.callback(None)
+                self.delayed = succeed(None)
+            other.write_text(name)
+            self.bell.wake()
+            self.settle()
+            self.assertEqual(self.heard.pop(), {name})
 
     def test_stop(self) -> None:
         """Nothing is told after the end."""
