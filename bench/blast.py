@@ -7,21 +7,18 @@ A client in Python would be slower than the servers it measures.
 import os
 import struct
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 from attrs import frozen
 
+from bench.client import Started, runPinned
 from bench.places import BLAST_SOURCE, peersFolder
 from bench.signing import Authorizer, Request, encodeHead
 
 HEAD_FLAG = 256
 """Set in a record's tag when the reply has no body whatever its Content-Length says."""
-
-CLIENT_CORE = "1"
-RUN_SECONDS = 300
-"""No run takes longer: the slowest fill of a batch has taken a tenth of it."""
 
 _RECORD = struct.Struct("<IIQ")
 
@@ -119,24 +116,11 @@ def readOutcome(text: str | bytes) -> Outcome:
     return msgspec.json.decode(text, type=Outcome)
 
 
-def runClient(port: int, load: Load, started: Callable[[int], None] | None = None) -> Outcome:
+def runClient(port: int, load: Load, started: Started | None = None) -> Outcome:
     """
     Run the client on its core until it ends.
 
-    @param started: Told the client's process id at once.
     @raise RuntimeError: If the client fails; with what it wrote.
     """
-    command = ["taskset", "-c", CLIENT_CORE, *commandLine(buildClient(), port, load)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    ) as process:
-        if started is not None:
-            started(process.pid)
-        try:
-            report, complaint = process.communicate(timeout=RUN_SECONDS)
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode:
-        raise RuntimeError(f"the client failed: {complaint.decode(errors='replace')}")
-    return readOutcome(report)
+    finished = runPinned(commandLine(buildClient(), port, load), started)
+    return readOutcome(finished.output)

@@ -23,7 +23,7 @@ from attrs import evolve
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import react
 
-from bench.cases import listedKeys
+from bench.s3cases import listedKeys
 from storagegate.s3.checksums import newHasher
 from storagegate.s3.credentials import ROOT_ACCOUNT
 from storagegate.s3.upload import DEFAULT_ALGORITHM

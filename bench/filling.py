@@ -4,8 +4,9 @@ from itertools import islice
 from pathlib import Path
 
 from bench.blast import Load, Outcome, bodyFile, runClient, writeRequests
-from bench.cases import BUCKET, Case, deletes, listedKeys, puts, storedPaths
-from bench.processes import Server
+from bench.measuring import MeasureError
+from bench.s3cases import BUCKET, Case, deletes, listedKeys, puts, storedPaths
+from bench.s3server import S3Server
 from bench.signing import Request, keyHeaders
 
 FILL_CONNECTIONS = 64
@@ -14,12 +15,12 @@ BATCH = 50_000
 """Requests of one file of a large fill: 25 MB, whatever the bucket's size."""
 
 
-class FillError(Exception):
+class FillError(MeasureError):
     """The server did not take what a case needs."""
 
 
 def sendOnce(
-    server: Server, requests: list[Request], size: int, connections: int = SMALL_FILL_CONNECTIONS
+    server: S3Server, requests: list[Request], size: int, connections: int = SMALL_FILL_CONNECTIONS
 ) -> Outcome:
     """Send each request once, signed as the server wants."""
     path = server.folder / "requests"
@@ -37,7 +38,7 @@ def requireAll(outcome: Outcome, expected: int, what: str) -> None:
         raise FillError(f"{what}: {outcome}")
 
 
-def createBucket(server: Server, bucket: str) -> None:
+def createBucket(server: S3Server, bucket: str) -> None:
     """
     Make a bucket once.
 
@@ -46,9 +47,9 @@ def createBucket(server: Server, bucket: str) -> None:
     if server.recipe.credentials is None:
         (server.folder / "data" / bucket[1:]).mkdir(exist_ok=True)
         return
-    status, answer = server.ask(Request("PUT", bucket))
-    if status != 200:
-        raise FillError(f"create {bucket}: {status} {answer[:200]!r}")
+    answer = server.ask(Request("PUT", bucket))
+    if answer.status != 200:
+        raise FillError(f"create {bucket}: {answer.status} {answer.body[:200]!r}")
 
 
 def fillAsFiles(folder: Path, count: int, size: int) -> None:
@@ -58,7 +59,7 @@ def fillAsFiles(folder: Path, count: int, size: int) -> None:
         (folder / key).write_bytes(body)
 
 
-def fillByRequests(server: Server, bucket: str, count: int, size: int) -> None:
+def fillByRequests(server: S3Server, bucket: str, count: int, size: int) -> None:
     """
     Make the objects of a bucket to list through the server's own door, in batches.
 
@@ -75,20 +76,20 @@ def fillByRequests(server: Server, bucket: str, count: int, size: int) -> None:
         requireAll(runClient(server.port, load), len(batch), f"fill {bucket}")
 
 
-def checkList(server: Server, case: Case, request: Request, entries: int) -> None:
+def checkList(server: S3Server, case: Case, request: Request, entries: int) -> None:
     """
     Check that a list answer holds what it must, before its time is worth anything.
 
     @raise FillError: If it does not.
     """
-    status, answer = server.ask(request)
+    answer = server.ask(request)
     element = b"<CommonPrefixes>" if case.delimiter else b"<Key>"
-    found = answer.count(element)
-    if status != 200 or found != entries:
-        raise FillError(f"{case.name}: {status} with {found} entries instead of {entries}")
+    found = answer.body.count(element)
+    if answer.status != 200 or found != entries:
+        raise FillError(f"{case.name}: {answer.status} with {found} entries instead of {entries}")
 
 
-def fillBucketToList(server: Server, case: Case) -> None:
+def fillBucketToList(server: S3Server, case: Case) -> None:
     """Make the bucket that a case lists, once."""
     if server.buckets.get(case.bucket) == case.keys:
         return
@@ -100,19 +101,19 @@ def fillBucketToList(server: Server, case: Case) -> None:
     server.buckets[case.bucket] = case.keys
 
 
-def fillStored(server: Server, case: Case) -> None:
+def fillStored(server: S3Server, case: Case) -> None:
     """Make the objects that a case reads, once, and read one back."""
     paths = storedPaths(case)
     if server.buckets.get(paths[0]) == len(paths):
         return
     requireAll(sendOnce(server, puts(paths, case.size), case.size), len(paths), paths[0])
-    status, answer = server.ask(Request("GET", paths[-1]))
-    if status != 200 or len(answer) != case.size:
-        raise FillError(f"{paths[-1]}: {status} with {len(answer)} bytes")
+    answer = server.ask(Request("GET", paths[-1]))
+    if answer.status != 200 or len(answer.body) != case.size:
+        raise FillError(f"{paths[-1]}: {answer.status} with {len(answer.body)} bytes")
     server.buckets[paths[0]] = len(paths)
 
 
-def makeRoom(server: Server, paths: list[str]) -> None:
+def makeRoom(server: S3Server, paths: list[str]) -> None:
     """
     Delete what a measurement wrote, so that the disk does not fill.
 
@@ -121,7 +122,7 @@ def makeRoom(server: Server, paths: list[str]) -> None:
     sendOnce(server, deletes(paths), 0)
 
 
-def ensureBenchBucket(server: Server) -> None:
+def ensureBenchBucket(server: S3Server) -> None:
     """Make the bucket that all but the lists work in, once."""
     if BUCKET not in server.buckets:
         createBucket(server, BUCKET)

@@ -1,4 +1,4 @@
-"""What the S3 server is to reach, as ratios within one run, with durability C{full}."""
+"""What the servers are to reach, as ratios within one run; S3 with durability C{full}."""
 
 from attrs import frozen
 
@@ -52,7 +52,7 @@ class Verdict:
         return "reached" if self.reached else "missed"
 
 
-GOALS = (
+S3_GOALS = (
     Goal("put4k", 64, 5, "rclone"),
     Goal("get4k", 64, 2, "rclone"),
     Goal("head", 64, 1.2, "rclone"),
@@ -69,6 +69,21 @@ GOALS = (
     Goal("list1m", 1, 1 / 1.5, OURS, "list10k"),
     Goal("listgroups", 1, 1 / 10, OURS, "list1m"),
 )
+
+HTTP_GOALS = (
+    *(
+        Goal(case, 64, least, against)
+        for case in ("hello", "route10", "echo")
+        for against, least in (("starlette", 1.3), ("twisted.web", 3), ("klein", 5), ("express", 5))
+    ),
+    Goal("static16k", 64, 3, "twisted.web"),
+    Goal("static10m", 64, 3, "twisted.web"),
+    Goal("static10m", 64, 0.8, "nginx"),
+    Goal("route100", 64, 0.8, OURS, "route10"),
+)
+
+GOALS = {"s3": S3_GOALS, "http": HTTP_GOALS}
+"""The goals of each bench."""
 
 
 def judge(goal: Goal, results: Results) -> Verdict:
@@ -92,5 +107,6 @@ def judgeMemory(results: Results) -> Verdict:
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """Judge every goal."""
-    return [*(judge(goal, results) for goal in GOALS), judgeMemory(results)]
+    """Judge every goal of a bench."""
+    found = [judge(goal, results) for goal in GOALS[results.bench]]
+    return [*found, judgeMemory(results)] if results.bench == "s3" else found

@@ -7,9 +7,12 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 BLAST_SOURCE = CHECKOUT / "bench" / "blast.c"
 BULK_FILL = CHECKOUT / "bench" / "bulkfill.py"
 NGINX_TEMPLATE = CHECKOUT / "bench" / "nginx.conf"
+HTTP_PEERS = CHECKOUT / "bench" / "httppeers"
+WRK_SCRIPT = CHECKOUT / "bench" / "wrk.lua"
 README = CHECKOUT / "bench" / "README.rst"
 
 
 def peersFolder() -> Path:
     """Find the folder that C{setup_peers.sh} fills: C{$PEERS}, or C{build/peers}."""
-    return Path(os.environ.get("PEERS") or CHECKOUT / "build" / "peers")
+    # Servers are started in folders of their own.
+    return Path(os.environ.get("PEERS") or CHECKOUT / "build" / "peers").absolute()

@@ -9,17 +9,52 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bench.recipes import Recipe
-from bench.signing import Request, anonymous, fieldsOf, signer, targetOf
+from attrs import field, frozen
 
 SERVER_CORE = "0"
 START_SECONDS = 40
 STOP_SECONDS = 10
+ANSWER_SECONDS = 60
 _TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def _nothing(folder: Path, port: int) -> None:
+    """Prepare nothing."""
+
+
+@frozen
+class Recipe:
+    """
+    A server to be.
+
+    @ivar command: Makes the command line out of the server's folder and port.
+    @ivar prepare: Makes what must lie in the folder before the start.
+    @ivar describe: Gives its version.
+    """
+
+    name: str
+    command: Callable[[Path, int], list[str]]
+    describe: Callable[[], str]
+    environment: Mapping[str, str] = field(factory=dict)
+    prepare: Callable[[Path, int], None] = _nothing
+
+
+@frozen
+class Answer:
+    """
+    What a server answered.
+
+    @ivar contentType: The media type without its parameters.
+    """
+
+    status: int
+    contentType: str
+    body: bytes
 
 
 def freePort() -> int:
@@ -64,19 +99,13 @@ class StartError(Exception):
 
 
 class Server:
-    """
-    A server that runs while the context lasts; its folder goes with it.
-
-    @ivar buckets: How many objects each bucket and prefix was filled with.
-    """
+    """A server that runs while the context lasts; its folder goes with it."""
 
     def __init__(self, recipe: Recipe, parent: Path) -> None:
         self.recipe = recipe
         self.port = freePort()
         self.host = f"127.0.0.1:{self.port}"
-        self.authorizer = signer(recipe.credentials) if recipe.credentials else anonymous
         self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{recipe.name}-", dir=parent))
-        self.buckets: dict[str, int] = dict(recipe.prefilled)
 
     def __enter__(self) -> Self:
         try:
@@ -119,7 +148,7 @@ class Server:
         limit = time.monotonic() + START_SECONDS
         while time.monotonic() < limit and self.process.poll() is None:
             with contextlib.suppress(OSError, http.client.HTTPException):
-                self.ask(Request("GET", "/"))
+                self.exchange("GET", "/")
                 return
             time.sleep(0.05)
         raise StartError(f"{self.recipe.name} does not answer:\n{self.logEnd()}")
@@ -167,13 +196,19 @@ class Server:
         """Add up the peak resident sizes of the server's processes so far, in bytes."""
         return 1024 * sum(map(peakKiB, self._read("status").values()))
 
-    def ask(self, request: Request, body: bytes | None = None) -> tuple[int, bytes]:
-        """Send one request, outside of any measurement; give status and body of the answer."""
-        fields = fieldsOf(request, self.host, self.authorizer)
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+    def exchange(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Send one request, outside of any measurement."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_SECONDS)
         try:
-            connection.request(request.method, targetOf(request), body, fields)
+            connection.request(method, target, body, dict(fields or {}))
             response = connection.getresponse()
-            return response.status, response.read()
+            kind = response.getheader("Content-Type", "").partition(";")[0].strip().lower()
+            return Answer(response.status, kind, response.read())
         finally:
             connection.close()

@@ -12,7 +12,11 @@ import msgspec
 
 
 class Run(msgspec.Struct, frozen=True, tag="run", tag_field="kind"):
-    """Where and how it was measured. The first line."""
+    """
+    Where and how it was measured. The first line.
+
+    @ivar bench: C{s3} or C{http}.
+    """
 
     started: str
     processor: str
@@ -22,6 +26,7 @@ class Run(msgspec.Struct, frozen=True, tag="run", tag_field="kind"):
     rounds: int
     seconds: float
     versions: dict[str, str]
+    bench: str = "s3"
 
 
 class Cell(msgspec.Struct, frozen=True, tag="cell", tag_field="kind"):
@@ -47,7 +52,7 @@ class Cell(msgspec.Struct, frozen=True, tag="cell", tag_field="kind"):
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure", tag_field="kind"):
-    """A measurement that could not be made."""
+    """A measurement that could not be made, or whose answers were wrong or lost."""
 
     server: str
     case: str
@@ -56,7 +61,7 @@ class Failure(msgspec.Struct, frozen=True, tag="failure", tag_field="kind"):
 
 
 class Memory(msgspec.Struct, frozen=True, tag="memory", tag_field="kind"):
-    """The peak resident size of a server over the whole run, fills included."""
+    """The peak resident size of a server over the whole run, all preparations included."""
 
     server: str
     peakBytes: int
@@ -73,43 +78,57 @@ def encodeLine(line: Line) -> bytes:
 
 
 class Results:
-    """The lines of one or more runs; a later run of a cell replaces an earlier one."""
+    """
+    The lines of one or more runs of one bench; a later run of a cell replaces an earlier one.
+
+    A cell that failed in a round has no figures at all.
+    """
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self.runs: list[Run] = []
         self.memory: dict[str, int] = {}
-        self.failures: list[Failure] = []
-        self._cells: dict[Place, list[Cell]] = {}
+        self._measured: dict[Place, list[Cell | Failure]] = {}
         self._owners: dict[Place, int] = {}
         for line in lines:
             if isinstance(line, Run):
                 self.runs.append(line)
             elif isinstance(line, Memory):
                 self.memory[line.server] = max(line.peakBytes, self.memory.get(line.server, 0))
-            elif isinstance(line, Failure):
-                self.failures.append(line)
             else:
                 self._add(line)
 
-    def _add(self, cell: Cell) -> None:
+    def _add(self, line: Cell | Failure) -> None:
         """Take a measurement; the first of a new run puts those of an earlier run away."""
-        place = (cell.server, cell.case, cell.connections)
+        place = (line.server, line.case, line.connections)
         if self._owners.get(place) != len(self.runs):
-            self._cells[place] = []
+            self._measured[place] = []
             self._owners[place] = len(self.runs)
-        self._cells[place].append(cell)
+        self._measured[place].append(line)
+
+    @property
+    def bench(self) -> str:
+        """Say what was measured."""
+        return self.runs[0].bench
+
+    @property
+    def failures(self) -> list[Failure]:
+        """List what could not be measured."""
+        lines = (line for lines in self._measured.values() for line in lines)
+        return [line for line in lines if isinstance(line, Failure)]
 
     def servers(self) -> list[str]:
         """List the servers in the order of their first measurement."""
-        return list(dict.fromkeys(server for server, _, _ in self._cells))
+        return list(dict.fromkeys(server for server, _, _ in self._measured))
 
     def rows(self) -> list[tuple[str, int]]:
         """List cases and connections in the order of their first measurement."""
-        return list(dict.fromkeys((case, connections) for _, case, connections in self._cells))
+        return list(dict.fromkeys((case, connections) for _, case, connections in self._measured))
 
     def cells(self, server: str, case: str, connections: int) -> list[Cell]:
-        """List the rounds of one cell."""
-        return self._cells.get((server, case, connections), [])
+        """List the rounds of one cell; none where one failed."""
+        lines = self._measured.get((server, case, connections), [])
+        cells = [line for line in lines if isinstance(line, Cell)]
+        return cells if len(cells) == len(lines) else []
 
     def median(
         self, server: str, case: str, connections: int, figure: Callable[[Cell], float]
@@ -123,13 +142,20 @@ class Results:
         return self.median(server, case, connections, lambda cell: cell.rate)
 
 
-def readResults(paths: Iterable[Path]) -> Results:
+def readResults(paths: Iterable[Path]) -> list[Results]:
     """
     Read files of JSON lines.
 
+    @return: What is in them, each bench apart.
     @raise msgspec.ValidationError: If a line is of no known kind.
     """
     decoder = msgspec.json.Decoder(Line)
-    return Results(
-        decoder.decode(line) for path in paths for line in path.read_bytes().splitlines()
-    )
+    benches: dict[str, list[Line]] = {}
+    for path in paths:
+        bench: list[Line] = []
+        for text in path.read_bytes().splitlines():
+            line = decoder.decode(text)
+            if isinstance(line, Run):
+                bench = benches.setdefault(line.bench, [])
+            bench.append(line)
+    return [Results(lines) for lines in benches.values()]

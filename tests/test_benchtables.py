@@ -4,7 +4,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from bench import cases, goals, results, table
+from bench import goals, httpcases, httprecipes, results, s3cases, table
+from bench.places import README
 
 
 def cell(server: str, case: str, connections: int, rate: float, **changes: object) -> results.Cell:
@@ -25,6 +26,7 @@ def cell(server: str, case: str, connections: int, rate: float, **changes: objec
 
 
 RUN = results.Run("2026-03-04", "Z80", 2, "6.1", "ext4", 3, 1.5, {"rclone": "1.75.2"})
+HTTP_RUN = results.Run("2026-03-05", "Z80", 2, "6.1", "ext4", 3, 4, {"klein": "24.8"}, "http")
 
 
 class ResultsTests(SynchronousTestCase):
@@ -40,10 +42,29 @@ class ResultsTests(SynchronousTestCase):
         ]
         path = Path(self.mktemp())
         path.write_bytes(b"".join(map(results.encodeLine, lines)))
-        read = results.readResults([path])
+        [read] = results.readResults([path])
         self.assertEqual(read.runs, [RUN])
         self.assertEqual(read.cells("rclone", "head", 1), [lines[1]])
         self.assertEqual((read.failures, read.memory), ([lines[2]], {"rclone": 10**8}))
+
+    def test_benchesApart(self) -> None:
+        """What was measured of S3 and of HTTP is kept apart, however it lies in files."""
+        lines = [RUN, cell("a", "head", 1, 1.0), HTTP_RUN, cell("a", "hello", 64, 2.0)]
+        path = Path(self.mktemp())
+        path.write_bytes(b"".join(map(results.encodeLine, [*lines, *lines])))
+        s3, http = results.readResults([path, path])
+        self.assertEqual((s3.bench, s3.rows()), ("s3", [("head", 1)]))
+        self.assertEqual((http.bench, http.rows()), ("http", [("hello", 64)]))
+        self.assertEqual(len(s3.runs), 4)
+
+    def test_failedRound(self) -> None:
+        """A cell of which one round failed has no figure, until a later run measures it whole."""
+        rounds = [cell("a", "head", 1, 5.0), results.Failure("a", "head", 1, "why")]
+        read = results.Results([RUN, *rounds])
+        self.assertIsNone(read.rate("a", "head", 1))
+        self.assertEqual((read.rows(), read.failures), ([("head", 1)], rounds[1:]))
+        again = results.Results([RUN, *rounds, RUN, cell("a", "head", 1, 7.0)])
+        self.assertEqual((again.rate("a", "head", 1), again.failures), (7.0, []))
 
     def test_median(self) -> None:
         """A rate is the median of its rounds, and absent where nothing was measured."""
@@ -65,7 +86,7 @@ class GoalTests(SynchronousTestCase):
         read = results.Results(
             [RUN, cell("storagegate", "put4k", 64, ours), cell("rclone", "put4k", 64, theirs)]
         )
-        return goals.judge(goals.GOALS[0], read).word
+        return goals.judge(goals.S3_GOALS[0], read).word
 
     def test_reachedAndMissed(self) -> None:
         """A goal is reached from its ratio on, and missed under it."""
@@ -74,8 +95,9 @@ class GoalTests(SynchronousTestCase):
 
     def test_notMeasured(self) -> None:
         """Nothing is claimed of what was not measured."""
-        words = {verdict.word for verdict in goals.verdicts(results.Results([RUN]))}
-        self.assertEqual(words, {"not measured"})
+        for run in (RUN, HTTP_RUN):
+            words = {verdict.word for verdict in goals.verdicts(results.Results([run]))}
+            self.assertEqual(words, {"not measured"})
 
     def test_memory(self) -> None:
         """The peak must stay under its limit."""
@@ -85,9 +107,25 @@ class GoalTests(SynchronousTestCase):
 
     def test_goalsNameCases(self) -> None:
         """Every goal speaks of a cell that a default run measures."""
-        for goal in goals.GOALS:
-            for name in (goal.case, goal.otherCase or goal.case):
-                self.assertIn(goal.connections, cases.CASES[name].connections)
+        for bench, known in (("s3", s3cases.CASES), ("http", httpcases.CASES)):
+            for goal in goals.GOALS[bench]:
+                for name in (goal.case, goal.otherCase or goal.case):
+                    self.assertIn(goal.connections, known[name].connections)
+
+    def test_goalsNameServers(self) -> None:
+        """Every goal of HTTP speaks of a server that a default run measures."""
+        for goal in goals.HTTP_GOALS:
+            self.assertIn(goal.against, httprecipes.RECIPES)
+
+    def test_ownCase(self) -> None:
+        """A goal may compare two of our own cases."""
+        rates = (cell("storagegate", f"route{n}", 64, 100 - n / 5) for n in (10, 100))
+        [verdict] = [
+            verdict
+            for verdict in goals.verdicts(results.Results([HTTP_RUN, *rates]))
+            if verdict.measured is not None
+        ]
+        self.assertEqual((verdict.text[:8], verdict.measured), ("route100", "0.82"))
 
 
 class TableTests(SynchronousTestCase):
@@ -124,16 +162,41 @@ class TableTests(SynchronousTestCase):
                 ]
             )
         )
-        for part in ("2 cores (Z80)", "6.00      reached", "/ rclone", "nginx put4k x64: ``went"):
+        for part in (
+            "2 cores (Z80)",
+            "6.00      reached",
+            "put4k x64  6.00    -",
+            "nginx put4k x64: ``went",
+        ):
             self.assertIn(part, text)
 
     def test_replace(self) -> None:
-        """Only what stands between the markers is replaced."""
-        text = f"a\n{table.BEGIN}old\n{table.END}b\n"
-        once = table.replaceGenerated(text, "new")
-        self.assertEqual(once, f"a\n{table.BEGIN}\nnew\n{table.END}b\n")
-        self.assertEqual(table.replaceGenerated(once, "new"), once)
+        """Only what stands between the markers of the bench is replaced."""
+        other = "".join(mark.format("http") for mark in (table.BEGIN, table.END))
+        begin, end = table.BEGIN.format("s3"), table.END.format("s3")
+        text = f"a\n{begin}old\n{end}b\n{other}"
+        once = table.replaceGenerated(text, "s3", "new")
+        self.assertEqual(once, f"a\n{begin}\nnew\n{end}b\n{other}")
+        self.assertEqual(table.replaceGenerated(once, "s3", "new"), once)
 
     def test_markersMissing(self) -> None:
         """A document without both markers is not touched."""
-        self.assertRaises(ValueError, table.replaceGenerated, table.BEGIN, "x")
+        text = table.BEGIN.format("s3") + table.END.format("http")
+        self.assertRaises(ValueError, table.replaceGenerated, text, "s3", "x")
+
+    def test_readMe(self) -> None:
+        """The read-me has a place for the tables of each bench, and one command fills both."""
+        copy = Path(self.mktemp())
+        copy.write_text(README.read_text())
+        lines = Path(self.mktemp())
+        lines.write_bytes(b"".join(map(results.encodeLine, [RUN, HTTP_RUN])))
+        table.main([str(lines), "--into", str(copy)])
+        text = copy.read_text()
+        self.assertIn("Measured 2026-03-04 on", text)
+        self.assertIn("Measured 2026-03-05 on", text)
+
+    def test_alone(self) -> None:
+        """Without a peer beside us, or without us, there is nothing to set in relation."""
+        for server in ("storagegate", "klein"):
+            text = table.document(results.Results([HTTP_RUN, cell(server, "hello", 64, 10)]))
+            self.assertNotIn("How many times", text)

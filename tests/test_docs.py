@@ -1,17 +1,21 @@
 """The documentation says what the code does."""
 
-import csv
 import re
 import shlex
+from io import StringIO
+from pathlib import Path
 
+from docutils.core import publish_doctree
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.cli import parser as scriptParser
 from storagegate.configkeys import KEYS
+from storagegate.http.testing import Client
+from tests.support import documents
+from tests.support.documents import DOCS, runBlocks, table
 from tests.support.modules import CHECKOUT
 
-README = (CHECKOUT / "README.rst").read_text()
-DOCS = CHECKOUT / "docs"
+README = documents.README.read_text()
 
 RUN = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/twistd -n storagegate"
 TEST = (
@@ -25,10 +29,7 @@ class ConfigurationTests(SynchronousTestCase):
 
     def test_everyKey(self) -> None:
         """The table has exactly the keys of the code, with flag, variable, default and reload."""
-        text = (DOCS / "configuration.rst").read_text()
-        table = text.split(":header: key, flag, variable, default, reload, meaning\n\n")[1]
-        table = table.split("\n\n")[0]
-        rows = list(csv.reader(line.strip() for line in table.splitlines()))
+        rows = table(DOCS / "configuration.rst")
         expected = [
             [
                 f"``{key.name}``",
@@ -63,10 +64,52 @@ class ReadmeTests(SynchronousTestCase):
         for line in lines:
             scriptParser().parse_args(shlex.split(line))
 
+    def test_application(self) -> None:
+        """The application that it shows answers as it says."""
+        app = runBlocks(documents.README)["app"]
+        response = Client(app).post("/hello/Ada", json={"friends": ["Alan"]})
+        self.assertEqual(response.status, 201)
+        self.assertEqual(response.json(), {"hello": "Ada", "and": ["Alan"]})
+
+    def test_examples(self) -> None:
+        """The examples that it names are there, and none is left out."""
+        named = set(re.findall(r"examples/(\w+\.py)", README))
+        self.assertEqual(named, {path.name for path in (CHECKOUT / "examples").glob("*.py")})
+
+
+class PageTests(SynchronousTestCase):
+    """Every page."""
+
     def test_links(self) -> None:
-        """Every file that the README and the index name is there."""
-        for text, base in ((README, CHECKOUT), ((DOCS / "index.rst").read_text(), DOCS)):
-            targets = re.findall(r"<([\w/]+\.rst)>`_", text)
-            self.assertTrue(targets)
-            for target in targets:
-                self.assertTrue((base / target).is_file(), target)
+        """Every file and every section that a page names is there; the index names every page."""
+        for page in pages():
+            text = page.read_text()
+            for target in re.findall(r"<([\w/]+\.rst)>`_", text):
+                self.assertTrue((page.parent / target).is_file(), f"{page}: {target}")
+            titles = re.findall(r"^(.+)\n[-=~]{3,}$", text, re.MULTILINE)
+            anchors = {re.sub(r"\W+", "-", title.lower()) for title in titles}
+            for anchor in re.findall(r"<#([\w-]+)>`_", text):
+                self.assertIn(anchor, anchors, page)
+        listed = set(re.findall(r"<(\w+\.rst)>`_", (DOCS / "index.rst").read_text()))
+        self.assertEqual(listed, {page.name for page in DOCS.glob("*.rst")} - {"index.rst"})
+
+    def test_markup(self) -> None:
+        """Every page is what reStructuredText can read."""
+        for page in pages():
+            told = StringIO()
+            publish_doctree(
+                page.read_text(),
+                source_path=str(page),
+                settings_overrides={
+                    "warning_stream": told,
+                    "report_level": 2,
+                    "halt_level": 5,
+                    "syntax_highlight": "none",
+                },
+            )
+            self.assertEqual(told.getvalue(), "")
+
+
+def pages() -> list[Path]:
+    """Give the files that readers read."""
+    return [documents.README, CHECKOUT / "bench" / "README.rst", *sorted(DOCS.glob("*.rst"))]

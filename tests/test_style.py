@@ -24,7 +24,7 @@ _SNAKE = re.compile(r"[a-z0-9]+(_[A-Za-z0-9]+)+")
 
 def ourFiles() -> list[Path]:
     """Give every Python file of the repository's own folders."""
-    folders = (PACKAGE, "tests", "bench", "twisted")
+    folders = (PACKAGE, "tests", "bench", "examples", "twisted")
     return [path for folder in folders for path in sorted((CHECKOUT / folder).rglob("*.py"))]
 
 

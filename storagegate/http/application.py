@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar, Self
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IListeningPort
 
 from storagegate.http.options import Options, readOptions
@@ -146,19 +146,24 @@ class Application(Router):
         @return: Fires when all is closed.
         """
         serving, self._serving = self._serving, []
-        closing: list[Deferred[Any]] = []
-        for port, site in serving:
-            stopped = port.stopListening()
-            if stopped is not None:
-                closing.append(stopped)
+
+        def drain(result: Any, port: IListeningPort, site: Site) -> Deferred[None]:
             if self.workshop is not None:
                 self.workshop.released(port)
-            closing.append(site.drain(graceMs / 1000))
+            return site.drain(graceMs / 1000)
+
+        # The port lets the last clients in when it closes, so that comes first.
+        closing = [
+            maybeDeferred(port.stopListening).addCallback(drain, port, site)
+            for port, site in serving
+        ]
         return gatherResults(closing).addCallback(lambda results: None)
 
     def run(self, port: int | str | None = None, hostname: str | None = None) -> None:
         """
         Serve until the process is told to stop: for scripts.
+
+        Without arguments an application that L{listen}s already stays where it is.
 
         @raise SystemExit: If the place is taken.
         """
@@ -172,7 +177,8 @@ class Application(Router):
         workshop = self._ownWorkshop()
         if workshop is not None:
             workshop.scriptServes()
-        self.listen(port, hostname, reactor=reactor).addErrback(failed)
+        if port is not None or hostname is not None or not self._serving:
+            self.listen(port, hostname, reactor=reactor).addErrback(failed)
         if self.workshop is not None:
             self.workshop.scriptWaits()
         # In development another one may be serving by then.

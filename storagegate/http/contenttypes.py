@@ -26,6 +26,9 @@ _findParameters = re.compile(
 ).finditer
 
 _ESCAPE = re.compile(r"\\(.)")
+_SPECIAL = re.compile(r'["\\]')
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 _SHORT_TYPES = {"urlencoded": "application/x-www-form-urlencoded", "multipart": "multipart/*"}
 
@@ -39,8 +42,10 @@ _COMMON = {
     "br": "application/x-brotli",
     "bz2": "application/x-bzip2",
     "cjs": "application/node",
+    "conf": "text/plain",
     "css": "text/css",
     "csv": "text/csv",
+    "def": "text/plain",
     "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
     "epub": "application/epub+zip",
     "flac": "audio/flac",
@@ -51,6 +56,7 @@ _COMMON = {
     "html": "text/html",
     "ico": "image/vnd.microsoft.icon",
     "ics": "text/calendar",
+    "ini": "text/plain",
     "jpeg": "image/jpeg",
     "jpg": "image/jpeg",
     "js": "text/javascript",
@@ -58,6 +64,7 @@ _COMMON = {
     "json5": "application/json5",
     "jsonld": "application/ld+json",
     "jxl": "image/jxl",
+    "list": "text/plain",
     "log": "text/plain",
     "m4a": "audio/mp4",
     "m4v": "video/mp4",
@@ -83,6 +90,7 @@ _COMMON = {
     "rtf": "application/rtf",
     "svg": "image/svg+xml",
     "tar": "application/x-tar",
+    "text": "text/plain",
     "tif": "image/tiff",
     "tiff": "image/tiff",
     "toml": "application/toml",
@@ -192,6 +200,26 @@ def withCharset(value: str) -> str:
     parsed = parseContentType(value)
     textual = parsed.type.startswith("text/") or parsed.type in _TEXTUAL
     return f"{value}; charset=utf-8" if textual and "charset" not in parsed.parameters else value
+
+
+def withUTF8(value: str) -> str:
+    """Give a Content-Type that says C{charset=utf-8}, whatever it says and whether it is text."""
+    if value.endswith("; charset=utf-8"):
+        return value
+    parsed = parseContentType(value)
+    if "charset" not in parsed.parameters:
+        return f"{value}; charset=utf-8"
+    others = "".join(
+        f"; {name}={_quoted(each)}" for name, each in parsed.parameters.items() if name != "charset"
+    )
+    return f"{parsed.type}{others}; charset=utf-8"
+
+
+def _quoted(value: str) -> str:
+    if _TOKEN.fullmatch(value):
+        return value
+    escaped = _SPECIAL.sub(r"\\\g<0>", value)
+    return f'"{escaped}"'
 
 
 def contentTypeOf(name: str) -> str:

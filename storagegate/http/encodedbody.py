@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 
 from storagegate.http.pipeline import READY
 from storagegate.http.responsehooks import IBodyEncoder
@@ -41,6 +41,7 @@ class EncodedBody:
         self._queue: deque[tuple[Callable[[], bytes], Deferred[None]]] = deque()
         self._working = False
         self._lost = False
+        self._error: Exception | None = None
         self._inline = 0
 
     def write(self, chunk: bytes) -> Any:
@@ -56,8 +57,15 @@ class EncodedBody:
         return self._add(self._encoder.flush, 0)
 
     def finish(self) -> Any:
-        """Send the end, as L{write}."""
-        return self._add(self._encoder.finish, 0)
+        """
+        Send the end, as L{write}.
+
+        @return: Fails if the encoder does, or has before: without that piece there is no end.
+        """
+        try:
+            return self._add(self._encoder.finish, 0)
+        except Exception as error:
+            return fail(error)
 
     def _encodePiece(self, chunk: bytes) -> bytes:
         encoded = self._encoder.feed(chunk)
@@ -67,10 +75,13 @@ class EncodedBody:
         if self._lost:
             # It is the sender's to say so: an encoder that keeps all for later has nothing to send.
             return self._send(b"")
+        if self._error is not None:
+            # The end after a gap would make the client take the rest for the whole.
+            raise self._error
         if not self._working:
             self._inline += size
             if self._inline <= INLINE_SIZE:
-                encoded = encode()
+                encoded = self._encodeNow(encode)
                 return self._send(encoded) if encoded else READY
             self._inline = 0
         done: Deferred[None] = Deferred()
@@ -80,6 +91,13 @@ class EncodedBody:
             # Its errors go to those who wait for their pieces.
             Deferred.fromCoroutine(self._work())
         return done
+
+    def _encodeNow(self, encode: Callable[[], bytes]) -> bytes:
+        try:
+            return encode()
+        except Exception as error:
+            self._error = error
+            raise
 
     async def _work(self) -> None:
         while self._queue:
@@ -94,6 +112,7 @@ class EncodedBody:
                 self._release(None)
             except Exception as error:
                 # Nothing after this piece would make sense to the client.
+                self._error = error
                 self._release(error)
             else:
                 self._queue.popleft()

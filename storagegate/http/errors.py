@@ -32,10 +32,10 @@ class ResponseSent(RuntimeError):
     """The handler answers a request that has been answered already."""
 
 
-def statusOf(error: object) -> int:
-    """Give the status that an error asks for, 500 if it does not or cannot have it."""
+def statusOf(error: object) -> int | None:
+    """Give the status that an error asks for, C{None} if it does not or cannot have it."""
     for name in ("statusCode", "status"):
         status = getattr(error, name, None)
         if isinstance(status, int) and 400 <= status <= 599:
             return status
-    return 500
+    return None

@@ -34,6 +34,9 @@ class Body:
         """
         return await self._use().read()
 
+    # What the standard calls it that most programs know; Python has no other buffer to give.
+    arrayBuffer = bytes
+
     async def text(self) -> str:
         """
         Give the whole body, read as UTF-8; what is none becomes U+FFFD.

@@ -7,6 +7,8 @@ has no other. A date that cannot be read is no condition.
 """
 
 import re
+from binascii import b2a_base64
+from hashlib import sha1
 from collections.abc import Mapping
 
 from storagegate.net.httpdates import changedSince, parseHttpDate
@@ -15,6 +17,13 @@ Headers = Mapping[bytes, bytes]
 """The fields of a request, by lower-case name."""
 
 _NO_CACHE = re.compile(rb"(?:^|,)[ \t]*no-cache[ \t]*(?:,|$)", re.IGNORECASE)
+
+
+def bodyTag(body: bytes) -> str:
+    """Make the weak C{ETag} of a body, as Express does. May be called in a thread."""
+    # Plain sha1 and b2a_base64: with base64 and usedforsecurity it took 0.4 microseconds more.
+    digest = b2a_base64(sha1(body).digest(), newline=False)
+    return f'W/"{len(body):x}-{digest[:27].decode()}"'
 
 
 def isConditional(headers: Headers) -> bool:

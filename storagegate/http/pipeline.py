@@ -166,7 +166,8 @@ class RouterRun:
                     result = function(request, response, self.next)
                 else:
                     result = function(error, request, response, self.next)
-            except Exception as raised:
+            except BaseException as raised:
+                # Of any kind, as in a coroutine: C{sys.exit()} would leave the client unanswered.
                 error = raised
                 continue
             return passage.latest if result is None else self._follow(result)
@@ -200,8 +201,10 @@ class RouterRun:
                 if not handlers:
                     passage.allowed = [*passage.allowed, *route.counted]
                     continue
-                if error is None and route.counts(passage.method):
-                    passage.matched = True
+                if route.counts(passage.method):
+                    passage.matched = passage.matched or error is None
+                elif route.counted:
+                    passage.allowed = [*passage.allowed, *route.counted]
                 self._handlers = handlers
                 self._cancels = route.cancels
                 end = 0
@@ -309,7 +312,7 @@ class _HandlerRun(CoroutineRun):
         """Let those know who wait for it."""
         self._end()
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """Give the error to the next handler that takes one."""
         lost = self._run._passage.request.lean.disconnected
         if not (lost and isinstance(error, (BodyLost, CancelledError, ClientLost))):

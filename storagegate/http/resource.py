@@ -18,6 +18,8 @@ from storagegate.net.resource import LeanResource
 
 _JSON_TYPE = b"application/json; charset=utf-8"
 
+_PLAIN_ERROR = b'{"error":"Internal Server Error"}'
+
 # Sent in answer to OPTIONS *, which is about the server and not about a path.
 _SERVER_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
@@ -86,11 +88,20 @@ def _end(passage: Passage, error: object) -> None:
         else:
             path = request.lean.path.decode("ascii")
             shape = {"error": "Not Found", "path": path, "method": request.method}
-            _answerShape(request, response, 404, shape)
+            response.status(404)
+            _answerShape(request, response, shape)
     except Exception:
         # Hooks of middleware fail here too.
         _log.failure("the answer of last resort failed")
-        request.lean.abort()
+        _answerPlainly(request.lean)
+
+
+def _answerPlainly(lean: LeanRequest) -> None:
+    """Say that something is wrong, without any of the fields and hooks that may be it."""
+    if lean.started:
+        lean.abort()
+    else:
+        lean.respond(500, [(b"Content-Type", _JSON_TYPE)], _PLAIN_ERROR)
 
 
 def _allowed(methods: Sequence[str]) -> str:
@@ -111,7 +122,8 @@ def _answerAllowed(request: HTTPRequest, response: HTTPResponse, allow: str) -> 
 def _answerError(request: HTTPRequest, response: HTTPResponse, error: object) -> None:
     """Answer an error that no handler has taken."""
     lean = request.lean
-    status = statusOf(error)
+    told = statusOf(error)
+    status = told or 500
     if lean.disconnected:
         # A body that is cut short, say, is the client's doing, and nobody is left to be told.
         if status >= 500:
@@ -129,29 +141,30 @@ def _answerError(request: HTTPRequest, response: HTTPResponse, error: object) ->
     headers = getattr(error, "headers", None)
     if isinstance(headers, Mapping):
         response.header(headers)
-    _answerShape(request, response, status, _shape(request, error, status))
+    response.status(status)
+    _answerShape(request, response, _shape(request, error, told))
 
 
-def _answerShape(
-    request: HTTPRequest, response: HTTPResponse, status: int, shape: dict[str, Any]
-) -> None:
+def _answerShape(request: HTTPRequest, response: HTTPResponse, shape: dict[str, Any]) -> None:
     """Tell what is wrong, as JSON; in development a browser gets a page that can be reloaded."""
     development = request.app.settings.development
-    response.status(status)
     if development and development.hmr and request.accepts("json", "html") == "html":
         from storagegate.http.development.errorpage import errorPage
 
-        response.html(errorPage(status, shape))
+        response.html(errorPage(response.statusCode, shape))
     else:
         response.json(shape)
 
 
-def _shape(request: HTTPRequest, error: object, status: int) -> dict[str, Any]:
-    told = any(isinstance(getattr(error, name, None), int) for name in ("statusCode", "status"))
-    shape: dict[str, Any] = {
-        "error": (told and str(error)) or "Internal Server Error",
-    }
-    if status >= 500 and request.app.settings.development and isinstance(error, BaseException):
+def _shape(request: HTTPRequest, error: object, told: int | None) -> dict[str, Any]:
+    """
+    Describe an error to the client.
+
+    @param told: The status that the error asks for; without one its text is not for the client.
+    """
+    shape: dict[str, Any] = {"error": (told and str(error)) or request.res.phrase}
+    development = request.app.settings.development and request.res.statusCode >= 500
+    if development and isinstance(error, BaseException):
         shape["traceback"] = traceback.format_exception(error)
     return shape
 

@@ -1,20 +1,24 @@
 """The response, as handlers see it."""
 
-from binascii import b2a_base64
 from collections.abc import Awaitable, Callable, Generator
-from hashlib import sha1
 from typing import Any, Self
 
 import msgspec
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from storagegate.http.contenttypes import withUTF8
 from storagegate.http.encodedbody import INLINE_SIZE, EncodedBody
 from storagegate.http.errors import ResponseSent
 from storagegate.http.fileanswers import FileAnswers
-from storagegate.http.freshness import isConditional
+from storagegate.http.freshness import bodyTag, isConditional
 from storagegate.http.pipeline import READY
-from storagegate.http.responsehooks import ChooseEncoder, IBodyEncoder, ResponseHooks
+from storagegate.http.responsehooks import (
+    ChooseEncoder,
+    IBodyEncoder,
+    ResponseHooks,
+    waitForAll,
+)
 from storagegate.net.httperrors import ClientLost
 from storagegate.net.request import Request as LeanRequest
 
@@ -26,6 +30,9 @@ _BYTES = ("Content-Type", "application/octet-stream")
 # and what a write counts for beside its bytes. Some milliseconds' work.
 _TURN_SIZE = 512 * 1024
 _WRITE_COST = 256
+
+# A body over this gets its ETag in a thread: SHA-1 takes a millisecond for each MiB.
+_TAG_SIZE = 4 * 1024 * 1024
 
 _encodeJSON = msgspec.json.Encoder().encode
 
@@ -118,6 +125,7 @@ class HTTPResponse(FileAnswers):
         @raise ResponseSent: If there is a response already.
         """
         if isinstance(body, str):
+            self._describeText()
             return self._sendWhole(body.encode(), _HTML)
         if isinstance(body, bytes | bytearray | memoryview):
             return self._sendWhole(bytes(body), _BYTES)
@@ -134,7 +142,9 @@ class HTTPResponse(FileAnswers):
         @raise TypeError: If it cannot be written.
         @raise ResponseSent: If there is a response already.
         """
-        return self._sendWhole(_encodeJSON(value), _JSON)
+        body = _encodeJSON(value)
+        self._describeText()
+        return self._sendWhole(body, _JSON)
 
     def html(self, text: str) -> Self:
         """Send text as HTML, whatever type was set before, and end the response."""
@@ -159,6 +169,12 @@ class HTTPResponse(FileAnswers):
             self._deliver(chunk)
         return self
 
+    def _describeText(self) -> None:
+        """Name the charset in the type that a handler has set: text goes out in UTF-8."""
+        field = self._fields.get("content-type")
+        if field is not None and isinstance(field[1], str):
+            self._fields["content-type"] = (field[0], withUTF8(field[1]))
+
     def _sendWhole(self, body: bytes, contentType: tuple[str, str]) -> Self:
         self._refuseSecond()
         if self._begun:
@@ -166,15 +182,27 @@ class HTTPResponse(FileAnswers):
         fields = self._fields
         if "content-type" not in fields:
             fields["content-type"] = contentType
+        # The body's own counts: what a handler has set is often a number of characters.
+        fields.pop("content-length", None)
         if "etag" not in fields:
-            digest = b2a_base64(sha1(body).digest(), newline=False)
-            fields["etag"] = ("ETag", f'W/"{len(body):x}-{digest[:27].decode()}"')
+            if len(body) > _TAG_SIZE:
+                self._ended = True
+                self._later(self._sendTagged(body))
+                return self
+            fields["etag"] = ("ETag", bodyTag(body))
+        self._sendUnlessFresh(body)
+        return self
+
+    async def _sendTagged(self, body: bytes) -> None:
+        self._fields["etag"] = ("ETag", await self.app.runtime.run(bodyTag, body))
+        self._sendUnlessFresh(body)
+
+    def _sendUnlessFresh(self, body: bytes) -> None:
         lean = self.lean
         if isConditional(lean.headers) and lean.method in (b"GET", b"HEAD") and self.isFresh():
             self.statusCode = 304
         self._ended = True
         self._deliver(body)
-        return self
 
     def _refuseSecond(self) -> None:
         if self._ended or (self.lean.started and not self._begun):
@@ -191,10 +219,7 @@ class HTTPResponse(FileAnswers):
             if encoder is not None or hooks.holds:
                 self._deliverWith(hooks, encoder, body)
                 return
-        self.sentLength = len(body)
-        self.lean.respond(self.statusCode, self.wireFields(), body)
-        if self._listeners is not None:
-            self._emit("finish")
+        self._respond(body)
 
     def _deliverWith(self, hooks: ResponseHooks, encoder: IBodyEncoder | None, body: bytes) -> None:
         if encoder is not None:
@@ -208,16 +233,16 @@ class HTTPResponse(FileAnswers):
     async def _deliverLater(
         self, waiting: list[Awaitable[Any]], encoder: IBodyEncoder | None, body: bytes
     ) -> None:
-        for awaitable in waiting:
-            await awaitable
+        await waitForAll(waiting)
         if encoder is not None:
             body = await self.app.runtime.run(_encodeWhole, encoder, body)
         self._respond(body)
 
     def _respond(self, body: bytes) -> None:
-        self.sentLength = len(body)
-        self.lean.respond(self.statusCode, self.wireFields(), body)
-        self._emit("finish")
+        if not self.lean.disconnected:
+            self.sentLength = len(body)
+            self.lean.respond(self.statusCode, self.wireFields(), body)
+            self._emit("finish")
 
     # Streams
 
@@ -300,8 +325,7 @@ class HTTPResponse(FileAnswers):
             self._finishStream()
 
     async def _endLater(self, waiting: list[Awaitable[Any]]) -> None:
-        for awaitable in waiting:
-            await awaitable
+        await waitForAll(waiting)
         self._finishStream()
 
     def _finishStream(self) -> None:
@@ -361,6 +385,9 @@ class HTTPResponse(FileAnswers):
     def _failed(self, reason: Any) -> None:
         if not reason.check(ClientLost):
             self._onError(reason.value)
+            if self._begun and not self.lean.finished:
+                # Also if a handler of errors has taken it: nothing can complete this any more.
+                self.lean.abort()
 
     def _emit(self, event: str) -> None:
         for listener in (self._listeners or {}).get(event, ()):

@@ -92,6 +92,9 @@ class ResponseHeaders:
         text = _checked(name, value)
         if lowered == "content-type" and isinstance(text, str):
             text = withCharset(text)
+        elif lowered == "transfer-encoding" and text == "chunked":
+            # Handlers that write in parts say so out of habit; the connection decides it.
+            return self
         self._fields[lowered] = (name, text)
         return self
 
@@ -131,11 +134,15 @@ class ResponseHeaders:
         return self
 
     def vary(self, *names: str) -> Self:
-        """Add names of request fields that the response depends on."""
+        """
+        Add names of request fields that the response depends on.
+
+        @param names: One or several each, separated by commas.
+        """
         present = self.get("vary")
         listed = [part.strip() for part in ",".join(_listed(present or [])).split(",")]
         listed = [part for part in listed if part]
-        for name in names:
+        for name in filter(None, map(str.strip, ",".join(names).split(","))):
             if name == "*" or "*" in listed:
                 listed = ["*"]
             elif name.lower() not in [part.lower() for part in listed]:
@@ -188,7 +195,7 @@ class ResponseHeaders:
     def clearCookie(self, name: str, **options: Any) -> Self:
         """Make the client forget a cookie; path and domain must be those it was set with."""
         options = {key: each for key, each in options.items() if key not in ("maxAge", "expires")}
-        return self.cookie(name, "", expires=1, **options)
+        return self.cookie(name, "", expires=0, **options)
 
     # On the way out
 

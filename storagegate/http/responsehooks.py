@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from twisted.internet.defer import fail
 from zope.interface import Attribute, Interface, implementer
 
 
@@ -75,7 +76,7 @@ class ResponseHooks:
     def startHolds(self) -> list[Awaitable[Any]]:
         """Call those that want the end to wait, and give what there is to wait for."""
         holds, self.holds = self.holds, []
-        waiting = [hold() for hold in holds]
+        waiting = [_started(hold) for hold in holds]
         return [awaitable for awaitable in waiting if awaitable is not None]
 
 
@@ -96,3 +97,27 @@ class _EncoderPair:
 
     def finish(self) -> bytes:
         return self._second.feed(self._first.finish()) + self._second.finish()
+
+
+def _started(hold: Callable[[], Awaitable[Any] | None]) -> Awaitable[Any] | None:
+    """Call one; what it raises, whoever waits gets, so that the others are called too."""
+    try:
+        return hold()
+    except Exception as error:
+        return fail(error)
+
+
+async def waitForAll(waiting: list[Awaitable[Any]]) -> None:
+    """
+    Wait for all, also for those after one that fails: one may have a session to keep.
+
+    @raise Exception: The first failure.
+    """
+    first: Exception | None = None
+    for awaitable in waiting:
+        try:
+            await awaitable
+        except Exception as error:
+            first = first or error
+    if first is not None:
+        raise first

@@ -11,6 +11,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import Interface, implementer
 
+from storagegate.net.writing import writeAll
+
 _WRITE_SIZE = 256 * 1024
 """Bytes of one write: fewer cost a change of threads each, more cost memory."""
 
@@ -214,24 +216,6 @@ def _write(descriptor: int | None, path: str, pieces: Sequence[bytes], isLast: b
         return descriptor
     os.close(descriptor)
     return None
-
-
-def writeAll(write: Callable[[list[bytes]], int], pieces: Sequence[bytes]) -> None:
-    """
-    Write pieces to their end. Runs in a thread.
-
-    @param write: Writes as many bytes as it likes, and says how many.
-    """
-    remaining = list(pieces)
-    while remaining:
-        written = write(remaining)
-        done = 0
-        while done < len(remaining) and written >= len(remaining[done]):
-            written -= len(remaining[done])
-            done += 1
-        del remaining[:done]
-        if written:
-            remaining[0] = remaining[0][written:]
 
 
 def _remove(descriptor: int | None, paths: Sequence[str]) -> None:

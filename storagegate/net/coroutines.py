@@ -30,8 +30,13 @@ class CoroutineRun:
         """Take what the coroutine returned."""
         raise NotImplementedError
 
-    def failed(self, error: Exception) -> None:
-        """Take what the coroutine raised."""
+    def failed(self, error: BaseException) -> None:
+        """
+        Take what the coroutine raised.
+
+        That may be C{SystemExit} or the C{CancelledError} of asyncio: a Deferred would keep those
+        as well, and nobody would be answered.
+        """
         raise NotImplementedError
 
     def waits(self) -> None:
@@ -52,9 +57,12 @@ class CoroutineRun:
             else:
                 # The Deferred that is waited for takes its result from itself.
                 awaited = self._context.run(self._coroutine.send, None)
+            while not isinstance(awaited, Deferred):
+                wrong = TypeError(f"a coroutine can wait for Deferreds here, not {type(awaited)}")
+                awaited = self._context.run(self._coroutine.throw, wrong)
         except StopIteration as end:
             self.returned(end.value)
-        except Exception as error:
+        except BaseException as error:
             self.failed(error)
         else:
             self._wait(awaited, first)
@@ -65,11 +73,7 @@ class CoroutineRun:
         if self._waiting is not None:
             self._waiting.cancel()
 
-    def _wait(self, awaited: Any, first: bool) -> None:
-        if not isinstance(awaited, Deferred):
-            self._coroutine.close()
-            self.failed(TypeError(f"a coroutine can wait for Deferreds here, not {type(awaited)}"))
-            return
+    def _wait(self, awaited: Deferred[Any], first: bool) -> None:
         self._waiting = awaited
         if first:
             self.waits()

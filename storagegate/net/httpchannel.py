@@ -305,8 +305,8 @@ class HTTPChannel(Protocol):
     # The owner's side
 
     def drain(self) -> None:
-        """Close now if nothing is being answered; if something is, its end closes."""
-        if self._request is None:
+        """Close now if nothing is being answered or half here; if something is, its end closes."""
+        if self._request is None and not self._headSeen:
             self._close()
 
     def tick(self, now: float) -> None:

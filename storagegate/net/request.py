@@ -12,6 +12,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IProtocol
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.iweb import IRequest
 from zope.interface import classImplements
@@ -28,6 +29,8 @@ _JOINED = 16 * 1024
 
 # Pieces of a file that cannot go by sendfile.
 _FILE_PIECE = 256 * 1024
+
+_log = Logger()
 
 
 class Request:
@@ -285,7 +288,11 @@ class Request:
             waiter.callback(None)
         callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
-            callback()
+            try:
+                callback()
+            except Exception:
+                # The others have work of their own to end.
+                _log.failure("a listener to the loss of a client failed")
 
     def wireChanged(self, full: bool) -> None:
         """Pause and resume whoever writes."""

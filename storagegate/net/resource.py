@@ -106,7 +106,7 @@ class _Run(CoroutineRun):
         if not (request.finished or request.disconnected):
             self.failed(RuntimeError("the handler returned without finishing the response"))
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """Answer the error, or at least let nobody take half a response for a whole one."""
         request = self._request
         if request.disconnected:
@@ -121,8 +121,10 @@ class _Run(CoroutineRun):
         else:
             self._answer(error)
 
-    def _answer(self, error: Exception) -> None:
+    def _answer(self, error: BaseException) -> None:
         """Send the response that the error is worth."""
+        if not isinstance(error, Exception):
+            error = RuntimeError(f"the handler raised {error!r}")
         try:
             code, headers, body = self._describeError(self._request, error)
             if code == 500:

@@ -74,15 +74,18 @@ class Site(Factory):
         """
         Close every connection: idle ones now, busy ones after their response.
 
+        Idle is who has sent nothing, also nothing that is still in the kernel: that is read before.
+        Who has sent half a head may end it.
+
         New connections are refused, but the listening port is the caller's to close.
 
         @return: Fires when all are gone; those that are not after C{graceSeconds} are aborted.
         """
         self.draining = True
-        for channel in list(self._channels):
-            channel.drain()
         if not self._channels:
             return succeed(None)
+        # Two turns, for what is due is called before sockets are read.
+        self.reactor.callLater(0, self.reactor.callLater, 0, self._closeIdle)
         drained: Deferred[None] = Deferred()
         ending = self.reactor.callLater(graceSeconds, self._abortAll)
 
@@ -93,6 +96,10 @@ class Site(Factory):
         drained.addCallback(stop)
         self._drained.append(drained)
         return drained
+
+    def _closeIdle(self) -> None:
+        for channel in list(self._channels):
+            channel.drain()
 
     def _abortAll(self) -> None:
         for channel in list(self._channels):

@@ -8,10 +8,7 @@ that is handed in, so that a test can make the N-th operation fail.
 import os
 from collections.abc import Sequence
 
-Buffer = bytes | bytearray | memoryview
-
-_VECTOR = 1024
-"""Buffers a C{writev}: Linux takes no more (C{IOV_MAX})."""
+from storagegate.net.writing import Buffer
 
 
 class Files:
@@ -85,24 +82,6 @@ class Files:
         """Return the bytes that are free to us on a path's file system, and all of its bytes."""
         figures = os.statvfs(path)
         return figures.f_bavail * figures.f_frsize, figures.f_blocks * figures.f_frsize
-
-
-def writeAll(files: Files, fd: int, buffers: Sequence[Buffer]) -> None:
-    """
-    Write every byte of the buffers, however few the system takes at a time.
-
-    Blocks; may run in a pool thread.
-    """
-    waiting = [memoryview(buffer) for buffer in buffers if buffer]
-    while waiting:
-        written = files.write(fd, waiting[:_VECTOR])
-        whole = 0
-        while whole < len(waiting) and written >= len(waiting[whole]):
-            written -= len(waiting[whole])
-            whole += 1
-        del waiting[:whole]
-        if written:
-            waiting[0] = waiting[0][written:]
 
 
 def unlinkIfThere(files: Files, path: str) -> bool:

@@ -42,15 +42,6 @@ class ICatalog(Interface):
     ) -> tuple[Bucket | None, ObjectRecord | None]:
         """Look up a bucket and an object in it, in one query. Reactor thread, at once."""
 
-    def stat(
-        bucket: str, key: bytes, versionId: str | None = None
-    ) -> tuple[Bucket | None, ObjectRecord | None]:
-        """
-        Look up as L{object}, for those who want no bytes.
-
-        @return: The record's content has no C{inline}, even where the object has.
-        """
-
     def verified(
         bucket: str, key: bytes, versionId: str | None = None
     ) -> tuple[Bucket | None, ObjectRecord | None]:

@@ -22,3 +22,8 @@ class ResponseCase(SynchronousTestCase):
         """Give the response that a function of the response object makes."""
         self.give = give
         return self.client.request(method, "/", **options)
+
+    def assertFields(self, response: TestResponse, **fields: str | None) -> None:
+        """Check fields of a response; C{None} is for one that must not be there."""
+        for name, value in fields.items():
+            self.assertEqual(response.headers.get(name.replace("_", "-")), value, name)

@@ -130,6 +130,22 @@ class EncodedBodyTests(SynchronousTestCase):
             self.failureResultOf(each, Broken)
         self.assertEqual((self.sent, self.jobs), ([], []))
 
+    def test_afterAFailure(self) -> None:
+        """After a piece that broke nothing is sent, and there is no end: a gap is no whole."""
+        ready = self.body.write(b"!" + LARGE)
+        self.work()
+        self.failureResultOf(ready, Broken)
+        self.assertRaises(Broken, self.body.write, b"more")
+        self.failureResultOf(self.body.finish(), Broken)
+        self.assertEqual(self.sent, [])
+
+    def test_afterASmallFailure(self) -> None:
+        """So it is if the piece was encoded at once."""
+        self.assertRaises(Broken, self.body.write, b"!")
+        self.assertRaises(Broken, self.body.write, b"more")
+        self.failureResultOf(self.body.finish(), Broken)
+        self.assertEqual(self.sent, [])
+
     def test_lost(self) -> None:
         """A lost client releases those who wait, without an error; the next piece raises it."""
         self.encoder.flushes = True

@@ -133,6 +133,7 @@ class RequestTests(AsyncCase):
     def test_body(self) -> None:
         """A body is bytes, text or a stream of bytes; text says what it is."""
         self.assertEqual(self.got(Request("/", "POST", body=b"a").bytes()), b"a")
+        self.assertEqual(self.got(Request("/", "POST", body=b"a").arrayBuffer()), b"a")
         text = Request("/", "POST", body="\u00e9")
         self.assertEqual(text.headers.get("content-type"), "text/plain;charset=UTF-8")
         self.assertEqual(self.got(text.text()), "\u00e9")

@@ -1,5 +1,6 @@
 """The way of a request through handlers."""
 
+from http import HTTPStatus
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, fail
@@ -243,7 +244,12 @@ class ErrorTests(PipelineCase):
         self.assertEqual(len(self.flushLoggedErrors(Boom)), 1)
 
     def test_status(self) -> None:
-        """An error that knows its status decides what is answered; below 500 it is not logged."""
+        """
+        An error that knows its status decides what is answered; below 500 it is not logged.
+
+        Without a text of its own it has the usual words; what is no error's status counts for
+        nothing, and the text with it is not told.
+        """
 
         class Status(Exception):
             status = 422
@@ -261,12 +267,16 @@ class ErrorTests(PipelineCase):
         self.app.get("/b", raises(Status("cannot")))
         self.app.get("/c", raises(Odd("odd")))
         self.app.get("/d", raises(HTTPError(503, "later")))
+        self.app.get("/e", raises(Status()))
         first = self.client.get("/a")
         self.assertEqual((first.status, first.json()), (403, {"error": "not yours"}))
         self.assertEqual(first.headers.get("x-why"), "rule")
         self.assertEqual(self.client.get("/b").json(), {"error": "cannot"})
-        self.assertEqual(self.client.get("/c").status, 500)
+        odd = self.client.get("/c")
+        self.assertEqual((odd.status, odd.json()), (500, {"error": "Internal Server Error"}))
         self.assertEqual(len(self.flushLoggedErrors(Odd)), 1)
+        silent = self.client.get("/e")
+        self.assertEqual((silent.status, silent.json()), (422, {"error": HTTPStatus(422).phrase}))
         last = self.client.get("/d")
         self.assertEqual((last.status, last.json()), (503, {"error": "later"}))
         self.assertEqual(len(self.flushLoggedErrors(HTTPError)), 1)

@@ -28,7 +28,11 @@ class BodyTests(ResponseCase):
             (lambda res: res.html("<p>"), page, b"<p>"),
             (lambda res: res.type("txt").html("<p>"), page, b"<p>"),
             (lambda res: res.type("txt").send("t"), "text/plain; charset=utf-8", b"t"),
-            (lambda res: res.type("application/x-own").json(1), "application/x-own", b"1"),
+            (
+                lambda res: res.type("application/x-own").json(1),
+                "application/x-own; charset=utf-8",
+                b"1",
+            ),
         ]:
             response = self.answer(give)
             self.assertEqual((response.headers["content-type"], response.body), (contentType, body))

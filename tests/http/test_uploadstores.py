@@ -15,8 +15,8 @@ from storagegate.http.uploadstores import (
     IFileStore,
     MemoryStore,
     UploadedFile,
-    writeAll,
 )
+from storagegate.net.writing import writeAll
 
 ENOUGH = bytes(256 * 1024)
 

@@ -206,11 +206,28 @@ class DrainTests(SynchronousTestCase):
         connection = site.connect()
         connection.send(GET)
         draining = site.site.drain(30)
+        site.clock.pump([0, 0])
         self.assertTrue(connection.closed)
         self.assertNoResult(draining)
         connection.lose()
         self.successResultOf(draining)
         self.assertEqual(site.clock.getDelayedCalls(), [])
+
+    def test_stillReading(self) -> None:
+        """A request that has come, or is coming, when a site begins to drain is answered."""
+        site = TestSite(hello)
+        whole, half = site.connect(), site.connect()
+        half.send(GET[:10])
+        draining = site.site.drain(30)
+        self.assertIn(b"Connection: close", whole.send(GET))
+        site.clock.pump([0, 0])
+        self.assertTrue(whole.closed)
+        self.assertFalse(half.closed)
+        self.assertIn(b"Connection: close", half.send(GET[10:]))
+        self.assertTrue(half.closed)
+        whole.lose()
+        half.lose()
+        self.successResultOf(draining)
 
     def test_busy(self) -> None:
         """A request in flight is answered, with the news that the connection closes."""

@@ -1,10 +1,13 @@
 """The store's own file operations."""
 
+from functools import partial
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.files import Files, writeAll
+from storagegate.net.writing import writeAll
+from storagegate.storage.files import Files
 
 
 class WriteAllTests(SynchronousTestCase):
@@ -25,7 +28,7 @@ class WriteAllTests(SynchronousTestCase):
                 taken.extend(part)
                 return len(part)
 
-        writeAll(Reluctant(), 0, buffers)
+        writeAll(partial(Reluctant().write, 0), buffers)
         self.assertEqual(bytes(taken), b"".join(buffers))
 
     def test_manyBuffers(self) -> None:
@@ -33,7 +36,7 @@ class WriteAllTests(SynchronousTestCase):
         path = self.mktemp()
         files = Files()
         fd = files.create(path)
-        writeAll(files, fd, [b"ab"] * 3000)
+        writeAll(partial(files.write, fd), [b"ab"] * 3000)
         files.close(fd)
         with open(path, "rb") as file:
             self.assertEqual(file.read(), b"ab" * 3000)

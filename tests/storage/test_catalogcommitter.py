@@ -93,7 +93,7 @@ class CommitterCase(SynchronousTestCase):
 
     def isThere(self, key: bytes) -> bool:
         """Say whether an object is there."""
-        return lookUp(self.connection, "b", key, None, True)[1] is not None
+        return lookUp(self.connection, "b", key, None)[1] is not None
 
 
 class CommitterTests(CommitterCase):

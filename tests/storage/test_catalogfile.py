@@ -81,7 +81,7 @@ class OpenTests(FileCase):
         first.close()
         again = self.connect()
         self.assertEqual(readSecret(again), secret)
-        self.assertIsNotNone(lookUp(again, "b", b"k", None, True)[1])
+        self.assertIsNotNone(lookUp(again, "b", b"k", None)[1])
 
     def test_failedMigrationLeavesNothing(self) -> None:
         """A migration that fails is undone as a whole, and can be made again."""
@@ -294,7 +294,7 @@ class LifeTests(TestCase):
             cut = os.path.join(copy, "catalog.sqlite")
             prepare(cut, Durability.OS)
             connection = connect(cut, Durability.OS, Purpose.REACTOR)
-            self.assertEqual(lookUp(connection, "b", b"%d" % n, None, True)[1], stored)
+            self.assertEqual(lookUp(connection, "b", b"%d" % n, None)[1], stored)
             connection.close()
 
     async def test_keysFromOutside(self) -> None:

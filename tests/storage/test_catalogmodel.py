@@ -129,7 +129,7 @@ class HistoryTests(SynchronousTestCase):
     def check(self, connection: Connection, model: Model) -> None:
         """Compare the catalog with the model, and let it be audited."""
         for key in (b"a", b"b", b"c", b"d", b"e"):
-            _, record = lookUp(connection, "b", key, None, True)
+            _, record = lookUp(connection, "b", key, None)
             found = None
             if record is not None:
                 blobs = tuple(segment.blob for segment in record.content.segments)

@@ -5,7 +5,7 @@ from pathlib import Path
 from twisted.trial.unittest import TestCase
 
 from bench import bulkfill
-from bench.cases import listedKeys
+from bench.s3cases import listedKeys
 from storagegate.storage.store import ObjectStore
 
 

@@ -7,10 +7,10 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from storagegate.net.writing import Buffer
 from storagegate.storage.blobs.durability import Latch
 from storagegate.storage.blobs.staging import StagingFile
 from storagegate.storage.errors import StoreBusy, StoreReadOnly
-from storagegate.storage.files import Buffer
 from storagegate.storage.interfaces import IBlobSink
 from storagegate.storage.pool import IWorkPool
 from storagegate.storage.records import Content, Segment

@@ -7,14 +7,16 @@ name in C{staging/}, and no start ever has to search C{blobs/}.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from awscrt import checksums
 from twisted.logger import Logger
 
+from storagegate.net.writing import Buffer, writeAll
 from storagegate.storage.blobs.durability import Durability, Latch, storeError
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.blobs.shards import Shards
-from storagegate.storage.files import Buffer, Files, unlinkIfThere, writeAll
+from storagegate.storage.files import Files, unlinkIfThere
 
 
 def checksumOf(buffer: Buffer, before: int = 0) -> int:
@@ -70,7 +72,7 @@ class StagingFile:
                 self._made = True
             for buffer in buffers:
                 self.crc = checksumOf(buffer, self.crc)
-            writeAll(self._files, self._fd, buffers)
+            writeAll(partial(self._files.write, self._fd), buffers)
         except OSError as error:
             raise storeError(error) from error
 

@@ -18,14 +18,13 @@ from storagegate.storage.errors import DamagedObject
 from storagegate.storage.records import Bucket, ObjectRecord, Upload
 
 _OBJECT = f"""
-    SELECT b.account, b.createdMs, b.region, {{bytes}}, {OBJECT_COLUMNS}{{more}}
-    FROM buckets AS b LEFT JOIN objects AS o ON o.bucketId = b.id AND o.key = ? {{join}}
+    SELECT b.account, b.createdMs, b.region, i.bytes, {OBJECT_COLUMNS}{{more}}
+    FROM buckets AS b LEFT JOIN objects AS o ON o.bucketId = b.id AND o.key = ?
+    LEFT JOIN inline AS i USING (sequence)
     WHERE b.name = ?
 """
-_INLINE = "LEFT JOIN inline AS i USING (sequence)"
-_WITH_BYTES = _OBJECT.format(bytes="i.bytes", join=_INLINE, more="")
-_WITHOUT_BYTES = _OBJECT.format(bytes="NULL", join="", more="")
-_WITH_CHECKSUM = _OBJECT.format(bytes="i.bytes", join=_INLINE, more=", o.storageChecksum")
+_PLAIN = _OBJECT.format(more="")
+_WITH_CHECKSUM = _OBJECT.format(more=", o.storageChecksum")
 
 _SEQUENCE = 10
 
@@ -39,15 +38,10 @@ def readBucket(connection: Connection, name: str) -> Bucket | None:
 
 
 def lookUp(
-    connection: Connection, bucket: str, key: bytes, versionId: str | None, withBytes: bool
+    connection: Connection, bucket: str, key: bytes, versionId: str | None
 ) -> tuple[Bucket | None, ObjectRecord | None]:
-    """
-    Look up a bucket and an object in it.
-
-    @param withBytes: Whether the content's C{inline} is wanted; else it is L{None}.
-    """
-    sql = _WITH_BYTES if withBytes else _WITHOUT_BYTES
-    rows = connection.execute(sql, (key, bucket)).fetchall()
+    """Look up a bucket and an object in it."""
+    rows = connection.execute(_PLAIN, (key, bucket)).fetchall()
     return _found(bucket, key, versionId, rows[0]) if rows else (None, None)
 
 

@@ -158,19 +158,10 @@ class SQLiteCatalog:
         hot = self._hot.find(bucket, key)
         if hot is not None and versionId in (None, hot[1].versionId):
             return hot
-        home, record = reading.lookUp(self._connection, bucket, key, versionId, True)
+        home, record = reading.lookUp(self._connection, bucket, key, versionId)
         if home is not None and record is not None:
             self._hot.keep(home, record)
         return home, record
-
-    def stat(
-        self, bucket: str, key: bytes, versionId: str | None = None
-    ) -> tuple[Bucket | None, ObjectRecord | None]:
-        """Look up as L{object}; the bytes need not be there."""
-        hot = self._hot.find(bucket, key)
-        if hot is not None and versionId in (None, hot[1].versionId):
-            return hot
-        return reading.lookUp(self._connection, bucket, key, versionId, False)
 
     def verified(
         self, bucket: str, key: bytes, versionId: str | None = None

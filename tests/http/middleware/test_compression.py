@@ -259,7 +259,9 @@ class DecisionTests(CompressionCase):
                 shouldCompress(req, res) or res.get("content-type") == "application/pdf"
             )
 
-        await self.serve(lambda req, res: res.type(req.get("x-type")).send(TEXT), filter=wanted)
+        await self.serve(
+            lambda req, res: res.type(req.get("x-type")).send(TEXT.encode()), filter=wanted
+        )
         self.assertEqual((await self.ask(x_type="application/pdf")).coding, "gzip")
         self.assertEqual((await self.ask(x_type="text/plain")).coding, "gzip")
         self.assertPlain(await self.ask(x_type="image/png"), varies=False)

@@ -87,6 +87,18 @@ class WriteTests(ServedCase):
         client.resume()
         self.assertEqual(await client.closed, b"".join(pieces))
 
+    async def test_notCopied(self) -> None:
+        """What is left of a large piece is sent from where it is: a copy would stop the others."""
+        transport, client = await self.open()
+        piece = b"x" * 20_000_000
+        transport.writeSequence([b"head", piece])
+        await self.turnUntil(lambda: transport.offset > 0)
+        self.assertIs(transport.dataBuffer, piece)
+        transport.write(b"tail")
+        transport.loseConnection()
+        client.resume()
+        self.assertEqual(await client.closed, b"head" + piece + b"tail")
+
     async def test_backpressure(self) -> None:
         """A producer is paused when the queue is long, and goes on when it is empty."""
         transport, client = await self.open()

@@ -1,19 +1,18 @@
-"""How each server is started, and what it can be asked."""
+"""How each S3 server is started, and what it can be asked."""
 
 import os
-import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import version
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from string import Template
 
 from attrs import field, frozen
 
-from bench.cases import Case
-from bench.places import BULK_FILL, CHECKOUT, NGINX_TEMPLATE, peersFolder
+from bench import nginx as nginxServer
+from bench.places import BULK_FILL, CHECKOUT, peersFolder
+from bench.processes import Recipe
+from bench.programs import firstVersion, program, storagegateVersion
+from bench.s3cases import Case
 from bench.signing import Credentials
 
 CREDENTIALS = Credentials("BENCHACCESSKEY", "bench-secret-key-of-the-bench")
@@ -22,71 +21,25 @@ WIRE_LIMIT = 100_000
 """Buckets with more keys are filled in bulk: by requests a million takes minutes."""
 
 
-def _nothing(folder: Path, port: int) -> None:
-    """Prepare nothing."""
-
-
 @frozen
-class Recipe:
+class S3Recipe(Recipe):
     """
-    A server to be.
+    An S3 server to be.
 
-    @ivar command: Makes the command line out of the server's folder and port.
-    @ivar prepare: Makes what must lie in the folder before the start.
     @ivar listLimit: The largest bucket that it is asked to list; 0: none.
     @ivar plainFolders: Its buckets are folders under C{data}: large ones are made as plain files.
     @ivar quickHeaders: It takes the key pair in headers: lists are filled without signing.
     @ivar prefilled: The buckets to list that C{prepare} makes, and how many keys each has.
-    @ivar describe: Gives its version.
     """
 
-    name: str
-    command: Callable[[Path, int], list[str]]
-    describe: Callable[[], str]
     credentials: Credentials | None = None
-    environment: Mapping[str, str] = field(factory=dict)
-    prepare: Callable[[Path, int], None] = _nothing
     listLimit: int = 0
     plainFolders: bool = False
     quickHeaders: bool = False
     prefilled: Mapping[str, int] = field(factory=dict)
 
 
-def _firstVersion(command: list[str]) -> str:
-    """Run a program for its version and find that in the answer."""
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    match = re.search(r"[0-9]+(?:\.[0-9]+)+", done.stdout + done.stderr)
-    return match[0] if match else "unknown"
-
-
-def _program(name: str, *folders: Path) -> str:
-    """
-    Find a program in some folders or on the path.
-
-    @raise FileNotFoundError: If it is nowhere; the message says how to get it.
-    """
-    places = os.pathsep.join([*map(str, folders), os.environ.get("PATH", ""), "/usr/sbin"])
-    found = shutil.which(name, path=places)
-    if found is None:
-        raise FileNotFoundError(f"no {name}: run bench/setup_peers.sh")
-    return found
-
-
-def _storagegateVersion() -> str:
-    """Say which commit runs, on which Twisted and Python."""
-    described = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--tags"],
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    python = ".".join(map(str, sys.version_info[:3]))
-    commit = described.stdout.strip() or "unknown"
-    return f"{commit} (Twisted {version('twisted')}, Python {python})"
-
-
-def storagegate(durability: str, listLimit: int = MILLION, lists: Iterable[Case] = ()) -> Recipe:
+def storagegate(durability: str, listLimit: int = MILLION, lists: Iterable[Case] = ()) -> S3Recipe:
     """
     Describe this checkout's daemon with the S3 listener alone.
 
@@ -115,10 +68,10 @@ def storagegate(durability: str, listLimit: int = MILLION, lists: Iterable[Case]
             words += [f"--{listener}", "off"]
         return words
 
-    return Recipe(
+    return S3Recipe(
         name="storagegate" if durability == "full" else f"storagegate-{durability}",
         command=command,
-        describe=_storagegateVersion,
+        describe=storagegateVersion,
         credentials=CREDENTIALS,
         environment=environment,
         prepare=prepare,
@@ -128,11 +81,11 @@ def storagegate(durability: str, listLimit: int = MILLION, lists: Iterable[Case]
     )
 
 
-def rclone() -> Recipe:
+def rclone() -> S3Recipe:
     """Describe C{rclone serve s3} on a folder, with its defaults."""
 
     def find() -> str:
-        return _program("rclone", peersFolder() / "s3rclone" / "bin", Path(sys.executable).parent)
+        return program("rclone", peersFolder() / "s3rclone" / "bin", Path(sys.executable).parent)
 
     def command(folder: Path, port: int) -> list[str]:
         pair = f"{CREDENTIALS.access},{CREDENTIALS.secret}"
@@ -142,10 +95,10 @@ def rclone() -> Recipe:
     def prepare(folder: Path, port: int) -> None:
         (folder / "data").mkdir()
 
-    return Recipe(
+    return S3Recipe(
         name="rclone",
         command=command,
-        describe=lambda: _firstVersion([find(), "version"]),
+        describe=lambda: firstVersion([find(), "version"]),
         credentials=CREDENTIALS,
         environment={"RCLONE_CONFIG": os.devnull},
         prepare=prepare,
@@ -154,29 +107,18 @@ def rclone() -> Recipe:
     )
 
 
-def nginx() -> Recipe:
+def nginx() -> S3Recipe:
     """Describe nginx with WebDAV on a folder."""
-
-    def command(folder: Path, port: int) -> list[str]:
-        return [_program("nginx"), "-p", str(folder), "-c", str(folder / "nginx.conf")]
-
-    def prepare(folder: Path, port: int) -> None:
-        (folder / "data").mkdir()
-        # Started as root, nginx would hand the work to a user that may not write here.
-        user = "user root;" if os.geteuid() == 0 else ""
-        text = Template(NGINX_TEMPLATE.read_text()).substitute(user=user, folder=folder, port=port)
-        (folder / "nginx.conf").write_text(text)
-
-    return Recipe(
+    return S3Recipe(
         name="nginx",
-        command=command,
-        describe=lambda: _firstVersion([_program("nginx"), "-v"]),
-        prepare=prepare,
+        command=nginxServer.command,
+        describe=nginxServer.describe,
+        prepare=nginxServer.prepare,
         plainFolders=True,
     )
 
 
-def chooseRecipes(names: Sequence[str], durability: str, cases: Iterable[Case]) -> list[Recipe]:
+def chooseRecipes(names: Sequence[str], durability: str, cases: Iterable[Case]) -> list[S3Recipe]:
     """
     Choose the servers of a run.
 

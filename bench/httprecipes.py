@@ -1,0 +1,191 @@
+"""How each server of the HTTP bench is started."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+from attrs import frozen
+
+from bench import nginx as nginxServer
+from bench.httpcases import FEW_ROUTES, Case
+from bench.places import CHECKOUT, HTTP_PEERS, peersFolder
+from bench.processes import Recipe
+from bench.programs import firstVersion, program, storagegateVersion
+
+# Prints the version of a distribution, and in parentheses those of others and of Python.
+_VERSIONS = """
+import platform, sys
+from importlib.metadata import version
+first, *others = sys.argv[1:]
+others = [f"{name} {version(name)}" for name in others] + ["Python " + platform.python_version()]
+print(version(first), "(" + ", ".join(others) + ")")
+"""
+
+
+@frozen
+class HTTPRecipe(Recipe):
+    """
+    A server of the bench's application to be.
+
+    @ivar routes: How many routes with a parameter it has.
+    @ivar filesOnly: It has nothing but the files.
+    """
+
+    routes: int = FEW_ROUTES
+    filesOnly: bool = False
+
+
+def installed(path: Path) -> Path:
+    """
+    Find what C{setup_peers.sh} has installed.
+
+    @raise FileNotFoundError: If it is not there; the message says how to get it.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"no {path}: run bench/setup_peers.sh")
+    return path
+
+
+def storagegate(files: Path, routes: int) -> HTTPRecipe:
+    """Describe this checkout's framework."""
+
+    def command(folder: Path, port: int) -> list[str]:
+        app = HTTP_PEERS / "storagegate_app.py"
+        return [sys.executable, str(app), str(port), str(files), str(routes)]
+
+    return HTTPRecipe(
+        name="storagegate",
+        command=command,
+        describe=storagegateVersion,
+        # The checkout comes first, or an installed copy would be measured.
+        environment={"PYTHONPATH": str(CHECKOUT)},
+        routes=routes,
+    )
+
+
+def pythonPeer(
+    name: str, app: str, part: str, packages: Sequence[str], files: Path, routes: int
+) -> HTTPRecipe:
+    """
+    Describe a peer in Python.
+
+    @param part: The virtual environment among the peers.
+    @param packages: The distributions whose versions matter.
+    """
+
+    def python() -> str:
+        return str(installed(peersFolder() / part / "bin" / "python"))
+
+    def command(folder: Path, port: int) -> list[str]:
+        return [python(), str(HTTP_PEERS / app), str(port), str(files), str(routes)]
+
+    def describe() -> str:
+        words = [python(), "-c", _VERSIONS, *packages]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+    return HTTPRecipe(
+        name=name,
+        command=command,
+        describe=describe,
+        # What leads to this checkout leads nowhere that a peer should look.
+        environment={"PYTHONPATH": ""},
+        routes=routes,
+    )
+
+
+def packageVersion(folder: Path) -> str:
+    """Read the version of a package of npm."""
+    version: str = msgspec.json.decode((folder / "package.json").read_bytes())["version"]
+    return version
+
+
+def nodePeer(name: str, app: str, packages: Sequence[str], files: Path, routes: int) -> HTTPRecipe:
+    """
+    Describe a peer on Node.
+
+    @param packages: The packages whose versions matter.
+    """
+
+    def modules() -> Path:
+        return installed(peersFolder() / "node" / "node_modules")
+
+    def node() -> str:
+        return program("node", peersFolder() / "node" / "bin")
+
+    def prepare(folder: Path, port: int) -> None:
+        # Modules are looked for beside the application.
+        shutil.copy(HTTP_PEERS / app, folder)
+        (folder / "node_modules").symlink_to(modules())
+
+    def command(folder: Path, port: int) -> list[str]:
+        return [node(), str(folder / app), str(port), str(files), str(routes)]
+
+    def describe() -> str:
+        first, *others = packages
+        found = [f"{package} {packageVersion(modules() / package)}" for package in others]
+        found.append(f"Node {firstVersion([node(), '--version'])}")
+        return f"{packageVersion(modules() / first)} ({', '.join(found)})"
+
+    return HTTPRecipe(
+        name=name,
+        command=command,
+        describe=describe,
+        environment={"NODE_ENV": "production"},
+        prepare=prepare,
+        routes=routes,
+    )
+
+
+def nginx(files: Path, routes: int) -> HTTPRecipe:
+    """Describe nginx with the files alone."""
+
+    def prepare(folder: Path, port: int) -> None:
+        nginxServer.prepare(folder, port)
+        (folder / "data" / "static").symlink_to(files)
+
+    return HTTPRecipe(
+        name="nginx",
+        command=nginxServer.command,
+        describe=nginxServer.describe,
+        prepare=prepare,
+        routes=routes,
+        filesOnly=True,
+    )
+
+
+RECIPES = {
+    "storagegate": storagegate,
+    "twisted.web": partial(pythonPeer, "twisted.web", "twisted_app.py", "core", ["twisted"]),
+    "klein": partial(pythonPeer, "klein", "klein_app.py", "core", ["klein", "twisted"]),
+    "starlette": partial(
+        pythonPeer,
+        "starlette",
+        "starlette_app.py",
+        "pyhttp",
+        ["starlette", "uvicorn", "uvloop", "httptools"],
+    ),
+    "fastify": partial(nodePeer, "fastify", "fastify_app.mjs", ["fastify", "@fastify/static"]),
+    "express": partial(nodePeer, "express", "express_app.mjs", ["express"]),
+    "nginx": nginx,
+}
+
+
+def chooseRecipes(names: Iterable[str], cases: Iterable[Case], files: Path) -> list[HTTPRecipe]:
+    """
+    Choose the servers of a run: of each name one for each number of routes.
+
+    @param names: Of L{RECIPES}.
+    @param files: Where the files lie that they serve.
+    """
+    chosen = []
+    cases = list(cases)
+    for name in names:
+        recipe = RECIPES[name](files, FEW_ROUTES)
+        asked = [case for case in cases if case.file or not recipe.filesOnly]
+        for routes in sorted({case.routes for case in asked}):
+            chosen.append(RECIPES[name](files, routes))
+    return chosen

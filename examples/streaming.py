@@ -1,0 +1,73 @@
+"""
+Bodies that take their time, in both directions.
+
+    python examples/streaming.py 3000
+    curl -N http://127.0.0.1:3000/numbers
+    head -c 1G /dev/zero | curl -T - http://127.0.0.1:3000/upload
+"""
+
+import sys
+from datetime import datetime
+from itertools import count
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater, react
+
+from storagegate import server
+from storagegate.http import compression
+
+PAGE = """<!DOCTYPE html><title>Clock</title><h1 id="clock"></h1>
+<script>
+new EventSource("/clock").onmessage = (event) => { clock.textContent = event.data };
+</script>"""
+
+app = server.http()
+app.use(compression())
+app.get("/", lambda req, res: res.html(PAGE))
+
+# Who is reading /numbers, and what was written to them.
+readers = []
+app.get("/readers", lambda req, res: res.json(readers))
+
+
+@app.get("/clock", cancelOnDisconnect=True)
+async def clock(req, res):
+    """Send the time every second; when the page is closed, the handler is cancelled."""
+    res.type("text/event-stream").header("Cache-Control", "no-cache")
+    while True:
+        await res.write(f"data: {datetime.now():%H:%M:%S}\n\n")
+        await deferLater(app.runtime.clock, 1)
+
+
+@app.get("/numbers")
+async def numbers(req, res):
+    """Send numbers as fast as the client takes them, until it goes away."""
+    reader = {"address": req.ip, "number": 0}
+    readers.append(reader)
+    req.on("close", lambda: readers.remove(reader))
+    res.type("application/x-ndjson")
+    for reader["number"] in count():
+        # Waits while the client does not read; raises, which ends the loop, when it has gone.
+        await res.write(f'{{"number": {reader["number"]}}}\n')
+
+
+@app.put("/upload")
+async def upload(req, res):
+    """Count what comes: nothing is kept, and the client waits while nobody reads."""
+    size = pieces = 0
+    async for chunk in req:
+        size += len(chunk)
+        pieces += 1
+    res.json({"bytes": size, "pieces": pieces})
+
+
+async def main(reactor, port="3000"):
+    listening = await app.listen(int(port))
+    print(f"listening on http://127.0.0.1:{listening.getHost().port}", flush=True)
+    # The streams have no end of their own, so a stop does not wait for them.
+    reactor.addSystemEventTrigger("before", "shutdown", app.close, 0)
+    await Deferred()
+
+
+if __name__ == "__main__":
+    react(main, sys.argv[1:])

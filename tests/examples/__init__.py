@@ -1,0 +1,1 @@
+"""The programs in C{examples/}, run and used as their readers do."""

@@ -1,0 +1,92 @@
+"""Applications as scripts: C{app.run}."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+import storagegate
+
+_SCRIPT = """
+from storagegate import server
+app = server.http().withOptions(port={port})
+app.get("/", lambda req, res: res.send("hi"))
+{listen}
+print("ready", flush=True)
+app.run({arguments})
+"""
+
+# Longer than a start takes on a busy machine.
+_SECONDS = 30.0
+
+
+class RunTests(SynchronousTestCase):
+    """A script that serves until it is told to stop."""
+
+    def setUp(self) -> None:
+        """Find a port that is free."""
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            self.port = taken.getsockname()[1]
+
+    def start(self, listen: str = "", arguments: str = "") -> subprocess.Popen[bytes]:
+        """Start a script, and wait until it is about to run."""
+        script = _SCRIPT.format(port=self.port, listen=listen, arguments=arguments)
+        checkout = str(Path(storagegate.__file__).parent.parent)
+        process = subprocess.Popen(
+            [sys.executable, "-c", script],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": checkout},
+        )
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        assert process.stdout is not None
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        return process
+
+    def get(self, process: subprocess.Popen[bytes]) -> bytes:
+        """Ask for the page, as soon as somebody listens."""
+        while process.poll() is None:
+            try:
+                with urllib.request.urlopen(
+                    f"http://127.0.0.1:{self.port}/", timeout=_SECONDS
+                ) as answer:
+                    body: bytes = answer.read()
+                    return body
+            except ConnectionRefusedError:
+                continue
+            except urllib.error.URLError as error:
+                if not isinstance(error.reason, ConnectionRefusedError):
+                    raise
+        raise AssertionError("the script has ended")
+
+    def test_run(self) -> None:
+        """It serves on its port, whoever says which, and ends by a signal without an error."""
+        for listen, arguments in (
+            ("", ""),
+            ("app.withOptions(port=0)", str(self.port)),
+            ("app.listen()", ""),
+        ):
+            process = self.start(listen, arguments)
+            self.assertEqual(self.get(process), b"hi")
+            process.send_signal(signal.SIGTERM)
+            _, told = process.communicate(timeout=_SECONDS)
+            self.assertEqual((process.returncode, told), (0, b""))
+
+    def test_taken(self) -> None:
+        """Where the port is taken it ends with one line that says so."""
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", self.port))
+            taken.listen()
+            process = self.start()
+            _, told = process.communicate(timeout=_SECONDS)
+        self.assertEqual(process.returncode, 1)
+        self.assertEqual(told.count(b"\n"), 1)
+        self.assertIn(str(self.port).encode(), told)

@@ -1,0 +1,94 @@
+"""The documentation, for the tests that hold it against the code."""
+
+import csv
+import doctest
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from tests.support.modules import CHECKOUT
+
+DOCS = CHECKOUT / "docs"
+README = CHECKOUT / "README.rst"
+
+_BLOCK = re.compile(r"^\.\. code-block:: (\w+)\n\n((?:    .*\n|\n)+)", re.MULTILINE)
+_TABLE = r"^\.\. csv-table::{}\n    :header: (.*)\n(?:    :.*\n)*\n((?:    .*\n)+)"
+
+# What a session prints may be cut short, and broken into lines.
+_FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@frozen
+class Block:
+    """
+    A block of code.
+
+    @ivar line: Where its code begins, counted from 1.
+    """
+
+    language: str
+    code: str
+    line: int
+
+
+def codeBlocks(page: Path, *languages: str) -> list[Block]:
+    """Give a page's blocks of some languages, in their order."""
+    text = page.read_text()
+    return [
+        Block(match[1], textwrap.dedent(match[2]), text.count("\n", 0, match.start(2)) + 1)
+        for match in _BLOCK.finditer(text)
+        if match[1] in languages
+    ]
+
+
+def table(page: Path, title: str = "") -> list[list[str]]:
+    """
+    Give the rows of a C{csv-table}.
+
+    @param title: Its title; without one, the first that has none.
+    """
+    pattern = _TABLE.format(re.escape(f" {title}" if title else ""))
+    found = re.search(pattern, page.read_text(), re.MULTILINE)
+    assert found is not None, f"{page.name} has no table {title!r}"
+    columns = len(next(csv.reader([found[1]], skipinitialspace=True)))
+    rows = list(csv.reader(line.strip() for line in found[2].splitlines()))
+    for row in rows:
+        assert len(row) == columns, f"{page.name}, {title}: {row}"
+    return rows
+
+
+def literal(cell: str) -> str:
+    """Take the quotes of a literal off a cell that is nothing else; an empty one stays empty."""
+    if not cell:
+        return cell
+    found = re.fullmatch(r"``(.+)``", cell)
+    assert found is not None, f"{cell!r} is no literal"
+    return found[1]
+
+
+def runBlocks(page: Path) -> dict[str, Any]:
+    """
+    Run what a page shows as a reader would type it in: programs, and sessions with their output.
+
+    @return: The names that there are in the end.
+    @raise AssertionError: If a session prints something else.
+    """
+    names: dict[str, Any] = {"__name__": "documentation"}
+    for block in codeBlocks(page, "python", "pycon"):
+        if block.language == "python":
+            # Empty lines in front make the numbers in a traceback those of the page.
+            exec(compile("\n" * (block.line - 1) + block.code, str(page), "exec"), names)
+            continue
+        examples = doctest.DocTestParser().get_examples(block.code, page.name)
+        session = doctest.DocTest(examples, {}, page.name, str(page), block.line - 1, None)
+        # Not a copy, as it would be: the programs see what the sessions define.
+        session.globs = names
+        told: list[str] = []
+        failed, _ = doctest.DocTestRunner(optionflags=_FLAGS).run(
+            session, out=told.append, clear_globs=False
+        )
+        assert not failed, "".join(told)
+    return names
