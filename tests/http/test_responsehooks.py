@@ -3,12 +3,36 @@
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from zope.interface import implementer
 
 from storagegate import server
 from storagegate.http import HTTPError
 from storagegate.http.fetchhandler import ResponseLost
+from storagegate.http.responsehooks import IBodyEncoder
 from storagegate.http.testing import Client
 from tests.http.responding import ResponseCase
+
+
+@implementer(IBodyEncoder)
+class Marking:
+    """Marks the pieces, flushes and the end that it sees."""
+
+    flushes = False
+
+    def __init__(self, mark: bytes) -> None:
+        self.mark = mark
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Mark a piece."""
+        return chunk and b"(%b %b)" % (self.mark, chunk)
+
+    def flush(self) -> bytes:
+        """Mark a flush."""
+        return b"%b!" % self.mark
+
+    def finish(self) -> bytes:
+        """Mark the end."""
+        return b"%b." % self.mark
 
 
 class ReadyTests(ResponseCase):
@@ -95,6 +119,31 @@ class HookTests(ResponseCase):
         response = self.answer(give)
         self.assertEqual((response.status, response.json()), (503, {"error": "not now"}))
         self.assertEqual(len(self.flushLoggedErrors(HTTPError)), 1)
+
+    def test_encoders(self) -> None:
+        """Several encoders work one after the other, the last that was added first."""
+        lengths: list[int | None] = []
+
+        def choose(mark: bytes) -> Any:
+            return lambda length: lengths.append(length) or Marking(mark)
+
+        def give(res: Any) -> None:
+            res.encodeBody(choose(b"b"))
+            res.encodeBody(lambda length: None)
+            res.encodeBody(choose(b"a"))
+            res.send("x")
+
+        self.assertEqual(self.answer(give).body, b"(b (a x))(b a.)b.")
+        self.assertEqual(lengths, [1, None])
+
+        def stream(res: Any) -> None:
+            res.encodeBody(choose(b"b"))
+            res.encodeBody(choose(b"a"))
+            res.write("x")
+            res.flush()
+            res.end()
+
+        self.assertEqual(self.answer(stream).body, b"(b (a x))(b a!)b!(b a.)b.")
 
     def test_holdEnd(self) -> None:
         """The end of a response waits for those who hold it, whole or streamed."""

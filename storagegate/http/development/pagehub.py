@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from secrets import token_hex
 from typing import Any
 
@@ -27,6 +27,7 @@ class PageHub:
         reload  {"version", "files"}              something has changed
 
     @ivar files: Files that were sent and may be parts of pages.
+    @ivar fileNoted: Called when there is another one, before it is sent.
     """
 
     def __init__(self) -> None:
@@ -36,6 +37,7 @@ class PageHub:
         self._error: Mapping[str, Any] | None = None
         self._streams: dict[Any, None] = {}
         self.files: dict[str, None] = {}
+        self.fileNoted: Callable[[], object] | None = None
 
     @property
     def version(self) -> str:
@@ -60,7 +62,10 @@ class PageHub:
         """Remember a file that is being sent."""
         name = os.path.abspath(os.path.join(os.fspath(root or ""), os.fspath(path)))
         if name.endswith(PAGE_SUFFIXES) and len(self.files) < _MAX_FILES:
+            isNew = name not in self.files
             self.files[name] = None
+            if isNew and self.fileNoted is not None:
+                self.fileNoted()
 
     def reload(self, files: list[str], isRepaired: bool) -> None:
         """

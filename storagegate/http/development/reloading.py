@@ -87,7 +87,10 @@ def compileFile(path: str) -> Any:
     source = Path(path).read_bytes()
     try:
         return compile(source, path, "exec", dont_inherit=True)
-    except ValueError as error:
+    except (SyntaxError, ValueError) as error:
+        if getattr(error, "filename", None) is not None:
+            raise
+        # It has NUL bytes, say, and Python does not tell where.
         raise SyntaxError(str(error), (path, 1, None, None)) from None
 
 
@@ -122,7 +125,7 @@ def execute(plan: Plan, finish: Callable[[], object], tried: set[str]) -> None:
     importlib.invalidate_caches()
     for name in plan.modules:
         _forgetCompiled(plan.files[name])
-        del sys.modules[name]
+        _forget(name)
     try:
         with _withoutBytecode():
             if SCRIPT in plan.modules:
@@ -148,12 +151,11 @@ class _State:
         self.modules = dict(sys.modules)
         self._scope = plan.scope
         self._again = frozenset(plan.modules)
-        # Parents too, which may be namespaces without a file: they refer to their children.
+        # Parents too, which may be namespaces without a file: they refer to their children, and
+        # must not while these are loaded.
         kept = set(plan.files) | {name.rpartition(".")[0] for name in plan.modules}
         self._globals = {
-            name: dict(vars(self.modules[name]))
-            for name in kept - self._again
-            if name in self.modules
+            name: dict(vars(self.modules[name])) for name in kept if name in self.modules
         }
 
     def restore(self) -> None:
@@ -168,6 +170,15 @@ class _State:
             for key in current.keys() - values.keys():
                 del current[key]
             current.update(values)
+
+
+def _forget(name: str) -> None:
+    """Make an import find a module's file, also C{from package import module}."""
+    module = sys.modules.pop(name)
+    package, _, last = name.rpartition(".")
+    parent = sys.modules.get(package)
+    if parent is not None and vars(parent).get(last) is module:
+        delattr(parent, last)
 
 
 def _forgetCompiled(path: str) -> None:

@@ -76,6 +76,14 @@ def changesBetween(before: Snapshot, after: Snapshot) -> set[str]:
     }
 
 
+def widened(known: Snapshot, more: Snapshot) -> Snapshot:
+    """Add to a snapshot what another one has looked at, and it has not."""
+    added = {path: state for path, state in more.states.items() if not _saw(known, path)}
+    one, other = known.watched, more.watched
+    watched = Watched(one.files | other.files, one.sources | other.sources, one.trees | other.trees)
+    return Snapshot(watched, {**added, **known.states}, known.directories | more.directories)
+
+
 def _saw(before: Snapshot, path: str) -> bool:
     """Say whether a file would be in a snapshot if it had been there."""
     watched = before.watched

@@ -5,13 +5,14 @@ What has changed is found by comparing snapshots, made in a thread. When to look
 L{Alarm}: the kernel's word where there is one, and the clock.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
-from twisted.python.filepath import FilePath
 
 from storagegate.http.development.pagehub import PAGE_SUFFIXES
 from storagegate.http.development.snapshots import (
@@ -19,6 +20,7 @@ from storagegate.http.development.snapshots import (
     Watched,
     changesBetween,
     takeSnapshot,
+    widened,
 )
 from storagegate.http.runtime import Runtime
 
@@ -47,59 +49,48 @@ class Alarm:
         self._wake = wake
         self._poll = LoopingCall(wake)
         self._poll.clock = reactor
-        self._notifier: Any = None
+        self._kernel: Any = None
         self._known: set[str] = set()
 
     def start(self) -> None:
         """Begin."""
-        self._notifier = _makeNotifier(self._reactor)
-        self._poll.start(_POLL_SECONDS if self._notifier is None else _SLOW_POLL_SECONDS, now=False)
+        self._kernel = _watchByKernel(self._reactor, self._changed)
+        self._poll.start(_POLL_SECONDS if self._kernel is None else _SLOW_POLL_SECONDS, now=False)
 
     def watch(self, directories: Iterable[str]) -> None:
         """Look when something changes in one of these directories."""
-        if self._notifier is None:
+        if self._kernel is None:
             return
-        for directory in sorted(set(directories) - self._known)[:_MAX_DIRECTORIES]:
-            if len(self._known) >= _MAX_DIRECTORIES:
-                break
-            self._known.add(directory)
-            try:
-                self._notifier.watch(FilePath(directory), callbacks=[self._changed])
-            except OSError:
-                # It has gone, or the kernel has no more: the clock is left.
-                continue
+        for directory in sorted(set(directories) - self._known):
+            if len(self._known) < _MAX_DIRECTORIES:
+                self._known.add(directory)
+                self._kernel.add(directory)
 
     def stop(self) -> None:
         """End."""
         if self._poll.running:
             self._poll.stop()
-        if self._notifier is not None:
-            self._notifier.loseConnection()
-            self._notifier = None
+        if self._kernel is not None:
+            self._kernel.close()
+            self._kernel = None
         self._known.clear()
 
-    def _changed(self, watch: Any, path: Any, mask: int) -> None:
-        name: bytes = path.asBytesMode().path
-        if name.endswith(_SUFFIXES):
+    def _changed(self, path: bytes) -> None:
+        if path.endswith(_SUFFIXES):
             self._wake()
-        elif name.decode("utf-8", "replace") in self._known:
-            # It went away, and may come again as another one.
-            self._known.discard(name.decode("utf-8", "replace"))
+        # A directory that has gone may come again, as another one.
+        self._known.discard(os.fsdecode(path))
 
 
 _SUFFIXES = tuple(suffix.encode("ascii") for suffix in (".py", *PAGE_SUFFIXES))
 
 
-def _makeNotifier(reactor: Any) -> Any:
-    """Give something that the kernel tells of changes, L{None} where there is nothing."""
+def _watchByKernel(reactor: Any, changed: Callable[[bytes], object]) -> Any:
     try:
-        from twisted.internet.inotify import INotify
-
-        notifier = INotify(reactor)
-        notifier.startReading()
-    except (ImportError, OSError, AttributeError, NotImplementedError):
+        from storagegate.http.development.kernelwatch import watchByKernel
+    except ImportError:
         return None
-    return notifier
+    return watchByKernel(reactor, changed)
 
 
 class Watcher:
@@ -140,6 +131,19 @@ class Watcher:
         self._alarm.stop()
         self._known = None
 
+    def extend(self) -> None:
+        """
+        Look at once at files that are new among those to be looked at.
+
+        What they are now is what their readers have got, and all that comes later is a change.
+        """
+        if self._known is not None:
+            watched = self._watched()
+            # Trees may be large, and are not looked through twice.
+            watched = evolve(watched, trees=watched.trees - self._known.watched.trees)
+            self._known = widened(self._known, takeSnapshot(watched))
+            self._alarm.watch(self._known.directories)
+
     def wake(self) -> None:
         """Look soon."""
         self._isWanted = True
@@ -157,7 +161,8 @@ class Watcher:
             before = self._known
             after, changes = await self._compare(before)
             if self._known is not None:
-                self._known = after
+                # It was extended meanwhile, perhaps.
+                self._known = after if self._known is before else widened(after, self._known)
                 self._alarm.watch(after.directories)
                 if changes:
                     await self._changed(changes)

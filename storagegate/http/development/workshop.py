@@ -75,9 +75,15 @@ class Workshop:
         @param site: What is served where nobody listens yet.
         @return: The port and what is served there.
         """
-        if not self.isLoading:
-            self._start(reactor, app)
-        return self._listeners.listen(app, reactor, description, site, _callers())
+        makers = _callers()
+
+        def started(served: Served) -> Served:
+            if not self.isLoading:
+                self._start(reactor, app)
+            return served
+
+        listening = self._listeners.listen(app, reactor, description, site, makers)
+        return listening.addCallback(started)
 
     def scriptServes(self) -> None:
         """Take note that the script is a program that runs its own application."""
@@ -99,7 +105,7 @@ class Workshop:
         self.hub.endAll()
         if not self._listeners.all and self._watcher is not None:
             self._watcher.stop()
-            self._watcher = None
+            self._watcher = self.hub.fileNoted = None
             self._beat.stop()
             self.isWanted = False
 
@@ -123,8 +129,11 @@ class Workshop:
                 runtime, self._watched, self._changed, lambda wake: Alarm(reactor, wake)
             )
             self._watcher.start()
+            self.hub.fileNoted = self._watcher.extend
             self._beat.clock = reactor
             self._beat.start(_BEAT_SECONDS, now=False)
+        else:
+            self._lookAround()
 
     def _widen(self, names: Iterable[str]) -> None:
         """Count what lies beside some modules among the application's files."""
@@ -145,6 +154,11 @@ class Workshop:
         files |= self._tried | self.hub.files.keys()
         return Watched(frozenset(files), frozenset(sources), frozenset(trees))
 
+    def _lookAround(self) -> None:
+        """Have the files watched of what was loaded just now."""
+        if self._watcher is not None:
+            self._watcher.extend()
+
     def _changed(self, changes: set[str]) -> Deferred[None]:
         return Deferred.fromCoroutine(self._act(changes))
 
@@ -157,6 +171,8 @@ class Workshop:
             self._stale |= changes
             try:
                 plan = await self._run(makePlan, self._scope, self._stale, self._hasScript)
+                if self._watcher is None:
+                    return
                 if plan.modules:
                     self._load(plan)
             except Exception as error:
@@ -165,6 +181,7 @@ class Workshop:
             changed = plan.changed
             self._stale.clear()
             self._tried.clear()
+            self._lookAround()
         if changed or pages:
             names = [*changed, *pages]
             _log.info(
@@ -207,6 +224,7 @@ class Workshop:
         )
         if report.file is not None:
             self._tried.add(report.file)
+        self._lookAround()
         place = f" {report.file}:{report.line}" if report.file else ""
         _log.failure("not reloaded, the old code goes on:{place}", Failure(error), place=place)
         self.hub.fail(report.asMapping())

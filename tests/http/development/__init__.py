@@ -1,0 +1,1 @@
+"""Tests of what helps while an application is written."""

@@ -1,0 +1,343 @@
+"""Code that changes while it is served: real processes, files and sockets."""
+
+import re
+import signal
+from typing import Any
+
+from twisted.internet.task import deferLater
+
+from tests.wire.http.developing import APP, DevelopCase
+from tests.wire.http.support import get
+
+
+class ReloadTests(DevelopCase):
+    """A script that ends with C{app.run()}."""
+
+    async def setUpScript(self, more: str = "", end: str = "app.run()\n") -> None:
+        """Start the script."""
+        self.write("helper.py", "WORD = 'one'\n")
+        self.more, self.end = more, end
+        self.writeScript()
+        await self.start("app.py")
+
+    def writeScript(self, find: str = "", replace: str = "") -> None:
+        """Write the script, with a change perhaps."""
+        text = APP.format(port=self.port) + self.more + self.end
+        self.write("app.py", text.replace(find, replace) if find else text)
+
+    async def test_live(self) -> None:
+        """
+        A change of the script or of a module is live within a second, on connections that are open
+        too; nobody is refused meanwhile, and pages hear of it.
+        """
+        await self.setUpScript()
+        page = await self.openPage()
+        kept = await self.connect()
+        # The machine may be busy once, not each time.
+        best = 10.0
+        changes = (
+            ("two", "helper.py", lambda: self.write("helper.py", "WORD = 'two'\n")),
+            ("three", "app.py", lambda: self.writeScript("send(WORD)", "send('three')")),
+            ("two", "app.py", self.writeScript),
+            ("four", "helper.py", lambda: self.write("helper.py", "WORD = 'four'\n")),
+        )
+        for count, (word, name, change) in enumerate(changes, 1):
+            began = self.reactor.seconds()
+            change()
+            await self.answers(word)
+            told = await self.hears(page, "reload", count)
+            best = min(best, self.reactor.seconds() - began)
+            self.assertEqual(told["files"], [str(self.directory / name)])
+            kept.received = b""
+            kept.write(get(b"/"))
+            await kept.until(b"\r\n\r\n" + word.encode())
+        self.assertLess(best, 1.0)
+        self.assertEqual(self.script.output.count("listening on"), 1)
+
+    async def test_broken(self) -> None:
+        """
+        What does not compile or load leaves the old code in place, and is told to pages with its
+        place; when it is repaired it is live.
+        """
+        await self.setUpScript()
+        page = await self.openPage()
+        helper = str(self.directory / "helper.py")
+        for count, (text, title, line) in enumerate(
+            (
+                ("WORD = 'two'\nx = = 1\n", "SyntaxError: invalid syntax", 2),
+                ("WORD = 'two'\n\n1 / 0\n", "ZeroDivisionError: division by zero", 3),
+            ),
+            1,
+        ):
+            self.write("helper.py", text)
+            told = await self.hears(page, "error", count)
+            self.assertEqual((told["title"], told["file"], told["line"]), (title, helper, line))
+            self.assertEqual(await self.ask(), "one")
+            self.assertIn(title, self.script.output)
+        # A page that is opened now is told, too.
+        await self.hears(await self.openPage(), "error")
+        self.write("helper.py", "WORD = 'three'\n")
+        await self.hears(page, "reload")
+        self.assertEqual(await self.ask(), "three")
+        self.assertNotIn("Unhandled", self.script.output)
+
+    async def test_missing(self) -> None:
+        """A module that is wanted before it is written, or broken when it is new, comes later."""
+        await self.setUpScript()
+        page = await self.openPage()
+        self.writeScript("from helper", "from later.words")
+        told = await self.hears(page, "error")
+        self.assertIn("ModuleNotFoundError", told["title"])
+        self.assertEqual((told["file"], told["line"]), (str(self.directory / "app.py"), 2))
+        self.write("later/words.py", "WORD = 1 / 0\n")
+        self.writeScript("from helper", "import os\nfrom later.words")
+        told = await self.hears(page, "error", 2)
+        self.assertEqual(told["file"], str(self.directory / "later/words.py"))
+        self.write("later/words.py", "WORD = 'late'\n")
+        await self.answers("late")
+
+    async def test_inFlight(self) -> None:
+        """A response that is being given goes on with the old code, while others get the new."""
+        more = (
+            "from twisted.internet.defer import Deferred\n"
+            "waiting = []\n"
+            "@app.get('/stream')\n"
+            "async def stream(req, res):\n"
+            "    for count in range(3):\n"
+            "        await res.write(f'{WORD}{count} ')\n"
+            "        waiting.append(Deferred())\n"
+            "        await waiting[-1]\n"
+            "    res.end()\n"
+            "import streams\n"
+            "streams.waiting = waiting if streams.waiting is None else streams.waiting\n"
+            "@app.get('/next')\n"
+            "def goOn(req, res):\n"
+            "    streams.waiting[-1].callback(None)\n"
+            "    res.send(WORD)\n"
+        )
+        self.write("streams.py", "waiting = None\n")
+        await self.setUpScript(more)
+        client = await self.connect()
+        client.write(get(b"/stream", b"Connection: close"))
+        await client.until(b"one0 ")
+        self.write("helper.py", "WORD = 'two'\n")
+        await self.answers("two")
+        for count in (1, 2):
+            self.assertIn("two", await self.ask(b"/next"))
+            await client.until(b"one%d " % count)
+        await self.ask(b"/next")
+        self.assertTrue((await client.closed).endswith(b"0\r\n\r\n"))
+
+    async def test_state(self) -> None:
+        """A module that has nothing to do with a change keeps its state."""
+        self.write("counter.py", "hits = []\n")
+        more = (
+            "import counter\n"
+            "@app.get('/hits')\n"
+            "def hits(req, res):\n"
+            "    counter.hits.append(1)\n"
+            "    res.type('txt').send(f'{WORD}{len(counter.hits)}')\n"
+        )
+        await self.setUpScript(more)
+        self.assertEqual(await self.ask(b"/hits"), "one1")
+        self.write("helper.py", "WORD = 'two'\n")
+        await self.answers("two")
+        self.assertEqual(await self.ask(b"/hits"), "two2")
+
+    async def test_port(self) -> None:
+        """If the port changes, the new one is opened and the old one closed."""
+        await self.setUpScript()
+        old, self.port = self.port, self.freePort()
+        self.writeScript()
+        await self.until(lambda: self.script.output.count("listening on") == 2)
+        await self.answers("one")
+        await self.until(lambda: "no longer listening" in self.script.output)
+        with self.assertRaises(Exception) as refused:
+            await self.connect(old)
+        self.assertIn("refused", str(refused.exception))
+
+    async def test_takenPort(self) -> None:
+        """A port that somebody else has is an error like others: the old one serves on."""
+        await self.setUpScript()
+        page = await self.openPage()
+        other = self.reactor.listenTCP(0, self.factory(), interface="127.0.0.1")
+        self.addCleanup(other.stopListening)
+        self.writeScript(f"port={self.port}", f"port={other.getHost().port}")
+        told = await self.hears(page, "error")
+        self.assertIn("CannotListenError", told["title"])
+        self.assertEqual(await self.ask(), "one")
+
+    def factory(self) -> Any:
+        """Make something that listens."""
+        from twisted.internet.protocol import Factory
+
+        return Factory()
+
+    async def test_files(self) -> None:
+        """Changes of the files that pages are made of reload pages, and no code."""
+        more = (
+            "from storagegate.http import staticFiles\n"
+            "app.use('/static', staticFiles('public'))\n"
+            "app.withRoutes({'/page': 'page.html'})\n"
+        )
+        self.write("public/deep/a.css", "x")
+        self.write("page.html", "<p>1")
+        await self.setUpScript(more)
+        page = await self.openPage()
+        self.write("public/deep/a.css", "y")
+        told = await self.hears(page, "reload")
+        self.assertEqual(told["files"], [str(self.directory / "public/deep/a.css")])
+        self.write("public/new.html", "x")
+        await self.hears(page, "reload", 2)
+        self.assertIn("<p>1<script", await self.ask(b"/page"))
+        self.write("page.html", "<p>2")
+        told = await self.hears(page, "reload", 3)
+        self.assertEqual(told["files"], [str(self.directory / "page.html")])
+        self.write("public/notes.txt", "x")
+        self.write("helper.py", "WORD = 'two'\n")
+        told = await self.hears(page, "reload", 4)
+        self.assertEqual(told["files"], [str(self.directory / "helper.py")])
+
+    async def test_console(self) -> None:
+        """
+        The console shows where the application listens, requests, and an error once, with its
+        traceback; and in no colours, since this is no terminal.
+        """
+        await self.setUpScript("app.get('/fails', lambda req, res: 1 / 0)\n")
+        self.assertIn("Internal Server Error", await self.ask(b"/fails"))
+        await self.until(lambda: "GET /fails 500" in self.script.output)
+        output = self.script.output
+        self.assertTrue(output.startswith(f"listening on http://127.0.0.1:{self.port}\n"))
+        self.assertEqual(output.count("ZeroDivisionError: division by zero"), 1)
+        self.assertEqual(output.count("a handler failed"), 1)
+        self.assertNotIn("storagegate/http/pipeline.py", output)
+        self.assertNotIn("\x1b", output)
+
+    async def test_stop(self) -> None:
+        """A script whose code was loaded again ends in order, though pages are open."""
+        await self.setUpScript()
+        await self.openPage()
+        self.write("helper.py", "WORD = 'two'\n")
+        await self.answers("two")
+        page = await self.openPage()
+        self.script.transport.signalProcess(signal.SIGINT)  # type: ignore[union-attr]
+        await self.script.ended
+        self.assertTrue(page.client.received.endswith(b"0\r\n\r\n"))
+
+    async def test_off(self) -> None:
+        """Code that wants to be reloaded no more takes the port over, and can come back."""
+        await self.setUpScript()
+        self.writeScript('"hmr": True', '"hmr": False')
+        await self.until(lambda: "reloaded" in self.script.output)
+        self.assertIn("Not Found", await self.ask(b"/__storagegate/hmr"))
+        self.writeScript()
+        page = await self.openPageLater()
+        self.write("helper.py", "WORD = 'two'\n")
+        await self.hears(page, "reload")
+
+    async def openPageLater(self) -> Any:
+        """Open a page as soon as pages can be opened."""
+        await self.until(lambda: self.script.output.count("reloaded") == 2)
+        return await self.openPage()
+
+
+class ShapeTests(DevelopCase):
+    """Other shapes of programs."""
+
+    async def test_reactor(self) -> None:
+        """A script that listens and runs the reactor itself."""
+        end = (
+            "from twisted.internet import reactor\n"
+            "def begin():\n    app.listen()\n"
+            "reactor.callWhenRunning(begin)\n"
+            "reactor.run()\n"
+        )
+        self.write("helper.py", "WORD = 'one'\n")
+        self.write("app.py", APP.format(port=self.port) + end)
+        await self.start("app.py")
+        self.write("helper.py", "WORD = 'two'\n")
+        await self.answers("two")
+        self.write("helper.py", "WORD = 'three'\n")
+        await self.answers("three")
+
+    async def test_react(self) -> None:
+        """A script that listens in a coroutine, after it has waited for something."""
+        end = (
+            "from twisted.internet.defer import Deferred\n"
+            "from twisted.internet.task import deferLater, react\n"
+            "async def main(reactor):\n"
+            "    await deferLater(reactor, 0.2)\n"
+            "    app = server.http().withOptions(development={'hmr': True, 'console': True})\n"
+            "    app.get('/', lambda req, res: res.type('txt').send(WORD))\n"
+            f"    await app.listen({self.port})\n"
+            "    await Deferred()\n"
+            "react(lambda reactor: Deferred.fromCoroutine(main(reactor)))\n"
+        )
+        self.write("helper.py", "WORD = 'one'\n")
+        self.write("app.py", APP.format(port=self.port) + end)
+        await self.start("app.py")
+        for word in ("two", "three"):
+            self.write("helper.py", f"WORD = '{word}'\n")
+            await self.answers(word)
+        self.assertEqual(self.script.output.count("listening on"), 1)
+
+    async def test_package(self) -> None:
+        """A package that is run by C{python -m}, in which modules import each other relatively."""
+        self.write("shop/__init__.py", "")
+        self.write("shop/words.py", "WORD = 'one'\n")
+        self.write("shop/core.py", APP.format(port=self.port).replace("from helper", "from .words"))
+        more = "@app.get('/more')\ndef more(req, res):\n    res.type('txt').send('a' + WORD)\n"
+        self.write("shop/views.py", "from .core import app\nfrom .words import WORD\n" + more)
+        self.write("shop/__main__.py", "from . import core, views\ncore.app.run()\n")
+        await self.start("-m", "shop")
+        self.assertEqual(await self.ask(b"/more"), "aone")
+        # The application is the core's, which has not changed: its routes are not doubled.
+        changed = more.replace("'a'", "'b'")
+        self.write("shop/views.py", "from .core import app\nfrom .words import WORD\n" + changed)
+        await self.answers("bone", b"/more")
+        self.write("shop/words.py", "WORD = 'two'\n")
+        await self.answers("btwo", b"/more")
+        self.assertEqual(await self.ask(), "two")
+
+    async def test_otherScript(self) -> None:
+        """An application that a program serves which is not its own: the global is exchanged."""
+        self.write("helper.py", "WORD = 'one'\n")
+        self.write("app.py", APP.format(port=self.port))
+        serve = (
+            "from app import app; app.listen(); from twisted.internet import reactor; reactor.run()"
+        )
+        await self.start("-c", serve)
+        for word in ("two", "three"):
+            self.write("helper.py", f"WORD = '{word}'\n")
+            await self.answers(word)
+
+    async def test_logging(self) -> None:
+        """Where a script logs already, errors are written there, and not twice."""
+        begin = "import sys\nfrom twisted.python import log\nlog.startLogging(sys.stdout)\n"
+        self.write("helper.py", "WORD = 'one'\n")
+        end = "app.get('/fails', lambda req, res: 1 / 0)\napp.run()\n"
+        self.write("app.py", begin + APP.format(port=self.port) + end)
+        await self.start("app.py")
+        await self.ask(b"/fails")
+        await deferLater(self.reactor, 0.05)
+        # Twisted's log names the type with its module.
+        found = re.findall("ZeroDivisionError: division by zero", self.script.output)
+        self.assertEqual(len(found), 1)
+        self.assertNotIn("selected twice", self.script.output)
+
+    async def test_service(self) -> None:
+        """Outside of development nothing of it is imported."""
+        self.write("helper.py", "WORD = 'one'\n")
+        text = APP.format(port=self.port).replace(
+            'development={"hmr": True, "console": True}', "compression={}"
+        )
+        end = (
+            "import sys\n"
+            "app.get('/loaded', lambda req, res: res.json(\n"
+            "    [name for name in sys.modules if name.startswith('storagegate.http.develop')]))\n"
+            "app.listen().addCallback(lambda port: print('listening'))\n"
+            "from twisted.internet import reactor\nreactor.run()\n"
+        )
+        self.write("app.py", text + end)
+        await self.start("app.py")
+        self.assertEqual(await self.ask(b"/loaded"), "[]")
