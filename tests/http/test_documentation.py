@@ -36,7 +36,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
 }
 
 # What an application is made of, and no user's business.
-PARTS = {"addLayer", "adopt", "forget", "index", "layers", "trust", "workshop"}
+PARTS = {"addLayer", "adopt", "dropLayers", "forget", "index", "layers", "trust", "workshop"}
 
 
 def publicNames(thing: object) -> set[str]:
