@@ -127,3 +127,8 @@ class EncodedBody:
                 waiting.callback(None)
             else:
                 waiting.errback(error)
+
+
+def encodeWhole(encoder: IBodyEncoder, body: bytes) -> bytes:
+    """Encode a body at once. May be called in a thread."""
+    return encoder.feed(body) + encoder.finish()

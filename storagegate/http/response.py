@@ -10,10 +10,11 @@ from twisted.logger import Logger
 
 from storagegate.http.awaitables import LOST, READY
 from storagegate.http.contenttypes import withUTF8
-from storagegate.http.encodedbody import INLINE_SIZE, EncodedBody
+from storagegate.http.encodedbody import INLINE_SIZE, EncodedBody, encodeWhole
 from storagegate.http.errors import ResponseSent
 from storagegate.http.fileanswers import FileAnswers
 from storagegate.http.freshness import bodyTag, isConditional
+from storagegate.http.responseheaders import BODILESS
 from storagegate.http.responsehooks import (
     ChooseEncoder,
     IBodyEncoder,
@@ -205,9 +206,11 @@ class HTTPResponse(FileAnswers):
         hooks = self._hooks
         if hooks is not None:
             hooks.runBeforeHead()
-        body = self._fitBody(body)
+        if self.statusCode in BODILESS:
+            self._dropContent()
+            body = b""
         if hooks is not None:
-            encoder = None if self._bodiless else hooks.chooseEncoder(len(body))
+            encoder = None if self.statusCode in BODILESS else hooks.chooseEncoder(len(body))
             if encoder is not None or hooks.holds:
                 self._deliverWith(hooks, encoder, body)
                 return
@@ -220,21 +223,22 @@ class HTTPResponse(FileAnswers):
         if waiting or (encoder is not None and len(body) > INLINE_SIZE):
             self._later(self._deliverLater(waiting, encoder, body))
         else:
-            self._respond(body if encoder is None else _encodeWhole(encoder, body))
+            self._respond(body if encoder is None else encodeWhole(encoder, body))
 
     async def _deliverLater(
         self, waiting: list[Awaitable[Any]], encoder: IBodyEncoder | None, body: bytes
     ) -> None:
         await waitForAll(waiting)
         if encoder is not None:
-            body = await self.app.runtime.run(_encodeWhole, encoder, body)
+            body = await self.app.runtime.run(encodeWhole, encoder, body)
         self._respond(body)
 
     def _respond(self, body: bytes) -> None:
         if not self.lean.disconnected:
             self.sentLength = len(body)
-            self.lean.respond(self.statusCode, self.wireFields(), body)
-            self._emit("finish")
+            self._respondNow(body)
+            if self._listeners is not None:
+                self._emit("finish")
 
     # Streams
 
@@ -288,7 +292,7 @@ class HTTPResponse(FileAnswers):
         encoder = None
         if self._hooks is not None:
             self._hooks.runBeforeHead()
-            if not self._bodiless:
+            if self.statusCode not in BODILESS:
                 encoder = self._hooks.chooseEncoder(length)
         if encoder is not None:
             self._fields.pop("content-length", None)
@@ -297,7 +301,7 @@ class HTTPResponse(FileAnswers):
         if self.statusCode in (204, 304):
             self._dropContent()
         self.sentLength = length
-        self.lean.begin(self.statusCode, self.wireFields(), length)
+        self.lean.begin(self.statusCode, self._wireFields(), length)
         self._begun = True
         return encoder is None
 
@@ -393,8 +397,3 @@ class HTTPResponse(FileAnswers):
                 listener()
             except Exception:
                 _log.failure("a listener failed")
-
-
-def _encodeWhole(encoder: IBodyEncoder, body: bytes) -> bytes:
-    """Encode a body at once. May be called in a thread."""
-    return encoder.feed(body) + encoder.finish()

@@ -19,6 +19,9 @@ _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 # What must not be percent-encoded again in a URL that may be encoded already.
 _URL_SAFE = ":/?#[]@!$&'()*+,;=%~-._"
 
+BODILESS = frozenset([204, 205, 304])
+"""The statuses that have no body."""
+
 HeaderValue = str | int | Iterable[str]
 
 CheckedField = tuple[str, str | list[str]]
@@ -208,40 +211,39 @@ class ResponseHeaders:
 
     # On the way out
 
-    def wireFields(self) -> Fields:
+    def _wireFields(self) -> Fields:
+        """Give the fields as they go on the wire."""
+        if _FRAMING.isdisjoint(self._fields):
+            return checkedFields(self._block())
+        return encodeFields(self._pairs())
+
+    def _respondNow(self, body: bytes) -> None:
+        """Send a whole response with what has been set so far."""
+        if _FRAMING.isdisjoint(self._fields):
+            self.lean.respondWith(self.statusCode, self._block(), body)
+        else:
+            self.lean.respond(self.statusCode, encodeFields(self._pairs()), body)
+
+    def _block(self) -> bytes:
         """
-        Give the fields as they go on the wire.
+        Write the fields.
 
         All of them were checked when they were set, which the connection need not do again: that
         and one encoding of them all save 2 of the 14 microseconds of a small response.
         """
-        fields = self._fields
-        if not _FRAMING.isdisjoint(fields):
-            return encodeFields(self._pairs())
         lines = ""
-        for name, value in fields.values():
+        for name, value in self._fields.values():
             if isinstance(value, str):
                 lines += f"{name}: {value}\r\n"
             else:
                 for each in value:
                     lines += f"{name}: {each}\r\n"
-        return checkedFields(lines.encode("latin-1"))
+        return lines.encode("latin-1")
 
     def _pairs(self) -> Iterator[tuple[bytes, bytes]]:
         for name, value in self._fields.values():
             for each in _listed(value):
                 yield name.encode("ascii"), each.encode("latin-1")
-
-    @property
-    def _bodiless(self) -> bool:
-        return self.statusCode in (204, 205, 304)
-
-    def _fitBody(self, body: bytes) -> bytes:
-        """Give the body that fits the status, and drop the fields that do not."""
-        if self._bodiless:
-            self._dropContent()
-            return b""
-        return body
 
     def _dropContent(self) -> None:
         fields = self._fields

@@ -27,6 +27,8 @@ METHODS = frozenset(
 _MAX_LENGTH = 2**63 - 1
 
 _REQUEST_LINE = re.compile(rb"([!-~]+) ([!-~]+) HTTP/([0-9])\.([0-9])")
+# What nearly every request begins with, found out in one step; whatever else comes, comes slowly.
+_PLAIN_LINE = re.compile(rb"([A-Z]+) ((/[!-\"$->@-~]*)(?:\?([!-\"$-~]*))?) (HTTP/1\.[01])")
 _ABSOLUTE = re.compile(rb"https?://([^/?#]+)([/?].*)?", re.IGNORECASE)
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[\w\-.~%!$&'()*+,;=]*)(?::[0-9]{0,5})?", re.ASCII)
 
@@ -140,6 +142,12 @@ def checkPartialHead(wire: bytes, seen: int, limits: HTTPLimits) -> None:
 
 
 def _readRequestLine(head: RequestHead, line: bytes, limits: HTTPLimits) -> None:
+    plain = _PLAIN_LINE.fullmatch(line)
+    if plain is not None:
+        head.method, head.uri, head.path, query, head.version = plain.groups()
+        if head.method in METHODS and len(head.path) <= limits.pathSize >= len(head.uri):
+            head.queryString = query or b""
+            return
     if len(line) > limits.headSize:
         raise BadRequest(414, "The request target is too long")
     match = _REQUEST_LINE.fullmatch(line)
