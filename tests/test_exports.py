@@ -7,9 +7,34 @@ import sys
 from twisted.trial.unittest import SynchronousTestCase
 
 import storagegate
+import storagegate.http
 from tests.support.modules import CHECKOUT
 
 PUBLIC = ["ObjectStore", "S3Resource", "__version__"]
+
+FRAMEWORK = [
+    "HTTPError",
+    "Headers",
+    "MemoryRateLimitStore",
+    "MemorySessionStore",
+    "Request",
+    "Response",
+    "Router",
+    "SQLiteSessionStore",
+    "compression",
+    "cors",
+    "json",
+    "rateLimit",
+    "raw",
+    "requestLog",
+    "sameOrigin",
+    "securityHeaders",
+    "session",
+    "staticFiles",
+    "text",
+    "upload",
+    "urlencoded",
+]
 
 # What only a room or a listener needs, and what would install a reactor.
 HEAVY = ("twisted", "grpc", "sqlite3", "awscrt", "httptools", "autobahn", "msgspec", "asyncio")
@@ -25,10 +50,18 @@ class ExportTests(SynchronousTestCase):
         for name in PUBLIC:
             self.assertIsNotNone(getattr(storagegate, name))
 
+    def test_framework(self) -> None:
+        """The framework's public names are these, and each is there."""
+        self.assertEqual(sorted(storagegate.http.__all__), FRAMEWORK)
+        self.assertEqual(dir(storagegate.http), FRAMEWORK)
+        for name in FRAMEWORK:
+            self.assertTrue(callable(getattr(storagegate.http, name)))
+
     def test_unknown(self) -> None:
         """A name that is not public is an error that says so."""
-        error = self.assertRaises(AttributeError, getattr, storagegate, "Nothing")
-        self.assertIn("'Nothing'", str(error))
+        for module in (storagegate, storagegate.http):
+            error = self.assertRaises(AttributeError, getattr, module, "Nothing")
+            self.assertIn("'Nothing'", str(error))
 
     def test_light(self) -> None:
         """Importing the package loads none of what its rooms need."""
