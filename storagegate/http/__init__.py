@@ -38,7 +38,29 @@ _HOMES = {
     "urlencoded": _MIDDLEWARE + "urlencoded",
 }
 
-__all__ = sorted(_HOMES)
+__all__ = [
+    "HTTPError",
+    "Headers",
+    "MemoryRateLimitStore",
+    "MemorySessionStore",
+    "Request",
+    "Response",
+    "Router",
+    "SQLiteSessionStore",
+    "compression",
+    "cors",
+    "json",
+    "rateLimit",
+    "raw",
+    "requestLog",
+    "sameOrigin",
+    "securityHeaders",
+    "session",
+    "staticFiles",
+    "text",
+    "upload",
+    "urlencoded",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -48,4 +70,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(_HOMES)
+    return sorted(__all__)

@@ -33,7 +33,7 @@ class TestResponse:
     """
     A response that has come to its end.
 
-    @ivar headers: L{Headers}: C{headers["etag"]}, C{headers.get("vary")}.
+    @ivar headers: By name, in any case: C{headers["etag"]}, C{headers.get("vary")}.
     """
 
     __test__ = False

@@ -1,4 +1,4 @@
-"""Directories that the kernel tells of changes in. Only Linux has this module's L{INotify}."""
+"""Directories that the kernel tells of changes in. Only Linux has this module's C{INotify}."""
 
 from collections.abc import Callable
 from typing import Any

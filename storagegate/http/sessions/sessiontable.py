@@ -1,5 +1,5 @@
 """
-The table of sessions in a SQLite file. Blocks: everything here runs in a thread.
+The table of sessions in a SQLite file. Blocks: everything here runs in a thread::
 
     sessions( id, content, cookie, expires )
 
