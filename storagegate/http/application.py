@@ -22,6 +22,9 @@ DEFAULT_GRACE_MS = 30_000
 
 _SECURE_ENDPOINTS = ("ssl:", "tls:")
 
+RUN_GRACE_MS = 5_000
+"""The same for L{Application.run}: whoever presses Ctrl-C waits for it."""
+
 
 class Application(Router):
     """
@@ -82,13 +85,15 @@ class Application(Router):
             C{ssl:443:privateKey=key.pem:certKey=cert.pem}.
         @param hostname: The name or address of the interface.
         @return: The listening port. Fails with C{CannotListenError} if the place is taken.
+        @raise OptionError: If the port is no number from 0 to 65535.
         """
         if reactor is None:
             reactor = processReactor()
         if self._runtime is None:
             self._runtime = reactorRuntime(reactor)
         if not isinstance(port, str):
-            number = self.settings.port if port is None else port
+            options = {} if port is None else {"port": port}
+            number = readOptions(self.settings, options).port
             interface = (hostname or self.settings.hostname).replace(":", "\\:")
             port = f"tcp:{number}:interface={interface}"
         site = Site(self.resource, self.settings.limits(), reactor, describeRejection)
@@ -173,6 +178,7 @@ class Application(Router):
         hostname: str | None = None,
         *,
         started: Callable[[IListeningPort], Any] | None = None,
+        graceMs: int = RUN_GRACE_MS,
     ) -> None:
         """
         Serve until the process is told to stop: for scripts.
@@ -180,6 +186,7 @@ class Application(Router):
         Without arguments an application that L{listen}s already stays where it is.
 
         @param started: Called with the listening port.
+        @param graceMs: What is being answered then gets this long, as for L{close}.
         @raise SystemExit: If the place is taken.
         """
         reactor = processReactor()
@@ -203,7 +210,7 @@ class Application(Router):
             self.workshop.scriptWaits()
         # In development another one may be serving by then.
         closer = self if workshop is None else workshop
-        reactor.addSystemEventTrigger("before", "shutdown", lambda: closer.close())
+        reactor.addSystemEventTrigger("before", "shutdown", lambda: closer.close(graceMs))
         reactor.run()
         if failures:
             raise SystemExit(failures[0])

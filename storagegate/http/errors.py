@@ -1,6 +1,9 @@
 """Errors that know their answer."""
 
+from http import HTTPStatus
 from typing import Any
+
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
 class HTTPError(Exception):
@@ -17,11 +20,17 @@ class HTTPError(Exception):
     """
 
     def __init__(
-        self, statusCode: int, message: str, code: str | None = None, **details: Any
+        self, statusCode: int, message: str | None = None, code: str | None = None, **details: Any
     ) -> None:
-        super().__init__(message)
+        """
+        @param message: What the client is told; the usual words for the status if there is none.
+        @raise ValueError: If this is not the status of an error.
+        """
         if not 400 <= statusCode <= 599:
             raise ValueError(f"{statusCode} is not the status of an error")
+        if message is None:
+            message = _PHRASES.get(statusCode, f"Error {statusCode}")
+        super().__init__(message)
         self.statusCode = self.status = statusCode
         self.message = message
         self.code = code

@@ -172,4 +172,5 @@ def _report(text: str, error: object) -> None:
     if isinstance(error, BaseException):
         _log.failure(text, Failure(error))
     else:
-        _log.error("{text}: {error!r}", text=text, error=error)
+        # As an exception is: a script that has set up no log still prints it.
+        _log.critical("{text}: {error!r}", text=text, error=error)

@@ -8,6 +8,7 @@ import msgspec
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from storagegate.http.asbytes import asBytes
 from storagegate.http.awaitables import LOST, READY
 from storagegate.http.contenttypes import withUTF8
 from storagegate.http.encodedbody import INLINE_SIZE, EncodedBody, encodeWhole
@@ -151,7 +152,7 @@ class HTTPResponse(FileAnswers):
         @raise ResponseSent: If it was ended before.
         """
         self._refuseSecond()
-        chunk = body.encode() if isinstance(body, str) else body or b""
+        chunk = b"" if body is None else asBytes(body)
         if self._begun:
             if chunk:
                 self.write(chunk)
@@ -251,7 +252,7 @@ class HTTPResponse(FileAnswers):
         @raise ResponseSent: If the response was ended.
         """
         self._refuseSecond()
-        data = chunk.encode() if isinstance(chunk, str) else bytes(chunk)
+        data = asBytes(chunk)
         if not self._begun:
             self.startBody(None)
         if self.lean.disconnected:

@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
 from storagegate.http import Router
+from storagegate.http.options import OptionError
 from storagegate.http.testing import Client
 from tests.wire.http.support import ServedCase, get
 
@@ -121,6 +122,11 @@ class ListenTests(ServedCase):
         error = await self.assertFailure(server.http().listen(number), CannotListenError)
         self.assertIn(str(number), str(error))
         self.assertIn(b" 404 ", await self.ask(port))
+
+    async def test_noPort(self) -> None:
+        """What is no port is refused at once."""
+        for wrong in (70_000, -1, 1.5, True):
+            self.assertRaises(OptionError, self.app.listen, wrong)
 
     async def test_close(self) -> None:
         """Closing lets what is being answered end, and takes no more."""

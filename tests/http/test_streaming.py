@@ -160,6 +160,19 @@ class WriteTests(SynchronousTestCase):
         self.app.get("/", handler)
         self.assertEqual(self.client.get("/").text, "a")
 
+    def test_notAPiece(self) -> None:
+        """A number is no piece of a body: it would become as many NULs."""
+
+        def handler(req: Any, res: Any) -> None:
+            for wrong in (5, [104, 105], {"a": 1}, None, 1.5):
+                self.assertRaises(TypeError, res.write, wrong)
+            self.assertRaises(TypeError, res.end, 5)
+            res.write(memoryview(b"a"))
+            res.end(bytearray(b"b"))
+
+        self.app.get("/", handler)
+        self.assertEqual(self.client.get("/").text, "ab")
+
     def test_finish(self) -> None:
         """C{finish} comes once, when the response has been sent; not for a lost client."""
 

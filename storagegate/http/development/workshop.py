@@ -109,10 +109,10 @@ class Workshop:
             self._beat.stop()
             self.isWanted = False
 
-    def close(self) -> Deferred[None]:
+    def close(self, graceMs: int) -> Deferred[None]:
         """Close all applications."""
         apps = {id(listener.app): listener.app for listener in self._listeners.all}
-        closing = [app.close() for app in apps.values()]
+        closing = [app.close(graceMs) for app in apps.values()]
         return gatherResults(closing).addCallback(lambda results: None)
 
     # The watch

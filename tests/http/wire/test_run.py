@@ -106,3 +106,17 @@ class RunTests(SynchronousTestCase):
         process = self.start(arguments="0, started=lambda port: print(port.getHost(), flush=True)")
         assert process.stdout is not None
         self.assertIn(b"127.0.0.1", process.stdout.readline())
+
+    def test_interrupted(self) -> None:
+        """An endless stream does not keep a script from ending, but for a moment."""
+        process = self.start(
+            listen='app.get("/endless", lambda req, res: res.write("x") and None)',
+            arguments="graceMs=200",
+        )
+        self.get(process)
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.port}/endless", timeout=_SECONDS
+        ) as endless:
+            self.assertEqual(endless.read(1), b"x")
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(timeout=10), 0)
