@@ -17,6 +17,9 @@ from typing import Self
 from attrs import field, frozen
 
 SERVER_CORE = "0"
+_ASK_SECONDS = 0.05
+"""Between two questions whether a server answers yet."""
+
 START_SECONDS = 40
 STOP_SECONDS = 10
 ANSWER_SECONDS = 60
@@ -150,7 +153,9 @@ class Server:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 self.exchange("GET", "/")
                 return
-            time.sleep(0.05)
+            # Waiting for the process itself: one that ends at once is told of at once.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_ASK_SECONDS)
         raise StartError(f"{self.recipe.name} does not answer:\n{self.logEnd()}")
 
     def explain(self, error: Exception) -> str:

@@ -15,7 +15,7 @@ from attrs import field, frozen
 
 from storagegate.core.scalars import parseSize
 from storagegate.http.contenttypes import matchesType, parseContentType
-from storagegate.http.errors import HTTPError
+from storagegate.http.errors import HTTPError, bodyTooLarge
 from storagegate.http.inflating import CODINGS, InflatedTooLarge, MalformedCoding, inflate
 
 Parse = Callable[[bytes, str], Any]
@@ -128,13 +128,13 @@ class BodyParser:
         limit = min(self._limit, req.app.settings.wholeBodySize)
         length = req.contentLength
         if length is not None and length > _wireLimit(limit, coding):
-            raise _tooLarge(limit, length)
+            raise bodyTooLarge(limit, length)
         wire = req.takeBody()
         if wire is None or coding is not None or len(wire) > INLINE_SIZE:
             value = self._read(req, res, wire, coding, limit, charset, codec)
             return self._goOnLater(req, next, value)
         if len(wire) > limit:
-            raise _tooLarge(limit, None)
+            raise bodyTooLarge(limit, None)
         req.bodyParsed = True
         if self._verify is not None:
             self._check(req, res, wire, charset)
@@ -164,7 +164,7 @@ class BodyParser:
         if coding is not None and body:
             body = await _inflateBody(run, coding, body, limit)
         if len(body) > limit:
-            raise _tooLarge(limit, None)
+            raise bodyTooLarge(limit, None)
         if self._verify is not None:
             self._check(req, res, body, charset)
         if self._parse is None:
@@ -225,7 +225,7 @@ async def _inflateBody(
                     raise
         return await run(inflate, coding, wire, limit)
     except InflatedTooLarge:
-        raise _tooLarge(limit, None) from None
+        raise bodyTooLarge(limit, None) from None
     except MalformedCoding as error:
         raise HTTPError(
             400, f"The body is not in {coding}: {error}", "encoding.malformed", encoding=coding
@@ -239,10 +239,6 @@ def _isLarge(body: bytes) -> bool:
 def _wireLimit(limit: int, coding: str | None) -> int:
     """Give how long a body may be as it is sent: coding makes it longer if it was dense."""
     return limit if coding is None else limit + limit // 8 + 1024
-
-
-def _tooLarge(limit: int, length: int | None) -> HTTPError:
-    return HTTPError(413, "The body is too large", "entity.too.large", limit=limit, length=length)
 
 
 def decodeText(body: bytes, codec: str, errors: str) -> str:

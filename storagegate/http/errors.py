@@ -1,9 +1,8 @@
 """Errors that know their answer."""
 
-from http import HTTPStatus
 from typing import Any
 
-_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+from storagegate.net.httpreply import phraseOf
 
 
 class HTTPError(Exception):
@@ -29,12 +28,22 @@ class HTTPError(Exception):
         if not 400 <= statusCode <= 599:
             raise ValueError(f"{statusCode} is not the status of an error")
         if message is None:
-            message = _PHRASES.get(statusCode, f"Error {statusCode}")
+            message = phraseOf(statusCode) or f"Error {statusCode}"
         super().__init__(message)
         self.statusCode = self.status = statusCode
         self.message = message
         self.code = code
         self.__dict__.update(details)
+
+
+def bodyTooLarge(limit: int, length: int | None) -> HTTPError:
+    """
+    Make the error for a body that is too long.
+
+    @param limit: How many bytes it may have.
+    @param length: How many it says it has, C{None} if it does not say.
+    """
+    return HTTPError(413, "The body is too large", "entity.too.large", limit=limit, length=length)
 
 
 class ResponseSent(RuntimeError):

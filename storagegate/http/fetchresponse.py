@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import Any, overload
 
 import msgspec
@@ -11,6 +10,7 @@ from storagegate.http.fetchbody import Body
 from storagegate.http.fetchheaders import Headers, HeadersInit
 from storagegate.http.fetchsource import BodyInit, ByteSource, makeSource
 from storagegate.http.fetchurl import encodeTarget
+from storagegate.net.httpreply import phraseOf
 
 _BODILESS = frozenset([204, 205, 304])
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
@@ -87,7 +87,7 @@ class Response(Body):
         super().__init__(source)
         self.hasBody = body is not None
         self.status = status
-        self.statusText = _phrase(status) if statusText is None else statusText
+        self.statusText = phraseOf(status) if statusText is None else statusText
         self.headers = Headers(headers)
         if contentType is not None and not self.headers.has("content-type"):
             self.headers.set("content-type", contentType)
@@ -132,10 +132,3 @@ def receivedResponse(
     response._source = source
     response.hasBody = True
     return response
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Self
 
-from storagegate.http.errors import HTTPError
+from storagegate.http.errors import HTTPError, bodyTooLarge
 from storagegate.http.requestheaders import RequestHeaders
 from storagegate.net.httperrors import BodyTooLarge, IncompleteBody
 from storagegate.net.httphead import METHODS
@@ -98,7 +98,7 @@ class HTTPRequest(RequestHeaders):
         try:
             return await self.lean.body.read(bound)
         except BodyTooLarge:
-            raise _tooLarge(bound, None) from None
+            raise bodyTooLarge(bound, None) from None
         except IncompleteBody:
             raise HTTPError(
                 400, "The body was cut short", "request.size.invalid", expected=self.contentLength
@@ -115,14 +115,10 @@ class HTTPRequest(RequestHeaders):
         async for chunk in self.lean.body:
             size += len(chunk)
             if size > limit:
-                raise _tooLarge(limit, None)
+                raise bodyTooLarge(limit, None)
             yield chunk
 
     def _checkDeclared(self, limit: int) -> None:
         length = self.lean.contentLength
         if length is not None and length > limit:
-            raise _tooLarge(limit, length)
-
-
-def _tooLarge(limit: int, length: int | None) -> HTTPError:
-    return HTTPError(413, "The body is too large", "entity.too.large", limit=limit, length=length)
+            raise bodyTooLarge(limit, length)

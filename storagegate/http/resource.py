@@ -8,7 +8,7 @@ import msgspec
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from storagegate.http.errors import HTTPError, statusOf
+from storagegate.http.errors import bodyTooLarge, statusOf
 from storagegate.http.pipeline import Passage, RouterRun
 from storagegate.http.request import HTTPRequest
 from storagegate.http.response import HTTPResponse
@@ -66,7 +66,7 @@ class AppResource(LeanResource):
         lean.answerer = run
         length, limit = lean.contentLength, app.settings.maxRequestBodySize
         if limit is not None and length is not None and length > limit:
-            run.next(HTTPError(413, "The body is too large", "entity.too.large", limit=limit))
+            run.next(bodyTooLarge(limit, length))
         else:
             run.next()
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from http import HTTPStatus
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -11,7 +10,7 @@ from storagegate.http.contenttypes import contentTypeOf, withCharset
 from storagegate.http.cookies import serializeCookie
 from storagegate.http.disposition import contentDisposition
 from storagegate.http.freshness import isFresh
-from storagegate.net.httpreply import Fields, checkedFields, encodeFields
+from storagegate.net.httpreply import Fields, checkedFields, encodeFields, phraseOf
 from storagegate.net.request import Request as LeanRequest
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -76,10 +75,7 @@ class ResponseHeaders:
     @property
     def phrase(self) -> str:
         """Give the usual words for the status, or its number."""
-        try:
-            return HTTPStatus(self.statusCode).phrase
-        except ValueError:
-            return str(self.statusCode)
+        return phraseOf(self.statusCode) or str(self.statusCode)
 
     # Fields
 

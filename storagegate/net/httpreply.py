@@ -13,10 +13,12 @@ from http import HTTPStatus
 from storagegate.core.scalars import parseDecimal
 from storagegate.net.httperrors import BadRequest
 
-_PHRASES = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 _STATUS_LINES = {
-    code: b"HTTP/1.1 %d %b\r\n" % (code, phrase) for code, phrase in _PHRASES.items() if code >= 200
+    code: b"HTTP/1.1 %d %b\r\n" % (code, phrase.encode("ascii"))
+    for code, phrase in _PHRASES.items()
+    if code >= 200
 }
 
 _TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
@@ -91,6 +93,11 @@ def checkedFields(block: bytes) -> Fields:
     return Fields(block + dateLine(), None, False)
 
 
+def phraseOf(code: int) -> str:
+    """Give the usual words for a status, none for an unusual one."""
+    return _PHRASES.get(code, "")
+
+
 def statusLine(code: int, phrase: bytes = b"") -> bytes:
     """
     Write a status line.
@@ -104,7 +111,7 @@ def statusLine(code: int, phrase: bytes = b"") -> bytes:
         raise ValueError(f"{code} is not the status of a response")
     if phrase.translate(None, _TEXT):
         raise ValueError("a reason phrase has a control character")
-    return b"HTTP/1.1 %d %b\r\n" % (code, phrase or _PHRASES.get(code, b"Unknown"))
+    return b"HTTP/1.1 %d %b\r\n" % (code, phrase or b"Unknown")
 
 
 class ReplyHead:

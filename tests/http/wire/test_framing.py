@@ -5,47 +5,29 @@ from twisted.internet.task import deferLater
 from tests.http.wire.support import AppServedCase
 from tests.net.support import statuses
 from tests.wire.http.corpus import CORPUS
+from tests.wire.http.replaying import SMUGGLED, Cut, ThreeWays
 from tests.wire.http.support import get
-from tests.wire.http.test_corpus import byByte
-
-_TRAILING = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 
 _PIPELINED = 10_000
 
 
-class CorpusTests(AppServedCase):
+class CorpusTests(ThreeWays, AppServedCase):
     """The corpus of what no request may look like."""
 
-    async def _replay(self, send: str) -> None:
+    async def replay(self, cut: Cut) -> None:
+        """Refuse each in the application's shape, and let a second client notice nothing."""
         self.app.use(self.answer)
         port = await self.listen()
         second = await self.connect(port)
         wrong: list[str] = []
         for case in CORPUS:
-            pieces = {
-                "whole": [case.wire],
-                "bytes": byByte(case.wire),
-                "trailing": [case.wire + _TRAILING],
-            }[send]
-            received = await self.exchange(port, *pieces)
+            received = await self.exchange(port, *cut(case.wire))
             if not self.isRefusal(received, case.codes):
                 wrong.append(f"{case.name}: {received!r}")
             await self.assertUnharmed(second)
         self.assertEqual(wrong, [])
         self.assertEqual(self.served, [])
         # And nothing in the log: trial fails a test that has logged an error.
-
-    async def test_whole(self) -> None:
-        """Each is refused when it comes in one piece; a second client notices nothing."""
-        await self._replay("whole")
-
-    async def test_byByte(self) -> None:
-        """Each is refused when it comes byte by byte."""
-        await self._replay("bytes")
-
-    async def test_trailing(self) -> None:
-        """Each is refused, and a request that follows it is not served."""
-        await self._replay("trailing")
 
 
 class TargetTests(AppServedCase):
@@ -72,7 +54,7 @@ class TargetTests(AppServedCase):
         self.app.use(self.answer)
         port = await self.listen()
         for line in (b"CONNECT x:1", b"CONNECT /", b"TRACE /", b"TRACE *"):
-            received = await self.exchange(port, line + b" HTTP/1.1\r\nHost: x\r\n\r\n" + _TRAILING)
+            received = await self.exchange(port, line + b" HTTP/1.1\r\nHost: x\r\n\r\n" + SMUGGLED)
             self.assertTrue(self.isRefusal(received, (405, 400)), received)
         self.assertEqual(self.served, [])
 

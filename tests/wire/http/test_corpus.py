@@ -6,24 +6,15 @@ from twisted.internet.task import deferLater
 from storagegate.net.request import Request
 from tests.net.support import statuses
 from tests.wire.http.corpus import CORPUS, Case
+from tests.wire.http.replaying import SMUGGLED, Cut, ThreeWays
 from tests.wire.http.support import ServedCase
 
-_SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 
-# A case of 20 kB byte by byte takes a second and shows nothing that its first kilobytes do not.
-_SINGLE_BYTES = 300
-
-
-def byByte(wire: bytes) -> list[bytes]:
-    """Cut into bytes, the rest of a long one into pieces of an odd size."""
-    pieces = [wire[index : index + 1] for index in range(min(len(wire), _SINGLE_BYTES))]
-    return pieces + [wire[index : index + 997] for index in range(_SINGLE_BYTES, len(wire), 997)]
-
-
-class CorpusTests(ServedCase):
+class CorpusTests(ThreeWays, ServedCase):
     """Requests that are none."""
 
-    async def _replay(self, send: str) -> None:
+    async def replay(self, cut: Cut) -> None:
+        """Refuse each, with one short answer, and serve nothing."""
         served: list[bytes] = []
 
         async def handle(request: Request) -> None:
@@ -34,12 +25,7 @@ class CorpusTests(ServedCase):
         port = await self.serve(handle)
         wrong: list[str] = []
         for case in CORPUS:
-            pieces = {
-                "whole": [case.wire],
-                "bytes": byByte(case.wire),
-                "trailing": [case.wire + _SMUGGLED],
-            }[send]
-            received = await self.exchange(port, *pieces)
+            received = await self.exchange(port, *cut(case.wire))
             if not self._isRefusal(case, received):
                 wrong.append(f"{case.name}: {received!r}")
         self.assertEqual(wrong, [])
@@ -58,23 +44,11 @@ class CorpusTests(ServedCase):
             and (b"\r\nAllow: " in head) == (statuses(received) == [405])
         )
 
-    async def test_whole(self) -> None:
-        """Each is refused when it comes in one piece."""
-        await self._replay("whole")
-
-    async def test_byByte(self) -> None:
-        """Each is refused when it comes byte by byte."""
-        await self._replay("bytes")
-
-    async def test_trailing(self) -> None:
-        """Each is refused, and a request that follows it is not served."""
-        await self._replay("trailing")
-
     async def test_afterAGoodOne(self) -> None:
         """A good request before a bad one is answered, and the bad one refused."""
         port = await self.serve(self._ok)
         for case in CORPUS[::10]:
-            received = await self.exchange(port, _SMUGGLED + case.wire)
+            received = await self.exchange(port, SMUGGLED + case.wire)
             self.assertEqual(statuses(received)[0], 200, case.name)
             self.assertIn(statuses(received)[1], case.codes, case.name)
 
