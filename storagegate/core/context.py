@@ -1,0 +1,62 @@
+"""What a handler is told of the call that it answers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import Factory, define, frozen
+
+
+@frozen
+class Client:
+    """
+    Who calls.
+
+    @ivar id: Names the client's connection, or its address where there is none.
+    @ivar address: Its IP address, or the path of a UNIX socket.
+    @ivar port: Its port; 0 where there is none.
+    """
+
+    id: str
+    address: str
+    port: int
+    userAgent: str | None = None
+    version: str | None = None
+
+
+@frozen
+class Tracing:
+    """
+    Where a call belongs.
+
+    @ivar traceId: 32 hexadecimal digits.
+    @ivar spanId: 16 of them: the caller's span, C{None} if it named none.
+    @ivar sampled: Whether the caller records it.
+    """
+
+    traceId: str
+    spanId: str | None = None
+    sampled: bool = False
+
+
+@define
+class RequestContext:
+    """
+    The context of one call.
+
+    @ivar protocol: C{http}, C{websocket}, C{grpc}, C{udp} or C{tcp}.
+    @ivar service: The name of the service.
+    @ivar method: The bare name of the method.
+    @ivar headers: What came beside the request, names in lower case.
+    @ivar metadata: What else the wire tells; C{deadline} is when the call ends, in seconds since
+        1970.
+    @ivar authentication: The user, C{None} if nobody is known.
+    """
+
+    protocol: str
+    service: str
+    method: str
+    client: Client
+    tracing: Tracing
+    headers: Mapping[str, str] = Factory(dict)
+    metadata: dict[str, Any] = Factory(dict)
+    authentication: Any = None

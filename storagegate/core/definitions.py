@@ -1,0 +1,225 @@
+"""What a service is: its methods, how each of them streams, and who may call it how often."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+STREAMING = ("none", "client", "server", "bidirectional")
+"""How a method may stream: not, requests, responses, or both."""
+
+_PROVIDERS = ("jwt", "apikey", "oauth")
+
+
+class DefinitionError(ValueError):
+    """A service is not defined as it has to be; the message names what is wrong."""
+
+
+@frozen
+class RateLimit:
+    """
+    How often a method may be called.
+
+    @ivar requests: How many calls a window allows.
+    @ivar window: Its length in milliseconds.
+    """
+
+    requests: int
+    window: int
+
+
+@frozen
+class ServiceAuthentication:
+    """
+    Who may call a service.
+
+    @ivar required: Whether somebody must be known.
+    @ivar methods: The providers that may know them; empty for those that the wire allows.
+    @ivar authorize: C{authorize(user, method, request)}, asked for every call; C{None} lets all in.
+    """
+
+    required: bool = False
+    methods: tuple[str, ...] = ()
+    authorize: Callable[[Any, str, Any], Any] | None = None
+
+
+@frozen
+class ServiceMethod:
+    """
+    One method.
+
+    @ivar handler: C{handler(request, context)}, see the documentation of each kind.
+    @ivar streaming: One of L{STREAMING}.
+    @ivar input: The schema of a request, C{None} for anything.
+    @ivar output: The schema of a response.
+    @ivar authentication: Overrides the service's C{required}; C{None} does not.
+    @ivar rateLimit: Overrides the service's limit.
+    """
+
+    handler: Callable[..., Any]
+    streaming: str = "none"
+    input: Mapping[str, Any] | None = None
+    output: Mapping[str, Any] | None = None
+    authentication: bool | None = None
+    rateLimit: RateLimit | None = None
+
+    @property
+    def streamsRequests(self) -> bool:
+        """Tell whether a call has a stream of requests."""
+        return self.streaming in ("client", "bidirectional")
+
+    @property
+    def streamsResponses(self) -> bool:
+        """Tell whether a call has a stream of responses."""
+        return self.streaming in ("server", "bidirectional")
+
+
+@frozen
+class ServiceDefinition:
+    """
+    A service.
+
+    @ivar name: Its name on every wire.
+    @ivar methods: Its methods by name.
+    @ivar middleware: C{async (request, context, next)}, the first one outermost.
+    """
+
+    name: str
+    methods: Mapping[str, ServiceMethod]
+    middleware: tuple[Callable[..., Any], ...] = ()
+    authentication: ServiceAuthentication = field(factory=ServiceAuthentication)
+    rateLimit: RateLimit | None = None
+
+
+def readService(definition: Any, name: str | None = None) -> ServiceDefinition:
+    """
+    Read a service's definition.
+
+    @param definition: A mapping with C{methods} and whatever else a L{ServiceDefinition} has, or
+        one of those.
+    @param name: The name, where the definition does not have it.
+    @raise DefinitionError: If it is none.
+    """
+    if isinstance(definition, ServiceDefinition):
+        return definition
+    if not isinstance(definition, Mapping):
+        raise DefinitionError(f"a service is a mapping with methods, not {definition!r}")
+    known = {"name", "methods", "middleware", "authentication", "rateLimit"}
+    name = name or definition.get("name")
+    if not isinstance(name, str) or not name:
+        raise DefinitionError(f"a service has a name, not {name!r}")
+    _refuseUnknown(definition, known, f"the service {name}")
+    methods = definition.get("methods")
+    if not isinstance(methods, Mapping) or not methods:
+        raise DefinitionError(f"the service {name} has no methods")
+    return ServiceDefinition(
+        name,
+        {key: _readMethod(f"{name}.{key}", value) for key, value in methods.items()},
+        _readMiddleware(name, definition.get("middleware")),
+        _readAuthentication(name, definition.get("authentication")),
+        _readRateLimit(name, definition.get("rateLimit")),
+    )
+
+
+def streamingOf(handler: Callable[..., Any]) -> str:
+    """
+    Read from a function how it streams, where that can be seen.
+
+    An asynchronous generator gives a stream of responses; a first parameter that is annotated as
+    an asynchronous iterable takes one of requests.
+    """
+    function = inspect.unwrap(handler)
+    gives = inspect.isasyncgenfunction(function)
+    takes = False
+    try:
+        first = next(iter(inspect.signature(function).parameters.values()), None)
+    except (ValueError, TypeError):
+        first = None
+    if first is not None and first.annotation is not first.empty:
+        takes = "AsyncIter" in str(first.annotation)
+    return STREAMING[takes + 2 * gives]
+
+
+def _readMethod(name: str, value: Any) -> ServiceMethod:
+    if isinstance(value, ServiceMethod):
+        return value
+    if callable(value):
+        value = {"handler": value}
+    if not isinstance(value, Mapping):
+        raise DefinitionError(f"{name} is neither a function nor a mapping with a handler")
+    known = {"handler", "input", "output", "streaming", "authentication", "rateLimit"}
+    _refuseUnknown(value, known, name)
+    handler = value.get("handler")
+    if not callable(handler):
+        raise DefinitionError(f"{name} has no handler")
+    streaming = value.get("streaming") or streamingOf(handler)
+    if streaming not in STREAMING:
+        raise DefinitionError(f"{name} streams {streaming!r}; there is {', '.join(STREAMING)}")
+    required = value.get("authentication")
+    if required is not None and not isinstance(required, bool):
+        raise DefinitionError(f"the authentication of {name} is True or False")
+    for key in ("input", "output"):
+        if value.get(key) is not None and not isinstance(value[key], Mapping):
+            raise DefinitionError(f"the {key} of {name} is a schema, not {value[key]!r}")
+    return ServiceMethod(
+        handler,
+        streaming,
+        value.get("input"),
+        value.get("output"),
+        required,
+        _readRateLimit(name, value.get("rateLimit")),
+    )
+
+
+def _readMiddleware(name: str, value: Any) -> tuple[Callable[..., Any], ...]:
+    if value is None:
+        return ()
+    if callable(value):
+        return (value,)
+    if not isinstance(value, Iterable) or not all(callable(each) for each in value):
+        raise DefinitionError(f"the middleware of {name} is a list of functions")
+    return tuple(value)
+
+
+def _readAuthentication(name: str, value: Any) -> ServiceAuthentication:
+    if value is None:
+        return ServiceAuthentication()
+    if isinstance(value, ServiceAuthentication):
+        return value
+    if not isinstance(value, Mapping):
+        raise DefinitionError(f"the authentication of {name} is a mapping")
+    _refuseUnknown(value, {"required", "methods", "authorize"}, f"the authentication of {name}")
+    required, authorize = value.get("required", False), value.get("authorize")
+    if not isinstance(required, bool):
+        raise DefinitionError(f"authentication.required of {name} is True or False")
+    if authorize is not None and not callable(authorize):
+        raise DefinitionError(f"authentication.authorize of {name} is a function")
+    methods = tuple(value.get("methods", ()))
+    for method in methods:
+        if method not in _PROVIDERS:
+            raise DefinitionError(
+                f"{name} authenticates by {method!r}; there is {', '.join(_PROVIDERS)}"
+            )
+    return ServiceAuthentication(required, methods, authorize)
+
+
+def _readRateLimit(name: str, value: Any) -> RateLimit | None:
+    if value is None or isinstance(value, RateLimit):
+        return value
+    if not isinstance(value, Mapping):
+        raise DefinitionError(f"the rateLimit of {name} is a mapping")
+    _refuseUnknown(value, {"requests", "window"}, f"the rateLimit of {name}")
+    numbers = []
+    for key in ("requests", "window"):
+        number = value.get(key)
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise DefinitionError(f"rateLimit.{key} of {name} is a positive number")
+        numbers.append(number)
+    return RateLimit(*numbers)
+
+
+def _refuseUnknown(value: Mapping[str, Any], known: set[str], name: str) -> None:
+    for key in value:
+        if key not in known:
+            raise DefinitionError(f"{name} has no {key!r}; there is {', '.join(sorted(known))}")

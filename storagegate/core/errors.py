@@ -1,0 +1,221 @@
+"""
+The errors of services, one tree and one table for every wire.
+
+A handler raises L{ServiceError} or L{GrpcError}; L{asServiceError} and L{asGrpcError} make either
+of whatever else it raised, and nothing of an unknown exception's text gets out.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+GRPC_STATUSES: Mapping[str, int] = MappingProxyType(
+    {
+        "OK": 0,
+        "CANCELLED": 1,
+        "UNKNOWN": 2,
+        "INVALID_ARGUMENT": 3,
+        "DEADLINE_EXCEEDED": 4,
+        "NOT_FOUND": 5,
+        "ALREADY_EXISTS": 6,
+        "PERMISSION_DENIED": 7,
+        "RESOURCE_EXHAUSTED": 8,
+        "FAILED_PRECONDITION": 9,
+        "ABORTED": 10,
+        "OUT_OF_RANGE": 11,
+        "UNIMPLEMENTED": 12,
+        "INTERNAL": 13,
+        "UNAVAILABLE": 14,
+        "DATA_LOSS": 15,
+        "UNAUTHENTICATED": 16,
+    }
+)
+"""The status codes of gRPC (U{https://grpc.io/docs/guides/status-codes/})."""
+
+GRPC_NAMES: Mapping[int, str] = MappingProxyType({v: k for k, v in GRPC_STATUSES.items()})
+"""Their names by number."""
+
+GRPC_OF_HTTP: Mapping[int, int] = MappingProxyType(
+    {400: 3, 401: 16, 403: 7, 404: 5, 409: 6, 429: 8}
+)
+"""The gRPC code of an HTTP status; any other one is C{INTERNAL}."""
+
+CODES: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {
+        "VALIDATION_ERROR": (400, 3),
+        "INVALID_ARGUMENT": (400, 3),
+        "UNAUTHENTICATED": (401, 16),
+        "PERMISSION_DENIED": (403, 7),
+        "NOT_FOUND": (404, 5),
+        "ALREADY_EXISTS": (409, 6),
+        "PAYLOAD_TOO_LARGE": (413, 8),
+        "RATE_LIMITED": (429, 8),
+        "CANCELLED": (499, 1),
+        "INTERNAL_ERROR": (500, 13),
+        "RESPONSE_TOO_LARGE": (500, 13),
+        "UNAVAILABLE": (503, 14),
+        "DEADLINE_EXCEEDED": (504, 4),
+    }
+)
+"""The error codes that the gateway itself uses, each with its HTTP status and its gRPC code."""
+
+# What becomes of a gRPC code that has no error code of its own above.
+_CODE_OF_GRPC: Mapping[int, tuple[str, int]] = MappingProxyType(
+    {
+        1: ("CANCELLED", 499),
+        3: ("INVALID_ARGUMENT", 400),
+        4: ("DEADLINE_EXCEEDED", 504),
+        5: ("NOT_FOUND", 404),
+        6: ("ALREADY_EXISTS", 409),
+        7: ("PERMISSION_DENIED", 403),
+        8: ("RATE_LIMITED", 429),
+        9: ("FAILED_PRECONDITION", 400),
+        10: ("ABORTED", 409),
+        11: ("OUT_OF_RANGE", 400),
+        12: ("UNIMPLEMENTED", 501),
+        14: ("UNAVAILABLE", 503),
+        16: ("UNAUTHENTICATED", 401),
+    }
+)
+
+UNKNOWN_MESSAGE = "Internal error"
+"""All that a client is told of an exception that nobody foresaw."""
+
+DATABASE_MESSAGE = "Database temporarily unavailable"
+"""All that a client is told of a C{DatabaseError}: its own text may quote a statement."""
+
+
+class ServiceError(Exception):
+    """
+    A failure that a service reports to its callers.
+
+    @ivar code: What went wrong, such as C{"NOT_FOUND"}.
+    @ivar message: The same for people.
+    @ivar statusCode: The HTTP status.
+    @ivar details: What else callers should know, in JSON's values; C{None} if nothing.
+    @ivar grpcCode: The gRPC code; C{None} takes that of the status.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str = "",
+        statusCode: int = 500,
+        details: Any = None,
+        grpcCode: int | str | None = None,
+    ) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+        self.statusCode = statusCode
+        self.details = details
+        self.grpcCode = None if grpcCode is None else grpcStatus(grpcCode)
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+    @property
+    def grpcStatus(self) -> int:
+        """Give the gRPC code, the one named or that of the HTTP status."""
+        if self.grpcCode is not None:
+            return self.grpcCode
+        return GRPC_OF_HTTP.get(self.statusCode, GRPC_STATUSES["INTERNAL"])
+
+
+class GrpcError(Exception):
+    """
+    A call that ends with a gRPC status.
+
+    @ivar status: The status's number.
+    @ivar message: What it is about, for people.
+    @ivar details: What travels in C{grpc-status-details-bin}: C{None}, a mapping, or a list of
+        mappings and protobuf messages.
+    @ivar metadata: Trailers that came with it, as a client sees them; C{None} on a server.
+    """
+
+    def __init__(self, status: Any, message: str = "", details: Any = None) -> None:
+        """
+        @param status: The number or the name of a status, or one of C{grpc.StatusCode}.
+        @raise ValueError: If there is no such status, or it is C{OK}.
+        """
+        self.status = grpcStatus(status)
+        if self.status == 0:
+            raise ValueError("OK is no error")
+        super().__init__(self.status, message)
+        self.message = message
+        self.details = details
+        self.metadata: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.statusName}: {self.message}"
+
+    @property
+    def statusName(self) -> str:
+        """Give the status's name, such as C{"NOT_FOUND"}."""
+        return GRPC_NAMES[self.status]
+
+    @property
+    def code(self) -> int:
+        """Give the status's number, by the name that other libraries have for it."""
+        return self.status
+
+
+def grpcStatus(status: Any) -> int:
+    """
+    Give the number of a status.
+
+    @param status: Its number or name, or one of C{grpc.StatusCode}.
+    @raise ValueError: If there is no such status.
+    """
+    if isinstance(status, int) and not isinstance(status, bool) and status in GRPC_NAMES:
+        return int(status)
+    name = status if isinstance(status, str) else getattr(status, "name", None)
+    if isinstance(name, str) and name.upper() in GRPC_STATUSES:
+        return GRPC_STATUSES[name.upper()]
+    raise ValueError(f"there is no gRPC status {status!r}")
+
+
+def codedError(code: str, message: str, details: Any = None) -> ServiceError:
+    """Make an error with one of L{CODES}, its status and its gRPC code."""
+    statusCode, grpcCode = CODES[code]
+    return ServiceError(code, message, statusCode, details, grpcCode)
+
+
+def isForeseen(error: BaseException) -> bool:
+    """Tell whether somebody meant a caller to see this error; any other one is to be logged."""
+    return isinstance(error, ServiceError | GrpcError) or _named(error) is not None
+
+
+def asServiceError(error: BaseException) -> ServiceError:
+    """Make a service's error of whatever was raised."""
+    if isinstance(error, ServiceError):
+        return error
+    if isinstance(error, GrpcError):
+        code, statusCode = _CODE_OF_GRPC.get(error.status, ("INTERNAL_ERROR", 500))
+        return ServiceError(code, error.message, statusCode, error.details, error.status)
+    return _named(error) or codedError("INTERNAL_ERROR", UNKNOWN_MESSAGE)
+
+
+def asGrpcError(error: BaseException) -> GrpcError:
+    """Make a gRPC error of whatever was raised."""
+    if isinstance(error, GrpcError):
+        return error
+    known = asServiceError(error)
+    # OK would be no error: whoever named it as the code of one was mistaken.
+    status = known.grpcStatus or GRPC_STATUSES["INTERNAL"]
+    return GrpcError(status, known.message, known.details)
+
+
+def _named(error: BaseException) -> ServiceError | None:
+    """Make a service's error of one that says by its class's name what it is."""
+    for kind in type(error).__mro__:
+        if kind.__name__ == "ValidationError":
+            return codedError("VALIDATION_ERROR", str(error), getattr(error, "details", None))
+        if kind.__name__ == "DatabaseError":
+            return codedError("UNAVAILABLE", DATABASE_MESSAGE)
+        if kind.__name__ == "CancelledError":
+            return codedError("CANCELLED", "The call was cancelled")
+    name = getattr(error, "name", None)
+    if name == "ValidationError":
+        return codedError("VALIDATION_ERROR", str(error), getattr(error, "details", None))
+    return codedError("UNAVAILABLE", DATABASE_MESSAGE) if name == "DatabaseError" else None
