@@ -167,7 +167,8 @@ class GRPCServer:
         @param port: Where; 0 takes a free one. Or C{"host:port"} or C{"unix:path"}.
         @param hostname: The name or address of the interface.
         @return: The port. Fails with C{CannotListenError} if the place is taken.
-        @raise OptionError: If the port is no number from 0 to 65535.
+        @raise OptionError: If the port is no number from 0 to 65535, or a file of C{tls} cannot be
+            used.
         """
         from storagegate.rpc.serverwire import GrpcioServer
 
@@ -176,12 +177,12 @@ class GRPCServer:
         host, number = self._place(port, hostname)
         self.clock = reactor
         self._addInternal()
-        engine = GrpcioServer(reactor, self.settings.channelArguments())
         credentials = None
         if self.settings.tls is not None:
             from storagegate.rpc.credentials import makeServerCredentials
 
             credentials = makeServerCredentials(self.settings.tls)
+        engine = GrpcioServer(reactor, self.settings.channelArguments())
         address = host if number is None else f"{_bracketed(host)}:{number}"
         try:
             bound = engine.bind(address, credentials)
@@ -210,7 +211,7 @@ class GRPCServer:
 
     def _addInternal(self) -> None:
         """Add the services that the options ask for."""
-        if self.settings.health and self.health is None:
+        if self.settings.grpc.health and self.health is None:
             from storagegate.rpc.health import HEALTH, Health
 
             self.health = Health(self.clock)
@@ -220,7 +221,7 @@ class GRPCServer:
                 self.health.setServingStatus(name, status)
             if HEALTH.name not in self.services:
                 self.addService(definition=HEALTH, implementation=self.health)
-        if self.settings.reflection:
+        if self.settings.grpc.reflection:
             from storagegate.rpc.reflection import reflectionServices
 
             for service, implementation in reflectionServices(lambda: self.services):
@@ -234,7 +235,7 @@ class GRPCServer:
             service = wire.path.strip("/").rpartition("/")[0]
             kind = "method" if service in self.services else "service"
             wire.finish(_UNIMPLEMENTED, f"unknown {kind}: {wire.path:.200}")
-        elif self.activeCalls >= self.settings.maxConcurrentRpcs:
+        elif self.activeCalls >= self.settings.grpc.maxConcurrentRpcs:
             wire.finish(_EXHAUSTED, "too many calls at a time")
         else:
             self.activeCalls += 1
