@@ -116,7 +116,7 @@ class Health:
                 told = self.status(service)
                 yield {"status": told}
                 # What changed meanwhile is told at once, and only as it is now.
-                if told == self.status(service):
+                while told == self.status(service) and not watcher.takeDue():
                     if watcher.isEnding:
                         return
                     await watcher.wait()
@@ -150,11 +150,14 @@ class _Watcher:
         self.isEnding = False
 
     async def wait(self) -> None:
-        """Wait for a change, or until the status is to be repeated."""
-        if not self._isDue:
-            self._waiting = Deferred()
-            await self._waiting
-        self._isDue = False
+        """Wait for something to happen."""
+        self._waiting = Deferred()
+        await self._waiting
+
+    def takeDue(self) -> bool:
+        """Tell whether the status is to be repeated, once for every time that it is."""
+        isDue, self._isDue = self._isDue, False
+        return isDue
 
     def wake(self) -> None:
         """End the waiting, if there is any."""

@@ -176,9 +176,9 @@ class WatchTests(SynchronousTestCase):
         self.assertEqual(WATCH_SECONDS * 1000, 5000)
         listener = Listener(self.health)
         for count in range(1, 10):
-            self.clock.advance(4.999)
+            self.clock.advance(4.875)
             self.assertEqual(len(listener.statuses), count)
-            self.clock.advance(0.001)
+            self.clock.advance(0.125)
             self.assertEqual(listener.statuses, ["SERVING"] * (count + 1))
 
     def test_periodOfUnknown(self) -> None:
