@@ -36,12 +36,13 @@ class IServerCall(Interface):
     def authContext() -> dict[str, list[bytes]]:
         """Give what TLS knows of the client: the entries of its certificate; else nothing."""
 
-    def read(got: Callable[[bytes | None], object]) -> None:
+    def read(got: Callable[[bytes | None], object], ahead: int = 0) -> None:
         """
         Ask for the client's next message; never twice at a time.
 
         @param got: Called with it, or with C{None} where there is none any more. It may be called
-            before this returns. Not called once the call is over.
+            before this returns. Not called once the client is gone.
+        @param ahead: How many messages after it may be fetched before they are asked for.
         """
 
     def watch(cancelled: Callable[[], object]) -> None:
