@@ -1,7 +1,7 @@
 """A call as the one who makes it sees it."""
 
 from collections import deque
-from collections.abc import AsyncIterable, Callable, Generator, Iterable
+from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping
 from typing import Any
 
 from attrs import frozen
@@ -87,15 +87,17 @@ class ClientCall:
         options = self._options
         start = (method.path, options.metadata, options.deadline, options.waitForReady)
         if method.streaming == "none":
-            request = method.request.encode(self._request)
+            request = self._encodeOne(method)
             self._giveUp = self._engine.exchange(*start, request, self._exchanged)
             return
         if method.streaming == "server":
-            wire = self._engine.call(*start, method.request.encode(self._request))
-        elif isinstance(self._request, AsyncIterable | Iterable):
+            wire = self._engine.call(*start, self._encodeOne(method))
+        elif _isStream(self._request):
             wire = self._engine.call(*start)
         else:
-            raise TypeError(f"{self._name} takes an iterable of requests, not {self._request!r:.60}")
+            raise TypeError(
+                f"{self._name} takes an iterable of requests, not {self._request!r:.60}"
+            )
         self._wire, self._giveUp = wire, wire.cancel
         wire.begun().addCallback(self._begun)
         wire.ended().addCallback(lambda end: self._ended(*end))
@@ -104,6 +106,9 @@ class ClientCall:
         self._readMore()
         if method.streaming != "server":
             self._sending = Deferred.fromCoroutine(self._send(wire, method.request.encode))
+
+    def _encodeOne(self, method: RPCMethod) -> bytes:
+        return method.request.encode({} if self._request is None else self._request)
 
     def fail(self, error: BaseException) -> None:
         """End the call before it has begun."""
@@ -190,7 +195,7 @@ class ClientCall:
             # The end was on its way already; whoever gave the call up is told the same every time.
             status, message = GRPC_STATUSES["CANCELLED"], CANCELLED_MESSAGE
         if status and self._error is None:
-            self._error = _statusError(status, message, received)
+            self._error = statusError(status, message, received)
         self._trailers.set(received)
         if self._sending is not None:
             self._sending.cancel()
@@ -338,6 +343,13 @@ class Responses:
         self._call.abandon()
 
 
+def _isStream(requests: Any) -> bool:
+    """Tell a stream of requests from one request, which may be iterable as well."""
+    if isinstance(requests, Mapping | str | bytes):
+        return False
+    return isinstance(requests, AsyncIterable | Iterable)
+
+
 async def _closeSource(source: Any) -> None:
     """Let a generator of requests, which may not be at its end, clean up."""
     if hasattr(source, "aclose"):
@@ -346,7 +358,7 @@ async def _closeSource(source: Any) -> None:
         source.close()
 
 
-def _statusError(status: int, message: str, trailers: CallMetadata) -> GrpcError:
+def statusError(status: int, message: str, trailers: CallMetadata) -> GrpcError:
     """Make the error of a call that has ended badly."""
     if status not in GRPC_NAMES:
         message = f"unknown status {status}: {message}"
