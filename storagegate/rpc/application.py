@@ -210,7 +210,7 @@ class GRPCServer:
 
     def _addInternal(self) -> None:
         """Add the services that the options ask for."""
-        if self.settings.health and self.health is None:
+        if self.settings.grpc.health and self.health is None:
             from storagegate.rpc.health import HEALTH, Health
 
             self.health = Health(self.clock)
@@ -220,7 +220,7 @@ class GRPCServer:
                 self.health.setServingStatus(name, status)
             if HEALTH.name not in self.services:
                 self.addService(definition=HEALTH, implementation=self.health)
-        if self.settings.reflection:
+        if self.settings.grpc.reflection:
             from storagegate.rpc.reflection import reflectionServices
 
             for service, implementation in reflectionServices(lambda: self.services):
@@ -234,7 +234,7 @@ class GRPCServer:
             service = wire.path.strip("/").rpartition("/")[0]
             kind = "method" if service in self.services else "service"
             wire.finish(_UNIMPLEMENTED, f"unknown {kind}: {wire.path:.200}")
-        elif self.activeCalls >= self.settings.maxConcurrentRpcs:
+        elif self.activeCalls >= self.settings.grpc.maxConcurrentRpcs:
             wire.finish(_EXHAUSTED, "too many calls at a time")
         else:
             self.activeCalls += 1

@@ -13,7 +13,7 @@ from storagegate.net.coroutines import CoroutineRun
 from storagegate.rpc.call import Call, RequestStream
 from storagegate.rpc.conversion import ConversionError
 from storagegate.rpc.routes import Answer, Route
-from storagegate.rpc.status import encodeDetails
+from storagegate.rpc.status import DETAILS_KEY, encodeDetails
 from storagegate.rpc.wire import IServerCall, Metadata
 
 Middleware = Callable[[Call, Callable[[], Awaitable[Any]]], Any]
@@ -24,8 +24,6 @@ MESSAGE_LENGTH = 1024
 
 _INVALID_ARGUMENT = GRPC_STATUSES["INVALID_ARGUMENT"]
 _UNIMPLEMENTED = GRPC_STATUSES["UNIMPLEMENTED"]
-
-_DETAILS = "grpc-status-details-bin"
 
 _NOTHING = object()
 
@@ -202,7 +200,7 @@ class CallRun(CoroutineRun):
         if error.details is not None:
             details = encodeDetails(error)
             if details is not None:
-                trailers = [*trailers, (_DETAILS, details)]
+                trailers = [*trailers, (DETAILS_KEY, details)]
         self._wire.finish(error.status, error.message[:MESSAGE_LENGTH], trailers)
 
 
