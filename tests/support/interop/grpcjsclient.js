@@ -35,9 +35,20 @@ function connect(service, toPort, options = {}) {
 const client = connect(services.TestService, port);
 const noService = connect(services.UnimplementedService, port);
 const tapped = connect(services.TestService, tappedPort);
-const compressing = connect(services.TestService, tappedPort, {
-  "grpc.default_compression_algorithm": GZIP,
-});
+
+// Run calls on a channel that compresses. It has to be a new one: once a server built on the C core
+// has answered, whose list of encodings has a space after each comma, grpc-js takes it that gzip is
+// not among them.
+async function compressing(run) {
+  const stub = connect(services.TestService, tappedPort, {
+    "grpc.default_compression_algorithm": GZIP,
+  });
+  try {
+    return await run(stub);
+  } finally {
+    stub.close();
+  }
+}
 
 const payload = (size) => ({ body: Buffer.alloc(size) });
 const soon = () => ({ deadline: Date.now() + CALL_MS });
@@ -104,6 +115,7 @@ const nextMessage = (call) =>
     call.resume();
   });
 
+// Send a stream of payloads, each with its flags, and get the one response.
 function sendStream(stub, sent, sizes, flags = []) {
   return new Promise((resolve, reject) => {
     const call = stub.streamingInputCall(sent, soon(), (error, response) =>
@@ -161,11 +173,13 @@ const cases = {
     assert.strictEqual(got.status.code, grpc.status.OK);
   },
   async client_compressed_unary() {
-    for (const [name, stub] of [["compressed", compressing], ["plain", tapped]]) {
+    const call = (name) => async (stub) => {
       const sent = step(`client_compressed_unary.${name}`);
       const got = await unary(stub, "unaryCall", largeRequest(), sent);
       checkPayload(got.response, LARGE_RESPONSE);
-    }
+    };
+    await compressing(call("compressed"));
+    await call("plain")(tapped);
   },
   async server_compressed_unary() {
     for (const [name, responseCompressed] of [["compressed", true], ["plain", false]]) {
@@ -176,7 +190,8 @@ const cases = {
   },
   async client_compressed_streaming() {
     const sent = step("client_compressed_streaming.mixed");
-    const response = await sendStream(compressing, sent, [27182, 45904], [0, NO_COMPRESS]);
+    const response = await compressing((stub) =>
+      sendStream(stub, sent, [27182, 45904], [undefined, NO_COMPRESS]));
     assert.strictEqual(response.aggregatedPayloadSize, 73086);
   },
   async server_compressed_streaming() {
@@ -261,7 +276,7 @@ async function main() {
     }
     console.log(JSON.stringify(outcome));
   }
-  for (const each of [client, noService, tapped, compressing]) each.close();
+  for (const each of [client, noService, tapped]) each.close();
 }
 
 main();

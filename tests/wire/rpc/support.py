@@ -29,7 +29,7 @@ class RPCCase(TestCase):
 
     async def serveInterop(self, **options: Any) -> int:
         """Serve what the interoperability cases call."""
-        app = server.grpc().withOptions(grpc={"compression": "gzip", **options})
+        app = server.grpc().withOptions(grpc={"compression": "gzip", "health": False, **options})
         definition = loadProto(str(PROTO)).TestService
         app.addService(definition=definition, implementation=InteropService(self.reactor))
         return await self.listen(app)

@@ -38,10 +38,10 @@ class MatrixCase(RPCCase):
         super().setUp()
         kind = type(self)
         if kind._done is None:
-            kind._done = await self._run()
-        self.run_ = kind._done
+            kind._done = await self._ask()
+        self.said = kind._done
 
-    async def _run(self) -> ClientRun:
+    async def _ask(self) -> ClientRun:
         port = await self.serveInterop()
         tap, relay = listenTapped(self.reactor, port)
         self.addCleanup(lambda: maybeDeferred(relay.stopListening))
@@ -54,20 +54,20 @@ class MatrixCase(RPCCase):
 
     def assertCase(self, name: str) -> None:
         """A case passed; it is skipped if the client cannot express it."""
-        outcome = self.run_.outcomes.get(name)
+        outcome = self.said.outcomes.get(name)
         if outcome is None:
-            self.fail(f"the client did not get to {name}: {self.run_.complaint}")
+            self.fail(f"the client did not get to {name}: {self.said.complaint}")
         elif outcome.ok is None:
             raise SkipTest(outcome.why)
         self.assertTrue(outcome.ok, outcome.why)
 
     def assertRequests(self, step: str, *flags: int) -> None:
         """The client's messages of a step had these flags."""
-        self.assertEqual(self.run_.tap.find(STEP_NAME, step)[0].flags, list(flags), step)
+        self.assertEqual(self.said.tap.find(STEP_NAME, step)[0].flags, list(flags), step)
 
     def assertResponses(self, step: str, *flags: int) -> None:
         """The server's messages of a step had these flags."""
-        self.assertEqual(self.run_.tap.find(STEP_NAME, step)[1].flags, list(flags), step)
+        self.assertEqual(self.said.tap.find(STEP_NAME, step)[1].flags, list(flags), step)
 
 
 class _Tests(Protocol):
