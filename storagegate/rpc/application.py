@@ -167,7 +167,8 @@ class GRPCServer:
         @param port: Where; 0 takes a free one. Or C{"host:port"} or C{"unix:path"}.
         @param hostname: The name or address of the interface.
         @return: The port. Fails with C{CannotListenError} if the place is taken.
-        @raise OptionError: If the port is no number from 0 to 65535.
+        @raise OptionError: If the port is no number from 0 to 65535, or a file of C{tls} cannot be
+            used.
         """
         from storagegate.rpc.serverwire import GrpcioServer
 
@@ -176,12 +177,12 @@ class GRPCServer:
         host, number = self._place(port, hostname)
         self.clock = reactor
         self._addInternal()
-        engine = GrpcioServer(reactor, self.settings.channelArguments())
         credentials = None
         if self.settings.tls is not None:
             from storagegate.rpc.credentials import makeServerCredentials
 
             credentials = makeServerCredentials(self.settings.tls)
+        engine = GrpcioServer(reactor, self.settings.channelArguments())
         address = host if number is None else f"{_bracketed(host)}:{number}"
         try:
             bound = engine.bind(address, credentials)
