@@ -7,10 +7,11 @@ known all the time.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall
 
 from storagegate.core.errors import GrpcError
 from storagegate.net.reactors import processReactor
@@ -152,20 +153,24 @@ class ServiceClient:
             return call
         timer = None
         if options.deadline is not None:
-            late = GrpcError(
-                "DEADLINE_EXCEEDED", "the deadline came before the services were known"
-            )
+            late = GrpcError("DEADLINE_EXCEEDED", "the services were not known in time")
             seconds = max(0.0, options.deadline - time.time())
             timer = self._clock.callLater(seconds, call.fail, late)
+        Deferred.fromCoroutine(self._invokeLater(call, name, options.waitForReady, timer))
+        return call
 
-        def known(result: Any) -> None:
+    async def _invokeLater(
+        self, call: ClientCall, name: str, waitForReady: bool, timer: IDelayedCall | None
+    ) -> None:
+        """Begin a call when the services are known."""
+        try:
+            await self._known(waitForReady)
+            call.begin(self.findMethod(name))
+        except Exception as error:
+            call.fail(error)
+        finally:
             if timer is not None and timer.active():
                 timer.cancel()
-
-        learned = self._known(options.waitForReady).addBoth(_also(known))
-        learned.addCallback(lambda done: call.begin(self.findMethod(name)))
-        learned.addErrback(lambda failure: call.fail(failure.value))
-        return call
 
     def _known(self, waitForReady: bool) -> Deferred[None]:
         """Wait until the services are known."""
@@ -263,13 +268,3 @@ def _seconds(milliseconds: Any) -> float:
     if not isNumber or not 0 < milliseconds < float("inf"):
         raise ValueError(f"deadlineMs is a number of milliseconds, not {milliseconds!r:.40}")
     return float(milliseconds) / 1000
-
-
-def _also(step: Callable[[Any], object]) -> Callable[[Any], Any]:
-    """Do something with a result and pass it on."""
-
-    def passOn(result: Any) -> Any:
-        step(result)
-        return result
-
-    return passOn

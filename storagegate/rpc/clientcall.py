@@ -13,10 +13,7 @@ from storagegate.rpc.conversion import ConversionError
 from storagegate.rpc.definitions import RPCMethod
 from storagegate.rpc.later import Later
 from storagegate.rpc.status import decodeDetails
-from storagegate.rpc.wire import Exchange, IClientCall, IClientEngine, Metadata
-
-CANCELLED_MESSAGE = "Cancelled by the client"
-"""What is said of a call that its maker has given up."""
+from storagegate.rpc.wire import CANCELLED_MESSAGE, Exchange, IClientCall, IClientEngine, Metadata
 
 _DETAILS = "grpc-status-details-bin"
 
@@ -95,9 +92,8 @@ class ClientCall:
         elif _isStream(self._request):
             wire = self._engine.call(*start)
         else:
-            raise TypeError(
-                f"{self._name} takes an iterable of requests, not {self._request!r:.60}"
-            )
+            kind = type(self._request).__name__
+            raise TypeError(f"{self._name} takes an iterable of requests, not a {kind}")
         self._wire, self._giveUp = wire, wire.cancel
         wire.begun().addCallback(self._begun)
         wire.ended().addCallback(lambda end: self._ended(*end))

@@ -136,6 +136,10 @@ class IClientCall(Interface):
         """Give the call up."""
 
 
+CANCELLED_MESSAGE = "Cancelled by the client"
+"""What is said of a call that its maker has given up."""
+
+
 class ClientClosedError(Exception):
     """The client was closed: no call can be made any more."""
 
