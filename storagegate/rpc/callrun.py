@@ -1,6 +1,7 @@
 """One call on its way through middleware and handler to its status."""
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import CoroutineType
 from typing import Any
 
@@ -11,7 +12,7 @@ from twisted.python.failure import Failure
 from storagegate.core.errors import GRPC_STATUSES, GrpcError, asGrpcError, isForeseen
 from storagegate.net.coroutines import CoroutineRun
 from storagegate.rpc.call import Call, RequestStream
-from storagegate.rpc.conversion import ConversionError
+from storagegate.rpc.conversion import ConversionError, MessageCodec
 from storagegate.rpc.routes import Answer, Route
 from storagegate.rpc.status import DETAILS_KEY, encodeDetails
 from storagegate.rpc.wire import IServerCall, Metadata
@@ -63,7 +64,9 @@ class CallRun(CoroutineRun):
     def begin(self) -> None:
         """Read what the method needs, and answer."""
         if self._route.method.streaming in ("client", "bidirectional"):
-            self._call.requests = RequestStream(self._wire, self._decode)
+            # Nothing of this object: the garbage collector would have to find the circle.
+            decode = partial(_decode, self._route.method.request)
+            self._call.requests = RequestStream(self._wire, decode)
             self._answer()
         else:
             self._wire.read(self._received)
@@ -75,18 +78,12 @@ class CallRun(CoroutineRun):
             self._ended()
             return
         try:
-            self._call.request = self._route.method.request.decode(message)
-        except ConversionError as error:
-            self._finish(GrpcError(_INVALID_ARGUMENT, str(error)))
+            self._call.request = _decode(self._route.method.request, message)
+        except GrpcError as error:
+            self._finish(error)
             self._ended()
             return
         self._answer()
-
-    def _decode(self, message: bytes) -> Any:
-        try:
-            return self._route.method.request.decode(message)
-        except ConversionError as error:
-            raise GrpcError(_INVALID_ARGUMENT, str(error)) from None
 
     def _answer(self) -> None:
         method = self._route.method
@@ -244,6 +241,13 @@ def answerOf(route: Route) -> Answer:
     if route.answer is None:
         raise GrpcError(_UNIMPLEMENTED, f"{route.method.path} is not implemented")
     return route.answer
+
+
+def _decode(codec: MessageCodec, message: bytes) -> Any:
+    try:
+        return codec.decode(message)
+    except ConversionError as error:
+        raise GrpcError(_INVALID_ARGUMENT, str(error)) from None
 
 
 async def _wait(result: Awaitable[Any]) -> Any:
