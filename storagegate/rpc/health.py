@@ -34,19 +34,28 @@ class Health:
     """
     Knows what is served, and tells it.
 
-    After L{shutdown} nothing is, whatever its status was set to, until L{resume}.
+    Nothing is served before L{begin} and after L{shutdown}, whatever its status was set to.
     """
 
-    def __init__(self, clock: IReactorTime, services: Iterable[str] = ()) -> None:
-        """
-        @param clock: What C{Watch} counts its seconds by.
-        @param services: The names of what is served besides the server as a whole.
-        """
-        self._clock = clock
-        self._statuses = dict.fromkeys((OVERALL, *services), SERVING)
-        self._isServing = True
+    def __init__(self) -> None:
+        self._statuses = {OVERALL: SERVING}
+        self._isServing = False
+        self._clock: IReactorTime | None = None
         # The names are whatever clients ask for, so each goes with its last watcher.
         self._watchers: dict[str, set[_Watcher]] = {}
+
+    def begin(self, clock: IReactorTime, services: Iterable[str] = ()) -> None:
+        """
+        Serve.
+
+        @param clock: What C{Watch} counts its seconds by.
+        @param services: The names of the services; one that has a status already keeps it.
+        """
+        self._clock = clock
+        self._isServing = True
+        for service in services:
+            self._statuses.setdefault(service, SERVING)
+        self._tell(self._watchers)
 
     def shutdown(self) -> None:
         """
@@ -59,11 +68,6 @@ class Health:
         for watchers in self._watchers.values():
             for watcher in watchers:
                 watcher.isEnding = True
-        self._tell(self._watchers)
-
-    def resume(self) -> None:
-        """Serve again after a shutdown, with the statuses that were set."""
-        self._isServing = True
         self._tell(self._watchers)
 
     def setServingStatus(self, service: str, status: str) -> None:
@@ -102,6 +106,8 @@ class Health:
 
     async def Watch(self, call: Any) -> AsyncIterator[dict[str, Any]]:
         """Answer for one service for as long as the client listens."""
+        if self._clock is None:
+            raise GrpcError("UNAVAILABLE", "The server has not begun to serve")
         service = call.request.get("service", OVERALL)
         watcher = _Watcher(self._clock)
         self._watchers.setdefault(service, set()).add(watcher)

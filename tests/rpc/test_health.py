@@ -42,7 +42,8 @@ class HealthTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Serve two services."""
         self.clock = Clock()
-        self.health = Health(self.clock, ["user.UserService", "Storage"])
+        self.health = Health()
+        self.health.begin(self.clock, ["user.UserService", "Storage"])
 
     def check(self, service: str = "") -> str:
         """Ask for a status as a client does."""
@@ -89,6 +90,17 @@ class HealthTests(SynchronousTestCase):
             self.assertIn(repr(status), str(error))
         self.assertEqual(self.check("Storage"), "SERVING")
 
+    def test_notBegun(self) -> None:
+        """Before a server listens nothing is serving, but a status that was set then is kept."""
+        self.health = Health()
+        self.health.setServingStatus("Storage", "NOT_SERVING")
+        self.health.setServingStatus("UserService", "SERVING")
+        self.assertEqual(self.check(), "NOT_SERVING")
+        self.assertEqual(self.check("UserService"), "NOT_SERVING")
+        self.health.begin(self.clock, ["Storage", "UserService"])
+        self.assertEqual(self.check("Storage"), "NOT_SERVING")
+        self.assertEqual(self.check("UserService"), "SERVING")
+
     def test_shutdown(self) -> None:
         """After the shutdown nothing is serving, whatever is said then; the unknown stays so."""
         self.health.shutdown()
@@ -100,7 +112,7 @@ class HealthTests(SynchronousTestCase):
         """A server that listens again is serving again."""
         self.health.setServingStatus("Storage", "NOT_SERVING")
         self.health.shutdown()
-        self.health.resume()
+        self.health.begin(self.clock)
         self.assertEqual(self.check(), "SERVING")
         self.assertEqual(self.check("Storage"), "NOT_SERVING")
 
@@ -123,7 +135,8 @@ class WatchTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Serve two services."""
         self.clock = Clock()
-        self.health = Health(self.clock, ["UserService", "Storage"])
+        self.health = Health()
+        self.health.begin(self.clock, ["UserService", "Storage"])
 
     def stop(self, listener: Listener) -> None:
         """Let a client go, as the end of its call does."""
@@ -176,6 +189,12 @@ class WatchTests(SynchronousTestCase):
         self.health.setServingStatus("Orders", "SERVING")
         self.clock.advance(5)
         self.assertEqual(listener.statuses[2:], ["SERVING"] * 2)
+
+    def test_addedLater(self) -> None:
+        """A service that a server begins to serve becomes known to who waited for it."""
+        listener = Listener(self.health, service="Orders")
+        self.health.begin(self.clock, ["Orders"])
+        self.assertEqual(listener.statuses, ["SERVICE_UNKNOWN", "SERVING"])
 
     def test_slowReader(self) -> None:
         """A client that does not read gets the status as it is when it reads, not all it missed."""
@@ -266,8 +285,14 @@ class WatchTests(SynchronousTestCase):
         self.clock.advance(5)
         self.assertEqual(listener.statuses, ["NOT_SERVING"] * 2)
         self.assertNoResult(listener.ended)
-        self.health.resume()
+        self.health.begin(self.clock)
         self.assertEqual(listener.statuses[2:], ["SERVING"])
+
+    def test_notBegun(self) -> None:
+        """Before a server listens there is nothing to watch."""
+        listener = Listener(Health())
+        error = self.failureResultOf(listener.ended, GrpcError).value
+        self.assertEqual(error.statusName, "UNAVAILABLE")
 
     def begin(self, answers: AsyncIterator[dict[str, Any]]) -> "Deferred[str]":
         """Ask for the next answer's status."""
@@ -296,7 +321,7 @@ class DefinitionTests(SynchronousTestCase):
         """Every method is there, under its own name."""
         self.assertEqual(sorted(HEALTH.methods), ["Check", "List", "Watch"])
         for name in HEALTH.methods:
-            self.assertTrue(callable(getattr(Health(Clock()), name)))
+            self.assertTrue(callable(getattr(Health(), name)))
 
 
 async def close(answers: Any) -> None:
