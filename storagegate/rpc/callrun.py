@@ -150,13 +150,16 @@ class CallRun(CoroutineRun):
 
     def _send(self, result: Any) -> bool:
         message = self._encode(result)
-        return self._wire.send(message, self._compresses(len(message)))
+        return self._wire.send(message, self._isCompressed(message))
 
     def _encode(self, result: Any) -> bytes:
         try:
             return self._route.method.response.encode(result)
         except ConversionError as error:
             raise ValueError(f"the result of {self._wire.path} does not fit: {error}") from None
+
+    def _isCompressed(self, message: bytes) -> bool:
+        return self._call.compress and self._compresses(len(message))
 
     def waits(self) -> None:
         """Watch the client from the first time that something is waited for."""
@@ -172,7 +175,7 @@ class CallRun(CoroutineRun):
             except Exception as error:
                 self.failed(error)
                 return
-            self._wire.reply(message, self._call.trailers, self._compresses(len(message)))
+            self._wire.reply(message, self._call.trailers, self._isCompressed(message))
         self._ended()
 
     def failed(self, error: BaseException) -> None:
