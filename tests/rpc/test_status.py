@@ -96,7 +96,7 @@ class EncodeTests(LogCase):
         [packed] = read({"path": "a", "message": "b", "snake_case": [1, {"x": None}]}).details
         struct = unpacked(packed, struct_pb2.Struct)
         self.assertEqual(struct["path"], "a")
-        self.assertEqual(list(struct["snake_case"])[0], 1)
+        self.assertEqual(next(iter(struct["snake_case"])), 1)
 
     def test_messages(self) -> None:
         """A message is packed as it is, and one that is packed is not packed again."""
@@ -134,7 +134,7 @@ class EncodeTests(LogCase):
         self.assertEqual(packed.type_url, URL + "google.protobuf.Struct")
 
     def test_unspeakable(self) -> None:
-        """What has no form on the wire is left out and logged, without its text; the rest is there."""
+        """What has no form is left out and logged, without its text; the rest is there."""
         deep: Any = "secret"
         for _ in range(5000):
             deep = [deep]

@@ -1,0 +1,1 @@
+"""The gRPC room, with clients on the wire."""
