@@ -142,6 +142,9 @@ class Call:
     @ivar method: The bare name of the method.
     @ivar user: Who calls, once a middleware knows.
     @ivar deadline: When the client gives up, in seconds since 1970; C{None} for never.
+    @ivar compress: Whether the messages from here on may be compressed, where the options have
+        them compressed at all. Switch it off for a message that holds a secret beside what others
+        may choose: its length would tell of both.
     """
 
     def __init__(self, wire: IServerCall, service: str, method: str) -> None:
@@ -151,6 +154,7 @@ class Call:
         self.method = method
         self.user: Any = None
         self.deadline = wire.deadline
+        self.compress = True
         self.trailers: list[tuple[str, str | bytes]] = []
         self._wire = wire
         self._metadata: CallMetadata | None = None

@@ -1,6 +1,7 @@
 """One call on its way through middleware and handler to its status."""
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import CoroutineType
 from typing import Any
 
@@ -11,16 +12,13 @@ from twisted.python.failure import Failure
 from storagegate.core.errors import GRPC_STATUSES, GrpcError, asGrpcError, isForeseen
 from storagegate.net.coroutines import CoroutineRun
 from storagegate.rpc.call import Call, RequestStream
-from storagegate.rpc.conversion import ConversionError
+from storagegate.rpc.conversion import ConversionError, MessageCodec
 from storagegate.rpc.routes import Answer, Route
-from storagegate.rpc.status import DETAILS_KEY, encodeDetails
+from storagegate.rpc.status import DETAILS_KEY, encodeDetails, statusMessage
 from storagegate.rpc.wire import IServerCall, Metadata
 
 Middleware = Callable[[Call, Callable[[], Awaitable[Any]]], Any]
 """C{async (call, next)}: what it returns is the response, or nothing, and that of next stands."""
-
-MESSAGE_LENGTH = 1024
-"""Characters of a status's message: with the trailers it has to fit in 8 KiB of metadata."""
 
 _INVALID_ARGUMENT = GRPC_STATUSES["INVALID_ARGUMENT"]
 _UNIMPLEMENTED = GRPC_STATUSES["UNIMPLEMENTED"]
@@ -63,7 +61,9 @@ class CallRun(CoroutineRun):
     def begin(self) -> None:
         """Read what the method needs, and answer."""
         if self._route.method.streaming in ("client", "bidirectional"):
-            self._call.requests = RequestStream(self._wire, self._decode)
+            # Nothing of this object: the garbage collector would have to find the circle.
+            decode = partial(_decode, self._route.method.request)
+            self._call.requests = RequestStream(self._wire, decode)
             self._answer()
         else:
             self._wire.read(self._received)
@@ -75,18 +75,12 @@ class CallRun(CoroutineRun):
             self._ended()
             return
         try:
-            self._call.request = self._route.method.request.decode(message)
-        except ConversionError as error:
-            self._finish(GrpcError(_INVALID_ARGUMENT, str(error)))
+            self._call.request = _decode(self._route.method.request, message)
+        except GrpcError as error:
+            self._finish(error)
             self._ended()
             return
         self._answer()
-
-    def _decode(self, message: bytes) -> Any:
-        try:
-            return self._route.method.request.decode(message)
-        except ConversionError as error:
-            raise GrpcError(_INVALID_ARGUMENT, str(error)) from None
 
     def _answer(self) -> None:
         method = self._route.method
@@ -153,13 +147,16 @@ class CallRun(CoroutineRun):
 
     def _send(self, result: Any) -> bool:
         message = self._encode(result)
-        return self._wire.send(message, self._compresses(len(message)))
+        return self._wire.send(message, self._isCompressed(message))
 
     def _encode(self, result: Any) -> bytes:
         try:
             return self._route.method.response.encode(result)
         except ConversionError as error:
             raise ValueError(f"the result of {self._wire.path} does not fit: {error}") from None
+
+    def _isCompressed(self, message: bytes) -> bool:
+        return self._call.compress and self._compresses(len(message))
 
     def waits(self) -> None:
         """Watch the client from the first time that something is waited for."""
@@ -175,7 +172,7 @@ class CallRun(CoroutineRun):
             except Exception as error:
                 self.failed(error)
                 return
-            self._wire.reply(message, self._call.trailers, self._compresses(len(message)))
+            self._wire.reply(message, self._call.trailers, self._isCompressed(message))
         self._ended()
 
     def failed(self, error: BaseException) -> None:
@@ -198,7 +195,7 @@ class CallRun(CoroutineRun):
             details = encodeDetails(error)
             if details is not None:
                 trailers = [*trailers, (DETAILS_KEY, details)]
-        self._wire.finish(error.status, error.message[:MESSAGE_LENGTH], trailers)
+        self._wire.finish(error.status, statusMessage(error.message), trailers)
 
 
 class _Next:
@@ -244,6 +241,13 @@ def answerOf(route: Route) -> Answer:
     if route.answer is None:
         raise GrpcError(_UNIMPLEMENTED, f"{route.method.path} is not implemented")
     return route.answer
+
+
+def _decode(codec: MessageCodec, message: bytes) -> Any:
+    try:
+        return codec.decode(message)
+    except ConversionError as error:
+        raise GrpcError(_INVALID_ARGUMENT, str(error)) from None
 
 
 async def _wait(result: Awaitable[Any]) -> Any:

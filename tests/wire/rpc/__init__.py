@@ -1,1 +1,1 @@
-"""The gRPC room, with clients on the wire."""
+"""The gRPC room over real sockets, with clients that others have written."""
