@@ -95,7 +95,9 @@ class ClientCall:
         elif isinstance(self._request, AsyncIterable | Iterable):
             wire = self._engine.call(*start)
         else:
-            raise TypeError(f"{self._name} takes an iterable of requests, not {self._request!r:.60}")
+            raise TypeError(
+                f"{self._name} takes an iterable of requests, not {self._request!r:.60}"
+            )
         self._wire, self._giveUp = wire, wire.cancel
         wire.begun().addCallback(self._begun)
         wire.ended().addCallback(lambda end: self._ended(*end))

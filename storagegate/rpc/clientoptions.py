@@ -110,7 +110,9 @@ def readCredentials(credentials: Any) -> ClientTLS | None:
     return ClientTLS(roots, key, chain, serverName)
 
 
-def readArguments(options: Mapping[str, Any] | None, tls: ClientTLS | None) -> list[tuple[str, Any]]:
+def readArguments(
+    options: Mapping[str, Any] | None, tls: ClientTLS | None
+) -> list[tuple[str, Any]]:
     """
     Give a client's options in gRPC's own words.
 
