@@ -14,7 +14,9 @@ from storagegate.core.errors import GRPC_STATUSES
 from storagegate.net.reactors import processReactor
 from storagegate.rpc.callrun import CallRun, Middleware
 from storagegate.rpc.definitions import RPCService
+from storagegate.rpc.health import HEALTH, Health
 from storagegate.rpc.options import RPCOptions, readOptions
+from storagegate.rpc.reflection import reflectionServices
 from storagegate.rpc.routes import Route, definedRoutes, implementedRoutes
 from storagegate.rpc.wire import IServerCall
 
@@ -52,7 +54,7 @@ class GRPCServer:
     @ivar settings: What L{withOptions} has set.
     @ivar services: Every service by its whole name.
     @ivar activeCalls: How many handlers are at work.
-    @ivar health: The health service, C{None} if the option C{grpc.health} is off.
+    @ivar health: The health service, which clients see unless the option C{grpc.health} is off.
     """
 
     _log = Logger()
@@ -61,12 +63,11 @@ class GRPCServer:
         self.settings = RPCOptions()
         self.services: dict[str, RPCService] = {}
         self.activeCalls = 0
-        self.health: Any = None
-        self.clock: Any = None
+        self.health = Health()
+        self._clock: Any = None
         self._routes: dict[str, Route] = {}
         self._middleware: list[Middleware] = []
         self._ports: list[RPCPort] = []
-        self._statuses: dict[str, str] = {}
 
     def withOptions(self, **options: Any) -> Self:
         """
@@ -136,8 +137,8 @@ class GRPCServer:
             raise DefinitionError(f"there is a service {service.name} already")
         self.services[service.name] = service
         self._routes.update(routes)
-        if self.health is not None:
-            self.health.setServingStatus(service.name, self._statuses.get(service.name, "SERVING"))
+        if self._ports:
+            self.health.begin(self._clock, (service.name,))
         return self
 
     def setServingStatus(self, service: str, status: str) -> None:
@@ -148,11 +149,7 @@ class GRPCServer:
         @param status: C{SERVING} or C{NOT_SERVING}.
         @raise ValueError: If it is neither.
         """
-        if status not in ("SERVING", "NOT_SERVING"):
-            raise ValueError(f"a status is SERVING or NOT_SERVING, not {status!r}")
-        self._statuses[service] = status
-        if self.health is not None:
-            self.health.setServingStatus(service, status)
+        self.health.setServingStatus(service, status)
 
     def listen(
         self,
@@ -167,21 +164,22 @@ class GRPCServer:
         @param port: Where; 0 takes a free one. Or C{"host:port"} or C{"unix:path"}.
         @param hostname: The name or address of the interface.
         @return: The port. Fails with C{CannotListenError} if the place is taken.
-        @raise OptionError: If the port is no number from 0 to 65535.
+        @raise OptionError: If the port is no number from 0 to 65535, or a file of C{tls} cannot be
+            used.
         """
         from storagegate.rpc.serverwire import GrpcioServer
 
         if reactor is None:
             reactor = processReactor()
         host, number = self._place(port, hostname)
-        self.clock = reactor
-        self._addInternal()
-        engine = GrpcioServer(reactor, self.settings.channelArguments())
+        self._clock = reactor
+        self._addStandard(reactor)
         credentials = None
         if self.settings.tls is not None:
             from storagegate.rpc.credentials import makeServerCredentials
 
             credentials = makeServerCredentials(self.settings.tls)
+        engine = GrpcioServer(reactor, self.settings.channelArguments())
         address = host if number is None else f"{_bracketed(host)}:{number}"
         try:
             bound = engine.bind(address, credentials)
@@ -208,21 +206,13 @@ class GRPCServer:
         settings = readOptions(self.settings, changes)
         return settings.hostname.strip("[]"), settings.port
 
-    def _addInternal(self) -> None:
-        """Add the services that the options ask for."""
-        if self.settings.grpc.health and self.health is None:
-            from storagegate.rpc.health import HEALTH, Health
-
-            self.health = Health(self.clock)
-            for name in self.services:
-                self.health.setServingStatus(name, "SERVING")
-            for name, status in self._statuses.items():
-                self.health.setServingStatus(name, status)
+    def _addStandard(self, clock: Any) -> None:
+        """Add the standard services that the options ask for."""
+        if self.settings.grpc.health:
             if HEALTH.name not in self.services:
                 self.addService(definition=HEALTH, implementation=self.health)
+            self.health.begin(clock, self.services)
         if self.settings.grpc.reflection:
-            from storagegate.rpc.reflection import reflectionServices
-
             for service, implementation in reflectionServices(lambda: self.services):
                 if service.name not in self.services:
                     self.addService(definition=service, implementation=implementation)
@@ -251,8 +241,7 @@ class GRPCServer:
         @param graceMs: After this, calls are cancelled.
         @return: Fires when all is closed.
         """
-        if self.health is not None:
-            self.health.shutdown()
+        self.health.shutdown()
         ports, self._ports = self._ports, []
         stopping = [port.stopListening(graceMs) for port in ports]
         return gatherResults(stopping).addCallback(lambda results: None)

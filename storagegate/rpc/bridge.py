@@ -9,6 +9,7 @@ on one core, 27,000 calls a second where a hop for each event makes 22,000 and C
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -86,4 +87,104 @@ class CompletionPump:
         self._isOpen = False
         self._turn.release()
         self._thread.join()
+        self._ended()
+
+
+class ChannelPump:
+    """
+    Brings the events of a channel to the reactor.
+
+    A channel's queue cannot be asked without waiting, so that the thread takes every event. They
+    come over in heaps, with one call of the reactor for each heap.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        take: Callable[[], Any],
+        wake: Callable[[object], object],
+        shut: Callable[[], object],
+        ended: Callable[[], object],
+    ) -> None:
+        """
+        @param reactor: Provides C{IReactorFromThreads}.
+        @param take: Waits for the next event and gives it. Called in the pump's own thread.
+        @param wake: Makes an event that has the tag it is given: the channel's queue cannot be
+            waited for with a time limit either.
+        @param shut: Closes the channel, with nothing under way on it. Called in the pump's own
+            thread, if it has begun: closing waits for locks.
+        @param ended: Called in the reactor thread when the channel is closed and the thread gone.
+        """
+        self._reactor = reactor
+        self._take = take
+        self._wake = wake
+        self._shut = shut
+        self._ended = ended
+        self._events: deque[Any] = deque()
+        self._expected = 0
+        self._isTold = False
+        self._isStopping = False
+        self._thread: threading.Thread | None = None
+
+    def expect(self, count: int) -> None:
+        """Take note of events that will come. In the reactor thread."""
+        self._expected += count
+        if self._thread is None:
+            # A daemon: a script that forgets to close its client ends all the same.
+            self._thread = threading.Thread(target=self._wait, name="grpc-client", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End as soon as no event is expected any more. In the reactor thread."""
+        self._isStopping = True
+        self._stopIfIdle()
+
+    def _stopIfIdle(self) -> None:
+        """End if that is wanted and nothing is under way. In the reactor thread."""
+        if not self._isStopping or self._expected:
+            return
+        self._isStopping = False
+        if self._thread is None:
+            self._shut()
+            self._ended()
+        else:
+            self._wake(self)
+
+    def _wait(self) -> None:
+        """Take events as they come. In the pump's own thread."""
+        while True:
+            event = self._take()
+            if event.tag is self:
+                break
+            # Where grpcio was told to support forks, waiting ends now and then with no event.
+            if event.tag is not None:
+                self._events.append(event)
+                if not self._isTold:
+                    self._isTold = True
+                    self._reactor.callFromThread(self._deliver)
+            # An event that is kept while the queue is waited for keeps its call alive.
+            del event
+        self._shut()
+        self._reactor.callFromThread(self._end)
+
+    def _deliver(self) -> None:
+        """Tell of the events that have come. In the reactor thread."""
+        self._isTold = False
+        # Only of those that are here now: the reactor's others have a turn before the next heap.
+        for _ in range(len(self._events)):
+            event = self._events.popleft()
+            self._expected -= 1
+            try:
+                event.tag(event)
+            except Exception:
+                self._log.failure("an event of grpcio was not understood")
+        self._stopIfIdle()
+
+    def _end(self) -> None:
+        """See the thread out. In the reactor thread."""
+        if self._thread is not None:
+            # This takes no time: it has nothing left to do.
+            self._thread.join()
         self._ended()

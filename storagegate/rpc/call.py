@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
 from storagegate.rpc.wire import IServerCall
 
@@ -15,6 +15,8 @@ _NAME = re.compile(r"[0-9a-z_.-]+\Z")
 _VALUE = re.compile(r"[\x20-\x7e]*\Z")
 
 _RESERVED = "grpc-"
+
+_NOTHING = object()
 
 
 class CallMetadata:
@@ -83,7 +85,7 @@ class RequestStream:
     message.
     """
 
-    __slots__ = ("_decode", "_isAtEnd", "_message", "_waiting", "_wire")
+    __slots__ = ("_arrived", "_decode", "_isReading", "_waiting", "_wire")
 
     def __init__(self, wire: IServerCall, decode: Callable[[bytes], Any]) -> None:
         """
@@ -91,9 +93,10 @@ class RequestStream:
         """
         self._wire = wire
         self._decode = decode
-        self._message: bytes | None = None
+        # A message that nobody has taken, or None at the end.
+        self._arrived: Any = _NOTHING
+        self._isReading = False
         self._waiting: Deferred[None] | None = None
-        self._isAtEnd = False
 
     def __aiter__(self) -> "RequestStream":
         return self
@@ -104,23 +107,25 @@ class RequestStream:
     def __await__(self) -> Generator[Any, Any, Any]:
         if self._waiting is not None:
             raise RuntimeError("somebody waits for the next request already")
-        if not self._isAtEnd:
-            self._message = None
-            waiting = self._waiting = Deferred(self._stopWaiting)
+        if self._arrived is _NOTHING and not self._isReading:
+            self._isReading = True
             self._wire.read(self._got, READ_AHEAD)
-            # What was there already is here now.
-            if self._waiting is not None:
-                yield from waiting
-        message, self._message = self._message, None
+        if self._arrived is _NOTHING:
+            if self._wire.isOver:
+                raise CancelledError
+            waiting = self._waiting = Deferred(self._stopWaiting)
+            yield from waiting
+        message = self._arrived
         if message is None:
-            self._isAtEnd = True
             raise StopAsyncIteration
+        self._arrived = _NOTHING
         return self._decode(message)
 
     def _got(self, message: bytes | None) -> None:
+        self._isReading = False
+        self._arrived = message
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
-            self._message = message
             waiting.callback(None)
 
     def _stopWaiting(self, waiting: Deferred[None]) -> None:
@@ -137,6 +142,9 @@ class Call:
     @ivar method: The bare name of the method.
     @ivar user: Who calls, once a middleware knows.
     @ivar deadline: When the client gives up, in seconds since 1970; C{None} for never.
+    @ivar compress: Whether the messages from here on may be compressed, where the options have
+        them compressed at all. Switch it off for a message that holds a secret beside what others
+        may choose: its length would tell of both.
     """
 
     def __init__(self, wire: IServerCall, service: str, method: str) -> None:
@@ -146,6 +154,7 @@ class Call:
         self.method = method
         self.user: Any = None
         self.deadline = wire.deadline
+        self.compress = True
         self.trailers: list[tuple[str, str | bytes]] = []
         self._wire = wire
         self._metadata: CallMetadata | None = None

@@ -1,6 +1,7 @@
 """One call on its way through middleware and handler to its status."""
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import CoroutineType
 from typing import Any
 
@@ -11,7 +12,7 @@ from twisted.python.failure import Failure
 from storagegate.core.errors import GRPC_STATUSES, GrpcError, asGrpcError, isForeseen
 from storagegate.net.coroutines import CoroutineRun
 from storagegate.rpc.call import Call, RequestStream
-from storagegate.rpc.conversion import ConversionError
+from storagegate.rpc.conversion import ConversionError, MessageCodec
 from storagegate.rpc.routes import Answer, Route
 from storagegate.rpc.status import DETAILS_KEY, encodeDetails
 from storagegate.rpc.wire import IServerCall, Metadata
@@ -63,7 +64,9 @@ class CallRun(CoroutineRun):
     def begin(self) -> None:
         """Read what the method needs, and answer."""
         if self._route.method.streaming in ("client", "bidirectional"):
-            self._call.requests = RequestStream(self._wire, self._decode)
+            # Nothing of this object: the garbage collector would have to find the circle.
+            decode = partial(_decode, self._route.method.request)
+            self._call.requests = RequestStream(self._wire, decode)
             self._answer()
         else:
             self._wire.read(self._received)
@@ -75,18 +78,12 @@ class CallRun(CoroutineRun):
             self._ended()
             return
         try:
-            self._call.request = self._route.method.request.decode(message)
-        except ConversionError as error:
-            self._finish(GrpcError(_INVALID_ARGUMENT, str(error)))
+            self._call.request = _decode(self._route.method.request, message)
+        except GrpcError as error:
+            self._finish(error)
             self._ended()
             return
         self._answer()
-
-    def _decode(self, message: bytes) -> Any:
-        try:
-            return self._route.method.request.decode(message)
-        except ConversionError as error:
-            raise GrpcError(_INVALID_ARGUMENT, str(error)) from None
 
     def _answer(self) -> None:
         method = self._route.method
@@ -153,13 +150,16 @@ class CallRun(CoroutineRun):
 
     def _send(self, result: Any) -> bool:
         message = self._encode(result)
-        return self._wire.send(message, self._compresses(len(message)))
+        return self._wire.send(message, self._isCompressed(message))
 
     def _encode(self, result: Any) -> bytes:
         try:
             return self._route.method.response.encode(result)
         except ConversionError as error:
             raise ValueError(f"the result of {self._wire.path} does not fit: {error}") from None
+
+    def _isCompressed(self, message: bytes) -> bool:
+        return self._call.compress and self._compresses(len(message))
 
     def waits(self) -> None:
         """Watch the client from the first time that something is waited for."""
@@ -175,7 +175,7 @@ class CallRun(CoroutineRun):
             except Exception as error:
                 self.failed(error)
                 return
-            self._wire.reply(message, self._call.trailers, self._compresses(len(message)))
+            self._wire.reply(message, self._call.trailers, self._isCompressed(message))
         self._ended()
 
     def failed(self, error: BaseException) -> None:
@@ -244,6 +244,13 @@ def answerOf(route: Route) -> Answer:
     if route.answer is None:
         raise GrpcError(_UNIMPLEMENTED, f"{route.method.path} is not implemented")
     return route.answer
+
+
+def _decode(codec: MessageCodec, message: bytes) -> Any:
+    try:
+        return codec.decode(message)
+    except ConversionError as error:
+        raise GrpcError(_INVALID_ARGUMENT, str(error)) from None
 
 
 async def _wait(result: Awaitable[Any]) -> Any:

@@ -15,6 +15,7 @@ A call in the life of a server::
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from attrs import frozen
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
@@ -83,6 +84,25 @@ class IServerEngine(Interface):
         """
 
 
+@frozen
+class Exchange:
+    """
+    How a unary call went.
+
+    @ivar status: The status that it ended with.
+    @ivar message: What the server said of it.
+    @ivar response: The response's bytes, C{None} where none came.
+    @ivar metadata: The initial metadata.
+    @ivar trailers: The trailers.
+    """
+
+    status: int
+    message: str
+    response: bytes | None
+    metadata: Metadata
+    trailers: Metadata
+
+
 class IClientCall(Interface):
     """One call to a server."""
 
@@ -119,12 +139,34 @@ class IClientCall(Interface):
 class IClientEngine(Interface):
     """A connection to a server, made and made again as needed."""
 
-    def call(path: str, metadata: Metadata, deadline: float | None, waitForReady: bool) -> Any:
+    def call(
+        path: str,
+        metadata: Metadata,
+        deadline: float | None,
+        waitForReady: bool,
+        request: bytes | None = None,
+    ) -> Any:
         """
         Begin a call.
 
         @param deadline: When it is given up, in seconds since 1970.
+        @param request: The only message, sent at once; C{None} where any number is sent later.
         @return: The L{IClientCall}.
+        """
+
+    def exchange(
+        path: str,
+        metadata: Metadata,
+        deadline: float | None,
+        waitForReady: bool,
+        request: bytes,
+        done: Callable[[Exchange], object],
+    ) -> Callable[[], None]:
+        """
+        Make a unary call: what L{call} can, with all of it told at once, at the end.
+
+        @param done: Called with how it went, later and once.
+        @return: What gives the call up.
         """
 
     def close() -> Deferred[None]:

@@ -140,6 +140,7 @@ class FakeServerCall:
             assert self.status is None
             self.isOver = True
             self.status = (status, message, trailers)
+            self._got = self._cancelled = None
             self._makeRoom()
 
     def _makeRoom(self) -> None:
