@@ -9,8 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.errors import GrpcError, ServiceError
 from storagegate.rpc.call import Call
-from storagegate.rpc.callrun import MESSAGE_LENGTH, CallRun, Middleware
-from storagegate.rpc.status import DETAILS_KEY, decodeDetails
+from storagegate.rpc.callrun import CallRun, Middleware
+from storagegate.rpc.status import DETAILS_KEY, MESSAGE_LENGTH, decodeDetails
 from tests.support.rpcroutes import textRoute
 from tests.support.rpcwire import ROOM, FakeServerCall
 
