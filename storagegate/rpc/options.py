@@ -173,7 +173,7 @@ class GRPCOptions:
     maxConnectionAgeGrace: int | None = _argument(
         "grpc.max_connection_age_grace_ms", _millisecondsFromZero
     )
-    # More than a busy client has, and with one connection all of maxConcurrentRpcs are not taken.
+    # As most servers of HTTP/2 have it: ten clients have to try before maxConcurrentRpcs is reached.
     maxConcurrentStreams: int | None = _argument("grpc.max_concurrent_streams", _count, 100)
     maxMetadataSize: int | None = _argument("grpc.max_metadata_size", _metadataSize, 8 * 1024)
     reusePort: bool = field(
@@ -183,7 +183,7 @@ class GRPCOptions:
     compressionOptions: CompressionOptions = field(
         factory=CompressionOptions, converter=_compression, metadata={MERGED: True}
     )
-    # An open call costs some 50 kB: this many stay below 60 MB.
+    # An open call takes some 25 kB: so many take no more than 26 MB.
     maxConcurrentRpcs: int = field(default=1024, converter=_count)
     reflection: bool = field(default=False, converter=readFlag)
     health: bool = field(default=True, converter=readFlag)
