@@ -1,5 +1,16 @@
-"""Everything is declared in setup.cfg; this file is for tools that look for it."""
+"""
+What setup.cfg cannot say: C{protos/} stands beside the package and is installed in it.
 
-from setuptools import setup
+Everything else is declared in setup.cfg.
+"""
 
-setup()
+from setuptools import find_namespace_packages, setup
+
+setup(
+    packages=[
+        *find_namespace_packages(include=["storagegate", "storagegate.*", "twisted.plugins"]),
+        "storagegate.protos",
+    ],
+    package_dir={"storagegate.protos": "protos"},
+    package_data={"storagegate.protos": ["*.proto"]},
+)
