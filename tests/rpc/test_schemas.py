@@ -132,6 +132,12 @@ class FieldTests(SynchronousTestCase):
             {f"_{each.name}" for each in message.fields if each.has_presence},
         )
 
+    def test_underscored(self) -> None:
+        """A property called as the oneof around another one is in nobody's way."""
+        text = {"type": "string"}
+        codec = codecOf(messageOf({"_x": text, "x": text}))
+        self.assertEqual(codec.decode(codec.encode({"x": "", "_x": "a"})), {"x": "", "_x": "a"})
+
     def test_told(self) -> None:
         """An empty value that was sent is told from one that was not."""
         cls = messageOf({"text": {"type": "string"}, "whole": {"type": "integer"}})
