@@ -9,20 +9,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from storagegate import server as server
+    from storagegate.core.errors import GrpcError as GrpcError
+    from storagegate.core.errors import ServiceError as ServiceError
+    from storagegate.rpc.client import createGrpcClient as createGrpcClient
+    from storagegate.rpc.protos import loadProto as loadProto
     from storagegate.s3.resource import S3Resource as S3Resource
     from storagegate.storage.store import ObjectStore as ObjectStore
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "GrpcError": "storagegate.core.errors",
     "ObjectStore": "storagegate.storage.store",
     "S3Resource": "storagegate.s3.resource",
+    "ServiceError": "storagegate.core.errors",
+    "createGrpcClient": "storagegate.rpc.client",
+    "loadProto": "storagegate.rpc.protos",
 }
 
-__all__ = ["ObjectStore", "S3Resource", "__version__"]
+__all__ = [
+    "GrpcError",
+    "ObjectStore",
+    "S3Resource",
+    "ServiceError",
+    "__version__",
+    "createGrpcClient",
+    "loadProto",
+    "server",
+]
 
 
 def __getattr__(name: str) -> object:
+    if name == "server":
+        return import_module("storagegate.server")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IAddress
 from storagegate.config import Configuration
 from storagegate.credentials import Credentials
 
-_UNBUILT_LISTENERS = ("http", "grpc", "tcp", "udp")
+_UNBUILT_LISTENERS = ("http", "tcp", "udp")
 
 # Addresses that mean "every interface" cannot be connected to everywhere.
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IListeningPort
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -22,7 +23,7 @@ from storagegate.admin import Readiness
 from storagegate.config import Configuration, ConfigurationError, needRestart
 from storagegate.credentials import Credentials, CredentialsError, loadOrCreate
 from storagegate.directories import makeDirectory
-from storagegate.parts import Door, Parts, Site, Store
+from storagegate.parts import Door, Parts, Room, Site, Store
 from storagegate.refusal import oneLine, refusal
 from storagegate.storage.errors import StoreError
 
@@ -63,6 +64,8 @@ class Daemon(Service):
         self._door: Door | None = None
         self._sites: dict[str, Site] = {}
         self._ports: dict[str, IListeningPort] = {}
+        self._grpc: Room | None = None
+        self._addresses: dict[str, IAddress] = {}
         self._signals = parts.signals(reactor.stop, self.reload)
 
     def privilegedStartService(self) -> None:
@@ -93,15 +96,19 @@ class Daemon(Service):
             makeDirectory(directory, 0o700)
             # First the key pair, then the store: once that is open there are threads.
             root = self._root()
+            self._openGRPC(directory)
             self._store = self._parts.store(self._configuration.store, directory)
         except (OSError, CredentialsError, StoreError) as error:
             raise refusal(f"cannot open the data: {error}", self._twistdOptions) from error
         self._furnish(root)
         self._log.info("data directory={directory}", directory=directory)
         self._warnOfPlainHTTP()
-        for name, port in self._ports.items():
-            address = announce.formatAddress(port.getHost())
-            self._log.info("listening name={name} address={address}", name=name, address=address)
+        for name, address in self._addresses.items():
+            self._log.info(
+                "listening name={name} address={address}",
+                name=name,
+                address=announce.formatAddress(address),
+            )
         for name in announce.notBuilt(self._configuration):
             self._log.info("not built: {name}", name=name)
         self._parts.settleProcess()
@@ -145,7 +152,8 @@ class Daemon(Service):
         grace = self._configuration.shutdownGraceSeconds
         self._log.info("stopping, {grace} s for what is in flight", grace=grace)
         # The admin listener goes last: it tells whoever asks that this daemon is stopping.
-        await self._close("s3", grace)
+        closing = (self._close("s3", grace), self._closeGRPC(grace))
+        await gatherResults([Deferred.fromCoroutine(each) for each in closing])
         if self._store is not None:
             try:
                 await self._store.close()
@@ -166,6 +174,15 @@ class Daemon(Service):
             # What follows, above all closing the store, matters more than this listener.
             self._log.failure("listener {name} did not close in order", name=name)
 
+    async def _closeGRPC(self, graceSeconds: float) -> None:
+        room, self._grpc = self._grpc, None
+        if room is None:
+            return
+        try:
+            await room.close(graceSeconds)
+        except Exception:
+            self._log.failure("listener grpc did not close in order")
+
     def _bind(self, name: str, description: str, root: Any) -> None:
         site = self._parts.site(root)
         results: list[IListeningPort | Failure] = []
@@ -176,6 +193,24 @@ class Daemon(Service):
             raise refusal(reason, self._twistdOptions)
         self._sites[name] = site
         self._ports[name] = port
+        self._addresses[name] = port.getHost()
+
+    def _openGRPC(self, directory: str) -> None:
+        """
+        Open the gRPC listener, which its library binds and begins in one go.
+
+        It comes here and not with the others, for the library must not be there when C{twistd}
+        goes to the background by a fork.
+        """
+        place = self._configuration.listeners.grpc
+        if place is None:
+            return
+        self._grpc = self._parts.grpcRoom(directory)
+        try:
+            self._addresses["grpc"] = self._grpc.open(place)
+        except CannotListenError as error:
+            reason = f"cannot listen name=grpc endpoint={place}: {error}"
+            raise refusal(reason, self._twistdOptions) from error
 
     def _warnOfPlainHTTP(self) -> None:
         description = self._configuration.listeners.s3

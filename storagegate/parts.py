@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, cast
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IListeningPort, IProtocolFactory
+from twisted.internet.interfaces import IAddress, IListeningPort, IProtocolFactory
 
 from storagegate import admin
 from storagegate.config import S3Options, StoreOptions
@@ -40,6 +40,16 @@ class Site(Protocol):
 
     def drain(self, graceSeconds: float) -> Deferred[None]:
         """Close what is idle, let the rest end, and abort it after the grace."""
+
+
+class Room(Protocol):
+    """What the daemon itself asks of a room that has a listener of its own."""
+
+    def open(self, place: str) -> IAddress:
+        """Begin to listen. Raises C{CannotListenError} if the place cannot be had."""
+
+    def close(self, graceSeconds: float) -> Awaitable[None]:
+        """Let calls end, cut them after the grace, and let go of what they needed."""
 
 
 class Door(Protocol):
@@ -138,3 +148,13 @@ class Parts:
             rootSecretKey=root.secretKey,
             reactor=self._reactor,
         )
+
+    def grpcRoom(self, directory: str) -> Room:
+        """
+        Make the room behind the gRPC listener.
+
+        @param directory: The data directory as an absolute path.
+        """
+        from storagegate.grpcroom import GRPCRoom
+
+        return GRPCRoom(directory, self._reactor)

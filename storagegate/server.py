@@ -1,8 +1,22 @@
 """Servers in a few lines: what a script begins with."""
 
-from storagegate.http.application import Application
+from typing import TYPE_CHECKING
+
+# Imported when it is asked for: a script with one of them does not pay for the other.
+if TYPE_CHECKING:
+    from storagegate.http.application import Application
+    from storagegate.rpc.application import GRPCServer
 
 
-def http() -> Application:
+def http() -> "Application":
     """Make an HTTP application."""
+    from storagegate.http.application import Application
+
     return Application()
+
+
+def grpc() -> "GRPCServer":
+    """Make a gRPC application."""
+    from storagegate.rpc.application import GRPCServer
+
+    return GRPCServer()

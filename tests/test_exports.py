@@ -8,9 +8,34 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import storagegate
 import storagegate.http
+import storagegate.rpc
 from tests.support.modules import CHECKOUT
 
-PUBLIC = ["ObjectStore", "S3Resource", "__version__"]
+PUBLIC = [
+    "GrpcError",
+    "ObjectStore",
+    "S3Resource",
+    "ServiceError",
+    "__version__",
+    "createGrpcClient",
+    "loadProto",
+    "server",
+]
+
+GRPC = [
+    "Call",
+    "ConversionError",
+    "GrpcError",
+    "MemoryRateLimitStore",
+    "ProtoError",
+    "authentication",
+    "createGrpcClient",
+    "errorHandler",
+    "loadProto",
+    "protoPath",
+    "rateLimit",
+    "requestLog",
+]
 
 FRAMEWORK = [
     "HTTPError",
@@ -57,9 +82,16 @@ class ExportTests(SynchronousTestCase):
         for name in FRAMEWORK:
             self.assertTrue(callable(getattr(storagegate.http, name)))
 
+    def test_grpc(self) -> None:
+        """The public names of the gRPC room are these, and each is there."""
+        self.assertEqual(sorted(storagegate.rpc.__all__), GRPC)
+        self.assertEqual(dir(storagegate.rpc), GRPC)
+        for name in GRPC:
+            self.assertTrue(callable(getattr(storagegate.rpc, name)))
+
     def test_unknown(self) -> None:
         """A name that is not public is an error that says so."""
-        for module in (storagegate, storagegate.http):
+        for module in (storagegate, storagegate.http, storagegate.rpc):
             error = self.assertRaises(AttributeError, getattr, module, "Nothing")
             self.assertIn("'Nothing'", str(error))
 

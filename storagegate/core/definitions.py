@@ -1,13 +1,19 @@
 """What a service is: its methods, how each of them streams, and who may call it how often."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 STREAMING = ("none", "client", "server", "bidirectional")
 """How a method may stream: not, requests, responses, or both."""
+
+# A name is a part of a path on most wires.
+_NAME = re.compile(r"[^\s/]+")
+
+_ASYNCHRONOUS = re.compile(r"\bAsync(Iterable|Iterator|Generator)\b")
 
 _PROVIDERS = ("jwt", "apikey", "oauth")
 
@@ -102,20 +108,18 @@ def readService(definition: Any, name: str | None = None) -> ServiceDefinition:
     @raise DefinitionError: If it is none.
     """
     if isinstance(definition, ServiceDefinition):
-        return definition
+        return definition if name is None else evolve(definition, name=_readName(name))
     if not isinstance(definition, Mapping):
         raise DefinitionError(f"a service is a mapping with methods, not {definition!r}")
     known = {"name", "methods", "middleware", "authentication", "rateLimit"}
-    name = name or definition.get("name")
-    if not isinstance(name, str) or not name:
-        raise DefinitionError(f"a service has a name, not {name!r}")
+    name = _readName(definition.get("name") if name is None else name)
     _refuseUnknown(definition, known, f"the service {name}")
     methods = definition.get("methods")
     if not isinstance(methods, Mapping) or not methods:
         raise DefinitionError(f"the service {name} has no methods")
     return ServiceDefinition(
         name,
-        {key: _readMethod(f"{name}.{key}", value) for key, value in methods.items()},
+        {key: _readMethod(name, key, value) for key, value in methods.items()},
         _readMiddleware(name, definition.get("middleware")),
         _readAuthentication(name, definition.get("authentication")),
         _readRateLimit(name, definition.get("rateLimit")),
@@ -130,18 +134,31 @@ def streamingOf(handler: Callable[..., Any]) -> str:
     an asynchronous iterable takes one of requests.
     """
     function = inspect.unwrap(handler)
-    gives = inspect.isasyncgenfunction(function)
+    # An object that can be called is what its method is.
+    called = getattr(type(function), "__call__", None)  # noqa: B004
+    gives = inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(called)
     takes = False
     try:
         first = next(iter(inspect.signature(function).parameters.values()), None)
     except (ValueError, TypeError):
         first = None
     if first is not None and first.annotation is not first.empty:
-        takes = "AsyncIter" in str(first.annotation)
+        takes = _ASYNCHRONOUS.search(str(first.annotation)) is not None
     return STREAMING[takes + 2 * gives]
 
 
-def _readMethod(name: str, value: Any) -> ServiceMethod:
+def _readName(name: Any) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise DefinitionError(f"a service has a name without white space and slashes, not {name!r}")
+    return name
+
+
+def _readMethod(service: str, key: Any, value: Any) -> ServiceMethod:
+    if not isinstance(key, str) or not _NAME.fullmatch(key):
+        raise DefinitionError(
+            f"a method of {service} has a name without white space and slashes, not {key!r}"
+        )
+    name = f"{service}.{key}"
     if isinstance(value, ServiceMethod):
         return value
     if callable(value):
@@ -177,9 +194,10 @@ def _readMiddleware(name: str, value: Any) -> tuple[Callable[..., Any], ...]:
         return ()
     if callable(value):
         return (value,)
-    if not isinstance(value, Iterable) or not all(callable(each) for each in value):
+    middleware = tuple(value) if isinstance(value, Iterable) else (value,)
+    if not all(callable(each) for each in middleware):
         raise DefinitionError(f"the middleware of {name} is a list of functions")
-    return tuple(value)
+    return middleware
 
 
 def _readAuthentication(name: str, value: Any) -> ServiceAuthentication:
@@ -195,13 +213,15 @@ def _readAuthentication(name: str, value: Any) -> ServiceAuthentication:
         raise DefinitionError(f"authentication.required of {name} is True or False")
     if authorize is not None and not callable(authorize):
         raise DefinitionError(f"authentication.authorize of {name} is a function")
-    methods = tuple(value.get("methods", ()))
+    methods = value.get("methods") or ()
+    if not isinstance(methods, list | tuple | set | frozenset):
+        raise DefinitionError(f"authentication.methods of {name} is a list, not {methods!r}")
     for method in methods:
         if method not in _PROVIDERS:
             raise DefinitionError(
                 f"{name} authenticates by {method!r}; there is {', '.join(_PROVIDERS)}"
             )
-    return ServiceAuthentication(required, methods, authorize)
+    return ServiceAuthentication(required, tuple(methods), authorize)
 
 
 def _readRateLimit(name: str, value: Any) -> RateLimit | None:

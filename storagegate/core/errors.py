@@ -78,6 +78,15 @@ _CODE_OF_GRPC: Mapping[int, tuple[str, int]] = MappingProxyType(
     }
 )
 
+# Exceptions of Python whose C{name} is the one of something else: an undefined C{ValidationError}
+# is no failed validation.
+_NAMERS = (AttributeError, ImportError, NameError)
+
+# What PEP 249 puts below C{DatabaseError} and no retry heals: wrong statements and wrong rows.
+_STATEMENT_ERRORS = frozenset(
+    {"DataError", "IntegrityError", "NotSupportedError", "ProgrammingError"}
+)
+
 UNKNOWN_MESSAGE = "Internal error"
 """All that a client is told of an exception that nobody foresaw."""
 
@@ -182,8 +191,14 @@ def codedError(code: str, message: str, details: Any = None) -> ServiceError:
 
 
 def isForeseen(error: BaseException) -> bool:
-    """Tell whether somebody meant a caller to see this error; any other one is to be logged."""
-    return isinstance(error, ServiceError | GrpcError) or _named(error) is not None
+    """
+    Tell whether somebody meant a caller to see this error; any other one is to be logged.
+
+    What a database says is for nobody but the log.
+    """
+    if isinstance(error, ServiceError | GrpcError):
+        return True
+    return _kindOf(error) in ("ValidationError", "CancelledError")
 
 
 def asServiceError(error: BaseException) -> ServiceError:
@@ -208,14 +223,36 @@ def asGrpcError(error: BaseException) -> GrpcError:
 
 def _named(error: BaseException) -> ServiceError | None:
     """Make a service's error of one that says by its class's name what it is."""
-    for kind in type(error).__mro__:
-        if kind.__name__ == "ValidationError":
-            return codedError("VALIDATION_ERROR", str(error), getattr(error, "details", None))
-        if kind.__name__ == "DatabaseError":
-            return codedError("UNAVAILABLE", DATABASE_MESSAGE)
-        if kind.__name__ == "CancelledError":
-            return codedError("CANCELLED", "The call was cancelled")
+    kind = _kindOf(error)
+    if kind == "ValidationError":
+        details = getattr(error, "details", None)
+        # Other libraries have methods of that name.
+        return codedError(
+            "VALIDATION_ERROR", _textOf(error), None if callable(details) else details
+        )
+    if kind == "DatabaseError":
+        return codedError("UNAVAILABLE", DATABASE_MESSAGE)
+    if kind == "CancelledError":
+        return codedError("CANCELLED", "The call was cancelled")
+    return None
+
+
+def _kindOf(error: BaseException) -> str | None:
+    """Give the name that an error goes by, of those that mean something here."""
+    names = {kind.__name__ for kind in type(error).__mro__}
     name = getattr(error, "name", None)
-    if name == "ValidationError":
-        return codedError("VALIDATION_ERROR", str(error), getattr(error, "details", None))
-    return codedError("UNAVAILABLE", DATABASE_MESSAGE) if name == "DatabaseError" else None
+    if isinstance(name, str) and not isinstance(error, _NAMERS):
+        names.add(name)
+    if "ValidationError" in names:
+        return "ValidationError"
+    if "DatabaseError" in names and names.isdisjoint(_STATEMENT_ERRORS):
+        return "DatabaseError"
+    return "CancelledError" if "CancelledError" in names else None
+
+
+def _textOf(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        # Its author's mistake; the caller gets the status all the same.
+        return "Validation failed"

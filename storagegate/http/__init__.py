@@ -17,7 +17,7 @@ _MIDDLEWARE = "storagegate.http.middleware."
 _HOMES = {
     "HTTPError": "storagegate.http.errors",
     "Headers": "storagegate.http.fetchheaders",
-    "MemoryRateLimitStore": "storagegate.http.ratestores",
+    "MemoryRateLimitStore": "storagegate.core.ratestores",
     "MemorySessionStore": "storagegate.http.sessions.memory",
     "Request": "storagegate.http.fetch",
     "Response": "storagegate.http.fetch",

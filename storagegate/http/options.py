@@ -6,15 +6,21 @@ option has parts of its own.
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-from attrs import evolve, field, fields, frozen
+from attrs import field, frozen
+from attrs.converters import optional
 
-from storagegate.core.scalars import parseSize
+from storagegate.core.optionvalues import (
+    changeOptions,
+    readFlag,
+    readHostname,
+    readNumber,
+    readPort,
+    readSize,
+)
 from storagegate.http.trust import compileTrust
 from storagegate.net.httplimits import HTTPLimits
-
-T = TypeVar("T", "DevelopmentOptions", "Options")
 
 DEFAULT_BODY_SIZE = 10 * 1024 * 1024
 """A body that is held whole, unless the application says otherwise: larger ones want a stream."""
@@ -23,41 +29,8 @@ DEFAULT_BODY_SIZE = 10 * 1024 * 1024
 _MAX_TIMEOUT_MS = 24 * 60 * 60 * 1000
 
 
-class OptionError(ValueError):
-    """There is no such option, or its value is none; the message names it."""
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("is True or False")
-    return value
-
-
 def _milliseconds(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_TIMEOUT_MS:
-        raise ValueError(f"is a number of milliseconds from 1 to {_MAX_TIMEOUT_MS}")
-    return value
-
-
-def _port(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 65535:
-        raise ValueError("is a number from 0 to 65535")
-    return value
-
-
-def _hostname(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError("is the name or address of an interface")
-    return value
-
-
-def _size(value: Any) -> int | None:
-    if value is None:
-        return None
-    try:
-        return parseSize(value)
-    except (ValueError, AttributeError):
-        raise ValueError('is a size such as "10mb"') from None
+    return readNumber(value, 1, _MAX_TIMEOUT_MS, "milliseconds")
 
 
 def _mapping(value: Any) -> Mapping[str, Any] | None:
@@ -79,8 +52,8 @@ class DevelopmentOptions:
     @ivar console: Log requests and errors to the console, in colour.
     """
 
-    hmr: bool = field(default=False, converter=_flag)
-    console: bool = field(default=False, converter=_flag)
+    hmr: bool = field(default=False, converter=readFlag)
+    console: bool = field(default=False, converter=readFlag)
 
 
 def _development(value: Any) -> DevelopmentOptions | None:
@@ -90,7 +63,7 @@ def _development(value: Any) -> DevelopmentOptions | None:
         return DevelopmentOptions()
     if not isinstance(value, Mapping):
         raise ValueError("is a mapping of options, True or False")
-    return _read(DevelopmentOptions(), value, "development.")
+    return changeOptions(DevelopmentOptions(), value, "development.")
 
 
 @frozen(kw_only=True)
@@ -114,11 +87,11 @@ class Options:
         L{compileTrust<storagegate.http.trust.compileTrust>}.
     """
 
-    port: int = field(default=3000, converter=_port)
-    hostname: str = field(default="127.0.0.1", converter=_hostname)
+    port: int = field(default=3000, converter=readPort)
+    hostname: str = field(default="127.0.0.1", converter=readHostname)
     development: DevelopmentOptions | None = field(default=None, converter=_development)
-    maxRequestBodySize: int | None = field(default=None, converter=_size)
-    keepAlive: bool = field(default=True, converter=_flag)
+    maxRequestBodySize: int | None = field(default=None, converter=optional(readSize))
+    keepAlive: bool = field(default=True, converter=readFlag)
     keepAliveTimeout: int = field(default=5_000, converter=_milliseconds)
     headersTimeout: int = field(default=60_000, converter=_milliseconds)
     requestTimeout: int = field(default=300_000, converter=_milliseconds)
@@ -154,19 +127,4 @@ def readOptions(before: Options, changes: Mapping[str, Any]) -> Options:
 
     @raise OptionError: If there is no such option, or its value is none.
     """
-    return _read(before, changes, "")
-
-
-def _read(before: T, changes: Mapping[str, Any], prefix: str) -> T:
-    known = {attribute.name for attribute in fields(type(before))}
-    result = before
-    for name, value in changes.items():
-        if name not in known:
-            raise OptionError(f"there is no option {prefix}{name}; there are {sorted(known)}")
-        try:
-            result = evolve(result, **{name: value})
-        except OptionError:
-            raise
-        except ValueError as error:
-            raise OptionError(f"the option {prefix}{name} {error}") from None
-    return result
+    return changeOptions(before, changes)

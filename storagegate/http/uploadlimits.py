@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from attrs import evolve, field, fields, frozen
+from attrs.converters import optional
 
-from storagegate.core.scalars import parseSize
+from storagegate.core.optionvalues import OptionError, readSize
 from storagegate.http.errors import HTTPError
 from storagegate.http.middleware.parthead import BadMultipart
-from storagegate.http.options import OptionError
 
 _STATUSES = {
     "LIMIT_PART_COUNT": 413,
@@ -38,25 +38,10 @@ def malformed(error: BadMultipart) -> HTTPError:
     return HTTPError(status, f"The upload cannot be read: {error}", "entity.parse.failed")
 
 
-def _size(value: Any) -> int:
-    try:
-        return parseSize(value)
-    except (ValueError, AttributeError):
-        raise ValueError('is a size such as "1mb"') from None
-
-
-def _sizeOrNone(value: Any) -> int | None:
-    return None if value is None else _size(value)
-
-
 def _count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError("is a whole number from 0")
     return value
-
-
-def _countOrNone(value: Any) -> int | None:
-    return None if value is None else _count(value)
 
 
 @frozen(kw_only=True)
@@ -74,12 +59,12 @@ class UploadLimits:
     @ivar parts: Both and empty file inputs together. Without it, room for each to reach its limit.
     """
 
-    fieldNameSize: int = field(default=100, converter=_size)
-    fieldSize: int = field(default=1024 * 1024, converter=_size)
-    fileSize: int | None = field(default=None, converter=_sizeOrNone)
+    fieldNameSize: int = field(default=100, converter=readSize)
+    fieldSize: int = field(default=1024 * 1024, converter=readSize)
+    fileSize: int | None = field(default=None, converter=optional(readSize))
     files: int = field(default=100, converter=_count)
     fields: int = field(default=1000, converter=_count)
-    parts: int | None = field(default=None, converter=_countOrNone)
+    parts: int | None = field(default=None, converter=optional(_count))
 
     @property
     def partCount(self) -> int:

@@ -15,6 +15,7 @@ A call in the life of a server::
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from attrs import frozen
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
@@ -36,12 +37,13 @@ class IServerCall(Interface):
     def authContext() -> dict[str, list[bytes]]:
         """Give what TLS knows of the client: the entries of its certificate; else nothing."""
 
-    def read(got: Callable[[bytes | None], object]) -> None:
+    def read(got: Callable[[bytes | None], object], ahead: int = 0) -> None:
         """
         Ask for the client's next message; never twice at a time.
 
         @param got: Called with it, or with C{None} where there is none any more. It may be called
-            before this returns. Not called once the call is over.
+            before this returns. Not called once the client is gone.
+        @param ahead: How many messages after it may be fetched before they are asked for.
         """
 
     def watch(cancelled: Callable[[], object]) -> None:
@@ -82,6 +84,25 @@ class IServerEngine(Interface):
         """
 
 
+@frozen
+class Exchange:
+    """
+    How a unary call went.
+
+    @ivar status: The status that it ended with.
+    @ivar message: What the server said of it.
+    @ivar response: The response's bytes, C{None} where none came.
+    @ivar metadata: The initial metadata.
+    @ivar trailers: The trailers.
+    """
+
+    status: int
+    message: str
+    response: bytes | None
+    metadata: Metadata
+    trailers: Metadata
+
+
 class IClientCall(Interface):
     """One call to a server."""
 
@@ -115,15 +136,48 @@ class IClientCall(Interface):
         """Give the call up."""
 
 
+CANCELLED_MESSAGE = "Cancelled by the client"
+"""What is said of a call that its maker has given up."""
+
+
+class ClientClosedError(Exception):
+    """The client was closed: no call can be made any more."""
+
+
 class IClientEngine(Interface):
     """A connection to a server, made and made again as needed."""
 
-    def call(path: str, metadata: Metadata, deadline: float | None, waitForReady: bool) -> Any:
+    isClosed: bool = Attribute("Whether it was told to close, and makes no calls any more.")
+
+    def call(
+        path: str,
+        metadata: Metadata,
+        deadline: float | None,
+        waitForReady: bool,
+        request: bytes | None = None,
+    ) -> Any:
         """
         Begin a call.
 
         @param deadline: When it is given up, in seconds since 1970.
+        @param request: The only message, sent at once; C{None} where any number is sent later.
         @return: The L{IClientCall}.
+        @raise ClientClosedError: If the engine is closed.
+        """
+
+    def exchange(
+        path: str,
+        metadata: Metadata,
+        deadline: float | None,
+        waitForReady: bool,
+        request: bytes,
+        done: Callable[[Exchange], object],
+    ) -> Callable[[], None]:
+        """
+        Make a unary call: what L{call} can, with all of it told at once, at the end.
+
+        @param done: Called with how it went, later and once.
+        @return: What gives the call up.
         """
 
     def close() -> Deferred[None]:

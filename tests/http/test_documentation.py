@@ -11,8 +11,9 @@ from attrs import fields
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import http, server
+from storagegate.core.optionvalues import OptionError
 from storagegate.http.middleware.upload import Upload
-from storagegate.http.options import OptionError, Options
+from storagegate.http.options import Options
 from storagegate.http.routeinfo import RouteInfo
 from storagegate.http.router import Router
 from storagegate.http.sessions.options import CookieOptions

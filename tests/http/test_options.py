@@ -3,7 +3,8 @@
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
-from storagegate.http.options import OptionError, Options, readOptions
+from storagegate.core.optionvalues import OptionError
+from storagegate.http.options import Options, readOptions
 from storagegate.http.testing import Client
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.core.optionvalues import OptionError
 from storagegate.http import session
-from storagegate.http.options import OptionError
 from storagegate.http.sessions.content import (
     CONTENT_LIMIT,
     SessionError,

@@ -108,6 +108,29 @@ class FakeDoor:
     room: Any = None
 
 
+@define
+class FakeRoom:
+    """A room that has ended when C{ended} fires."""
+
+    refused: set[str]
+    events: list[str]
+    ended: Deferred[None] = field(factory=lambda: succeed(None))
+    grace: float | None = None
+
+    def open(self, place: str) -> IAddress:
+        """Listen."""
+        self.events.append(f"listen {place}")
+        if place in self.refused:
+            raise CannotListenError("127.0.0.1", 50051, OSError(98, "Address in use"))
+        return IPv4Address("TCP", "127.0.0.1", 50051)
+
+    def close(self, graceSeconds: float) -> Deferred[None]:
+        """Begin to close."""
+        self.grace = graceSeconds
+        self.events.append("grpc closing")
+        return self.ended
+
+
 class FakeSignals:
     """Counts how often the signals were taken."""
 
@@ -141,6 +164,7 @@ class FakeParts(Parts):
         self.sites: list[FakeSite] = []
         self.theDoor = FakeDoor()
         self.theSignals = FakeSignals()
+        self.theRoom = FakeRoom(self.refused, self.events)
 
     def tuneProcess(self) -> None:
         """Leave the process of the tests alone."""
@@ -193,3 +217,8 @@ class FakeParts(Parts):
     def s3Room(self, store: Any, options: S3Options, root: Credentials) -> Any:
         """Give what the S3 room was made of."""
         return (store, options, root)
+
+    def grpcRoom(self, directory: str) -> Any:
+        """Give the fake room."""
+        self.events.append(f"grpc room {directory}")
+        return self.theRoom

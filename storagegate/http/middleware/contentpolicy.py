@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from storagegate.http.middleware.hooks import Hook, requestHook
+from storagegate.core.hooks import Hook, requestHook
 
 _DEFAULTS = {
     "default-src": ("'self'",),

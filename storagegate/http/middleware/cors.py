@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from storagegate.http.middleware.hooks import requestHook, whenKnown
+from storagegate.core.hooks import requestHook, whenKnown
 from storagegate.http.responseheaders import checkFields
 
 METHODS = ("GET", "HEAD", "PUT", "PATCH", "POST", "DELETE")

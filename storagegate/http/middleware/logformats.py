@@ -15,6 +15,8 @@ from typing import Any
 
 from attrs import define
 
+from storagegate.core.logtext import escapeField
+
 FORMATS = {
     "combined": (
         ':remote-addr - :remote-user [:date[clf]] ":method :url HTTP/:http-version" '
@@ -33,23 +35,6 @@ FORMATS = {
 """The formats that have names; C{dev}, whose colours follow the status, is the fifth."""
 
 _TOKEN = re.compile(r":([-\w]{2,})(?:\[([^\]]+)\])?", re.ASCII)
-
-# What could end a line, speak to a terminal, or end a field in quotes; and what no encoding has.
-_UNSAFE = re.compile('[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"\\\\]')
-
-# The same for a whole line, in which quotes and colours may be meant.
-_UNSAFE_LINE = re.compile(
-    "[\x00-\x1a\x1c-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|\x1b(?!\\[[0-9;]*m)"
-)
-_ESCAPES = {
-    "\\": r"\\",
-    '"': r"\"",
-    "\b": r"\b",
-    "\f": r"\f",
-    "\n": r"\n",
-    "\r": r"\r",
-    "\t": r"\t",
-}
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -105,20 +90,6 @@ def compileFormat(text: str) -> LineFormat:
         raise ValueError(f"{text!r} is no log format: neither one of {names}, nor has it a :token")
     template = "%s".join(piece.replace("%", "%%") for piece in [*pieces, text[end:]])
     return lambda exchange: template % tuple([token(exchange) or "-" for token in tokens])
-
-
-def escapeField(text: str) -> str:
-    """Escape what does not belong in one field of one line."""
-    return _UNSAFE.sub(_escape, text)
-
-
-def escapeLine(text: str) -> str:
-    """Escape what does not belong in one line; quotes and colours do."""
-    return _UNSAFE_LINE.sub(_escape, text)
-
-
-def _escape(match: re.Match[str]) -> str:
-    return _ESCAPES.get(match[0]) or f"\\u{ord(match[0]):04x}"
 
 
 def _compileDev() -> LineFormat:

@@ -9,22 +9,17 @@ from base64 import b64encode
 from collections.abc import Callable
 from hashlib import sha256
 from math import ceil
-from socket import AF_INET6, inet_ntoa, inet_ntop, inet_pton
 from typing import Any
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from storagegate.http.middleware.hooks import Hook, requestHook, whenKnown
-from storagegate.http.ratestores import Count, MemoryRateLimitStore, checkWindow
+from storagegate.core.clientkeys import clientKey
+from storagegate.core.hooks import Hook, requestHook, whenKnown
+from storagegate.core.ratestores import Count, MemoryRateLimitStore, checkWindow
 
 TOO_MANY = "Too many requests, please try again later."
-
-# What a provider gives one customer: within it, addresses cost nothing.
-_NETWORK_BYTES = 7
-_NETWORK = f"/{_NETWORK_BYTES * 8}"
-_MAPPED = bytes(10) + b"\xff\xff"
 
 _log = Logger()
 
@@ -46,24 +41,6 @@ class RateLimitInfo:
     remaining: int
     resetTime: float
     key: str
-
-
-def clientKey(address: str) -> str:
-    """
-    Give the key of a client's address.
-
-    An IPv6 address counts as its network of 56 bits, one that stands for an IPv4 address as that.
-    """
-    if ":" not in address:
-        return address
-    try:
-        packed = inet_pton(AF_INET6, address.partition("%")[0])
-    except OSError:
-        return address
-    if packed.startswith(_MAPPED):
-        return inet_ntoa(packed[12:])
-    network = packed[:_NETWORK_BYTES].ljust(16, b"\0")
-    return inet_ntop(AF_INET6, network) + _NETWORK
 
 
 def rateLimit(
@@ -95,7 +72,7 @@ def rateLimit(
     @param skipSuccessfulRequests: Take those back that are answered with less.
     @param keyGenerator: Gives whom a request counts for, in place of the client's address.
     @param handler: Answers refused requests, C{(req, res, next)}.
-    @param store: An L{IRateLimitStore<storagegate.http.ratestores.IRateLimitStore>} for
+    @param store: An L{IRateLimitStore<storagegate.core.ratestores.IRateLimitStore>} for
         this limit alone; without one, the counts are in the memory of this process.
     @raise ValueError: If an option has a value that cannot be.
     @raise TypeError: If one is of the wrong kind.

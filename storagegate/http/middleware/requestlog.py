@@ -6,13 +6,9 @@ from typing import Any
 
 from twisted.logger import Logger
 
-from storagegate.http.middleware.hooks import requestHook
-from storagegate.http.middleware.logformats import (
-    Exchange,
-    LineFormat,
-    compileFormat,
-    escapeLine,
-)
+from storagegate.core.hooks import requestHook
+from storagegate.core.logtext import escapeLine
+from storagegate.http.middleware.logformats import Exchange, LineFormat, compileFormat
 
 _log = Logger()
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from storagegate.core.optionvalues import OptionError
 from storagegate.http.errors import HTTPError
-from storagegate.http.options import OptionError
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """RFC 9110 section 9.2.1. What they change is not protected: they must not change anything."""

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
+from storagegate.core.optionvalues import OptionError
 from storagegate.http.cookies import COOKIE_BYTES, parseCookies, unsignValue
-from storagegate.http.options import OptionError
 from storagegate.http.sessions.memory import MemorySessionStore
 from storagegate.http.sessions.options import SessionOptions, readSessionOptions
 from storagegate.http.sessions.visit import Visit, waiting

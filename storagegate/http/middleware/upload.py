@@ -10,8 +10,8 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from storagegate.core.optionvalues import OptionError
 from storagegate.http.errors import HTTPError
-from storagegate.http.options import OptionError
 from storagegate.http.uploading import FileFilter, UploadReader, UploadRules
 from storagegate.http.uploadlimits import readLimits
 from storagegate.http.uploadstores import DirectoryStore, MemoryStore, UploadedFile

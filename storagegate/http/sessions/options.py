@@ -3,19 +3,18 @@
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any
 
-from attrs import field, fields, frozen
+from attrs import field, frozen
+from attrs.converters import optional
 
+from storagegate.core.optionvalues import OptionError, makeOptions, readFlag
 from storagegate.http.cookies import serializeCookie
-from storagegate.http.options import OptionError
 
 # A hundred years: Expires has four digits for the year.
 _LONGEST_MS = 100 * 366 * 24 * 60 * 60 * 1000
 
 _SAME_SITE = ("strict", "lax", "none")
-
-K = TypeVar("K", "CookieOptions", "SessionOptions")
 
 
 def readMs(value: Any) -> float | None:
@@ -52,12 +51,6 @@ def readExpires(value: Any) -> float | None:
     return value
 
 
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("is True or False")
-    return value
-
-
 def _secure(value: Any) -> bool | str:
     if not isinstance(value, bool) and value != "auto":
         raise ValueError('is True, False or "auto"')
@@ -76,10 +69,6 @@ def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError("is text, and not empty")
     return value
-
-
-def _optionalText(value: Any) -> str | None:
-    return None if value is None else _text(value)
 
 
 def _secrets(value: Any) -> tuple[str | bytes, ...]:
@@ -114,11 +103,11 @@ class CookieOptions:
 
     maxAge: float | None = field(default=None, converter=readMs)
     expires: float | None = field(default=None, converter=readExpires)
-    httpOnly: bool = field(default=True, converter=_flag)
+    httpOnly: bool = field(default=True, converter=readFlag)
     secure: bool | str = field(default=False, converter=_secure)
     sameSite: bool | str = field(default=False, converter=_sameSite)
     path: str = field(default="/", converter=_text)
-    domain: str | None = field(default=None, converter=_optionalText)
+    domain: str | None = field(default=None, converter=optional(_text))
 
     def __attrs_post_init__(self) -> None:
         if self.maxAge is not None and self.expires is not None:
@@ -132,7 +121,7 @@ def _cookie(value: Any) -> CookieOptions:
         return value or CookieOptions()
     if not isinstance(value, Mapping):
         raise ValueError("is a mapping of options")
-    return _read(CookieOptions, value, "cookie.")
+    return makeOptions(CookieOptions, value, "cookie.")
 
 
 @frozen(kw_only=True)
@@ -147,9 +136,9 @@ class SessionOptions:
     secrets: tuple[str | bytes, ...] = field(alias="secret", converter=_secrets)
     name: str = field(default="connect.sid", converter=_text)
     cookie: CookieOptions = field(default=None, converter=_cookie)
-    resave: bool = field(default=True, converter=_flag)
-    saveUninitialized: bool = field(default=True, converter=_flag)
-    rolling: bool = field(default=False, converter=_flag)
+    resave: bool = field(default=True, converter=readFlag)
+    saveUninitialized: bool = field(default=True, converter=readFlag)
+    rolling: bool = field(default=False, converter=readFlag)
     genid: Callable[[Any], str] | None = field(default=None, converter=_genid)
     unset: str = field(default="keep", converter=_unset)
     absoluteMaxAge: float | None = field(default=None, converter=readMs)
@@ -167,19 +156,4 @@ def readSessionOptions(options: Mapping[str, Any]) -> SessionOptions:
 
     @raise OptionError: If there is no such option, or its value is none.
     """
-    return _read(SessionOptions, options, "")
-
-
-def _read(kind: type[K], given: Mapping[str, Any], prefix: str) -> K:
-    known = {attribute.alias: attribute for attribute in fields(kind)}
-    for name, value in given.items():
-        if name not in known:
-            raise OptionError(f"there is no option {prefix}{name}; there are {sorted(known)}")
-        try:
-            # Once more below: this one is for the name in the error.
-            known[name].converter(value)
-        except OptionError:
-            raise
-        except ValueError as error:
-            raise OptionError(f"the option {prefix}{name} {error}") from None
-    return kind(**given)
+    return makeOptions(SessionOptions, options)

@@ -4,16 +4,9 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.http.middleware.logformats import (
-    Exchange,
-    compileFormat,
-    escapeField,
-    escapeLine,
-)
+from storagegate.http.middleware.logformats import Exchange, compileFormat
 
 NOON = 1_700_000_000.25
 """14 November 2023, 22:13:20.250 in Greenwich."""
@@ -190,13 +183,6 @@ class TokenTests(SynchronousTestCase):
 class EscapeTests(SynchronousTestCase):
     """One request is one line, and speaks to no terminal."""
 
-    def test_controls(self) -> None:
-        """Every control character is escaped, and so are the quotes that end a field."""
-        self.assertEqual(
-            escapeField('a\r\n\t\x1b[31m\x00\x7f\x85\x9b\u2028\u2029"\\b'),
-            'a\\r\\n\\t\\u001b[31m\\u0000\\u007f\\u0085\\u009b\\u2028\\u2029\\"\\\\b',
-        )
-
     def test_clientsWords(self) -> None:
         """What a client sends is escaped wherever it goes."""
         evil = 'x" 200 5\n\x1b]0;owned\x07\u2028'
@@ -208,17 +194,3 @@ class EscapeTests(SynchronousTestCase):
         assert written is not None
         self.assertEqual(written.count('x\\" 200 5\\n\\u001b]0;owned\\u0007\\u2028'), 3)
         self.assertTrue(written.endswith(" x\\n"))
-
-    @given(st.text(st.characters()))
-    def test_anyText(self, text: str) -> None:
-        """Whatever is written is one line that can be printed and encoded."""
-        for escape in (escapeField, escapeLine):
-            escaped = escape(text)
-            self.assertLess(len(escaped.splitlines()), 2)
-            self.assertFalse(any(c < " " or "\x7f" <= c <= "\x9f" for c in escaped))
-            escaped.encode()
-
-    def test_colours(self) -> None:
-        """A line of one's own may have colours, and nothing else for a terminal."""
-        self.assertEqual(escapeLine('\x1b[1;31m"a"\x1b[0m'), '\x1b[1;31m"a"\x1b[0m')
-        self.assertEqual(escapeLine("\x1b[2J\x1b]0;a\x07\n"), "\\u001b[2J\\u001b]0;a\\u0007\\n")

@@ -7,8 +7,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
+from storagegate.core.ratestores import Count, IRateLimitStore, MemoryRateLimitStore
 from storagegate.http.middleware.ratelimit import rateLimit
-from storagegate.http.ratestores import Count, IRateLimitStore, MemoryRateLimitStore
 from tests.contract.ratelimitstore import WINDOW_MS, RateLimitStoreContract
 from tests.http.middleware.support import NOON, LimitCase
 

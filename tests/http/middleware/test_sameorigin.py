@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.core.optionvalues import OptionError
 from storagegate.http import sameOrigin
 from storagegate.http.middleware.sameorigin import parseOrigin
-from storagegate.http.options import OptionError
 from tests.http.middleware.browser import Browser
 
 UNSAFE = ("POST", "PUT", "PATCH", "DELETE")

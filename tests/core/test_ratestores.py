@@ -3,7 +3,7 @@
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from storagegate.http.ratestores import MemoryRateLimitStore
+from storagegate.core.ratestores import MemoryRateLimitStore
 from tests.contract.ratelimitstore import WINDOW_MS, RateLimitStoreContract
 
 

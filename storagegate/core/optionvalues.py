@@ -1,0 +1,121 @@
+"""
+Readings of options' values, and the way in which a room changes its options.
+
+A reader takes whatever a user gave and returns the value, or raises C{ValueError} with the rest of
+a sentence that begins with the option's name: it is meant as the C{converter} of a field of attrs.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from attrs import NOTHING, AttrsInstance, evolve, fields
+
+from storagegate.core.scalars import parseSize
+
+K = TypeVar("K", bound=AttrsInstance)
+
+MERGED = "storagegate.merged"
+"""The metadata of a field of options whose new parts leave the parts that are not named alone."""
+
+
+class OptionError(ValueError):
+    """There is no such option, or its value is none; the message names it."""
+
+
+def readFlag(value: Any) -> bool:
+    """Read C{True} or C{False}, and nothing that is merely like them."""
+    if not isinstance(value, bool):
+        raise ValueError("is True or False")
+    return value
+
+
+def readPort(value: Any) -> int:
+    """Read the number of a port; 0 takes a free one."""
+    return readNumber(value, 0, 65535)
+
+
+def readHostname(value: Any) -> str:
+    """Read the name or address of an interface."""
+    if not isinstance(value, str) or not value:
+        raise ValueError("is the name or address of an interface")
+    return value
+
+
+def readSize(value: Any) -> int:
+    """Read a size: bytes, or text with a unit."""
+    try:
+        return parseSize(value)
+    except (ValueError, AttributeError):
+        raise ValueError('is a size such as "10mb"') from None
+
+
+def readNumber(value: Any, minimum: int, maximum: int, unit: str = "") -> int:
+    """
+    Read a whole number.
+
+    @param unit: What it counts, for the error.
+    """
+    isNumber = isinstance(value, int) and not isinstance(value, bool)
+    if not isNumber or not minimum <= value <= maximum:
+        counted = f"number of {unit}" if unit else "number"
+        raise ValueError(f"is a {counted} from {minimum} to {maximum}")
+    return int(value)
+
+
+def readWord(value: Any, choices: Sequence[str]) -> str:
+    """Read one of some words."""
+    if not isinstance(value, str) or value not in choices:
+        listed = [f'"{choice}"' for choice in choices]
+        raise ValueError(f"is {', '.join(listed[:-1])} or {listed[-1]}")
+    return value
+
+
+def makeOptions(kind: type[K], given: Mapping[str, Any], prefix: str = "") -> K:
+    """
+    Make options of all that was given: where one has no default, or is only good with another.
+
+    @param prefix: What their names begin with in an error.
+    @raise OptionError: If there is no such option, its value is none, or one is missing.
+    """
+    known = {attribute.alias: attribute for attribute in fields(kind)}
+    for name, value in given.items():
+        _checkKnown(name, known, prefix)
+        try:
+            # Once more below: this one is for the name in the error.
+            known[name].converter(value)
+        except OptionError:
+            raise
+        except ValueError as error:
+            raise OptionError(f"the option {prefix}{name} {error}") from None
+    for name, attribute in known.items():
+        if attribute.default is NOTHING and name not in given:
+            raise OptionError(f"the option {prefix}{name} is missing")
+    return kind(**given)
+
+
+def _checkKnown(name: str, known: Mapping[str, Any], prefix: str) -> None:
+    if name not in known:
+        raise OptionError(f"there is no option {prefix}{name}; there are {sorted(known)}")
+
+
+def changeOptions(before: K, changes: Mapping[str, Any], prefix: str = "") -> K:
+    """
+    Change some options.
+
+    @param prefix: What their names begin with in an error.
+    @raise OptionError: If there is no such option, or its value is none.
+    """
+    known = {attribute.name: attribute for attribute in fields(type(before))}
+    result: Any = before
+    for name, value in changes.items():
+        _checkKnown(name, known, prefix)
+        try:
+            if MERGED in known[name].metadata and isinstance(value, Mapping):
+                value = changeOptions(getattr(result, name), value, f"{prefix}{name}.")
+            result = evolve(result, **{name: value})
+        except OptionError:
+            raise
+        except ValueError as error:
+            raise OptionError(f"the option {prefix}{name} {error}") from None
+    changed: K = result
+    return changed

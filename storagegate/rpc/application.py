@@ -1,0 +1,289 @@
+"""The gRPC application: services, middleware and options that can be served."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
+from twisted.internet.defer import Deferred, fail, gatherResults, succeed
+from twisted.internet.error import CannotListenError
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from storagegate.core.definitions import DefinitionError, readService
+from storagegate.core.errors import GRPC_STATUSES
+from storagegate.net.reactors import processReactor
+from storagegate.rpc.callrun import CallRun, Middleware
+from storagegate.rpc.definitions import RPCService
+from storagegate.rpc.health import HEALTH, Health
+from storagegate.rpc.options import RPCOptions, readOptions
+from storagegate.rpc.reflection import reflectionServices
+from storagegate.rpc.routes import Route, definedRoutes, implementedRoutes
+from storagegate.rpc.wire import IServerCall
+
+DEFAULT_GRACE_MS = 30_000
+"""What a call in flight is given to end in; the longest that most balancers wait."""
+
+RUN_GRACE_MS = 5_000
+"""The same for L{GRPCServer.run}: whoever presses Ctrl-C waits for it."""
+
+_EXHAUSTED = GRPC_STATUSES["RESOURCE_EXHAUSTED"]
+_UNIMPLEMENTED = GRPC_STATUSES["UNIMPLEMENTED"]
+
+
+class RPCPort:
+    """A port that calls come in by."""
+
+    def __init__(self, engine: Any, address: IPv4Address | IPv6Address | UNIXAddress) -> None:
+        self._engine = engine
+        self._address = address
+
+    def getHost(self) -> IPv4Address | IPv6Address | UNIXAddress:
+        """Give the port's own address."""
+        return self._address
+
+    def stopListening(self, graceMs: float = 0) -> Deferred[None]:
+        """Close the port and the calls that came by it, after a grace."""
+        stopped: Deferred[None] = self._engine.stop(graceMs / 1000)
+        return stopped
+
+
+class GRPCServer:
+    """
+    A gRPC application.
+
+    @ivar settings: What L{withOptions} has set.
+    @ivar services: Every service by its whole name.
+    @ivar activeCalls: How many handlers are at work.
+    @ivar health: The health service, which clients see unless the option C{grpc.health} is off.
+    """
+
+    _log = Logger()
+
+    def __init__(self) -> None:
+        self.settings = RPCOptions()
+        self.services: dict[str, RPCService] = {}
+        self.activeCalls = 0
+        self.health = Health()
+        self._clock: Any = None
+        self._routes: dict[str, Route] = {}
+        self._middleware: list[Middleware] = []
+        self._ports: list[RPCPort] = []
+
+    def withOptions(self, **options: Any) -> Self:
+        """
+        Change options, see L{RPCOptions<storagegate.rpc.options.RPCOptions>}; they hold for the
+        next L{listen}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        self.settings = readOptions(self.settings, options)
+        return self
+
+    def use(self, middleware: Middleware) -> Self:
+        """
+        Add a middleware, inside those that are there.
+
+        @param middleware: C{async (call, next)}; it goes on by C{await next()}, which gives the
+            response, and may raise. What it returns is the response; if it returns nothing, that of
+            C{next} stands.
+        """
+        if not callable(middleware):
+            raise TypeError(f"a middleware is a function of (call, next), not {middleware!r}")
+        self._middleware.append(middleware)
+        return self
+
+    def addService(
+        self,
+        service: Any = None,
+        *,
+        name: str | None = None,
+        methods: Mapping[str, Any] | None = None,
+        definition: Any = None,
+        implementation: Any = None,
+    ) -> Self:
+        """
+        Add a service, in one of two forms.
+
+        With C{name} and C{methods}, or a mapping that has both, handlers get the request, and the
+        call if they take two parameters. The messages are those of a service of this name that
+        L{useProto} knows, else they are made from the schemas C{input} and C{output}.
+
+        With C{definition}, a service of L{loadProto<storagegate.rpc.protos.loadProto>}, and
+        C{implementation}, a mapping of method names or an object, handlers get the call.
+
+        @raise DefinitionError: If it is none, or its name is taken.
+        """
+        if isinstance(service, RPCService):
+            definition, service = service, None
+        elif isinstance(service, Mapping) and "definition" in service:
+            definition, implementation = service["definition"], service.get("implementation")
+            service = None
+        if definition is not None:
+            if not isinstance(definition, RPCService):
+                raise DefinitionError("definition is a service of a loaded proto")
+            return self._add(definition, implementedRoutes(definition, implementation or {}))
+        if service is None:
+            service = {"name": name, "methods": methods}
+        elif isinstance(service, str):
+            service = {"name": service, "methods": methods}
+        from storagegate.rpc.schemas import serviceFromSchemas
+
+        read = readService(service)
+        found = serviceFromSchemas(read)
+        return self._add(found, definedRoutes(found, read))
+
+    def _add(self, service: RPCService, routes: dict[str, Route]) -> Self:
+        if service.name in self.services:
+            raise DefinitionError(f"there is a service {service.name} already")
+        self.services[service.name] = service
+        self._routes.update(routes)
+        if self._ports:
+            self.health.begin(self._clock, (service.name,))
+        return self
+
+    def setServingStatus(self, service: str, status: str) -> None:
+        """
+        Say whether a service can be used, for those who ask the health service.
+
+        @param service: Its whole name; empty for the whole server.
+        @param status: C{SERVING} or C{NOT_SERVING}.
+        @raise ValueError: If it is neither.
+        """
+        self.health.setServingStatus(service, status)
+
+    def listen(
+        self,
+        port: int | str | None = None,
+        hostname: str | None = None,
+        *,
+        reactor: Any = None,
+    ) -> Deferred[RPCPort]:
+        """
+        Start serving.
+
+        @param port: Where; 0 takes a free one. Or C{"host:port"} or C{"unix:path"}.
+        @param hostname: The name or address of the interface.
+        @return: The port. Fails with C{CannotListenError} if the place is taken.
+        @raise OptionError: If the port is no number from 0 to 65535, or a file of C{tls} cannot be
+            used.
+        """
+        from storagegate.rpc.serverwire import GrpcioServer
+
+        if reactor is None:
+            reactor = processReactor()
+        host, number = self._place(port, hostname)
+        self._clock = reactor
+        self._addStandard(reactor)
+        credentials = None
+        if self.settings.tls is not None:
+            from storagegate.rpc.credentials import makeServerCredentials
+
+            credentials = makeServerCredentials(self.settings.tls)
+        engine = GrpcioServer(reactor, self.settings.channelArguments())
+        address = host if number is None else f"{_bracketed(host)}:{number}"
+        try:
+            bound = engine.bind(address, credentials)
+        except CannotListenError:
+            engine.discard()
+            return fail()
+        opened = RPCPort(engine, _address(host, None if number is None else bound))
+        engine.start(self._accept)
+        self._ports.append(opened)
+        return succeed(opened)
+
+    def _place(self, port: int | str | None, hostname: str | None) -> tuple[str, int | None]:
+        """Read where to listen: an interface and a port, or the address of a UNIX socket."""
+        if isinstance(port, str):
+            if port.startswith("unix:"):
+                return port, None
+            hostname, _, digits = port.rpartition(":")
+            port = int(digits) if digits.isascii() and digits.isdigit() else -1
+        changes: dict[str, Any] = {}
+        if port is not None:
+            changes["port"] = port
+        if hostname is not None:
+            changes["hostname"] = hostname
+        settings = readOptions(self.settings, changes)
+        return settings.hostname.strip("[]"), settings.port
+
+    def _addStandard(self, clock: Any) -> None:
+        """Add the standard services that the options ask for."""
+        if self.settings.grpc.health and HEALTH.name not in self.services:
+            self.addService(definition=HEALTH, implementation=self.health)
+        if self.settings.grpc.reflection:
+            for service, implementation in reflectionServices(lambda: self.services):
+                if service.name not in self.services:
+                    self.addService(definition=service, implementation=implementation)
+        if self.settings.grpc.health:
+            # The last, for it knows what was added before.
+            self.health.begin(clock, self.services)
+
+    def _accept(self, wire: IServerCall) -> None:
+        """Answer a call that an engine has accepted."""
+        route = self._routes.get(wire.path)
+        if route is None:
+            service = wire.path.strip("/").rpartition("/")[0]
+            kind = "method" if service in self.services else "service"
+            wire.finish(_UNIMPLEMENTED, f"unknown {kind}: {wire.path:.200}")
+        elif self.activeCalls >= self.settings.grpc.maxConcurrentRpcs:
+            wire.finish(_EXHAUSTED, "too many calls at a time")
+        else:
+            self.activeCalls += 1
+            run = CallRun(wire, route, self._middleware, self.settings.compresses, self._ended)
+            run.begin()
+
+    def _ended(self) -> None:
+        self.activeCalls -= 1
+
+    def stop(self, graceMs: float = DEFAULT_GRACE_MS) -> Deferred[None]:
+        """
+        Stop serving: accept nothing more, let what is being answered end.
+
+        @param graceMs: After this, calls are cancelled.
+        @return: Fires when all is closed.
+        """
+        self.health.shutdown()
+        ports, self._ports = self._ports, []
+        stopping = [port.stopListening(graceMs) for port in ports]
+        return gatherResults(stopping).addCallback(lambda results: None)
+
+    def run(
+        self,
+        port: int | str | None = None,
+        hostname: str | None = None,
+        *,
+        started: Callable[[RPCPort], Any] | None = None,
+        graceMs: int = RUN_GRACE_MS,
+    ) -> None:
+        """
+        Serve until the process is told to stop: for scripts.
+
+        Without arguments an application that L{listen}s already stays where it is.
+
+        @param started: Called with the port.
+        @param graceMs: What is being answered then gets this long.
+        @raise SystemExit: If the place is taken.
+        """
+        reactor = processReactor()
+        if port is not None or hostname is not None or not self._ports:
+            failures: list[Failure] = []
+            listening = self.listen(port, hostname, reactor=reactor)
+            if started is not None:
+                listening.addCallback(started)
+            listening.addErrback(failures.append)
+            if failures:
+                raise SystemExit(failures[0].getErrorMessage())
+        reactor.addSystemEventTrigger("before", "shutdown", lambda: self.stop(graceMs))
+        reactor.run()
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _address(host: str, port: int | None) -> IPv4Address | IPv6Address | UNIXAddress:
+    if port is None:
+        return UNIXAddress(host.removeprefix("unix:"))
+    if ":" in host:
+        return IPv6Address("TCP", host, port)
+    return IPv4Address("TCP", host, port)

@@ -1,0 +1,210 @@
+"""A call as handlers and middleware see it."""
+
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+
+from storagegate.rpc.wire import IServerCall
+
+READ_AHEAD = 8
+"""How many messages of a stream are fetched before a handler asks for them."""
+
+_NAME = re.compile(r"[0-9a-z_.-]+\Z")
+_VALUE = re.compile(r"[\x20-\x7e]*\Z")
+
+_RESERVED = "grpc-"
+
+_NOTHING = object()
+
+
+class CallMetadata:
+    """What came beside a call, by name; names in any case."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: Sequence[tuple[str, Any]]) -> None:
+        self._entries = entries
+
+    def get(self, name: str) -> list[Any]:
+        """Give all values of a name: text, or bytes if it ends in C{-bin}."""
+        wanted = name.lower()
+        return [value for key, value in self._entries if key == wanted]
+
+    def getMap(self) -> dict[str, Any]:
+        """Give the first value of each name."""
+        return dict(reversed(self._entries))
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return iter((key, value) for key, value in self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and bool(self.get(name))
+
+
+def wireMetadata(metadata: Any) -> list[tuple[str, str | bytes]]:
+    """
+    Read metadata that is to be sent.
+
+    @param metadata: A mapping of names to a value or a list of them, or pairs. Values of names that
+        end in C{-bin} are bytes, all others printable ASCII.
+    @raise ValueError: If a name or a value cannot be sent; the message names it.
+    """
+    entries: list[tuple[str, str | bytes]] = []
+    for key, values in metadata.items() if isinstance(metadata, Mapping) else metadata:
+        name = key.lower() if isinstance(key, str) else ""
+        if not _NAME.match(name) or name.startswith(_RESERVED):
+            raise ValueError(f"{key!r} is no name for metadata")
+        for value in values if isinstance(values, list | tuple) else (values,):
+            entries.append((name, _wireValue(name, value)))
+    return entries
+
+
+def _wireValue(name: str, value: Any) -> str | bytes:
+    if name.endswith("-bin"):
+        if not isinstance(value, bytes | bytearray):
+            raise ValueError(f"the metadata {name} is bytes, not {type(value).__name__}")
+        return bytes(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not _VALUE.match(value):
+        raise ValueError(f"the metadata {name} is printable ASCII, not {value!r:.60}")
+    return value
+
+
+class RequestStream:
+    """
+    The messages of a client's stream.
+
+    Each is fetched when it is asked for, and a few ahead, so that a handler that is slow slows the
+    client down. The stream is what its own C{__anext__} gives to wait for: an object less for each
+    message.
+    """
+
+    __slots__ = ("_arrived", "_decode", "_isReading", "_waiting", "_wire")
+
+    def __init__(self, wire: IServerCall, decode: Callable[[bytes], Any]) -> None:
+        """
+        @param decode: Makes what the handler gets of a message's bytes.
+        """
+        self._wire = wire
+        self._decode = decode
+        # A message that nobody has taken, or None at the end.
+        self._arrived: Any = _NOTHING
+        self._isReading = False
+        self._waiting: Deferred[None] | None = None
+
+    def __aiter__(self) -> "RequestStream":
+        return self
+
+    def __anext__(self) -> "RequestStream":
+        return self
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        if self._waiting is not None:
+            raise RuntimeError("somebody waits for the next request already")
+        if self._arrived is _NOTHING and not self._isReading:
+            self._isReading = True
+            self._wire.read(self._got, READ_AHEAD)
+        if self._arrived is _NOTHING:
+            if self._wire.isOver:
+                raise CancelledError
+            waiting = self._waiting = Deferred(self._stopWaiting)
+            yield from waiting
+        message = self._arrived
+        if message is None:
+            raise StopAsyncIteration
+        self._arrived = _NOTHING
+        return self._decode(message)
+
+    def _got(self, message: bytes | None) -> None:
+        self._isReading = False
+        self._arrived = message
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.callback(None)
+
+    def _stopWaiting(self, waiting: Deferred[None]) -> None:
+        self._waiting = None
+
+
+class Call:
+    """
+    One call.
+
+    @ivar request: The request; C{None} where the client sends a stream of them: then the call
+        itself is the asynchronous iterable.
+    @ivar service: The whole name of the service.
+    @ivar method: The bare name of the method.
+    @ivar user: Who calls, once a middleware knows.
+    @ivar deadline: When the client gives up, in seconds since 1970; C{None} for never.
+    @ivar compress: Whether the messages from here on may be compressed, where the options have
+        them compressed at all. Switch it off for a message that holds a secret beside what others
+        may choose: its length would tell of both.
+    """
+
+    def __init__(self, wire: IServerCall, service: str, method: str) -> None:
+        self.request: Any = None
+        self.requests: RequestStream | None = None
+        self.service = service
+        self.method = method
+        self.user: Any = None
+        self.deadline = wire.deadline
+        self.compress = True
+        self.trailers: list[tuple[str, str | bytes]] = []
+        self._wire = wire
+        self._metadata: CallMetadata | None = None
+
+    def __aiter__(self) -> RequestStream:
+        if self.requests is None:
+            raise TypeError(f"{self.method} has one request, not a stream of them")
+        return self.requests
+
+    @property
+    def path(self) -> str:
+        """Give the whole name of the method, C{/package.Service/Method}."""
+        return self._wire.path
+
+    @property
+    def metadata(self) -> CallMetadata:
+        """Give what the client sent beside the call."""
+        if self._metadata is None:
+            self._metadata = CallMetadata(self._wire.metadata)
+        return self._metadata
+
+    @property
+    def cancelled(self) -> bool:
+        """Tell whether nobody waits for the response any more."""
+        return self._wire.isOver
+
+    @property
+    def authContext(self) -> dict[str, list[bytes]]:
+        """Give what TLS knows of the client, such as C{x509_common_name}; empty without it."""
+        return self._wire.authContext()
+
+    def getPeer(self) -> str:
+        """Give the client's address: C{127.0.0.1:5000}, C{[::1]:5000} or C{unix:path}."""
+        kind, _, address = self._wire.peer().partition(":")
+        return address if kind in ("ipv4", "ipv6") else f"{kind}:{address}"
+
+    def sendMetadata(self, metadata: Mapping[str, Any]) -> None:
+        """
+        Send the initial metadata now; without this, none is sent before the first message.
+
+        @param metadata: Names, each with a value or a list of them; those of names that end in
+            C{-bin} are bytes.
+        @raise ValueError: If a name or a value cannot be sent.
+        """
+        self._wire.sendMetadata(wireMetadata(metadata))
+
+    def setTrailers(self, metadata: Mapping[str, Any]) -> None:
+        """
+        Set what is sent with the status, in place of what was set before.
+
+        @raise ValueError: If a name or a value cannot be sent.
+        """
+        self.trailers = wireMetadata(metadata)

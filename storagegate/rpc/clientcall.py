@@ -1,0 +1,365 @@
+"""A call as the one who makes it sees it."""
+
+from collections import deque
+from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping
+from typing import Any
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+
+from storagegate.core.errors import GRPC_NAMES, GRPC_STATUSES, GrpcError
+from storagegate.rpc.call import READ_AHEAD, CallMetadata
+from storagegate.rpc.conversion import ConversionError
+from storagegate.rpc.definitions import RPCMethod
+from storagegate.rpc.later import Later
+from storagegate.rpc.status import decodeDetails
+from storagegate.rpc.wire import CANCELLED_MESSAGE, Exchange, IClientCall, IClientEngine, Metadata
+
+_DETAILS = "grpc-status-details-bin"
+
+
+@frozen
+class CallOptions:
+    """
+    What else is said of a call.
+
+    @ivar deadline: When it is given up, in seconds since 1970; C{None} for never.
+    @ivar waitForReady: Whether it waits for a connection, in place of failing without one.
+    """
+
+    metadata: Metadata = ()
+    deadline: float | None = None
+    waitForReady: bool = False
+
+
+class ClientCall:
+    """
+    One call: to be awaited where there is one response, an asynchronous iterable where there is a
+    stream of them.
+
+    It begins when it is made, whether or not somebody waits for it, and may be awaited any number
+    of times. Responses of a stream are fetched as they are taken, and a few ahead, so that whoever
+    takes them slowly slows the server down; who stops taking them before their end cancels the
+    call.
+    """
+
+    def __init__(
+        self, engine: IClientEngine, name: str, request: Any, options: CallOptions
+    ) -> None:
+        """
+        @param name: The method's name, for errors.
+        @param request: A mapping or message, or an iterable of them for a stream of requests.
+        """
+        self._engine = engine
+        self._name = name
+        self._request = request
+        self._options = options
+        self._method: RPCMethod | None = None
+        self._wire: IClientCall | None = None
+        self._giveUp: Callable[[], object] | None = None
+        self._isCancelled = False
+        self._sending: Deferred[None] | None = None
+        self._messages: deque[bytes] = deque()
+        self._isReading = False
+        self._isRead = False
+        self._hasEnded = False
+        # Why there is no response, or no more of them. What goes wrong here comes before the status
+        # that the call ends with, which is then only that it was cancelled.
+        self._error: BaseException | None = None
+        self._response: Later[Any] = Later()
+        self._metadata: Later[CallMetadata] = Later()
+        self._trailers: Later[CallMetadata] = Later()
+        self._item: Deferred[None] | None = None
+
+    def begin(self, method: RPCMethod) -> None:
+        """
+        Send the request, now that the method is known.
+
+        @raise ConversionError: If the request does not fit its message.
+        @raise TypeError: If it is no iterable, and the method takes a stream of requests.
+        """
+        if self._hasEnded:
+            return
+        self._method = method
+        options = self._options
+        start = (method.path, options.metadata, options.deadline, options.waitForReady)
+        if method.streaming == "none":
+            request = self._encodeOne(method)
+            self._giveUp = self._engine.exchange(*start, request, self._exchanged)
+            return
+        if method.streaming == "server":
+            wire = self._engine.call(*start, self._encodeOne(method))
+        elif _isStream(self._request):
+            wire = self._engine.call(*start)
+        else:
+            kind = type(self._request).__name__
+            raise TypeError(f"{self._name} takes an iterable of requests, not a {kind}")
+        self._wire, self._giveUp = wire, wire.cancel
+        wire.begun().addCallback(self._begun)
+        wire.ended().addCallback(lambda end: self._ended(*end))
+        if self._streams:
+            self._response.fail(self._misused())
+        self._readMore()
+        if method.streaming != "server":
+            self._sending = Deferred.fromCoroutine(self._send(wire, method.request.encode))
+
+    def _encodeOne(self, method: RPCMethod) -> bytes:
+        return method.request.encode({} if self._request is None else self._request)
+
+    def fail(self, error: BaseException) -> None:
+        """End the call before it has begun."""
+        if not self._hasEnded:
+            self._error = error
+            self._begun(())
+            self._ended(GRPC_STATUSES["CANCELLED"], "", ())
+
+    @property
+    def _streams(self) -> bool:
+        """Tell whether there is a stream of responses."""
+        return self._method is not None and self._method.streaming in ("server", "bidirectional")
+
+    def _misused(self) -> TypeError:
+        if self._streams:
+            return TypeError(f"{self._name} gives a stream: take it by 'async for'")
+        return TypeError(f"{self._name} gives one response: await it")
+
+    # What is sent
+
+    async def _send(self, wire: IClientCall, encode: Callable[[Any], bytes]) -> None:
+        """Send a stream of requests, each taken when there is room for it."""
+        requests = self._request
+        isAsync = isinstance(requests, AsyncIterable)
+        source = aiter(requests) if isAsync else iter(requests)
+        try:
+            while not self._hasEnded:
+                try:
+                    request = await anext(source) if isAsync else next(source)
+                except (StopAsyncIteration, StopIteration):
+                    wire.sendEnd()
+                    return
+                if not wire.send(encode(request)):
+                    await wire.drained()
+        except Exception as error:
+            # Where the call has ended, this is only the end of waiting for another request.
+            if not self._hasEnded:
+                self._blame(error)
+        finally:
+            await _closeSource(source)
+
+    def _blame(self, error: BaseException) -> None:
+        """Give the call up for a reason of ours."""
+        if self._error is None:
+            self._error = error
+        self.cancel()
+
+    # What comes
+
+    def _begun(self, metadata: Metadata) -> None:
+        self._metadata.set(CallMetadata(metadata or ()))
+
+    def _exchanged(self, exchange: Exchange) -> None:
+        """Take the whole of a unary call."""
+        self._begun(exchange.metadata)
+        if exchange.response is not None:
+            self._messages.append(exchange.response)
+        self._isRead = True
+        self._ended(exchange.status, exchange.message, exchange.trailers)
+
+    def _readMore(self) -> None:
+        if self._isReading or self._isRead or len(self._messages) >= READ_AHEAD:
+            return
+        if self._wire is not None:
+            self._isReading = True
+            self._wire.read(self._got)
+
+    def _got(self, message: bytes | None) -> None:
+        self._isReading = False
+        if message is None:
+            self._isRead = True
+        else:
+            self._messages.append(message)
+            if len(self._messages) > 1 and not self._streams:
+                self._blame(self._miscounted())
+        self._readMore()
+        self._progress()
+
+    def _ended(self, status: int, message: str, trailers: Metadata) -> None:
+        """Take the status."""
+        self._hasEnded = True
+        received = CallMetadata(trailers or ())
+        if self._isCancelled and not status:
+            # The end was on its way already; whoever gave the call up is told the same every time.
+            status, message = GRPC_STATUSES["CANCELLED"], CANCELLED_MESSAGE
+        if status and self._error is None:
+            self._error = statusError(status, message, received)
+        self._trailers.set(received)
+        if self._sending is not None:
+            self._sending.cancel()
+        self._progress()
+
+    def _progress(self) -> None:
+        """See who can go on."""
+        if self._hasEnded and not self._streams and (self._isRead or self._error is not None):
+            self._settle()
+        if self._item is not None and (self._messages or self._isDone):
+            item, self._item = self._item, None
+            item.callback(None)
+
+    @property
+    def _isDone(self) -> bool:
+        return self._hasEnded and (self._isRead or self._error is not None)
+
+    def _settle(self) -> None:
+        """Give the only response."""
+        if self._response.isKnown:
+            return
+        if self._error is None and not self._messages:
+            self._error = self._miscounted()
+        if self._error is None:
+            try:
+                self._response.set(self._decode(self._messages.popleft()))
+            except GrpcError as error:
+                self._error = error
+        if self._error is not None:
+            self._response.fail(self._error)
+
+    def _miscounted(self) -> GrpcError:
+        """Make the error of a server that does not give one response where it has to."""
+        count = "more than one" if self._messages else "no"
+        return GrpcError("UNIMPLEMENTED", f"{self._name} was given {count} response")
+
+    def _decode(self, message: bytes) -> Any:
+        assert self._method is not None
+        try:
+            return self._method.response.decode(message)
+        except ConversionError as error:
+            raise GrpcError("INTERNAL", f"the response cannot be read: {error}") from error
+
+    # What its maker does with it
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self.deferred().__await__()
+
+    def deferred(self) -> Deferred[Any]:
+        """
+        Give the response as a Deferred; to cancel it cancels the call.
+
+        It fails with L{GrpcError} where the call does, and with what a stream of requests raised.
+        """
+        if self._streams:
+            raise self._misused()
+        return self._response.wait(self.cancel)
+
+    def __aiter__(self) -> "Responses":
+        if self._method is not None and not self._streams:
+            raise self._misused()
+        return Responses(self)
+
+    def initialMetadata(self) -> Deferred[CallMetadata]:
+        """
+        Wait for what the server sends before its first response; empty if it sends nothing.
+
+        For a call with one request and one response it comes with the response.
+        """
+        return self._metadata.wait()
+
+    def trailers(self) -> Deferred[CallMetadata]:
+        """Wait for what the server sends at the end, be it a good or a bad one."""
+        return self._trailers.wait()
+
+    def cancel(self) -> None:
+        """Give the call up; it then ends with C{CANCELLED}, unless it has ended already."""
+        if self._giveUp is None and not self._hasEnded:
+            self.fail(GrpcError("CANCELLED", CANCELLED_MESSAGE))
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Have the wire give the call up. This may run in any thread."""
+        if self._giveUp is not None and not self._hasEnded:
+            self._isCancelled = True
+            self._giveUp()
+
+    def takeNext(self) -> Generator[Any, Any, Any]:
+        """
+        Wait for the next response of a stream.
+
+        @raise StopAsyncIteration: If there is none any more.
+        """
+        while True:
+            if self._method is not None and not self._streams:
+                raise self._misused()
+            if self._messages and not self._isCancelled:
+                break
+            if self._isDone:
+                raise self._error or StopAsyncIteration
+            if self._item is not None:
+                raise RuntimeError(f"somebody waits for the next response of {self._name} already")
+            item = self._item = Deferred(self._stopWaiting)
+            yield from item
+        message = self._messages.popleft()
+        self._readMore()
+        try:
+            return self._decode(message)
+        except GrpcError as error:
+            self._blame(error)
+            raise
+
+    def _stopWaiting(self, item: Deferred[None]) -> None:
+        self._item = None
+
+
+class Responses:
+    """
+    Takes the responses of a call one by one.
+
+    It is what C{async for} holds: when the loop is left, by C{break} or an exception, it goes, and
+    the call with it. It is also what its own C{__anext__} gives to wait for: an object less for
+    each response.
+    """
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: ClientCall) -> None:
+        self._call = call
+
+    def __aiter__(self) -> "Responses":
+        return self
+
+    def __anext__(self) -> "Responses":
+        return self
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._call.takeNext()
+
+    async def aclose(self) -> None:
+        """Take no more: this cancels the call if it has not ended."""
+        self._call.cancel()
+
+    def __del__(self) -> None:
+        self._call.abandon()
+
+
+def _isStream(requests: Any) -> bool:
+    """Tell a stream of requests from one request, which may be iterable as well."""
+    if isinstance(requests, Mapping | str | bytes):
+        return False
+    return isinstance(requests, AsyncIterable | Iterable)
+
+
+async def _closeSource(source: Any) -> None:
+    """Let a generator of requests, which may not be at its end, clean up."""
+    if hasattr(source, "aclose"):
+        await source.aclose()
+    elif isinstance(source, Generator):
+        source.close()
+
+
+def statusError(status: int, message: str, trailers: CallMetadata) -> GrpcError:
+    """Make the error of a call that has ended badly."""
+    if status not in GRPC_NAMES:
+        message = f"unknown status {status}: {message}"
+        status = GRPC_STATUSES["UNKNOWN"]
+    details = trailers.get(_DETAILS)
+    error = GrpcError(status, message, decodeDetails(details[0]) if details else None)
+    error.metadata = trailers
+    return error

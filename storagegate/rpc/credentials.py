@@ -1,0 +1,153 @@
+"""
+TLS for a gRPC server, from files that are read again when they change.
+
+grpcio asks for the certificate before each handshake, in a thread of its own. The answer is almost
+always that nothing has changed, which takes one C{stat} a file.
+"""
+
+import os
+import ssl
+import threading
+from typing import Any
+
+import grpc
+from twisted.logger import Logger
+
+from storagegate.core.optionvalues import OptionError
+from storagegate.rpc.tlsoptions import TLSOptions
+
+# A chain is a few kilobytes, the roots of a whole system 250.
+_MAX_FILE_SIZE = 1024 * 1024
+
+_Stamp = tuple[tuple[int, ...] | None, ...]
+
+
+def makeServerCredentials(tls: TLSOptions) -> grpc.ServerCredentials:
+    """
+    Make the credentials of a server, which follow its files.
+
+    New files are taken at the next handshake, if they are good; if not, the old ones stay, and the
+    log says why. Connections that are open stay as they are.
+
+    @raise OptionError: If a file cannot be used; the message names it.
+    """
+    files = CertificateFiles(tls)
+    credentials: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
+        files.initial, files.fetch, tls.requiresClient
+    )
+    return credentials
+
+
+class CertificateFiles:
+    """
+    The files of a certificate.
+
+    @ivar initial: What was in them at first, in grpcio's form.
+    """
+
+    _log = Logger()
+
+    def __init__(self, tls: TLSOptions) -> None:
+        """
+        @raise OptionError: If a file cannot be used; the message names it.
+        """
+        self._tls = tls
+        # Handshakes may be under way in several threads.
+        self._lock = threading.Lock()
+        self._seen = self._stamp()
+        self.initial = readConfiguration(tls)
+
+    def _stamp(self) -> _Stamp:
+        """Tell the files' present state from any other one."""
+        return tuple(_stampOf(path) for path in (self._tls.cert, self._tls.key, self._tls.ca))
+
+    def fetch(self) -> Any:
+        """
+        Give what is in the files now, or C{None} if it is what it was, or is no good.
+
+        Called by grpcio in a thread of its own, never in the reactor's.
+        """
+        with self._lock:
+            stamp = self._stamp()
+            if stamp == self._seen:
+                return None
+            try:
+                configuration = readConfiguration(self._tls)
+            except OptionError as error:
+                if stamp == self._stamp():
+                    # Read no more until they change again, nor told of again.
+                    self._seen = stamp
+                    self._log.error("the old TLS files stay in use: {error}", error=str(error))
+                return None
+            if stamp != self._stamp():
+                # Somebody is writing: what was checked need not be what was read.
+                return None
+            self._seen = stamp
+        self._log.info("new TLS files are in use: {cert}", cert=self._tls.cert)
+        return configuration
+
+
+def _stampOf(path: str | None) -> tuple[int, ...] | None:
+    if path is None:
+        return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev)
+
+
+def readConfiguration(tls: TLSOptions) -> Any:
+    """
+    Read the files, in any thread.
+
+    @return: A C{grpc.ServerCertificateConfiguration}.
+    @raise OptionError: If one cannot be used; the message names it.
+    """
+    certificate = _read("cert", tls.cert)
+    key = _read("key", tls.key)
+    roots = None
+    _checkCertificates("cert", tls.cert)
+    if tls.ca is not None:
+        roots = _read("ca", tls.ca)
+        _checkCertificates("ca", tls.ca)
+    _checkKey(tls)
+    return grpc.ssl_server_certificate_configuration([(key, certificate)], roots)
+
+
+def _read(option: str, path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_MAX_FILE_SIZE + 1)
+    except OSError as error:
+        raise OptionError(f"the option tls.{option}: {path}: {error.strerror}") from None
+    if len(content) > _MAX_FILE_SIZE:
+        raise OptionError(f"the option tls.{option}: {path} is longer than 1 MiB")
+    return content
+
+
+def _checkCertificates(option: str, path: str) -> None:
+    """Check that a file holds certificates: grpcio itself would only fail handshakes."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(path)
+    except (ssl.SSLError, OSError):
+        raise OptionError(f"the option tls.{option}: {path} is no PEM certificate") from None
+
+
+def _checkKey(tls: TLSOptions) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # A password is asked for where there is one; nobody is at the terminal to tell it.
+        context.load_cert_chain(tls.cert, tls.key, password=_noPassword)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            problem = f"does not belong to the certificate {tls.cert}"
+        else:
+            problem = "is no PEM key, or needs a password"
+        raise OptionError(f"the option tls.key: {tls.key} {problem}") from None
+    except OSError as error:
+        raise OptionError(f"the option tls.key: {tls.key}: {error.strerror}") from None
+
+
+def _noPassword() -> str:
+    return ""

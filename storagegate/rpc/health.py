@@ -1,0 +1,176 @@
+"""
+The health of a server and of its services, by the protocol C{grpc.health.v1}.
+
+C{Check} answers once, C{Watch} at once, on every change, and every five seconds, C{List} for all
+services together. The empty name stands for the server as a whole.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from storagegate.core.errors import GrpcError
+from storagegate.rpc.standards import healthService
+
+WATCH_SECONDS = 5.0
+"""How often C{Watch} repeats a status that does not change: the specification's 5000 ms."""
+
+SERVING = "SERVING"
+NOT_SERVING = "NOT_SERVING"
+
+SERVICE_UNKNOWN = "SERVICE_UNKNOWN"
+"""What C{Watch} says of a service that it does not know: nobody can set it."""
+
+OVERALL = ""
+"""The name of the server as a whole."""
+
+HEALTH = healthService()
+"""The definition; a L{Health} is its implementation."""
+
+
+class Health:
+    """
+    Knows what is served, and tells it.
+
+    Nothing is served before L{begin} and after L{shutdown}, whatever its status was set to.
+    """
+
+    def __init__(self) -> None:
+        self._statuses = {OVERALL: SERVING}
+        self._isServing = False
+        self._clock: IReactorTime | None = None
+        # The names are whatever clients ask for, so each goes with its last watcher.
+        self._watchers: dict[str, set[_Watcher]] = {}
+
+    def begin(self, clock: IReactorTime, services: Iterable[str] = ()) -> None:
+        """
+        Serve.
+
+        @param clock: What C{Watch} counts its seconds by.
+        @param services: The names of the services; one that has a status already keeps it.
+        """
+        self._clock = clock
+        self._isServing = True
+        for service in services:
+            self._statuses.setdefault(service, SERVING)
+        self._tell(self._watchers)
+
+    def shutdown(self) -> None:
+        """
+        Say that nothing is served any more, and end every C{Watch} after this last word.
+
+        Otherwise each would keep a server from stopping until the end of its grace. One that comes
+        later stays open: a client begins anew at once where it got an answer.
+        """
+        self._isServing = False
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                watcher.isEnding = True
+        self._tell(self._watchers)
+
+    def setServingStatus(self, service: str, status: str) -> None:
+        """
+        Say how a service is.
+
+        @param service: Its name, or L{OVERALL}; a new one is known from now on.
+        @param status: C{"SERVING"} or C{"NOT_SERVING"}.
+        @raise ValueError: If the status is another one.
+        """
+        if status not in (SERVING, NOT_SERVING):
+            raise ValueError(f"a serving status is {SERVING!r} or {NOT_SERVING!r}, not {status!r}")
+        self._statuses[service] = status
+        self._tell((service,))
+
+    def status(self, service: str = OVERALL) -> str:
+        """Tell how a service is."""
+        status = self._statuses.get(service, SERVICE_UNKNOWN)
+        return NOT_SERVING if status == SERVING and not self._isServing else status
+
+    @property
+    def watching(self) -> dict[str, int]:
+        """Count the open streams of each name that is asked for."""
+        return {name: len(watchers) for name, watchers in self._watchers.items()}
+
+    def Check(self, call: Any) -> dict[str, Any]:
+        """Answer for one service."""
+        status = self.status(call.request.get("service", OVERALL))
+        if status == SERVICE_UNKNOWN:
+            raise GrpcError("NOT_FOUND", "Unknown service")
+        return {"status": status}
+
+    def List(self, call: Any) -> dict[str, Any]:
+        """Answer for all services and the server as a whole."""
+        return {"statuses": {name: {"status": self.status(name)} for name in self._statuses}}
+
+    async def Watch(self, call: Any) -> AsyncIterator[dict[str, Any]]:
+        """Answer for one service for as long as the client listens."""
+        if self._clock is None:
+            raise GrpcError("UNAVAILABLE", "The server has not begun to serve")
+        service = call.request.get("service", OVERALL)
+        watcher = _Watcher(self._clock)
+        self._watchers.setdefault(service, set()).add(watcher)
+        try:
+            while True:
+                told = self.status(service)
+                yield {"status": told}
+                # What changed meanwhile is told at once, and only as it is now.
+                while told == self.status(service) and not watcher.takeDue():
+                    if watcher.isEnding:
+                        return
+                    await watcher.wait()
+        finally:
+            watcher.stop()
+            self._watchers[service].discard(watcher)
+            if not self._watchers[service]:
+                del self._watchers[service]
+
+    def _tell(self, services: Iterable[str]) -> None:
+        # Whoever is told may end at once, so the watchers are listed before.
+        woken = [watcher for service in services for watcher in self._watchers.get(service, ())]
+        for watcher in woken:
+            watcher.wake()
+
+
+class _Watcher:
+    """
+    Wakes a C{Watch} that waits.
+
+    It keeps no statuses, so a client that reads slowly costs no more than one that does not read.
+    """
+
+    __slots__ = ("_clock", "_isDue", "_timer", "_waiting", "isEnding")
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._timer = clock.callLater(WATCH_SECONDS, self._tick)
+        self._isDue = False
+        self._waiting: Deferred[None] | None = None
+        self.isEnding = False
+
+    async def wait(self) -> None:
+        """Wait for something to happen."""
+        self._waiting = Deferred()
+        await self._waiting
+
+    def takeDue(self) -> bool:
+        """Tell whether the status is to be repeated, once for every time that it is."""
+        isDue, self._isDue = self._isDue, False
+        return isDue
+
+    def wake(self) -> None:
+        """End the waiting, if there is any."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.callback(None)
+
+    def stop(self) -> None:
+        """Wake nobody any more."""
+        self._waiting = None
+        self._timer.cancel()
+
+    def _tick(self) -> None:
+        self._timer = self._clock.callLater(WATCH_SECONDS, self._tick)
+        self._isDue = True
+        self.wake()

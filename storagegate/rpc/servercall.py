@@ -1,0 +1,268 @@
+"""
+One call of grpcio's server, without a thread, a task or a future of its own.
+
+What grpc core asks of its users: at most one message is on its way in each direction of a call, no
+operation is started after the status or once the queue is shut down, and each call is asked once
+for its close, which may be together with the status. Operations are started here, in the reactor
+thread; each names the method that takes its completion.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+from grpc._cython import cygrpc
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
+
+from storagegate.rpc.wire import IServerCall, Metadata
+
+_OUTGOING_MESSAGES = 16
+_OUTGOING_BYTES = 64 * 1024
+"""
+What a call may have waiting for the wire before its producer stops. grpcio itself holds as much
+again, and the client's window.
+"""
+
+_NO_DEADLINE = 1e10
+"""Deadlines after the year 2286 are none: that is how grpcio says so."""
+
+_BUFFER = cygrpc.WriteFlag.buffer_hint
+_PLAIN = cygrpc.WriteFlag.no_compress
+
+
+class Engine(Protocol):
+    """
+    What a call asks of its engine.
+
+    @ivar isDown: Whether nothing may be started any more.
+    """
+
+    isDown: bool
+
+
+@implementer(IServerCall)
+class ServerCall:
+    """One call, see L{IServerCall}."""
+
+    __slots__ = (
+        "_call",
+        "_cancelled",
+        "_engine",
+        "_final",
+        "_got",
+        "_hasBegun",
+        "_inbox",
+        "_isAtEnd",
+        "_isGone",
+        "_isReading",
+        "_isSending",
+        "_isWatched",
+        "_mayEnd",
+        "_outgoing",
+        "_outgoingBytes",
+        "_readAhead",
+        "_room",
+        "deadline",
+        "isOver",
+        "metadata",
+        "path",
+    )
+
+    def __init__(self, engine: Engine, event: Any) -> None:
+        self._engine = engine
+        self._call = event.call
+        details = event.call_details
+        self.path: str = details.method.decode("utf-8", "replace")
+        self.metadata: Metadata = event.invocation_metadata
+        deadline = details.deadline
+        self.deadline: float | None = deadline if deadline < _NO_DEADLINE else None
+        self.isOver = False
+        self._isGone = self._isWatched = self._hasBegun = self._isAtEnd = False
+        self._isReading = self._isSending = self._mayEnd = False
+        self._readAhead = 0
+        self._got: Callable[[bytes | None], object] | None = None
+        self._cancelled: Callable[[], object] | None = None
+        self._inbox: deque[bytes] = deque()
+        self._outgoing: deque[tuple[bytes, int]] = deque()
+        self._outgoingBytes = 0
+        self._room: Deferred[None] | None = None
+        self._final: tuple[int, str, Metadata] | None = None
+
+    def peer(self) -> str:
+        """Give the client's address."""
+        return unquote(self._call.peer().decode("utf-8", "replace"))
+
+    def authContext(self) -> dict[str, list[bytes]]:
+        """Give what TLS knows of the client."""
+        context = cygrpc.auth_context(self._call) or {}
+        return {key.decode("utf-8", "replace"): list(values) for key, values in context.items()}
+
+    def read(self, got: Callable[[bytes | None], object], ahead: int = 0) -> None:
+        """Ask for the client's next message."""
+        if self._inbox:
+            message = self._inbox.popleft()
+            self._fetch()
+            got(message)
+        elif self._isAtEnd:
+            got(None)
+        elif not self._isGone:
+            self._got = got
+            self._readAhead = ahead
+            self._fetch()
+
+    def _fetch(self) -> None:
+        if self._isReading or self._isAtEnd or self._isGone:
+            return
+        if len(self._inbox) < self._readAhead or self._got is not None:
+            self._isReading = True
+            self._start((cygrpc.ReceiveMessageOperation(0),), self._received)
+
+    def _received(self, event: Any) -> None:
+        self._isReading = False
+        if self._isGone:
+            return
+        message = event.batch_operations[0].message()
+        if message is None and not self._mayEnd:
+            # It looks like this, too, when the client has cancelled, and an upload that was cut
+            # must not look like its end. What tells of the cancel comes before a second answer.
+            self._mayEnd = self._isReading = True
+            self._start((cygrpc.ReceiveMessageOperation(0),), self._received)
+            return
+        got, self._got = self._got, None
+        if message is None:
+            self._isAtEnd = True
+        else:
+            if got is None:
+                self._inbox.append(message)
+            self._fetch()
+        if got is not None:
+            got(message)
+
+    def watch(self, cancelled: Callable[[], object]) -> None:
+        """Have a function called if the call ends before it is finished."""
+        self._cancelled = cancelled
+        if not self._isWatched:
+            self._isWatched = True
+            self._start((cygrpc.ReceiveCloseOnServerOperation(0),), self._closed)
+
+    def _closed(self, event: Any) -> None:
+        cancelled, self._cancelled = self._cancelled, None
+        if not event.batch_operations[0].cancelled():
+            return
+        wasOver = self.isOver
+        self._give()
+        if cancelled is not None and not wasOver:
+            cancelled()
+
+    def _give(self) -> None:
+        """Let go of everything: nobody is there any more."""
+        self._isGone = self.isOver = True
+        self._got = None
+        self._outgoing.clear()
+        self._inbox.clear()
+        self._makeRoom()
+
+    def sendMetadata(self, metadata: Metadata) -> None:
+        """Send the initial metadata now."""
+        if self._hasBegun or self.isOver:
+            return
+        self._hasBegun = True
+        self._start((cygrpc.SendInitialMetadataOperation(tuple(metadata), 0),), _ignore)
+
+    def send(self, message: bytes, compress: bool = True) -> bool:
+        """Send a message."""
+        if self.isOver:
+            return False
+        self._outgoing.append((message, 0 if compress else _PLAIN))
+        self._outgoingBytes += len(message)
+        if not self._isSending:
+            self._sendNext()
+        return self._hasRoom()
+
+    def _hasRoom(self) -> bool:
+        return len(self._outgoing) < _OUTGOING_MESSAGES and self._outgoingBytes < _OUTGOING_BYTES
+
+    def drained(self) -> Deferred[None]:
+        """Wait until there is room for a message."""
+        waiting: Deferred[None] = Deferred(self._stopWaiting)
+        if self.isOver or self._hasRoom():
+            waiting.callback(None)
+        else:
+            self._room = waiting
+        return waiting
+
+    def _stopWaiting(self, waiting: Deferred[None]) -> None:
+        self._room = None
+
+    def _makeRoom(self) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.callback(None)
+
+    def _sendNext(self) -> None:
+        """Send what waits: a message, the status, or the last message together with it."""
+        operations: list[Any] = []
+        if not self._hasBegun:
+            self._hasBegun = True
+            operations.append(cygrpc.SendInitialMetadataOperation((), 0))
+        if self._outgoing:
+            message, flags = self._outgoing.popleft()
+            self._outgoingBytes -= len(message)
+            if self._outgoing:
+                # grpc core need not wait for the wire between this one and the next.
+                flags |= _BUFFER
+            operations.append(cygrpc.SendMessageOperation(message, flags))
+        if self._final is not None and not self._outgoing:
+            self._addStatus(operations)
+            self._start(operations, _ignore)
+            return
+        self._isSending = True
+        self._start(operations, self._sent)
+
+    def _addStatus(self, operations: list[Any]) -> None:
+        status, message, trailers = self._final or (0, "", ())
+        operations.append(cygrpc.SendStatusFromServerOperation(trailers, status, message, 0))
+        if not self._isWatched:
+            self._isWatched = True
+            operations.append(cygrpc.ReceiveCloseOnServerOperation(0))
+
+    def _sent(self, event: Any) -> None:
+        self._isSending = False
+        if not event.success and not self._isGone:
+            self._give()
+        if self._isGone:
+            return
+        if self._outgoing or self._final is not None:
+            self._sendNext()
+        if self._room is not None and self._hasRoom():
+            self._makeRoom()
+
+    def reply(self, message: bytes, trailers: Metadata = (), compress: bool = True) -> None:
+        """Send the only message and finish."""
+        if self.isOver:
+            return
+        self.isOver = True
+        self._final = (0, "", trailers)
+        self._outgoing.append((message, 0 if compress else _PLAIN))
+        if not self._isSending:
+            self._sendNext()
+
+    def finish(self, status: int, message: str = "", trailers: Metadata = ()) -> None:
+        """End the call, after the messages that were sent."""
+        if self.isOver:
+            return
+        self.isOver = True
+        self._final = (status, message, trailers)
+        if not self._isSending:
+            self._sendNext()
+        self._makeRoom()
+
+    def _start(self, operations: Sequence[Any], tag: Callable[[Any], object]) -> None:
+        if not self._engine.isDown:
+            self._call.start_server_batch(operations, tag)
+
+
+def _ignore(event: Any) -> None:
+    """Take note that something was sent after which nothing comes."""

@@ -1,0 +1,205 @@
+"""
+gRPC on the wire by grpcio: its server, driven without its own Python layer.
+
+C{grpc.server} keeps a thread for each open call and C{grpc.aio} a task; both make several objects
+with locks or futures for each message. Here a call is one object whose operations are started by
+the reactor thread and whose completions come over L{the bridge<storagegate.rpc.bridge>}. The names
+are those of C{grpc._cython.cygrpc}, which both of grpcio's own servers are written on; it has kept
+them since 2018, but does not promise to, so L{checkLibrary} looks at them before anything starts.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from grpc._cython import cygrpc
+from twisted.internet.defer import Deferred
+from twisted.internet.error import CannotListenError
+from zope.interface import implementer
+
+from storagegate.rpc.bridge import NOTHING, CompletionPump
+from storagegate.rpc.servercall import ServerCall
+from storagegate.rpc.wire import IServerEngine
+
+_REQUESTED_CALLS = 64
+"""How many calls grpcio may hand over before it is asked again: what one turn takes."""
+
+_TIMEOUT = cygrpc.CompletionType.queue_timeout
+_SHUTDOWN = cygrpc.CompletionType.queue_shutdown
+
+_NEW_CALL = object()
+_STOPPED = object()
+
+
+def pollQueue(queue: Any) -> Callable[[float | None], Any]:
+    """Give a function that asks a completion queue as the pump wants it."""
+    ask = queue.poll
+
+    def poll(deadline: float | None) -> Any:
+        event = ask(deadline)
+        kind = event.completion_type
+        if kind == _TIMEOUT:
+            return NOTHING
+        return None if kind == _SHUTDOWN else event
+
+    return poll
+
+
+@implementer(IServerEngine)
+class GrpcioServer:
+    """
+    A server of grpc core, see L{IServerEngine}.
+
+    @ivar isDown: Whether its queue is shut down, so that nothing may be started any more.
+    """
+
+    def __init__(self, reactor: Any, arguments: Sequence[tuple[str, Any]]) -> None:
+        """
+        @param reactor: Where calls are accepted.
+        @param arguments: The channel arguments of grpc core.
+        """
+        checkLibrary()
+        self.isDown = False
+        self._reactor = reactor
+        self._queue = cygrpc.CompletionQueue()
+        self._server = cygrpc.Server(tuple(arguments), False)
+        self._server.register_completion_queue(self._queue)
+        self._pump = CompletionPump(
+            reactor, pollQueue(self._queue), self._process, self._ended, "storagegate-grpc"
+        )
+        self._accept: Callable[[Any], object] | None = None
+        self._isStopping = self._hasEnded = False
+        self._waiting: list[Deferred[None]] = []
+        self._grace: Any = None
+        self._trigger: Any = None
+
+    def bind(self, address: str, credentials: Any = None) -> int:
+        """
+        Open a port.
+
+        @param address: C{host:port}, C{[::1]:port} or C{unix:path}.
+        @param credentials: C{grpc.ServerCredentials}; C{None} for none.
+        @return: The port.
+        @raise CannotListenError: If it cannot be had.
+        """
+        host, _, port = address.rpartition(":")
+        try:
+            if credentials is None:
+                bound = self._server.add_http2_port(address.encode())
+            else:
+                bound = self._server.add_http2_port(address.encode(), credentials._credentials)
+        except RuntimeError as error:
+            raise CannotListenError(host, port, error) from error
+        if not bound:
+            raise CannotListenError(host, port, OSError("the address is taken or is none"))
+        return int(bound)
+
+    def start(self, accept: Callable[[Any], object]) -> None:
+        """Begin to accept calls."""
+        self._accept = accept
+        self._server.start()
+        for _ in range(_REQUESTED_CALLS):
+            self._server.request_call(self._queue, self._queue, _NEW_CALL)
+        self._pump.start()
+        self._trigger = self._reactor.addSystemEventTrigger("before", "shutdown", self._leave)
+
+    def discard(self) -> None:
+        """Let go of everything, where L{start} was never called. Takes no time to speak of."""
+        # grpc core lets go of ports only by starting and stopping.
+        self._server.start()
+        self._server.shutdown(self._queue, _STOPPED)
+        while self._queue.poll().tag is not _STOPPED:
+            pass
+        self.isDown = True
+        self._queue.shutdown()
+        while self._queue.poll().completion_type != _SHUTDOWN:
+            pass
+        self._server.destroy()
+
+    def _leave(self) -> Deferred[None]:
+        """
+        Stop with the reactor, if nobody else does.
+
+        A queue that nobody empties any more keeps the process from ending. Whoever stops this
+        server himself, with a grace, does so in the same turn.
+        """
+        done: Deferred[None] = Deferred()
+        self._reactor.callLater(0, lambda: self._stopped(0).chainDeferred(done))
+        return done
+
+    def stop(self, graceSeconds: float) -> Deferred[None]:
+        """Accept nothing more, let calls end, and cancel those that have not after the grace."""
+        if not self._isStopping:
+            self._isStopping = True
+            self._server.shutdown(self._queue, _STOPPED)
+            self._grace = self._reactor.callLater(graceSeconds, self._cancelCalls)
+        elif self._grace is not None and self._grace.active():
+            sooner = self._reactor.seconds() + graceSeconds
+            if sooner < self._grace.getTime():
+                self._grace.reset(graceSeconds)
+        return self._whenStopped()
+
+    def _stopped(self, graceSeconds: float) -> Deferred[None]:
+        """Wait for the end that somebody has begun, or begin it."""
+        return self._whenStopped() if self._isStopping else self.stop(graceSeconds)
+
+    def _whenStopped(self) -> Deferred[None]:
+        done: Deferred[None] = Deferred()
+        if self._hasEnded:
+            done.callback(None)
+        else:
+            self._waiting.append(done)
+        return done
+
+    def _cancelCalls(self) -> None:
+        if not self.isDown:
+            self._server.cancel_all_calls()
+
+    def _process(self, event: Any) -> None:
+        tag = event.tag
+        if tag is _NEW_CALL:
+            if event.success and self._accept is not None:
+                if not self._isStopping:
+                    self._server.request_call(self._queue, self._queue, _NEW_CALL)
+                self._accept(ServerCall(self, event))
+        elif tag is _STOPPED:
+            self.isDown = True
+            self._queue.shutdown()
+        else:
+            tag(event)
+
+    def _ended(self) -> None:
+        self._server.destroy()
+        self._hasEnded = True
+        if self._grace.active():
+            self._grace.cancel()
+        # The reactor may be shutting down, and has taken it already.
+        with suppress(KeyError, ValueError):
+            self._reactor.removeSystemEventTrigger(self._trigger)
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done.callback(None)
+
+
+def checkLibrary() -> None:
+    """
+    Look whether grpcio has what this file is written on.
+
+    @raise ImportError: If it has not, with the version.
+    """
+    needed = (
+        "CompletionQueue",
+        "Server",
+        "ReceiveMessageOperation",
+        "ReceiveCloseOnServerOperation",
+        "SendInitialMetadataOperation",
+        "SendMessageOperation",
+        "SendStatusFromServerOperation",
+        "WriteFlag",
+        "auth_context",
+    )
+    missing = [name for name in needed if not hasattr(cygrpc, name)]
+    if missing:
+        import grpc
+
+        raise ImportError(f"grpcio {grpc.__version__} has no {', '.join(missing)}")

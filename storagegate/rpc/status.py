@@ -1,0 +1,255 @@
+"""
+The details of errors, as C{google.rpc.Status} carries them in C{grpc-status-details-bin}.
+
+The details of a L{GrpcError<storagegate.core.errors.GrpcError>} become messages, and come back::
+
+    [{"path": "user.email", "message": "no email"}]    google.rpc.BadRequest
+    {"retryAfterMs": 1500}                             google.rpc.RetryInfo
+    {"limit": 5, "retryAfterMs": 1500}                 RetryInfo and a Struct with the rest
+    {"@type": "google.rpc.ErrorInfo", "reason": "R"}   that message, as handlers have an Any
+    any other mapping                                  google.protobuf.Struct
+    any other value that JSON has                      google.protobuf.Value
+    a protobuf message                                 itself
+    a list                                             each of these in turn
+
+Violations that stand among other things in a list are gathered in one C{BadRequest}.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from google.protobuf import any_pb2, struct_pb2
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError, Message
+from twisted.logger import Logger
+
+from storagegate.core.errors import GrpcError
+from storagegate.rpc.conversion import ConversionError, codecOf
+
+DETAILS_KEY = "grpc-status-details-bin"
+"""The name of the trailer."""
+
+MAX_DETAILS = 4096
+"""
+Bytes of the trailer: base64 adds a third, C{grpc-message} stands beside it, and 8 KiB of metadata
+in all is what a client takes by default.
+"""
+
+MESSAGE_LENGTH = 1024
+"""Bytes of a status's message: as C{grpc-message} each of them may be written as three."""
+
+RETRY_AFTER = "retryAfterMs"
+"""The key of details that say when to come again."""
+
+# What google.protobuf.Duration may hold.
+_MAX_SECONDS = 315_576_000_000
+_PREFIX = "type.googleapis.com/"
+_NANOS_OF_MS = 1_000_000
+
+_log = Logger()
+
+
+def statusMessage(text: str) -> str:
+    """
+    Give the message of a status as it is sent: not too long, and nothing that UTF-8 cannot have.
+
+    It is the same in C{grpc-message} and in the details, or clients take neither.
+    """
+    wire = str(text).encode("utf-8", "replace")
+    return wire[:MESSAGE_LENGTH].decode("utf-8", "ignore")
+
+
+def encodeDetails(error: GrpcError) -> bytes | None:
+    """
+    Give the trailer of an error.
+
+    What cannot be told, and all details that are too long, are left out and logged: the error
+    itself reaches the client.
+
+    @return: A C{google.rpc.Status}; C{None} if the error has no details.
+    """
+    if error.details is None or error.details == []:
+        return None
+    from google.rpc.status_pb2 import Status
+
+    message = statusMessage(error.message)
+    status = Status(code=error.status, message=message, details=_packAll(error.details))
+    wire: bytes = status.SerializeToString()
+    if len(wire) > MAX_DETAILS:
+        _log.warn(
+            "the details of a {status} are left out: they take {size} bytes, over {limit}",
+            status=error.statusName,
+            size=len(wire),
+            limit=MAX_DETAILS,
+        )
+        wire = Status(code=error.status, message=message).SerializeToString()
+    return wire
+
+
+def decodeDetails(wire: bytes) -> Any:
+    """
+    Read the details from a trailer, in the form that L{encodeDetails} takes.
+
+    @return: What the only detail says; a list where there are several; C{None} where there is none,
+        or the trailer is not what it should be.
+    """
+    from google.rpc.status_pb2 import Status
+
+    try:
+        status = Status.FromString(wire)
+    except DecodeError:
+        return None
+    details = [_unpack(packed) for packed in status.details]
+    if len(details) > 1:
+        return details
+    return details[0] if details else None
+
+
+# To the wire
+
+
+def _packAll(details: Any) -> list[any_pb2.Any]:
+    isList = isinstance(details, list | tuple)
+    violations = [item for item in details if _isViolation(item)] if isList else []
+    packed: list[any_pb2.Any] = []
+    isPacked = False
+    for item in details if isList else [details]:
+        try:
+            if not isList or not _isViolation(item):
+                packed.extend([_pack(message) for message in _messages(item)])
+            elif not isPacked:
+                isPacked = True
+                packed.append(_pack(_badRequest(violations)))
+        except Exception as error:
+            # Its text may quote what nobody meant to log.
+            _log.warn(
+                "a detail of an error is left out, for it has no form on the wire: {kind} {path}",
+                kind=type(error).__name__,
+                path=error.path if isinstance(error, ConversionError) else "",
+            )
+    return packed
+
+
+def _pack(message: Message) -> any_pb2.Any:
+    if isinstance(message, any_pb2.Any):
+        return message
+    packed = any_pb2.Any()
+    packed.Pack(message)
+    return packed
+
+
+def _messages(item: Any) -> Iterable[Message]:
+    """Make messages of one detail."""
+    if isinstance(item, Message):
+        return [item]
+    if isinstance(item, list | tuple) and item and all(map(_isViolation, item)):
+        return [_badRequest(item)]
+    if not isinstance(item, Mapping):
+        return [codecOf(struct_pb2.Value).toMessage(item)]
+    if isinstance(item.get("@type"), str):
+        typed = _typed(item)
+        if typed is not None:
+            return [typed]
+    delay = _delay(item.get(RETRY_AFTER))
+    if delay is None:
+        return [codecOf(struct_pb2.Struct).toMessage(item)]
+    from google.rpc.error_details_pb2 import RetryInfo
+
+    rest = {key: value for key, value in item.items() if key != RETRY_AFTER}
+    info = RetryInfo(retry_delay=delay)
+    return [info, codecOf(struct_pb2.Struct).toMessage(rest)] if rest else [info]
+
+
+def _badRequest(violations: Iterable[Mapping[str, str]]) -> Message:
+    from google.rpc.error_details_pb2 import BadRequest
+
+    request: Message = BadRequest(
+        field_violations=[
+            BadRequest.FieldViolation(field=each["path"], description=each["message"])
+            for each in violations
+        ]
+    )
+    return request
+
+
+def _isViolation(item: Any) -> bool:
+    return (
+        isinstance(item, Mapping)
+        # A Struct says that it is a mapping, too.
+        and not isinstance(item, Message)
+        and item.keys() == {"path", "message"}
+        and all(isinstance(value, str) for value in item.values())
+    )
+
+
+def _delay(ms: Any) -> Duration | None:
+    """Make a duration of milliseconds; C{None} if they are no time to wait."""
+    if not isinstance(ms, int | float) or isinstance(ms, bool):
+        return None
+    if not 0 <= ms <= _MAX_SECONDS * 1000:
+        return None
+    delay = Duration()
+    delay.FromNanoseconds(round(ms * _NANOS_OF_MS))
+    return delay
+
+
+def _typed(item: Mapping[str, Any]) -> Message | None:
+    """Make the message that a mapping names, in an C{Any}; C{None} if it is none of that type."""
+    _loadTypes()
+    url = item["@type"]
+    if not _nameOf(url):
+        return None
+    try:
+        return codecOf(any_pb2.Any).toMessage(
+            {**item, "@type": url if "/" in url else _PREFIX + url}
+        )
+    except ConversionError:
+        return None
+
+
+# From the wire
+
+
+def _unpack(packed: any_pb2.Any) -> Any:
+    found = _readers().get(_nameOf(packed.type_url))
+    try:
+        if found is None:
+            return codecOf(any_pb2.Any).toDict(packed)
+        messageClass, read = found
+        return read(messageClass.FromString(packed.value))
+    except (ConversionError, DecodeError):
+        # Somebody else's message of that name: its bytes are what can be told.
+        return {"@type": packed.type_url, "value": packed.value}
+
+
+@cache
+def _readers() -> Mapping[str, tuple[type[Message], Callable[[Any], Any]]]:
+    from google.rpc.error_details_pb2 import BadRequest, RetryInfo
+
+    _loadTypes()
+    return {
+        "google.rpc.BadRequest": (BadRequest, _readBadRequest),
+        "google.rpc.RetryInfo": (RetryInfo, _readRetryInfo),
+        "google.protobuf.Struct": (struct_pb2.Struct, codecOf(struct_pb2.Struct).toDict),
+        "google.protobuf.Value": (struct_pb2.Value, codecOf(struct_pb2.Value).toDict),
+    }
+
+
+def _readBadRequest(message: Any) -> Any:
+    return [{"path": each.field, "message": each.description} for each in message.field_violations]
+
+
+def _readRetryInfo(message: Any) -> Any:
+    nanos = message.retry_delay.seconds * 1_000_000_000 + message.retry_delay.nanos
+    whole, rest = divmod(nanos, _NANOS_OF_MS)
+    return {RETRY_AFTER: nanos / _NANOS_OF_MS if rest else whole}
+
+
+def _nameOf(url: str) -> str:
+    return url.rpartition("/")[2]
+
+
+def _loadTypes() -> None:
+    """Have the types of details in the pool that an C{Any} looks them up in."""
+    from google.rpc import error_details_pb2  # noqa: F401

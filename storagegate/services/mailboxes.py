@@ -1,0 +1,131 @@
+"""
+Messages from some calls to others, none of which waits for another.
+
+A L{Mailbox} belongs to one call that gives out what comes. Nobody who sends waits for whoever reads
+slowly: when a mailbox is full, its own call ends with C{RATE_LIMITED}, and what waited is let go.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from storagegate.core.errors import codedError
+
+ROOM = 1_024
+"""Messages that wait for one reader: some seconds of a lively chat, and at most a few megabytes."""
+
+_EAGER = 64
+"""Where so many wait, the owner should rather read than say more."""
+
+
+class Mailbox:
+    """
+    Messages on their way to one reader. Reactor thread.
+
+    @ivar isOver: Whether nothing is added any more.
+    """
+
+    def __init__(self, room: int = ROOM) -> None:
+        self._limit = room
+        self._items: deque[Any] = deque()
+        self._reader: Deferred[None] | None = None
+        self._sender: Deferred[None] | None = None
+        self.isOver = False
+        self._error: BaseException | None = None
+
+    def put(self, item: Any) -> None:
+        """Add a message; where there is no room, end instead. Nothing happens after an end."""
+        if self.isOver:
+            return
+        if len(self._items) >= self._limit:
+            self._items.clear()
+            message = f"{self._limit} messages were waiting to be read"
+            self.end(codedError("RATE_LIMITED", message))
+            return
+        self._items.append(item)
+        self._wake()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """
+        Let nothing follow what waits.
+
+        @param error: What the reader gets in the end.
+        """
+        if not self.isOver:
+            self.isOver = True
+            self._error = error
+            self._wake()
+            self._makeRoom()
+
+    async def get(self) -> Any:
+        """
+        Wait for the next message; one reader at a time.
+
+        @return: It, or C{None} at the end.
+        """
+        while not self._items and not self.isOver:
+            self._reader = Deferred()
+            await self._reader
+        if self._items:
+            item = self._items.popleft()
+            if len(self._items) < _EAGER:
+                self._makeRoom()
+            return item
+        if self._error is not None:
+            raise self._error
+        return None
+
+    async def untilRead(self) -> None:
+        """Wait until few messages wait, or none follow; one waits at a time."""
+        while len(self._items) >= _EAGER and not self.isOver:
+            self._sender = Deferred()
+            await self._sender
+
+    def _wake(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None and not reader.called:
+            reader.callback(None)
+
+    def _makeRoom(self) -> None:
+        sender, self._sender = self._sender, None
+        if sender is not None and not sender.called:
+            sender.callback(None)
+
+
+class Topics:
+    """Who is told of what. Reactor thread."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[str, set[Mailbox]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(boxes) for boxes in self._boxes.values())
+
+    def join(self, topic: str) -> Mailbox:
+        """Give a mailbox for what is said of a topic from now on; it has to L{leave} again."""
+        box = Mailbox()
+        self._boxes.setdefault(topic, set()).add(box)
+        return box
+
+    def leave(self, topic: str, box: Mailbox) -> None:
+        """Take a mailbox out."""
+        boxes = self._boxes[topic]
+        boxes.discard(box)
+        if not boxes:
+            del self._boxes[topic]
+        box.end()
+
+    def tell(self, topic: str, items: Iterable[Any]) -> None:
+        """Tell everybody who has joined."""
+        told = list(items)
+        for box in tuple(self._boxes.get(topic, ())):
+            for item in told:
+                box.put(item)
+
+    def close(self, topic: str) -> None:
+        """End a topic: whoever has joined is told nothing more of it."""
+        # Whoever hears of it leaves at once.
+        for box in tuple(self._boxes.get(topic, ())):
+            box.end()

@@ -1,0 +1,41 @@
+"""The context of a call."""
+
+from attrs.exceptions import FrozenInstanceError
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.core.context import Client, RequestContext, Tracing
+
+
+class ContextTests(SynchronousTestCase):
+    """What handlers are told."""
+
+    def make(self) -> RequestContext:
+        """Make a context with nothing in it that could be left out."""
+        client = Client("c1", "192.0.2.7", 5000)
+        return RequestContext("grpc", "Echo", "echo", client, Tracing("0" * 32))
+
+    def test_defaults(self) -> None:
+        """What is not known is not there: nobody, no header, no span."""
+        context = self.make()
+        self.assertEqual((context.client.userAgent, context.client.version), (None, None))
+        self.assertEqual((context.headers, context.metadata), ({}, {}))
+        self.assertIsNone(context.authentication)
+        self.assertEqual((context.tracing.spanId, context.tracing.sampled), (None, False))
+
+    def test_apart(self) -> None:
+        """What one call is given, no other one has."""
+        one, other = self.make(), self.make()
+        one.metadata["deadline"] = 1.0
+        self.assertEqual(other.metadata, {})
+
+    def test_known(self) -> None:
+        """The user is set once somebody knows; who calls and from where stays."""
+        context = self.make()
+        context.authentication = {"sub": "1"}
+        self.assertEqual(context.authentication, {"sub": "1"})
+        for value, name in ((context.client, "address"), (context.tracing, "traceId")):
+            self.assertRaises(FrozenInstanceError, setattr, value, name, "x")
+
+    def test_noOther(self) -> None:
+        """A misspelt attribute is an error, not a new one."""
+        self.assertRaises(AttributeError, setattr, self.make(), "authenticated", True)

@@ -1,0 +1,79 @@
+"""Certificates for tests, and an authority that signs them."""
+
+import datetime
+import ipaddress
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def keyText(key: ec.EllipticCurvePrivateKey, password: bytes | None = None) -> bytes:
+    """Write a key as PEM."""
+    lock: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    if password is not None:
+        lock = serialization.BestAvailableEncryption(password)
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
+
+
+class Authority:
+    """
+    One that vouches for others.
+
+    @ivar path: The PEM file of its own certificate.
+    """
+
+    def __init__(self, directory: Path, name: str = "authority") -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._name = _name(name)
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        certificate = (
+            self._builder(self._name, self._key.public_key())
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        self.path = directory / f"{name}.pem"
+        self.path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+    def issue(self, host: str = "localhost", file: str | None = None) -> tuple[Path, Path]:
+        """
+        Make a certificate for a host, also good for 127.0.0.1, or for a client of that name.
+
+        @param file: What the files are called, if not after the host.
+        @return: The paths of the certificate and its key.
+        """
+        key = ec.generate_private_key(ec.SECP256R1())
+        names = [x509.DNSName(host), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        certificate = (
+            self._builder(_name(host), key.public_key())
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        paths = (
+            self._directory / f"{file or host}.crt",
+            self._directory / f"{file or host}.key",
+        )
+        paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        paths[1].write_bytes(keyText(key))
+        return paths
+
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey
+    ) -> x509.CertificateBuilder:
+        now = datetime.datetime.now(datetime.UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+        )

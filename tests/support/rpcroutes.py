@@ -1,0 +1,45 @@
+"""Routes with messages that are plain text, for tests of how calls are answered."""
+
+from collections.abc import Callable
+from typing import Any
+
+from storagegate.rpc.conversion import ConversionError
+from storagegate.rpc.definitions import RPCMethod, RPCService
+from storagegate.rpc.routes import Route
+
+
+class TextCodec:
+    """Messages that are text; what is none is refused as a message's conversion refuses it."""
+
+    def decode(self, wire: bytes) -> str:
+        """Read a message."""
+        try:
+            return wire.decode()
+        except UnicodeDecodeError:
+            raise ConversionError("name", "is no text") from None
+
+    def encode(self, value: Any) -> bytes:
+        """Write a message."""
+        if not isinstance(value, str):
+            raise ConversionError("name", "is no text")
+        return value.encode()
+
+
+def textMethod(name: str = "Method", streaming: str = "none", service: str = "test.Service") -> Any:
+    """Make a method."""
+    codec: Any = TextCodec()
+    return RPCMethod(name, f"/{service}/{name}", streaming, codec, codec)
+
+
+def textService(name: str = "test.Service", **methods: str) -> RPCService:
+    """Make a service of names of methods and how they stream."""
+    file: Any = None
+    return RPCService(
+        name, {key: textMethod(key, kind, name) for key, kind in methods.items()}, file
+    )
+
+
+def textRoute(answer: Callable[..., Any] | None, streaming: str = "none") -> Route:
+    """Make a route to a handler of the call."""
+    service = textService(Method=streaming)
+    return Route(service, service.methods["Method"], answer)

@@ -1,0 +1,150 @@
+"""The client's end of a call, in memory: what the gRPC room asks of an engine, with its limits."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
+
+from storagegate.rpc.wire import IServerCall, Metadata
+
+ROOM = 16
+"""Messages that may wait for the wire."""
+
+
+@implementer(IServerCall)
+class FakeServerCall:
+    """
+    A call whose client is the test.
+
+    @ivar sent: The messages on the wire, with whether each may be compressed.
+    @ivar begun: The initial metadata, C{None} as long as none was sent by itself.
+    @ivar status: The status, its message and the trailers, C{None} until the end.
+    @ivar isStalled: Whether the client takes nothing: what is sent then waits.
+    @ivar ahead: How many messages were to be fetched ahead.
+    """
+
+    def __init__(
+        self,
+        path: str = "/test.Service/Method",
+        metadata: Metadata = (),
+        deadline: float | None = None,
+        address: str = "ipv4:127.0.0.1:5000",
+    ) -> None:
+        self.path = path
+        self.metadata = metadata
+        self.deadline = deadline
+        self.isOver = False
+        self.isStalled = False
+        self.sent: list[tuple[bytes, bool]] = []
+        self.begun: Metadata | None = None
+        self.status: tuple[int, str, Metadata] | None = None
+        self.isWatched = False
+        self.ahead = 0
+        self._address = address
+        self._incoming: deque[bytes | None] = deque()
+        self._waiting: deque[tuple[bytes, bool]] = deque()
+        self._got: Callable[[bytes | None], object] | None = None
+        self._cancelled: Callable[[], object] | None = None
+        self._room: Deferred[None] | None = None
+
+    # What the client does.
+
+    def arrive(self, *messages: bytes | None) -> None:
+        """Let messages arrive; C{None} is the end of the client's stream."""
+        self._incoming.extend(messages)
+        while self._got is not None and self._incoming:
+            got, self._got = self._got, None
+            got(self._incoming.popleft())
+
+    def leave(self) -> None:
+        """Cancel the call, as its client or its deadline does."""
+        wasOver, self.isOver = self.isOver, True
+        self._got = None
+        self._makeRoom()
+        cancelled, self._cancelled = self._cancelled, None
+        if cancelled is not None and not wasOver:
+            cancelled()
+
+    def take(self) -> None:
+        """Take everything that waits."""
+        self.isStalled = False
+        self.sent.extend(self._waiting)
+        self._waiting.clear()
+        self._makeRoom()
+
+    @property
+    def messages(self) -> list[bytes]:
+        """Give the messages on the wire."""
+        return [message for message, _ in self.sent]
+
+    @property
+    def waiting(self) -> int:
+        """Count the messages that wait for the wire."""
+        return len(self._waiting)
+
+    # IServerCall.
+
+    def peer(self) -> str:
+        """Give the client's address."""
+        return self._address
+
+    def authContext(self) -> dict[str, list[bytes]]:
+        """Give what TLS knows: nothing."""
+        return {}
+
+    def read(self, got: Callable[[bytes | None], object], ahead: int = 0) -> None:
+        """Give the next message, now or when it arrives."""
+        assert self._got is None, "somebody reads already"
+        self.ahead = ahead
+        if self._incoming:
+            got(self._incoming.popleft())
+        elif not self.isOver:
+            self._got = got
+
+    def watch(self, cancelled: Callable[[], object]) -> None:
+        """Keep whom to tell."""
+        self.isWatched = True
+        self._cancelled = cancelled
+
+    def sendMetadata(self, metadata: Metadata) -> None:
+        """Keep the initial metadata."""
+        if self.begun is None and not self.isOver:
+            self.begun = metadata
+
+    def send(self, message: bytes, compress: bool = True) -> bool:
+        """Send, or let wait where the client is stalled."""
+        if self.isOver:
+            return False
+        (self._waiting if self.isStalled else self.sent).append((message, compress))
+        return len(self._waiting) < ROOM
+
+    def drained(self) -> Deferred[None]:
+        """Wait for room."""
+        waiting: Deferred[None] = Deferred()
+        if self.isOver or len(self._waiting) < ROOM:
+            waiting.callback(None)
+        else:
+            self._room = waiting
+        return waiting
+
+    def reply(self, message: bytes, trailers: Metadata = (), compress: bool = True) -> None:
+        """Send and finish."""
+        self.send(message, compress)
+        self.finish(0, "", trailers)
+
+    def finish(self, status: int, message: str = "", trailers: Metadata = ()) -> None:
+        """Keep the status."""
+        if not self.isOver:
+            assert self.status is None
+            self.isOver = True
+            self.status = (status, message, trailers)
+            self._got = self._cancelled = None
+            self._makeRoom()
+
+    def _makeRoom(self) -> None:
+        room: Any = self._room
+        self._room = None
+        if room is not None and not room.called:
+            room.callback(None)

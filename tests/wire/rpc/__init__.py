@@ -1,0 +1,1 @@
+"""The gRPC room over real sockets, with clients that others have written."""
