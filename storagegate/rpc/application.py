@@ -208,9 +208,8 @@ class GRPCServer:
 
     def _addStandard(self, clock: Any) -> None:
         """Add the standard services that the options ask for."""
-        if self.settings.grpc.health:
-            if HEALTH.name not in self.services:
-                self.addService(definition=HEALTH, implementation=self.health)
+        if self.settings.grpc.health and HEALTH.name not in self.services:
+            self.addService(definition=HEALTH, implementation=self.health)
         if self.settings.grpc.reflection:
             for service, implementation in reflectionServices(lambda: self.services):
                 if service.name not in self.services:

@@ -175,7 +175,7 @@ class PagingModelTests(SynchronousTestCase):
 class SearchUsersTests(UserCase):
     """C{SearchUsers}."""
 
-    async def setUp(self) -> None:  # type: ignore[override]
+    async def setUp(self) -> None:
         """Create some users."""
         super().setUp()
         for name, email, phone, roles in (
