@@ -3,9 +3,15 @@
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from attrs import field, frozen
-from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import (
+    Descriptor,
+    FileDescriptor,
+    MethodDescriptor,
+    ServiceDescriptor,
+)
 from google.protobuf.message_factory import GetMessageClass
 
 from storagegate.core.definitions import STREAMING
@@ -83,7 +89,7 @@ def camelCase(name: str) -> str:
 
     C{GetUser} is C{getUser}, C{get_user} is too, and C{HTTPGet} is C{httpGet}.
     """
-    joined = _UNDERSCORES.sub(lambda found: found[1].upper(), name.lstrip("_"))
+    joined = _UNDERSCORES.sub(lambda found: found[1].upper(), name)
     return _LEADING.sub(lambda found: found[0].lower(), joined) or name
 
 
@@ -93,6 +99,12 @@ def _methodOf(service: str, descriptor: MethodDescriptor) -> RPCMethod:
         descriptor.name,
         f"/{service}/{descriptor.name}",
         kind,
-        codecOf(GetMessageClass(descriptor.input_type)),
-        codecOf(GetMessageClass(descriptor.output_type)),
+        _codec(descriptor.input_type),
+        _codec(descriptor.output_type),
     )
+
+
+def _codec(descriptor: Descriptor) -> MessageCodec:
+    # To mypy, the stubs' messages have no hash, and so their classes have none either.
+    messageClass: Any = GetMessageClass(descriptor)
+    return codecOf(messageClass)

@@ -1,0 +1,243 @@
+"""A call that its client gives up is given up by its handler, soon."""
+
+import queue
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.threads import deferToThread
+
+from storagegate import server
+from tests.support.h2client import H2Client, H2Stream
+from tests.support.interop.grpcioclient import RequestPipe
+from tests.support.rpcroutes import textService
+from tests.wire.rpc.support import RPCCase
+
+SECONDS = 0.05
+"""Within this, a handler learns of its client's end: in the middle of twenty, on a busy machine."""
+
+TIMES = 20
+
+PATIENCE = 20.0
+"""How long a step may take that is to happen: far above what any needs, so that a hang ends."""
+
+DEADLINE_EXCEEDED = 4
+
+
+class WaitingService:
+    """
+    Handlers that wait for something that never comes.
+
+    @ivar began: A name for each handler that has begun to wait.
+    @ivar ended: How each one ended, and when. Both are read in another thread.
+    """
+
+    def __init__(self) -> None:
+        self.began: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.ended: queue.SimpleQueue[tuple[str, float, Any]] = queue.SimpleQueue()
+
+    async def _wait(self, call: Any, waiting: Callable[[], Any]) -> None:
+        self.began.put(call.method)
+        how = "returned"
+        try:
+            await waiting()
+        except CancelledError:
+            how = "CancelledError"
+            raise
+        finally:
+            self.ended.put((f"{call.method}: {how}", time.monotonic(), call))
+
+    async def unary(self, call: Any) -> str:
+        """Wait for a Deferred."""
+        await self._wait(call, Deferred)
+        return ""
+
+    async def download(self, call: Any) -> AsyncIterator[str]:
+        """Wait between two responses."""
+        yield "first"
+        await self._wait(call, Deferred)
+
+    async def upload(self, call: Any) -> str:
+        """Wait for a request."""
+        await self._wait(call, lambda: _next(call))
+        return ""
+
+    async def chat(self, call: Any) -> AsyncIterator[str]:
+        """Wait for a request, in a generator."""
+        yield "first"
+        await self._wait(call, lambda: _next(call))
+
+    async def endless(self, call: Any) -> AsyncIterator[str]:
+        """Send as long as somebody takes it."""
+        self.began.put(call.method)
+        try:
+            while True:
+                yield "x" * 1000
+        finally:
+            self.ended.put((f"{call.method}: closed", time.monotonic(), call))
+
+
+async def _next(call: Any) -> Any:
+    return await anext(aiter(call))
+
+
+class CancellationCase(RPCCase):
+    """A server whose handlers wait."""
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        """Serve."""
+        super().setUp()
+        self.service = WaitingService()
+        definition = textService(
+            Unary="none", Download="server", Upload="client", Chat="bidirectional", Endless="server"
+        )
+        app = server.grpc().withOptions(grpc={"health": False, "maxConcurrentStreams": None})
+        app.addService(definition=definition, implementation=self.service)
+        self.app = app
+        self.port = await self.listen(app)
+
+    def path(self, method: str) -> str:
+        """Give the path of a method."""
+        return f"/test.Service/{method}"
+
+    def end(self) -> tuple[str, float, Any]:
+        """Wait until a handler has ended. Blocks."""
+        return self.service.ended.get(timeout=PATIENCE)
+
+
+class CancelTests(CancellationCase):
+    """The client cancels, with grpcio's stubs."""
+
+    def cancelled(self, start: Callable[[grpc.Channel, RequestPipe], Any]) -> list[float]:
+        """Let calls be cancelled while their handlers wait; give how long each took. Blocks."""
+        took = []
+        with grpc.insecure_channel(f"127.0.0.1:{self.port}") as channel:
+            for _ in range(TIMES):
+                pipe = RequestPipe()
+                call = start(channel, pipe)
+                name = self.service.began.get(timeout=PATIENCE)
+                before = time.monotonic()
+                call.cancel()
+                how, when, seen = self.end()
+                pipe.close()
+                self.assertEqual(how, f"{name}: CancelledError")
+                self.assertTrue(seen.cancelled)
+                took.append(when - before)
+        return took
+
+    async def assertSoon(self, start: Callable[[grpc.Channel, RequestPipe], Any]) -> None:
+        """A handler learns of its client's cancel soon, and nothing is left of its calls."""
+        took = await deferToThread(self.cancelled, start)
+        self.assertLess(statistics.median(took), SECONDS)
+        self.assertEqual(self.app.activeCalls, 0)
+
+    async def test_unary(self) -> None:
+        """What a coroutine waits for is cancelled within 50 ms."""
+        await self.assertSoon(
+            lambda channel, pipe: channel.unary_unary(self.path("Unary")).future(b"")
+        )
+
+    async def test_serverStreaming(self) -> None:
+        """What a generator waits for is cancelled within 50 ms."""
+        await self.assertSoon(
+            lambda channel, pipe: channel.unary_stream(self.path("Download"))(b"")
+        )
+
+    async def test_clientStreaming(self) -> None:
+        """A handler that waits for a request is cancelled within 50 ms."""
+        await self.assertSoon(
+            lambda channel, pipe: channel.stream_unary(self.path("Upload")).future(iter(pipe))
+        )
+
+    async def test_bidirectional(self) -> None:
+        """A generator that waits for a request is cancelled within 50 ms."""
+        await self.assertSoon(
+            lambda channel, pipe: channel.stream_stream(self.path("Chat"))(iter(pipe))
+        )
+
+
+class DeadlineTests(CancellationCase):
+    """The client names a deadline, and leaves it to the server to keep it."""
+
+    def expired(self, method: str) -> tuple[list[float], list[H2Stream]]:
+        """Let calls run into their deadline; give how far from it each handler ended. Blocks."""
+        late = []
+        with H2Client(self.port) as client:
+            streams = []
+            for _ in range(TIMES):
+                stream = client.begin(self.path(method), [("grpc-timeout", "300m")])
+                if method != "Upload":
+                    client.sendMessage(stream, b"", isLast=True)
+                streams.append(stream)
+            # By which the handler's clock is read as the deadline is written.
+            offset = time.time() - time.monotonic()
+            for _ in streams:
+                how, when, call = self.end()
+                self.assertIn("CancelledError", how)
+                late.append(when + offset - call.deadline)
+            for stream in streams:
+                client.finish(stream)
+        return late, streams
+
+    async def assertKept(self, method: str) -> None:
+        """Handlers are cancelled at the deadline, not before, and the client hears of it."""
+        late, streams = await deferToThread(self.expired, method)
+        self.assertLess(statistics.median(late), SECONDS)
+        # grpc core counts in whole milliseconds.
+        self.assertGreater(min(late), -0.01)
+        self.assertEqual({stream.status for stream in streams}, {DEADLINE_EXCEEDED})
+
+    async def test_unary(self) -> None:
+        """A coroutine is cancelled within 50 ms of the call's deadline."""
+        await self.assertKept("Unary")
+
+    async def test_serverStreaming(self) -> None:
+        """A generator is cancelled within 50 ms of the call's deadline."""
+        await self.assertKept("Download")
+
+    async def test_clientStreaming(self) -> None:
+        """A handler that waits for requests is cancelled within 50 ms of the call's deadline."""
+        await self.assertKept("Upload")
+
+
+class GoneTests(CancellationCase):
+    """The client goes without a word."""
+
+    def dropped(self, method: str) -> str:
+        """Close a connection while a handler is at work; tell how that ended. Blocks."""
+        client = H2Client(self.port)
+        try:
+            stream = client.begin(self.path(method))
+            client.sendMessage(stream, b"", isLast=True)
+            self.service.began.get(timeout=PATIENCE)
+        finally:
+            client.close()
+        return self.end()[0]
+
+    async def test_waiting(self) -> None:
+        """A handler that waits is cancelled when the connection breaks."""
+        self.assertEqual(await deferToThread(self.dropped, "Unary"), "Unary: CancelledError")
+
+    async def test_sending(self) -> None:
+        """A generator that never stops yielding is closed when the connection breaks."""
+        self.assertEqual(await deferToThread(self.dropped, "Endless"), "Endless: closed")
+        self.assertEqual(self.app.activeCalls, 0)
+
+    async def test_serverStops(self) -> None:
+        """When the grace is over, the server cancels what is still at work."""
+
+        def call() -> Any:
+            with grpc.insecure_channel(f"127.0.0.1:{self.port}") as channel:
+                future = channel.unary_unary(self.path("Unary")).future(b"")
+                code = future.code()
+                return code, self.end()[0]
+
+        result = deferToThread(call)
+        await deferToThread(self.service.began.get, timeout=PATIENCE)
+        await self.app.stop(100)
+        code, how = await result
+        self.assertIn(code, (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED))
+        self.assertEqual(how, "Unary: CancelledError")
