@@ -13,6 +13,9 @@ def requestHook(
     """
     Make a function of C{(req, res)} from one that takes both, or the request alone.
 
+    A second parameter that has a default is the function's own, unless it has the name: the
+    C{default} of a dictionary's C{get} is no place for a response.
+
     @param name: The option that it was given as, for the error; so are the names of what it gets.
     @raise TypeError: If it is no such function.
     """
@@ -23,9 +26,10 @@ def requestHook(
     except ValueError:
         # Some built-in functions do not tell.
         return function
-    if _takes(signature, 2):
+    takesOne = _takes(signature, 1)
+    if _takes(signature, 2) and not (takesOne and _isOwn(signature, second)):
         return function
-    if _takes(signature, 1):
+    if takesOne:
         return lambda one, other: function(one)
     raise TypeError(f"{name} takes ({first}, {second}) or ({first})")
 
@@ -36,6 +40,13 @@ def _takes(signature: inspect.Signature, count: int) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _isOwn(signature: inspect.Signature, second: str) -> bool:
+    parameters = list(signature.parameters.values())
+    return len(parameters) > 1 and (
+        parameters[1].kind is not inspect.Parameter.VAR_POSITIONAL and parameters[1].name != second
+    )
 
 
 def whenKnown(value: Any, proceed: Callable[[Any], Any]) -> Any:

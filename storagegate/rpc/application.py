@@ -208,14 +208,15 @@ class GRPCServer:
 
     def _addStandard(self, clock: Any) -> None:
         """Add the standard services that the options ask for."""
-        if self.settings.grpc.health:
-            if HEALTH.name not in self.services:
-                self.addService(definition=HEALTH, implementation=self.health)
-            self.health.begin(clock, self.services)
+        if self.settings.grpc.health and HEALTH.name not in self.services:
+            self.addService(definition=HEALTH, implementation=self.health)
         if self.settings.grpc.reflection:
             for service, implementation in reflectionServices(lambda: self.services):
                 if service.name not in self.services:
                     self.addService(definition=service, implementation=implementation)
+        if self.settings.grpc.health:
+            # The last, for it knows what was added before.
+            self.health.begin(clock, self.services)
 
     def _accept(self, wire: IServerCall) -> None:
         """Answer a call that an engine has accepted."""

@@ -14,14 +14,11 @@ from storagegate.net.coroutines import CoroutineRun
 from storagegate.rpc.call import Call, RequestStream
 from storagegate.rpc.conversion import ConversionError, MessageCodec
 from storagegate.rpc.routes import Answer, Route
-from storagegate.rpc.status import DETAILS_KEY, encodeDetails
+from storagegate.rpc.status import DETAILS_KEY, encodeDetails, statusMessage
 from storagegate.rpc.wire import IServerCall, Metadata
 
 Middleware = Callable[[Call, Callable[[], Awaitable[Any]]], Any]
 """C{async (call, next)}: what it returns is the response, or nothing, and that of next stands."""
-
-MESSAGE_LENGTH = 1024
-"""Characters of a status's message: with the trailers it has to fit in 8 KiB of metadata."""
 
 _INVALID_ARGUMENT = GRPC_STATUSES["INVALID_ARGUMENT"]
 _UNIMPLEMENTED = GRPC_STATUSES["UNIMPLEMENTED"]
@@ -198,7 +195,7 @@ class CallRun(CoroutineRun):
             details = encodeDetails(error)
             if details is not None:
                 trailers = [*trailers, (DETAILS_KEY, details)]
-        self._wire.finish(error.status, error.message[:MESSAGE_LENGTH], trailers)
+        self._wire.finish(error.status, statusMessage(error.message), trailers)
 
 
 class _Next:

@@ -1,7 +1,7 @@
 """A call as the one who makes it sees it."""
 
 from collections import deque
-from collections.abc import AsyncIterable, Callable, Generator, Iterable
+from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping
 from typing import Any
 
 from attrs import frozen
@@ -13,10 +13,7 @@ from storagegate.rpc.conversion import ConversionError
 from storagegate.rpc.definitions import RPCMethod
 from storagegate.rpc.later import Later
 from storagegate.rpc.status import decodeDetails
-from storagegate.rpc.wire import Exchange, IClientCall, IClientEngine, Metadata
-
-CANCELLED_MESSAGE = "Cancelled by the client"
-"""What is said of a call that its maker has given up."""
+from storagegate.rpc.wire import CANCELLED_MESSAGE, Exchange, IClientCall, IClientEngine, Metadata
 
 _DETAILS = "grpc-status-details-bin"
 
@@ -87,17 +84,16 @@ class ClientCall:
         options = self._options
         start = (method.path, options.metadata, options.deadline, options.waitForReady)
         if method.streaming == "none":
-            request = method.request.encode(self._request)
+            request = self._encodeOne(method)
             self._giveUp = self._engine.exchange(*start, request, self._exchanged)
             return
         if method.streaming == "server":
-            wire = self._engine.call(*start, method.request.encode(self._request))
-        elif isinstance(self._request, AsyncIterable | Iterable):
+            wire = self._engine.call(*start, self._encodeOne(method))
+        elif _isStream(self._request):
             wire = self._engine.call(*start)
         else:
-            raise TypeError(
-                f"{self._name} takes an iterable of requests, not {self._request!r:.60}"
-            )
+            kind = type(self._request).__name__
+            raise TypeError(f"{self._name} takes an iterable of requests, not a {kind}")
         self._wire, self._giveUp = wire, wire.cancel
         wire.begun().addCallback(self._begun)
         wire.ended().addCallback(lambda end: self._ended(*end))
@@ -106,6 +102,9 @@ class ClientCall:
         self._readMore()
         if method.streaming != "server":
             self._sending = Deferred.fromCoroutine(self._send(wire, method.request.encode))
+
+    def _encodeOne(self, method: RPCMethod) -> bytes:
+        return method.request.encode({} if self._request is None else self._request)
 
     def fail(self, error: BaseException) -> None:
         """End the call before it has begun."""
@@ -192,7 +191,7 @@ class ClientCall:
             # The end was on its way already; whoever gave the call up is told the same every time.
             status, message = GRPC_STATUSES["CANCELLED"], CANCELLED_MESSAGE
         if status and self._error is None:
-            self._error = _statusError(status, message, received)
+            self._error = statusError(status, message, received)
         self._trailers.set(received)
         if self._sending is not None:
             self._sending.cancel()
@@ -340,6 +339,13 @@ class Responses:
         self._call.abandon()
 
 
+def _isStream(requests: Any) -> bool:
+    """Tell a stream of requests from one request, which may be iterable as well."""
+    if isinstance(requests, Mapping | str | bytes):
+        return False
+    return isinstance(requests, AsyncIterable | Iterable)
+
+
 async def _closeSource(source: Any) -> None:
     """Let a generator of requests, which may not be at its end, clean up."""
     if hasattr(source, "aclose"):
@@ -348,7 +354,7 @@ async def _closeSource(source: Any) -> None:
         source.close()
 
 
-def _statusError(status: int, message: str, trailers: CallMetadata) -> GrpcError:
+def statusError(status: int, message: str, trailers: CallMetadata) -> GrpcError:
     """Make the error of a call that has ended badly."""
     if status not in GRPC_NAMES:
         message = f"unknown status {status}: {message}"

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import grpc
 from grpc._cython import cygrpc
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorFromThreads
@@ -16,7 +17,14 @@ from zope.interface import implementer
 
 from storagegate.rpc.bridge import ChannelPump
 from storagegate.rpc.later import Later
-from storagegate.rpc.wire import Exchange, IClientCall, IClientEngine, Metadata
+from storagegate.rpc.wire import (
+    CANCELLED_MESSAGE,
+    ClientClosedError,
+    Exchange,
+    IClientCall,
+    IClientEngine,
+    Metadata,
+)
 
 # What a call's queue of messages may hold before its sender has to wait: as much as HTTP/2's own
 # first window, so that the wire never runs dry and a stalled server costs no more than this.
@@ -33,8 +41,14 @@ _WAIT_FOR_READY = (
 _CLOSED = "The client is closed"
 
 
-class ClientClosedError(Exception):
-    """The client was closed: no call can be made any more."""
+def secureCredentials(roots: bytes | None, key: bytes | None, chain: bytes | None) -> Any:
+    """
+    Make the credentials of a channel that speaks TLS.
+
+    @param roots: The authorities to trust; C{None} for the list that grpcio has.
+    @param key: The client's own key, with C{chain} its certificate; both PEM.
+    """
+    return grpc.ssl_channel_credentials(roots, key, chain)._credentials
 
 
 @implementer(IClientEngine)
@@ -133,7 +147,6 @@ class ChannelEngine:
         """Have the channel make a call."""
         if self.isClosed:
             raise ClientClosedError("the client is closed")
-        self._pump.start()
         # The flags say what a call takes over from the one that it is made for; there is none. The
         # metadata is in its batch, and the parameter of that name only for the text of an error.
         handle = self._channel.integrated_call(

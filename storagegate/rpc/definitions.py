@@ -3,9 +3,15 @@
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from attrs import field, frozen
-from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import (
+    Descriptor,
+    FileDescriptor,
+    MethodDescriptor,
+    ServiceDescriptor,
+)
 from google.protobuf.message_factory import GetMessageClass
 
 from storagegate.core.definitions import STREAMING
@@ -93,6 +99,12 @@ def _methodOf(service: str, descriptor: MethodDescriptor) -> RPCMethod:
         descriptor.name,
         f"/{service}/{descriptor.name}",
         kind,
-        codecOf(GetMessageClass(descriptor.input_type)),
-        codecOf(GetMessageClass(descriptor.output_type)),
+        _codec(descriptor.input_type),
+        _codec(descriptor.output_type),
     )
+
+
+def _codec(descriptor: Descriptor) -> MessageCodec:
+    # To mypy, the stubs' messages have no hash, and so their classes have none either.
+    messageClass: Any = GetMessageClass(descriptor)
+    return codecOf(messageClass)

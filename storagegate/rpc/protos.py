@@ -8,7 +8,7 @@ Services and messages from C{.proto} files, loaded when they are asked for::
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
@@ -65,7 +65,7 @@ class LoadedProto:
             raise AttributeError(name)
         if name in self._own:
             return self[self._own[name]]
-        return _Package(self, tuple(self._file.package.split("."))).below(name)
+        return _below(self, self._file.package.split("."), name)
 
     def __getitem__(self, fullName: str) -> Any:
         if fullName not in self._made:
@@ -87,9 +87,10 @@ class LoadedProto:
         )
         for find, make in kinds:
             try:
-                return make(find(fullName))
+                found = find(fullName)
             except KeyError:
                 continue
+            return make(found)
         raise KeyError(f"{self._file.name} knows no service, message or enum {fullName!r}")
 
 
@@ -100,19 +101,19 @@ class _Package:
     _loaded: LoadedProto
     _rest: tuple[str, ...]
 
-    def below(self, name: str) -> Any:
-        """Give what comes after a name: the file itself after the last one."""
-        first, *rest = self._rest
-        if name != first:
-            loaded = self._loaded
-            there = ", ".join(sorted(loaded._own)) or "nothing"
-            raise AttributeError(f"{loaded.file.name} has no {name!r}; there is {there}")
-        return _Package(self._loaded, tuple(rest)) if rest else self._loaded
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self.below(name)
+        return _below(self._loaded, self._rest, name)
+
+
+def _below(loaded: LoadedProto, package: Sequence[str], name: str) -> Any:
+    """Give what a name leads to where the given rest of a package is ahead: at last the file."""
+    first, *rest = package
+    if name != first:
+        there = ", ".join(sorted(loaded._own)) or "nothing"
+        raise AttributeError(f"{loaded.file.name} has no {name!r}; there is {there}")
+    return _Package(loaded, tuple(rest)) if rest else loaded
 
 
 @frozen
@@ -144,8 +145,9 @@ def loadProto(
     own: two files may define the same names.
 
     @param path: The file.
-    @param includePaths: Folders where its imports are looked for first. Without any they are found
-        beside the file, further up, and among the well-known ones.
+    @param includePaths: Folders where its imports are looked for. If the file is in one of them,
+        that one comes first and gives the file its name, as with C{protoc}; else the file's own
+        folder does. Imports beside the file, further up, and well-known ones need none.
     @raise ProtoError: If it, or something that it imports, is missing or wrong.
     """
     if isinstance(includePaths, str | os.PathLike):

@@ -7,7 +7,7 @@ have that, in its forerunner, which is the same but for the name.
 """
 
 import importlib
-from collections.abc import Iterable
+import re
 from typing import Any
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -16,8 +16,10 @@ from google.protobuf.message import DecodeError
 from twisted.internet.defer import Deferred
 
 from storagegate.core.errors import GRPC_STATUSES, GrpcError
-from storagegate.rpc.clientcall import CallOptions, ClientCall
-from storagegate.rpc.definitions import RPCMethod, RPCService, serviceOf
+from storagegate.rpc.call import CallMetadata
+from storagegate.rpc.clientcall import statusError
+from storagegate.rpc.conversion import ConversionError
+from storagegate.rpc.definitions import RPCService, serviceOf
 from storagegate.rpc.standards import reflectionService
 from storagegate.rpc.wire import IClientEngine
 
@@ -27,7 +29,11 @@ _MAX_BYTES = 32 * 1024 * 1024
 _MAX_SERVICES = 1000
 
 # These are part of protobuf itself: what they mean here does not depend on a server.
-_WELL_KNOWN = "google/protobuf/"
+_WELL_KNOWN = re.compile(
+    "google/protobuf/"
+    r"(any|api|descriptor|duration|empty|field_mask|source_context|struct|timestamp|type|wrappers)"
+    r"\.proto"
+)
 
 
 class ReflectionError(Exception):
@@ -35,36 +41,172 @@ class ReflectionError(Exception):
 
 
 async def learnServices(
-    engine: IClientEngine, deadline: float, names: Iterable[str] = ()
+    engine: IClientEngine, deadline: float, waitForReady: bool = False, name: str | None = None
 ) -> dict[str, RPCService]:
     """
     Ask a server for services.
 
     @param deadline: When to give up, in seconds since 1970.
-    @param names: Their full names; none for all, but those that gRPC itself has defined.
-    @raise GrpcError: If it does not answer, or has no reflection.
-    @raise ReflectionError: If it does not know a service, or its answers make no sense.
+    @param waitForReady: Whether to wait for a connection.
+    @param name: The full name of one; C{None} for all but those that gRPC itself has defined.
+    @return: The services by their full names.
+    @raise GrpcError: If the server does not answer, or has no reflection.
+    @raise ReflectionError: If it does not know the service, or its answers make no sense.
     """
-    options = CallOptions(deadline=deadline)
     try:
-        return await _Inquiry(engine, "v1", options).learn(tuple(names))
+        return await _learn(engine, "v1", deadline, waitForReady, name)
     except GrpcError as error:
         if error.status != GRPC_STATUSES["UNIMPLEMENTED"]:
             raise
-    return await _Inquiry(engine, "v1alpha", options).learn(tuple(names))
+    return await _learn(engine, "v1alpha", deadline, waitForReady, name)
+
+
+async def _learn(
+    engine: IClientEngine, version: str, deadline: float, waitForReady: bool, name: str | None
+) -> dict[str, RPCService]:
+    inquiry = _Inquiry(engine, version, deadline, waitForReady)
+    try:
+        names = [name] if name is not None else await inquiry.names()
+        return {each: await inquiry.service(each) for each in names}
+    finally:
+        inquiry.end()
 
 
 class _Inquiry:
-    """One conversation with a server's reflection."""
+    """One conversation with a server's reflection: a question, an answer, and so on."""
 
-    def __init__(self, engine: IClientEngine, version: str, options: CallOptions) -> None:
-        (method,) = reflectionService(version).methods.values()
+    def __init__(
+        self, engine: IClientEngine, version: str, deadline: float, waitForReady: bool
+    ) -> None:
+        (self._method,) = reflectionService(version).methods.values()
+        self._wire = engine.call(self._method.path, (), deadline, waitForReady)
         self._files: dict[str, FileDescriptorProto] = {}
         self._bytes = 0
-        self._asked: Deferred[Any] = Deferred()
-        self._call = ClientCall(engine, method.name, self._questions(), options)
-        self._begin(method)
+        self._pool = DescriptorPool()
+        self._added: set[str] = set()
 
-    def _begin(self, method: RPCMethod) -> None:
-        self._call.begin(method)
-        self._answers = aiter(self._call)
+    def end(self) -> None:
+        """Ask nothing more."""
+        self._wire.cancel()
+
+    async def names(self) -> list[str]:
+        """Give the names of the services that are not gRPC's own."""
+        answer = await self._ask("listServices", "*")
+        services = answer.get("listServicesResponse", {}).get("service", ())
+        names = [service.get("name", "") for service in services]
+        if len(names) > _MAX_SERVICES:
+            raise ReflectionError(f"the server has {len(names)} services, more than can be meant")
+        return [name for name in names if not name.startswith("grpc.")]
+
+    async def service(self, name: str) -> RPCService:
+        """Learn one service."""
+        given = await self._fetch("fileContainingSymbol", name)
+        owner = next((file for file in given if _defines(self._files[file], name)), None)
+        if owner is None:
+            raise ReflectionError(f"the server's reflection gives no file that defines {name}")
+        await self._complete(owner)
+        try:
+            self._add(owner)
+            return serviceOf(self._pool.FindServiceByName(name))
+        # This is how protobuf says that files are not as they have to be.
+        except (TypeError, KeyError, ValueError) as error:
+            raise ReflectionError(f"the description of {name} is wrong: {error}") from error
+
+    async def _complete(self, owner: str) -> None:
+        """Fetch what a file imports, and what that imports."""
+        wanted, seen = [owner], {owner}
+        while wanted:
+            for name in self._files[wanted.pop()].dependency:
+                if name in seen:
+                    continue
+                if name not in self._files and not self._takeOwn(name):
+                    await self._fetch("fileByFilename", name)
+                if name not in self._files:
+                    raise ReflectionError(f"the server's reflection does not give {name}")
+                seen.add(name)
+                wanted.append(name)
+
+    async def _fetch(self, question: str, value: str) -> list[str]:
+        """Ask for files and give the names of those that came."""
+        answer = await self._ask(question, value)
+        given = answer.get("fileDescriptorResponse", {}).get("fileDescriptorProto", ())
+        names = []
+        for wire in given:
+            self._bytes += len(wire)
+            try:
+                file = FileDescriptorProto.FromString(wire)
+            except DecodeError:
+                raise ReflectionError("the server's reflection gives what is no file") from None
+            if len(self._files) >= _MAX_FILES or self._bytes > _MAX_BYTES:
+                raise ReflectionError("the server's services are described at too great a length")
+            names.append(file.name)
+            if not self._takeOwn(file.name):
+                self._files.setdefault(file.name, file)
+        return names
+
+    def _takeOwn(self, name: str) -> bool:
+        """Take a file of protobuf itself from this side, which means the same and is whole."""
+        if name in self._files:
+            return True
+        file = _wellKnownFile(name)
+        if file is None:
+            return False
+        self._files[name] = file
+        return True
+
+    def _add(self, owner: str) -> None:
+        """Put a file into the pool, after those that it imports."""
+        waiting: list[tuple[str, bool]] = [(owner, False)]
+        opened: set[str] = set()
+        while waiting:
+            name, isReady = waiting.pop()
+            if isReady:
+                self._pool.Add(self._files[name])
+                self._added.add(name)
+            elif name in opened and name not in self._added:
+                raise ReflectionError(f"the file {name} imports itself")
+            elif name not in self._added:
+                opened.add(name)
+                waiting.append((name, True))
+                waiting += [(each, False) for each in self._files[name].dependency]
+
+    async def _ask(self, question: str, value: str) -> dict[str, Any]:
+        """Send one question and wait for its answer."""
+        self._wire.send(self._method.request.encode({question: value}))
+        answered: Deferred[bytes | None] = Deferred()
+        self._wire.read(answered.callback)
+        message = await answered
+        if message is None:
+            status, text, trailers = await self._wire.ended()
+            if status == 0:
+                raise ReflectionError("the server's reflection ended before it had answered")
+            raise statusError(status, text, CallMetadata(trailers))
+        try:
+            answer: dict[str, Any] = self._method.response.decode(message)
+        except ConversionError as error:
+            raise ReflectionError(f"the server's reflection cannot be read: {error}") from error
+        if "errorResponse" in answer:
+            reason = answer["errorResponse"].get("errorMessage", "")
+            raise ReflectionError(f"the server's reflection does not know {value}: {reason:.200}")
+        return answer
+
+
+def _defines(file: FileDescriptorProto, name: str) -> bool:
+    """Tell whether a service is of this file."""
+    prefix = f"{file.package}." if file.package else ""
+    return any(prefix + service.name == name for service in file.service)
+
+
+def _wellKnownFile(name: str) -> FileDescriptorProto | None:
+    """Give a file of protobuf itself."""
+    found = _WELL_KNOWN.fullmatch(name)
+    if found is None:
+        return None
+    try:
+        # Importing it is what puts it into the pool.
+        module = importlib.import_module(f"google.protobuf.{found[1]}_pb2")
+    except ModuleNotFoundError:
+        return None
+    file = FileDescriptorProto()
+    module.DESCRIPTOR.CopyToProto(file)
+    return file

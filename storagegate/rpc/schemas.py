@@ -9,7 +9,8 @@ The fields of an object are numbered in the order of its properties, and all hav
     message ProbeEchoRequest { optional string name = 1; repeated string tags = 2; }
 
 What a message has no shape for is one of C{google.protobuf.Struct}, C{ListValue} and C{Value}: an
-object without properties, an array in an array, and any other type.
+object without properties, an array in an array, and any other type. A whole request or response
+that is a scalar is one of protobuf's wrappers, such as C{google.protobuf.StringValue}.
 """
 
 import re
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import define, field
-from google.protobuf import struct_pb2
+from google.protobuf import struct_pb2, wrappers_pb2
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     FieldDescriptorProto,
@@ -31,13 +32,19 @@ from storagegate.rpc.definitions import RPCService, serviceOf
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FOREIGN = re.compile(r"[^A-Za-z0-9_]")
 
+# Kinds of schemas that are more than a type; no type has such a name.
+_BYTES, _MESSAGE, _ANY = "string as bytes", "object with properties", "anything"
+
+# The types of JSON Schema, and bytes, each with its type in a field and by itself.
 _SCALARS = {
-    "string": FieldDescriptorProto.TYPE_STRING,
-    "integer": FieldDescriptorProto.TYPE_INT64,
-    "number": FieldDescriptorProto.TYPE_DOUBLE,
-    "boolean": FieldDescriptorProto.TYPE_BOOL,
+    "string": (FieldDescriptorProto.TYPE_STRING, ".google.protobuf.StringValue"),
+    "integer": (FieldDescriptorProto.TYPE_INT64, ".google.protobuf.Int64Value"),
+    "number": (FieldDescriptorProto.TYPE_DOUBLE, ".google.protobuf.DoubleValue"),
+    "boolean": (FieldDescriptorProto.TYPE_BOOL, ".google.protobuf.BoolValue"),
+    _BYTES: (FieldDescriptorProto.TYPE_BYTES, ".google.protobuf.BytesValue"),
 }
 
+_WELL_KNOWN = (struct_pb2.DESCRIPTOR, wrappers_pb2.DESCRIPTOR)
 _STRUCT, _LIST, _VALUE = (f".google.protobuf.{name}" for name in ("Struct", "ListValue", "Value"))
 
 # Below protobuf's own limit of 100 messages in each other, which no message could pass.
@@ -60,7 +67,7 @@ def serviceFromSchemas(definition: ServiceDefinition) -> RPCService:
         name=f"schemas/{definition.name}.proto",
         package=".".join(package),
         syntax="proto3",
-        dependency=[struct_pb2.DESCRIPTOR.name],
+        dependency=[each.name for each in _WELL_KNOWN],
     )
     service = file.service.add(name=name)
     messages = _Messages(file, {name})
@@ -77,7 +84,8 @@ def serviceFromSchemas(definition: ServiceDefinition) -> RPCService:
             server_streaming=method.streamsResponses,
         )
     pool = DescriptorPool()
-    pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
+    for each in _WELL_KNOWN:
+        pool.AddSerializedFile(each.serialized_pb)
     try:
         pool.AddSerializedFile(file.SerializeToString())
     except TypeError as error:
@@ -96,27 +104,34 @@ class _Messages:
         """Give the type of a whole request or response."""
         if schema is None or not ({"type", "properties"} & schema.keys()):
             return _STRUCT
-        if _kindOf(schema) == "message":
+        kind = _kindOf(schema)
+        if kind == _MESSAGE:
             name = _unique(name, self.taken)
             self.taken.add(name)
             _fill(self.file.message_type.add(name=name), self._prefix(), schema, where, 1)
             return f"{self._prefix()}.{name}"
-        return {"object": _STRUCT, "array": _LIST}.get(_kindOf(schema), _VALUE)
+        if kind in _SCALARS:
+            return _SCALARS[kind][1]
+        return _looseType(kind)
 
     def _prefix(self) -> str:
         return f".{self.file.package}" if self.file.package else ""
 
 
 def _kindOf(schema: Any) -> str:
-    """Tell what a schema is for: a scalar's type, C{bytes}, a message, or something looser."""
+    """Tell what a schema is for: a type of JSON Schema, or one of the kinds above."""
     if not isinstance(schema, Mapping):
-        return "any"
-    kind = schema.get("type", "object" if schema.get("properties") else None)
+        return _ANY
+    kind = schema.get("type", "object" if "properties" in schema else None)
     if kind == "object" and schema.get("properties"):
-        return "message"
+        return _MESSAGE
     if kind == "string" and schema.get("contentEncoding") == "base64":
-        return "bytes"
-    return kind if kind in ("object", "array", *_SCALARS) else "any"
+        return _BYTES
+    return kind if kind in ("object", "array", *_SCALARS) else _ANY
+
+
+def _looseType(kind: str) -> str:
+    return {"object": _STRUCT, "array": _LIST}.get(kind, _VALUE)
 
 
 def _fill(
@@ -149,17 +164,15 @@ def _fill(
             made.label = FieldDescriptorProto.LABEL_REPEATED
             inner = value.get("items")
         kind = _kindOf(inner)
-        if kind == "message":
+        if kind == _MESSAGE:
             name = _unique(_messageName(names[key]), taken)
             taken.add(name)
             _fill(message.nested_type.add(name=name), full, inner, f"{where}.{key}", depth + 1)
             made.type_name = f"{full}.{name}"
         elif kind in _SCALARS:
-            made.type = _SCALARS[kind]
-        elif kind == "bytes":
-            made.type = FieldDescriptorProto.TYPE_BYTES
+            made.type = _SCALARS[kind][0]
         else:
-            made.type_name = {"object": _STRUCT, "array": _LIST}.get(kind, _VALUE)
+            made.type_name = _looseType(kind)
         if made.type_name:
             made.type = FieldDescriptorProto.TYPE_MESSAGE
     _givePresence(message)

@@ -50,7 +50,7 @@ class ServedFiles:
         """Find the file that defines an extension of a message."""
         for extension in self._extensions(message) or ():
             if extension.number == number:
-                return self._withImports(extension.file)
+                return self._withImports(_definingFile(extension))
         return None
 
     def extensionNumbers(self, message: str) -> list[int] | None:
@@ -71,7 +71,7 @@ class ServedFiles:
             pending += file.dependencies
             for message in _messages(file.message_types_by_name.values()):
                 if message.is_extendable:
-                    pending += [each.file for each in file.pool.FindAllExtensions(message)]
+                    pending += map(_definingFile, file.pool.FindAllExtensions(message))
 
     def _register(self, file: FileDescriptor) -> None:
         first = self._byName.setdefault(file.name, file)
@@ -123,6 +123,12 @@ def _fileOf(pool: DescriptorPool, symbol: str) -> FileDescriptor | None:
         return pool.FindMethodByName(symbol).containing_service.file
     except KeyError:
         return None
+
+
+def _definingFile(extension: FieldDescriptor) -> FileDescriptor:
+    # The type stubs do not have it.
+    file: FileDescriptor = extension.file  # type: ignore[attr-defined]
+    return file
 
 
 def _messages(messages: Iterable[Descriptor]) -> Iterator[Descriptor]:

@@ -6,8 +6,7 @@ The details of a L{GrpcError<storagegate.core.errors.GrpcError>} become messages
     [{"path": "user.email", "message": "no email"}]    google.rpc.BadRequest
     {"retryAfterMs": 1500}                             google.rpc.RetryInfo
     {"limit": 5, "retryAfterMs": 1500}                 RetryInfo and a Struct with the rest
-    {"@type": "google.rpc.ErrorInfo", "reason": "R"}   that message
-    {"@type": "any.other", "value": b"its wire"}       google.protobuf.Any of that type
+    {"@type": "google.rpc.ErrorInfo", "reason": "R"}   that message, as handlers have an Any
     any other mapping                                  google.protobuf.Struct
     any other value that JSON has                      google.protobuf.Value
     a protobuf message                                 itself
@@ -17,25 +16,28 @@ Violations that stand among other things in a list are gathered in one C{BadRequ
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any
 
-from google.protobuf import any_pb2, json_format, struct_pb2
-from google.protobuf.descriptor_pool import Default as defaultPool
+from google.protobuf import any_pb2, struct_pb2
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
 from twisted.logger import Logger
 
 from storagegate.core.errors import GrpcError
+from storagegate.rpc.conversion import ConversionError, codecOf
 
 DETAILS_KEY = "grpc-status-details-bin"
 """The name of the trailer."""
 
 MAX_DETAILS = 4096
 """
-Bytes of the trailer: C{grpc-message} repeats the message beside it and base64 adds a third, and
-8 KiB of metadata in all is what a client takes by default.
+Bytes of the trailer: base64 adds a third, C{grpc-message} stands beside it, and 8 KiB of metadata
+in all is what a client takes by default.
 """
+
+MESSAGE_LENGTH = 1024
+"""Bytes of a status's message: as C{grpc-message} each of them may be written as three."""
 
 RETRY_AFTER = "retryAfterMs"
 """The key of details that say when to come again."""
@@ -48,6 +50,16 @@ _NANOS_OF_MS = 1_000_000
 _log = Logger()
 
 
+def statusMessage(text: str) -> str:
+    """
+    Give the message of a status as it is sent: not too long, and nothing that UTF-8 cannot have.
+
+    It is the same in C{grpc-message} and in the details, or clients take neither.
+    """
+    wire = str(text).encode("utf-8", "replace")
+    return wire[:MESSAGE_LENGTH].decode("utf-8", "ignore")
+
+
 def encodeDetails(error: GrpcError) -> bytes | None:
     """
     Give the trailer of an error.
@@ -55,15 +67,13 @@ def encodeDetails(error: GrpcError) -> bytes | None:
     What cannot be told, and all details that are too long, are left out and logged: the error
     itself reaches the client.
 
-    @return: A C{google.rpc.Status}; C{None} if the error has no details, or a message so long that
-        there is no room for it twice.
+    @return: A C{google.rpc.Status}; C{None} if the error has no details.
     """
     if error.details is None or error.details == []:
         return None
     from google.rpc.status_pb2 import Status
 
-    # A message of any kind is told; half a pair of surrogates has no place in UTF-8.
-    message = str(error.message).encode("utf-8", "replace").decode()
+    message = statusMessage(error.message)
     status = Status(code=error.status, message=message, details=_packAll(error.details))
     wire: bytes = status.SerializeToString()
     if len(wire) > MAX_DETAILS:
@@ -74,7 +84,7 @@ def encodeDetails(error: GrpcError) -> bytes | None:
             limit=MAX_DETAILS,
         )
         wire = Status(code=error.status, message=message).SerializeToString()
-    return wire if len(wire) <= MAX_DETAILS else None
+    return wire
 
 
 def decodeDetails(wire: bytes) -> Any:
@@ -100,21 +110,23 @@ def decodeDetails(wire: bytes) -> Any:
 
 
 def _packAll(details: Any) -> list[any_pb2.Any]:
-    items = list(details) if isinstance(details, list | tuple) else [details]
-    violations = [item for item in items if _isViolation(item)]
+    isList = isinstance(details, list | tuple)
+    violations = [item for item in details if _isViolation(item)] if isList else []
     packed: list[any_pb2.Any] = []
-    for item in items:
+    isPacked = False
+    for item in details if isList else [details]:
         try:
-            if not _isViolation(item):
+            if not isList or not _isViolation(item):
                 packed.extend([_pack(message) for message in _messages(item)])
-            elif violations:
+            elif not isPacked:
+                isPacked = True
                 packed.append(_pack(_badRequest(violations)))
-                violations = []
         except Exception as error:
             # Its text may quote what nobody meant to log.
             _log.warn(
-                "a detail of an error is left out, for it has no form on the wire: {kind}",
+                "a detail of an error is left out, for it has no form on the wire: {kind} {path}",
                 kind=type(error).__name__,
+                path=error.path if isinstance(error, ConversionError) else "",
             )
     return packed
 
@@ -134,19 +146,19 @@ def _messages(item: Any) -> Iterable[Message]:
     if isinstance(item, list | tuple) and item and all(map(_isViolation, item)):
         return [_badRequest(item)]
     if not isinstance(item, Mapping):
-        return [_value(item)]
+        return [codecOf(struct_pb2.Value).toMessage(item)]
     if isinstance(item.get("@type"), str):
         typed = _typed(item)
         if typed is not None:
             return [typed]
     delay = _delay(item.get(RETRY_AFTER))
     if delay is None:
-        return [_struct(item)]
+        return [codecOf(struct_pb2.Struct).toMessage(item)]
     from google.rpc.error_details_pb2 import RetryInfo
 
     rest = {key: value for key, value in item.items() if key != RETRY_AFTER}
     info = RetryInfo(retry_delay=delay)
-    return [info, _struct(rest)] if rest else [info]
+    return [info, codecOf(struct_pb2.Struct).toMessage(rest)] if rest else [info]
 
 
 def _badRequest(violations: Iterable[Mapping[str, str]]) -> Message:
@@ -164,6 +176,8 @@ def _badRequest(violations: Iterable[Mapping[str, str]]) -> Message:
 def _isViolation(item: Any) -> bool:
     return (
         isinstance(item, Mapping)
+        # A Struct says that it is a mapping, too.
+        and not isinstance(item, Message)
         and item.keys() == {"path", "message"}
         and all(isinstance(value, str) for value in item.values())
     )
@@ -181,39 +195,45 @@ def _delay(ms: Any) -> Duration | None:
 
 
 def _typed(item: Mapping[str, Any]) -> Message | None:
-    """Make the message that a mapping names; C{None} if nobody knows it."""
-    name = _nameOf(item["@type"])
-    if item.keys() == {"@type", "value"} and isinstance(item["value"], bytes):
-        return any_pb2.Any(type_url=_PREFIX + name, value=item["value"])
-    messageClass = _classOf(name)
-    if messageClass is None:
+    """Make the message that a mapping names, in an C{Any}; C{None} if it is none of that type."""
+    _loadTypes()
+    url = item["@type"]
+    if not _nameOf(url):
         return None
-    rest = {key: value for key, value in item.items() if key != "@type"}
-    return json_format.ParseDict(rest, messageClass())
-
-
-def _struct(item: Mapping[str, Any]) -> struct_pb2.Struct:
-    return json_format.ParseDict(dict(item), struct_pb2.Struct())
-
-
-def _value(item: Any) -> struct_pb2.Value:
-    return json_format.ParseDict(item, struct_pb2.Value())
+    try:
+        return codecOf(any_pb2.Any).toMessage(
+            {**item, "@type": url if "/" in url else _PREFIX + url}
+        )
+    except ConversionError:
+        return None
 
 
 # From the wire
 
 
 def _unpack(packed: any_pb2.Any) -> Any:
-    name = _nameOf(packed.type_url)
-    messageClass = _classOf(name)
+    found = _readers().get(_nameOf(packed.type_url))
     try:
-        if messageClass is not None:
-            message = messageClass.FromString(packed.value)
-            return _READERS.get(name, _readOther)(message)
-    except (DecodeError, ValueError, RecursionError, json_format.Error):
-        # Another one's message of that name: its bytes are what can be told.
-        pass
-    return {"@type": name, "value": packed.value}
+        if found is None:
+            return codecOf(any_pb2.Any).toDict(packed)
+        messageClass, read = found
+        return read(messageClass.FromString(packed.value))
+    except (ConversionError, DecodeError):
+        # Somebody else's message of that name: its bytes are what can be told.
+        return {"@type": packed.type_url, "value": packed.value}
+
+
+@cache
+def _readers() -> Mapping[str, tuple[type[Message], Callable[[Any], Any]]]:
+    from google.rpc.error_details_pb2 import BadRequest, RetryInfo
+
+    _loadTypes()
+    return {
+        "google.rpc.BadRequest": (BadRequest, _readBadRequest),
+        "google.rpc.RetryInfo": (RetryInfo, _readRetryInfo),
+        "google.protobuf.Struct": (struct_pb2.Struct, codecOf(struct_pb2.Struct).toDict),
+        "google.protobuf.Value": (struct_pb2.Value, codecOf(struct_pb2.Value).toDict),
+    }
 
 
 def _readBadRequest(message: Any) -> Any:
@@ -226,27 +246,10 @@ def _readRetryInfo(message: Any) -> Any:
     return {RETRY_AFTER: nanos / _NANOS_OF_MS if rest else whole}
 
 
-def _readOther(message: Message) -> Any:
-    return {"@type": message.DESCRIPTOR.full_name, **json_format.MessageToDict(message)}
-
-
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "google.rpc.BadRequest": _readBadRequest,
-    "google.rpc.RetryInfo": _readRetryInfo,
-    "google.protobuf.Struct": json_format.MessageToDict,
-    "google.protobuf.Value": json_format.MessageToDict,
-}
-
-
 def _nameOf(url: str) -> str:
     return url.rpartition("/")[2]
 
 
-def _classOf(name: str) -> type[Message] | None:
-    # Its types have to be loaded before they can be found.
+def _loadTypes() -> None:
+    """Have the types of details in the pool that an C{Any} looks them up in."""
     from google.rpc import error_details_pb2  # noqa: F401
-
-    try:
-        return GetMessageClass(defaultPool().FindMessageTypeByName(name))
-    except KeyError:
-        return None

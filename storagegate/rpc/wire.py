@@ -136,8 +136,18 @@ class IClientCall(Interface):
         """Give the call up."""
 
 
+CANCELLED_MESSAGE = "Cancelled by the client"
+"""What is said of a call that its maker has given up."""
+
+
+class ClientClosedError(Exception):
+    """The client was closed: no call can be made any more."""
+
+
 class IClientEngine(Interface):
     """A connection to a server, made and made again as needed."""
+
+    isClosed: bool = Attribute("Whether it was told to close, and makes no calls any more.")
 
     def call(
         path: str,
@@ -152,6 +162,7 @@ class IClientEngine(Interface):
         @param deadline: When it is given up, in seconds since 1970.
         @param request: The only message, sent at once; C{None} where any number is sent later.
         @return: The L{IClientCall}.
+        @raise ClientClosedError: If the engine is closed.
         """
 
     def exchange(

@@ -126,5 +126,6 @@ class Topics:
 
     def close(self, topic: str) -> None:
         """End a topic: whoever has joined is told nothing more of it."""
-        for box in self._boxes.get(topic, ()):
+        # Whoever hears of it leaves at once.
+        for box in tuple(self._boxes.get(topic, ())):
             box.end()

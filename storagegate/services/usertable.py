@@ -121,7 +121,7 @@ class UserTable:
         after = evolve(before, **changes)
         if after == before:
             return before, before
-        if self._taken(after):
+        if self._holder(after.email) not in (None, id):
             raise EmailTaken
         after = evolve(after, updatedUs=nowUs)
         self._execute(_UPDATE, *_row(after), id)
@@ -179,16 +179,15 @@ class UserTable:
             return refusal
 
     def _add(self, user: User) -> bool:
-        if self._taken(user):
+        if self._holder(user.email) is not None:
             return False
         self._execute(_INSERT, *_row(user))
         return True
 
-    def _taken(self, user: User) -> bool:
-        row = self._execute(
-            "SELECT 1 FROM users WHERE emailKey = ? AND id <> ?", fold(user.email), user.id
-        ).fetchone()
-        return row is not None
+    def _holder(self, email: str) -> str | None:
+        """Give the id of the user who has an email address."""
+        row = self._execute("SELECT id FROM users WHERE emailKey = ?", fold(email)).fetchone()
+        return None if row is None else str(row[0])
 
     def _users(self, statement: str, *values: Any) -> list[User]:
         return [_user(row) for row in self._execute(statement, *values)]
@@ -282,8 +281,8 @@ def _create(path: str) -> None:
     """Make the file if there is none, for its owner alone: SQLite's own files follow it."""
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except FileExistsError:
-        pass
+        # Not opened if it is there: closing it again would drop the locks that SQLite has on it.
+        if not os.path.exists(path):
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:
         raise UserFileError(f"{path} cannot keep users: {error.strerror}") from error

@@ -1,7 +1,5 @@
 """What handlers and middleware see of a call, and the stream of a client's messages."""
 
-from typing import Any
-
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
@@ -162,8 +160,10 @@ class StreamTests(SynchronousTestCase):
 
     def test_unreadAfterCancel(self) -> None:
         """After a cancelled wait the stream can be read on, and no message is lost."""
-        self.readAll().cancel()
-        reading: Any = self.readAll()
+        cancelled = self.readAll()
+        cancelled.cancel()
+        self.failureResultOf(cancelled, CancelledError)
+        reading = self.readAll()
         self.wire.arrive(b"a", None)
         self.successResultOf(reading)
         self.assertEqual(self.seen, ["a"])

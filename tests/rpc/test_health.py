@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.errors import GrpcError
 from storagegate.rpc.health import HEALTH, WATCH_SECONDS, Health
+from storagegate.rpc.protos import loadProto, protoPath
 from tests.rpc.describing import described
 
 
@@ -102,7 +103,7 @@ class HealthTests(SynchronousTestCase):
         self.assertEqual(self.check("UserService"), "SERVING")
 
     def test_shutdown(self) -> None:
-        """After the shutdown nothing is serving, whatever is said then; what is unknown stays so."""
+        """After the shutdown nothing is serving, whatever is said then; the unknown stays so."""
         self.health.shutdown()
         self.health.setServingStatus("Storage", "SERVING")
         self.assertEqual([self.check(), self.check("Storage")], ["NOT_SERVING"] * 2)
@@ -146,7 +147,7 @@ class WatchTests(SynchronousTestCase):
     def assertNothingLeft(self) -> None:
         """Nobody is remembered, and nothing is to be done any more."""
         self.assertEqual(self.clock.getDelayedCalls(), [])
-        self.assertEqual(self.health.watching, 0)
+        self.assertEqual(self.health.watching, {})
 
     def test_atOnce(self) -> None:
         """The first answer comes at once, for the named service or for the whole."""
@@ -248,7 +249,7 @@ class WatchTests(SynchronousTestCase):
         second.told = lambda: stopOther(second, first)  # type: ignore[method-assign]
         self.health.setServingStatus("", "NOT_SERVING")
         self.assertEqual([each.statuses for each in gone], [["SERVING"]])
-        self.assertEqual(self.health.watching, 1)
+        self.assertEqual(self.health.watching, {"": 1})
 
     def test_shutdown(self) -> None:
         """At the shutdown everybody gets the last word, and then the stream's end."""
@@ -316,6 +317,11 @@ class DefinitionTests(SynchronousTestCase):
         self.assertEqual(HEALTH.name, "grpc.health.v1.Health")
         self.assertEqual(HEALTH.file.name, "grpc/health/v1/health.proto")
         self.assertEqual(described(HEALTH.file), described(health_pb2.DESCRIPTOR))
+
+    def test_file(self) -> None:
+        """It is what the file that clients can load says."""
+        loaded = loadProto(protoPath() / "health.proto")
+        self.assertEqual(described(HEALTH.file), described(loaded.file))
 
     def test_implemented(self) -> None:
         """Every method is there, under its own name."""

@@ -1,6 +1,7 @@
 """A UserService on a real file, called as the wires call it."""
 
 import os
+import sqlite3
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
@@ -101,6 +102,14 @@ class UserCase(TestCase):
         store = SQLiteUserStore(self.path, reactor, **options)
         self.addCleanup(store.close)
         return store
+
+    def query(self, statement: str) -> Any:
+        """Do something to the file as another program would; give the first row."""
+        connection = sqlite3.connect(self.path, isolation_level=None)
+        try:
+            return connection.execute(statement).fetchone()
+        finally:
+            connection.close()
 
     def call(self, method: str, request: Any) -> Any:
         """Call a method as a wire does."""

@@ -17,7 +17,7 @@ Characters of a token: all the metadata that gRPC takes by default, so that a se
 to take more does not hand it on to parsers of tokens.
 """
 
-HEALTH = "grpc.health.v1.Health/*"
+HEALTH = "grpc.health.v1.Health"
 """What balancers and orchestrators ask without a token."""
 
 MISSING = "Missing authorization"
@@ -37,7 +37,7 @@ def authentication(
     """
     Make the middleware that lets known callers in, C{UNAUTHENTICATED} refuses all others.
 
-    @param verify: C{verify(token, call)} or C{verify(token)}, plain or a coroutine. It gets the
+    @param verify: C{verify(token)} or C{verify(token, call)}, plain or a coroutine. It gets the
         first value of C{authorization} without C{Bearer }, and gives the user for C{call.user}.
         Who gives nothing, or raises, refuses. A L{GrpcError} or a L{ServiceError} goes to the
         caller as it is, so that a verifier that is out of order can be C{UNAVAILABLE}.
@@ -48,13 +48,11 @@ def authentication(
     @raise ValueError: If C{publicMethods} holds what is no name of a method.
     """
     hook = requestHook(verify, "verify", "token", "call")
-    if isinstance(publicMethods, str):
-        raise TypeError(f"publicMethods is a list of names, not {publicMethods!r}")
-    isPublic = methodMatcher([*publicMethods, *([HEALTH] if publicHealth else [])], "publicMethods")
+    isPublic = methodMatcher(publicMethods, "publicMethods")
     told: set[str] = set()
 
     def authenticate(call: Any, next: Callable[[], Any]) -> Any:
-        if isPublic(call):
+        if isPublic(call) or (publicHealth and call.service == HEALTH):
             return next()
         token = _tokenOf(call)
         try:
