@@ -127,8 +127,11 @@ class GRPCServer:
         if service is None or isinstance(service, str):
             name = service or name
             # As the gateway takes it: a name, and a mapping that has the methods or is them.
-            whole = isinstance(methods, Mapping) and isinstance(methods.get("methods"), Mapping)
-            service = {**methods, "name": name} if whole else {"name": name, "methods": methods}
+            inner = methods.get("methods") if isinstance(methods, Mapping) else None
+            if methods is not None and isinstance(inner, Mapping):
+                service = {**methods, "name": name}
+            else:
+                service = {"name": name, "methods": methods}
         read = readService(service)
         found = loadedService(read.name) or serviceFromSchemas(read)
         return self._add(found, definedRoutes(found, read))

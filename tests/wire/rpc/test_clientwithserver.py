@@ -74,9 +74,10 @@ class TogetherTests(TestCase):
     async def test_kinds(self) -> None:
         """All kinds of calls, with services learned by version 1 of reflection."""
         client = await self.connect()
-        self.assertEqual(await client.echo(text="ä", deep={"a": [1, None]}), {
-            "text": "ä", "deep": {"a": [1, None]}
-        })
+        self.assertEqual(
+            await client.echo(text="ä", deep={"a": [1, None]}),
+            {"text": "ä", "deep": {"a": [1, None]}},
+        )
         self.assertEqual([each["number"] async for each in client.count(to=1000)], [*range(1000)])
         texts = [{"text": str(number)} for number in range(100)]
         self.assertEqual(await client.gather(texts), {"all": [str(n) for n in range(100)]})
