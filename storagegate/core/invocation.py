@@ -135,7 +135,7 @@ class Invoker:
         self._authenticator = authenticator
         self._observers = list(observers)
         self._rateLimit = rateLimit
-        self._now = now
+        self.now = now
         self._seconds = seconds
         self._methods: dict[str, dict[str, BoundMethod]] = {}
 
@@ -166,7 +166,7 @@ class Invoker:
             None if method.output is None else Schema(method.output, f"the output of {whole}"),
             not required,
             limit,
-            None if limit is None else MemoryRateLimitStore(limit.window, now=self._now),
+            None if limit is None else MemoryRateLimitStore(limit.window, now=self.now),
             requestHook(method.handler, whole, "request", "context"),
         )
 
@@ -247,7 +247,7 @@ class Invoker:
             return
         hits, end = rates.increment(clientKey(context.client.address))
         if hits > limit.requests:
-            retryAfterMs = max(1, ceil((end - self._now()) * 1000))
+            retryAfterMs = max(1, ceil((end - self.now()) * 1000))
             raise codedError("RATE_LIMITED", "Too many calls", {"retryAfterMs": retryAfterMs})
 
     async def _identify(

@@ -178,7 +178,7 @@ def _violation(path: str, message: str) -> Exception:
 
 
 def _pathOf(error: JsonSchemaValueException) -> str:
-    path = error.name.removeprefix("data").removeprefix(".")
+    path = (error.name or "").removeprefix("data").removeprefix(".")
     if error.rule == "required":
         missing = next(iter(_missing(error)), "")
         return f"{path}.{missing}" if path and missing else missing or path
@@ -193,7 +193,7 @@ def _missing(error: JsonSchemaValueException) -> list[str]:
 def _messageOf(error: JsonSchemaValueException) -> str:
     if error.rule == "required":
         return "is required"
-    return str(error.message.removeprefix(error.name).strip())
+    return str(error.message.removeprefix(error.name or "").strip())
 
 
 def _refuse(uri: str) -> Any:
