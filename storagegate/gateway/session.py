@@ -178,7 +178,8 @@ class Session:
 
     def _streaming(self, id: MessageId) -> "_Call | None":
         call = self._calls.get(id)
-        if call is None and id is None and self._waiting:
+        if id is None and self._waiting:
+            # A stream without an id is that of the last call without one.
             call = self._waiting[-1]
         if call is not None and call.streamsRequests:
             return call

@@ -10,7 +10,7 @@ from storagegate.core.context import RequestContext
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.invocation import ANONYMOUS
-from tests.support.invoking import ANONYMOUS, BAD, GOOD, Boom, InvokerCase, drain, requests
+from tests.support.invoking import BAD, GOOD, Boom, InvokerCase, drain, requests
 
 
 class OrderTests(InvokerCase):

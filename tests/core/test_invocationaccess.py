@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from storagegate.core.context import Client
 from storagegate.core.definitions import RateLimit
 from storagegate.core.invocation import ANONYMOUS, Invoker
-from tests.support.invoking import ANONYMOUS, BAD, CONTEXT, GOOD, Boom, InvokerCase
+from tests.support.invoking import BAD, CONTEXT, GOOD, Boom, InvokerCase
 
 
 class AccessTests(InvokerCase):
