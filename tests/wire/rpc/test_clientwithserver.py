@@ -25,7 +25,7 @@ class TogetherTests(TestCase):
             name="Probe",
             methods={
                 "echo": self.echo,
-                "fail": self.fail,
+                "fail": self.refuse,
                 "wait": self.wait,
                 "count": {"handler": self.count, "streaming": "server"},
                 "gather": {"handler": self.gather, "streaming": "client"},
@@ -46,8 +46,8 @@ class TogetherTests(TestCase):
         """Answer with the same."""
         return request
 
-    async def fail(self, request: Any) -> Any:
-        """Fail."""
+    async def refuse(self, request: Any) -> Any:
+        """Refuse."""
         raise GrpcError("INVALID_ARGUMENT", "bad", [{"path": "a.b", "message": "is wrong"}])
 
     async def wait(self, request: Any) -> Any:
@@ -74,9 +74,10 @@ class TogetherTests(TestCase):
     async def test_kinds(self) -> None:
         """All kinds of calls, with services learned by version 1 of reflection."""
         client = await self.connect()
-        self.assertEqual(await client.echo(text="ä", deep={"a": [1, None]}), {
-            "text": "ä", "deep": {"a": [1, None]}
-        })
+        self.assertEqual(
+            await client.echo(text="ä", deep={"a": [1, None]}),
+            {"text": "ä", "deep": {"a": [1, None]}},
+        )
         self.assertEqual([each["number"] async for each in client.count(to=1000)], [*range(1000)])
         texts = [{"text": str(number)} for number in range(100)]
         self.assertEqual(await client.gather(texts), {"all": [str(n) for n in range(100)]})
