@@ -9,7 +9,7 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from storagegate.core.definitions import DefinitionError, readService
+from storagegate.core.definitions import DefinitionError
 from storagegate.core.errors import GRPC_STATUSES
 from storagegate.net.reactors import processReactor
 from storagegate.rpc.callrun import CallRun, Middleware
@@ -17,7 +17,7 @@ from storagegate.rpc.definitions import RPCService
 from storagegate.rpc.health import HEALTH, Health
 from storagegate.rpc.options import RPCOptions, readOptions
 from storagegate.rpc.reflection import reflectionServices
-from storagegate.rpc.routes import Route, definedRoutes, implementedRoutes
+from storagegate.rpc.routes import Route, serviceRoutes
 from storagegate.rpc.wire import IServerCall
 
 DEFAULT_GRACE_MS = 30_000
@@ -95,6 +95,7 @@ class GRPCServer:
     def addService(
         self,
         service: Any = None,
+        rest: Any = None,
         *,
         name: str | None = None,
         methods: Mapping[str, Any] | None = None,
@@ -102,35 +103,32 @@ class GRPCServer:
         implementation: Any = None,
     ) -> Self:
         """
-        Add a service, in one of two forms.
+        Add a service, in one of two forms::
 
-        With C{name} and C{methods}, or a mapping that has both, handlers get the request, and the
-        call if they take two parameters. The messages are those of a service of this name that
-        L{useProto} knows, else they are made from the schemas C{input} and C{output}.
+            addService(name="Probe", methods={"echo": echo, "watch": {"handler": watch}})
+            addService(definition=loaded.UserService, implementation={"GetUser": getUser})
 
-        With C{definition}, a service of L{loadProto<storagegate.rpc.protos.loadProto>}, and
-        C{implementation}, a mapping of method names or an object, handlers get the call.
+        In the first, handlers get the request, and the call if they take two parameters. The
+        messages are made from the schemas C{input} and C{output} of the methods. Where no method
+        has any, they are those of the service of this full name in a file that
+        L{loadProto<storagegate.rpc.protos.loadProto>} has loaded, if there is one.
+
+        In the second, C{implementation} is a mapping of method names or an object with methods, and
+        handlers get the call.
+
+        A mapping of the same words will do for either, and so will
+        C{addService("Probe", {"methods": ...})} and C{addService(loaded.UserService, {...})}.
 
         @raise DefinitionError: If it is none, or its name is taken.
         """
-        if isinstance(service, RPCService):
-            definition, service = service, None
-        elif isinstance(service, Mapping) and "definition" in service:
-            definition, implementation = service["definition"], service.get("implementation")
-            service = None
-        if definition is not None:
-            if not isinstance(definition, RPCService):
-                raise DefinitionError("definition is a service of a loaded proto")
-            return self._add(definition, implementedRoutes(definition, implementation or {}))
-        if service is None:
-            service = {"name": name, "methods": methods}
-        elif isinstance(service, str):
-            service = {"name": service, "methods": methods}
-        from storagegate.rpc.schemas import serviceFromSchemas
-
-        read = readService(service)
-        found = serviceFromSchemas(read)
-        return self._add(found, definedRoutes(found, read))
+        named = {
+            "name": name,
+            "methods": methods,
+            "definition": definition,
+            "implementation": implementation,
+        }
+        given = {key: value for key, value in named.items() if value is not None}
+        return self._add(*serviceRoutes(service, rest, given))
 
     def _add(self, service: RPCService, routes: dict[str, Route]) -> Self:
         if service.name in self.services:

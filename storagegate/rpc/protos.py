@@ -164,6 +164,21 @@ def loadProto(
     return kept.loaded
 
 
+def loadedService(name: str) -> RPCService | None:
+    """
+    Give the service of a full name from a file that was loaded, from the last one if from several.
+
+    @return: C{None} if no file that is still kept defines one.
+    """
+    with _keeping:
+        files = [kept.loaded for kept in _kept.values()]
+    for loaded in reversed(files):
+        service = loaded.services.get(name)
+        if service is not None:
+            return service
+    return None
+
+
 def _absolute(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.abspath(path))
 
