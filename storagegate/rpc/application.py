@@ -95,10 +95,9 @@ class GRPCServer:
     def addService(
         self,
         service: Any = None,
-        rest: Any = None,
+        methods: Mapping[str, Any] | None = None,
         *,
         name: str | None = None,
-        methods: Mapping[str, Any] | None = None,
         definition: Any = None,
         implementation: Any = None,
     ) -> Self:
@@ -116,19 +115,13 @@ class GRPCServer:
         In the second, C{implementation} is a mapping of method names or an object with methods, and
         handlers get the call.
 
-        A mapping of the same words will do for either, and so will
-        C{addService("Probe", {"methods": ...})} and C{addService(loaded.UserService, {...})}.
+        A mapping of the same words will do for either; and so will a name, followed by the methods
+        or by a mapping that has them, and a loaded service, followed by its implementation.
 
         @raise DefinitionError: If it is none, or its name is taken.
         """
-        named = {
-            "name": name,
-            "methods": methods,
-            "definition": definition,
-            "implementation": implementation,
-        }
-        given = {key: value for key, value in named.items() if value is not None}
-        return self._add(*serviceRoutes(service, rest, given))
+        named = {"name": name, "definition": definition, "implementation": implementation}
+        return self._add(*serviceRoutes(service, methods, named))
 
     def _add(self, service: RPCService, routes: dict[str, Route]) -> Self:
         if service.name in self.services:

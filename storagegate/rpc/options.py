@@ -173,7 +173,7 @@ class GRPCOptions:
     maxConnectionAgeGrace: int | None = _argument(
         "grpc.max_connection_age_grace_ms", _millisecondsFromZero
     )
-    # As most servers of HTTP/2 have it: maxConcurrentRpcs is not reached by ten clients.
+    # As most servers of HTTP/2 have it: it takes ten clients to reach maxConcurrentRpcs.
     maxConcurrentStreams: int | None = _argument("grpc.max_concurrent_streams", _count, 100)
     maxMetadataSize: int | None = _argument("grpc.max_metadata_size", _metadataSize, 8 * 1024)
     reusePort: bool = field(

@@ -23,7 +23,7 @@ from google.protobuf.message_factory import GetMessageClass
 from storagegate.rpc.compiling import ProtoError, Sources, compileFile, findSources
 from storagegate.rpc.definitions import RPCService, serviceOf
 
-__all__ = ["LoadedProto", "ProtoError", "loadProto", "protoPath"]
+__all__ = ["LoadedProto", "ProtoError", "loadProto", "loadedService", "protoPath"]
 
 # More than a program has files with services; a program that makes files would grow without it.
 _MOST_KEPT = 64
@@ -166,16 +166,14 @@ def loadProto(
 
 def loadedService(name: str) -> RPCService | None:
     """
-    Give the service of a full name from a file that was loaded, from the last one if from several.
+    Give the service of a file that was loaded, the last one where several define it.
 
-    @return: C{None} if no file that is still kept defines one.
+    @param name: Its full name.
     """
     with _keeping:
-        files = [kept.loaded for kept in _kept.values()]
-    for loaded in reversed(files):
-        service = loaded.services.get(name)
-        if service is not None:
-            return service
+        for kept in reversed(_kept.values()):
+            if name in kept.loaded.services:
+                return kept.loaded.services[name]
     return None
 
 

@@ -10,6 +10,8 @@ from twisted.logger import Logger
 from storagegate.core.definitions import DefinitionError, ServiceDefinition, readService
 from storagegate.rpc.call import Call
 from storagegate.rpc.definitions import RPCMethod, RPCService
+from storagegate.rpc.protos import loadedService
+from storagegate.rpc.schemas import serviceFromSchemas
 
 Answer = Callable[[Call], Any]
 """Gives a method's result, something to wait for, or an iterable of results."""
@@ -37,16 +39,13 @@ Routes = dict[str, Route]
 _GATEWAY_ONLY = ("authentication", "middleware", "rateLimit")
 
 
-def serviceRoutes(
-    service: Any, rest: Any = None, given: Mapping[str, Any] | None = None
-) -> tuple[RPCService, Routes]:
+def serviceRoutes(service: Any, rest: Any, named: Mapping[str, Any]) -> tuple[RPCService, Routes]:
     """
     Read a service with its handlers, in whichever form.
 
     @param service: A name, a loaded service, a mapping or a C{ServiceDefinition}.
-    @param rest: What belongs to a name, as a mapping, or the implementation of a loaded service.
-    @param given: C{name} and C{methods}, or C{definition} and C{implementation}, so far as they
-        were said by name.
+    @param rest: The methods, or a mapping that has them; the implementation of a loaded service.
+    @param named: C{name}, C{definition} and C{implementation}; C{None} is what was not said.
     @raise DefinitionError: If it is none.
     """
     if isinstance(service, ServiceDefinition):
@@ -54,18 +53,18 @@ def serviceRoutes(
     words: dict[str, Any] = {}
     if isinstance(service, RPCService):
         words = {"definition": service, "implementation": rest}
-    elif isinstance(service, str) and isinstance(rest, Mapping | None):
-        words = {**(rest or {}), "name": service}
     elif isinstance(service, Mapping):
         words = dict(service)
-    elif service is not None:
+    elif service is not None and not isinstance(service, str):
         raise DefinitionError(f"a service is a mapping or a loaded one, not {service!r:.80}")
-    words |= given or {}
+    else:
+        # As the gateway takes it.
+        isWhole = isinstance(rest, Mapping) and isinstance(rest.get("methods"), Mapping)
+        words = {**(rest if isWhole else {"methods": rest}), "name": service}
+    words |= {key: value for key, value in named.items() if value is not None}
     if "definition" not in words:
         return definedRoutes(readService(words))
-    definition, implementation = words.pop("definition"), words.pop("implementation", None)
-    if words:
-        raise DefinitionError(f"definition goes with implementation, not with {', '.join(words)}")
+    definition, implementation = words["definition"], words.get("implementation")
     if not isinstance(definition, RPCService):
         raise DefinitionError(f"definition is a service of a loaded proto, not {definition!r:.80}")
     return definition, implementedRoutes(
@@ -119,8 +118,6 @@ def definedRoutes(definition: ServiceDefinition) -> tuple[RPCService, Routes]:
     _refuseGatewayOnly(definition)
     service = _loadedService(definition)
     if service is None:
-        from storagegate.rpc.schemas import serviceFromSchemas
-
         service = serviceFromSchemas(definition)
     answers = {
         name: _requestAnswer(method.handler, service.methods[name].streaming)
@@ -148,8 +145,6 @@ def _loadedService(definition: ServiceDefinition) -> RPCService | None:
     """Give the loaded service for a definition that says nothing of messages itself."""
     if any(method.input or method.output for method in definition.methods.values()):
         return None
-    from storagegate.rpc.protos import loadedService
-
     service = loadedService(definition.name)
     if service is None or definition.methods.keys() <= service.methods.keys():
         return service
