@@ -16,6 +16,7 @@ from storagegate.rpc.callrun import CallRun, Middleware
 from storagegate.rpc.definitions import RPCService
 from storagegate.rpc.health import HEALTH, Health
 from storagegate.rpc.options import RPCOptions, readOptions
+from storagegate.rpc.places import checkPlace
 from storagegate.rpc.reflection import reflectionServices
 from storagegate.rpc.routes import Route, serviceRoutes
 from storagegate.rpc.wire import IServerCall
@@ -158,29 +159,43 @@ class GRPCServer:
         @raise OptionError: If the port is no number from 0 to 65535, or a file of C{tls} cannot be
             used.
         """
-        from storagegate.rpc.serverwire import GrpcioServer
-
         if reactor is None:
             reactor = processReactor()
         host, number = self._place(port, hostname)
-        self._clock = reactor
-        self._addStandard(reactor)
+        try:
+            return succeed(self._open(host, number, reactor))
+        except CannotListenError:
+            return fail()
+
+    def _open(self, host: str, number: int | None, reactor: Any) -> RPCPort:
+        """
+        Open a port and serve.
+
+        @raise CannotListenError: If it cannot be had.
+        """
+        from storagegate.rpc.serverwire import GrpcioServer
+
+        address = host
+        if number is not None:
+            checkPlace(host, number, self.settings.grpc.reusePort)
+            address = f"{_bracketed(host)}:{number}"
         credentials = None
         if self.settings.tls is not None:
             from storagegate.rpc.credentials import makeServerCredentials
 
             credentials = makeServerCredentials(self.settings.tls)
         engine = GrpcioServer(reactor, self.settings.channelArguments())
-        address = host if number is None else f"{_bracketed(host)}:{number}"
         try:
             bound = engine.bind(address, credentials)
         except CannotListenError:
             engine.discard()
-            return fail()
+            raise
+        self._clock = reactor
+        self._addStandard(reactor)
         opened = RPCPort(engine, _address(host, None if number is None else bound))
         engine.start(self._accept)
         self._ports.append(opened)
-        return succeed(opened)
+        return opened
 
     def _place(self, port: int | str | None, hostname: str | None) -> tuple[str, int | None]:
         """Read where to listen: an interface and a port, or the address of a UNIX socket."""
