@@ -17,8 +17,10 @@ from storagegate.rpc.callrun import CallRun, Middleware
 from storagegate.rpc.definitions import RPCService
 from storagegate.rpc.health import HEALTH, Health
 from storagegate.rpc.options import RPCOptions, readOptions
+from storagegate.rpc.protos import loadedService
 from storagegate.rpc.reflection import reflectionServices
 from storagegate.rpc.routes import Route, definedRoutes, implementedRoutes
+from storagegate.rpc.schemas import serviceFromSchemas
 from storagegate.rpc.wire import IServerCall
 
 DEFAULT_GRACE_MS = 30_000
@@ -97,18 +99,18 @@ class GRPCServer:
     def addService(
         self,
         service: Any = None,
+        methods: Mapping[str, Any] | None = None,
         *,
         name: str | None = None,
-        methods: Mapping[str, Any] | None = None,
         definition: Any = None,
         implementation: Any = None,
     ) -> Self:
         """
         Add a service, in one of two forms.
 
-        With C{name} and C{methods}, or a mapping that has both, handlers get the request, and the
-        call if they take two parameters. The messages are those of a service of this name that
-        L{useProto} knows, else they are made from the schemas C{input} and C{output}.
+        With a name and C{methods}, or a mapping that has both, handlers get the request, and the
+        call if they take two parameters. The messages are those of the service of this full name,
+        if a proto that has it was loaded; else they are made of the schemas C{input} and C{output}.
 
         With C{definition}, a service of L{loadProto<storagegate.rpc.protos.loadProto>}, and
         C{implementation}, a mapping of method names or an object, handlers get the call.
@@ -124,14 +126,16 @@ class GRPCServer:
             if not isinstance(definition, RPCService):
                 raise DefinitionError("definition is a service of a loaded proto")
             return self._add(definition, implementedRoutes(definition, implementation or {}))
-        if service is None:
-            service = {"name": name, "methods": methods}
-        elif isinstance(service, str):
-            service = {"name": service, "methods": methods}
-        from storagegate.rpc.schemas import serviceFromSchemas
-
+        if service is None or isinstance(service, str):
+            name = service or name
+            # As the gateway takes it: a name, and a mapping that has the methods or is them.
+            inner = methods.get("methods") if isinstance(methods, Mapping) else None
+            if methods is not None and isinstance(inner, Mapping):
+                service = {**methods, "name": name}
+            else:
+                service = {"name": name, "methods": methods}
         read = readService(service)
-        found = serviceFromSchemas(read)
+        found = loadedService(read.name) or serviceFromSchemas(read)
         return self._add(found, definedRoutes(found, read))
 
     def _add(self, service: RPCService, routes: dict[str, Route]) -> Self:

@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import fields, frozen
+from attrs import frozen
 
 from storagegate import __version__
 from storagegate.core.optionvalues import OptionError, changeOptions
@@ -129,10 +129,7 @@ def readArguments(
         # do not keep it waiting.
         ("grpc.use_local_subchannel_pool", 1),
     ]
-    for attribute in fields(GRPCOptions):
-        value = getattr(read, attribute.name)
-        if attribute.name in _OPTIONS and "key" in attribute.metadata and value is not None:
-            arguments.append((attribute.metadata["key"], int(value)))
+    arguments += read.arguments(_OPTIONS)
     if read.compression is not None:
         algorithm = _ALGORITHMS[read.compression]
         arguments.append(("grpc.default_compression_algorithm", algorithm))

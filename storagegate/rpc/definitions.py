@@ -89,7 +89,7 @@ def camelCase(name: str) -> str:
 
     C{GetUser} is C{getUser}, C{get_user} is too, and C{HTTPGet} is C{httpGet}.
     """
-    joined = _UNDERSCORES.sub(lambda found: found[1].upper(), name.lstrip("_"))
+    joined = _UNDERSCORES.sub(lambda found: found[1].upper(), name)
     return _LEADING.sub(lambda found: found[0].lower(), joined) or name
 
 

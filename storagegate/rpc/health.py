@@ -89,9 +89,9 @@ class Health:
         return NOT_SERVING if status == SERVING and not self._isServing else status
 
     @property
-    def watching(self) -> int:
-        """Count the streams that are open."""
-        return sum(map(len, self._watchers.values()))
+    def watching(self) -> dict[str, int]:
+        """Count the open streams of each name that is asked for."""
+        return {name: len(watchers) for name, watchers in self._watchers.items()}
 
     def Check(self, call: Any) -> dict[str, Any]:
         """Answer for one service."""

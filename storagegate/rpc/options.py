@@ -5,7 +5,7 @@ Times are milliseconds, sizes bytes or text such as C{"4mb"}. C{None} leaves a s
 library, except where a limit of our own would be gone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from attrs import field, fields, frozen
@@ -22,6 +22,9 @@ from storagegate.core.optionvalues import (
     readWord,
 )
 from storagegate.rpc.tlsoptions import TLSOptions, readTLS
+
+# The metadata of a field: what the library calls it.
+_KEYS = "storagegate.keys"
 
 # The library's settings are C integers.
 _INT_MAX = 2**31 - 1
@@ -103,9 +106,11 @@ def _compression(value: Any) -> CompressionOptions:
     return value
 
 
-def _argument(key: str, converter: Any, default: Any = None) -> Any:
-    """Make the field of a setting that the library has, too."""
-    return field(default=default, converter=optional(converter), metadata={"key": key})
+def _argument(keys: str, converter: Any, default: Any = None) -> Any:
+    """Make the field of a setting that the library has, too, under one name or several."""
+    return field(
+        default=default, converter=optional(converter), metadata={_KEYS: tuple(keys.split())}
+    )
 
 
 @frozen(kw_only=True)
@@ -117,9 +122,11 @@ class GRPCOptions:
         takes any.
     @ivar maxSendMessageLength: The same for what handlers give.
     @ivar keepaliveTimeMs: After how long without a word from the client it is pinged.
-    @ivar keepaliveTimeoutMs: How long it may take to answer before the connection is closed.
+    @ivar keepaliveTimeoutMs: How long it may take to answer before the connection is closed; a
+        minute if this is not given.
     @ivar keepalivePermitWithoutCalls: Whether to ping, and let the client ping, with no call open.
     @ivar http2MaxPingsWithoutData: How many pings may go out with nothing else; 0 for any number.
+        The library has this limit for clients only: its servers ping as often as is said above.
     @ivar http2MinTimeBetweenPingsMs: How long a client has to wait between its pings.
     @ivar http2MaxPingStrikes: How many pings that come too soon are borne before the connection is
         closed; 0 for any number.
@@ -136,8 +143,8 @@ class GRPCOptions:
         C{RESOURCE_EXHAUSTED}, and all that have more than twice as much.
     @ivar reflection: Whether clients can ask what services there are.
     @ivar health: Whether clients can ask how services are.
-    @ivar reusePort: Whether other processes may listen on the same port. Otherwise a port that is
-        taken is an error, which is seldom noticed where it is not.
+    @ivar reusePort: Whether other processes may listen on the same port. If not, a port that is
+        taken is an error.
     """
 
     maxReceiveMessageLength: int | None = _argument(
@@ -147,7 +154,10 @@ class GRPCOptions:
         "grpc.max_send_message_length", _length, _MESSAGE_LENGTH
     )
     keepaliveTimeMs: int | None = _argument("grpc.keepalive_time_ms", _milliseconds)
-    keepaliveTimeoutMs: int | None = _argument("grpc.keepalive_timeout_ms", _milliseconds)
+    # The first alone changes nothing: the second closes connections, after a minute by default.
+    keepaliveTimeoutMs: int | None = _argument(
+        "grpc.keepalive_timeout_ms grpc.http2.ping_timeout_ms", _milliseconds
+    )
     keepalivePermitWithoutCalls: bool | None = _argument(
         "grpc.keepalive_permit_without_calls", readFlag
     )
@@ -163,28 +173,33 @@ class GRPCOptions:
     maxConnectionAgeGrace: int | None = _argument(
         "grpc.max_connection_age_grace_ms", _millisecondsFromZero
     )
-    # More than a busy client has, and with one connection all of maxConcurrentRpcs are not taken.
+    # As most servers of HTTP/2 have it: it takes ten clients to reach maxConcurrentRpcs.
     maxConcurrentStreams: int | None = _argument("grpc.max_concurrent_streams", _count, 100)
     maxMetadataSize: int | None = _argument("grpc.max_metadata_size", _metadataSize, 8 * 1024)
     reusePort: bool = field(
-        default=False, converter=readFlag, metadata={"key": "grpc.so_reuseport"}
+        default=False, converter=readFlag, metadata={_KEYS: ("grpc.so_reuseport",)}
     )
     compression: str | None = field(default=None, converter=optional(_algorithm))
     compressionOptions: CompressionOptions = field(
         factory=CompressionOptions, converter=_compression, metadata={MERGED: True}
     )
-    # An open call costs some 50 kB: this many stay below 60 MB.
+    # An open call takes some 25 kB: so many take no more than 26 MB.
     maxConcurrentRpcs: int = field(default=1024, converter=_count)
     reflection: bool = field(default=False, converter=readFlag)
     health: bool = field(default=True, converter=readFlag)
 
+    def arguments(self, names: Collection[str]) -> list[tuple[str, int]]:
+        """Give what the library has to be told of some options that clients have, too."""
+        given = []
+        for attribute in fields(type(self)):
+            value = getattr(self, attribute.name)
+            if attribute.name in names and value is not None:
+                given += [(key, int(value)) for key in attribute.metadata.get(_KEYS, ())]
+        return given
+
     def channelArguments(self) -> tuple[tuple[str, int], ...]:
-        """Give what the library has to be told, in its own words."""
-        given = [
-            (attribute.metadata["key"], int(value))
-            for attribute in fields(type(self))
-            if "key" in attribute.metadata and (value := getattr(self, attribute.name)) is not None
-        ]
+        """Give what the library has to be told for a server, in its own words."""
+        given = self.arguments([attribute.name for attribute in fields(type(self))])
         if self.maxMetadataSize is not None:
             given.append(("grpc.absolute_max_metadata_size", 2 * self.maxMetadataSize))
         if self.compression is not None:

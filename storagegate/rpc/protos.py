@@ -23,7 +23,7 @@ from google.protobuf.message_factory import GetMessageClass
 from storagegate.rpc.compiling import ProtoError, Sources, compileFile, findSources
 from storagegate.rpc.definitions import RPCService, serviceOf
 
-__all__ = ["LoadedProto", "ProtoError", "loadProto", "protoPath"]
+__all__ = ["LoadedProto", "ProtoError", "loadProto", "loadedService", "protoPath"]
 
 # More than a program has files with services; a program that makes files would grow without it.
 _MOST_KEPT = 64
@@ -162,6 +162,19 @@ def loadProto(
         if len(_kept) > _MOST_KEPT:
             del _kept[next(iter(_kept))]
     return kept.loaded
+
+
+def loadedService(name: str) -> RPCService | None:
+    """
+    Give the service of a file that was loaded, the last one where several define it.
+
+    @param name: Its full name.
+    """
+    with _keeping:
+        for kept in reversed(_kept.values()):
+            if name in kept.loaded.services:
+                return kept.loaded.services[name]
+    return None
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:

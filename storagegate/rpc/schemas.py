@@ -70,7 +70,7 @@ def serviceFromSchemas(definition: ServiceDefinition) -> RPCService:
         dependency=[each.name for each in _WELL_KNOWN],
     )
     service = file.service.add(name=name)
-    messages = _Messages(file, {name})
+    messages = _Messages(file)
     for key, method in definition.methods.items():
         where = f"{definition.name}.{key}"
         _checkName(key, f"the method {where!r}")
@@ -98,7 +98,7 @@ class _Messages:
     """The messages of a file, as they are made."""
 
     file: FileDescriptorProto
-    taken: set[str] = field(factory=set)
+    taken: set[str] = field(factory=set, init=False)
 
     def top(self, name: str, schema: Mapping[str, Any] | None, where: str) -> str:
         """Give the type of a whole request or response."""

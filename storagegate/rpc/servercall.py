@@ -59,6 +59,7 @@ class ServerCall:
         "_isReading",
         "_isSending",
         "_isWatched",
+        "_mayEnd",
         "_outgoing",
         "_outgoingBytes",
         "_readAhead",
@@ -79,7 +80,7 @@ class ServerCall:
         self.deadline: float | None = deadline if deadline < _NO_DEADLINE else None
         self.isOver = False
         self._isGone = self._isWatched = self._hasBegun = self._isAtEnd = False
-        self._isReading = self._isSending = False
+        self._isReading = self._isSending = self._mayEnd = False
         self._readAhead = 0
         self._got: Callable[[bytes | None], object] | None = None
         self._cancelled: Callable[[], object] | None = None
@@ -123,6 +124,12 @@ class ServerCall:
         if self._isGone:
             return
         message = event.batch_operations[0].message()
+        if message is None and not self._mayEnd:
+            # It looks like this, too, when the client has cancelled, and an upload that was cut
+            # must not look like its end. What tells of the cancel comes before a second answer.
+            self._mayEnd = self._isReading = True
+            self._start((cygrpc.ReceiveMessageOperation(0),), self._received)
+            return
         got, self._got = self._got, None
         if message is None:
             self._isAtEnd = True

@@ -110,16 +110,17 @@ def decodeDetails(wire: bytes) -> Any:
 
 
 def _packAll(details: Any) -> list[any_pb2.Any]:
-    items = list(details) if isinstance(details, list | tuple) else [details]
-    violations = [item for item in items if _isViolation(item)]
+    isList = isinstance(details, list | tuple)
+    violations = [item for item in details if _isViolation(item)] if isList else []
     packed: list[any_pb2.Any] = []
-    for item in items:
+    isPacked = False
+    for item in details if isList else [details]:
         try:
-            if not _isViolation(item):
+            if not isList or not _isViolation(item):
                 packed.extend([_pack(message) for message in _messages(item)])
-            elif violations:
+            elif not isPacked:
+                isPacked = True
                 packed.append(_pack(_badRequest(violations)))
-                violations = []
         except Exception as error:
             # Its text may quote what nobody meant to log.
             _log.warn(
@@ -146,8 +147,10 @@ def _messages(item: Any) -> Iterable[Message]:
         return [_badRequest(item)]
     if not isinstance(item, Mapping):
         return [codecOf(struct_pb2.Value).toMessage(item)]
-    if "@type" in item:
-        return [_typed(item)]
+    if isinstance(item.get("@type"), str):
+        typed = _typed(item)
+        if typed is not None:
+            return [typed]
     delay = _delay(item.get(RETRY_AFTER))
     if delay is None:
         return [codecOf(struct_pb2.Struct).toMessage(item)]
@@ -173,6 +176,8 @@ def _badRequest(violations: Iterable[Mapping[str, str]]) -> Message:
 def _isViolation(item: Any) -> bool:
     return (
         isinstance(item, Mapping)
+        # A Struct says that it is a mapping, too.
+        and not isinstance(item, Message)
         and item.keys() == {"path", "message"}
         and all(isinstance(value, str) for value in item.values())
     )
@@ -189,20 +194,25 @@ def _delay(ms: Any) -> Duration | None:
     return delay
 
 
-def _typed(item: Mapping[str, Any]) -> Message:
-    """Make the message that a mapping names, in an C{Any}."""
+def _typed(item: Mapping[str, Any]) -> Message | None:
+    """Make the message that a mapping names, in an C{Any}; C{None} if it is none of that type."""
     _loadTypes()
     url = item["@type"]
-    if isinstance(url, str) and "/" not in url:
-        item = {**item, "@type": _PREFIX + url}
-    return codecOf(any_pb2.Any).toMessage(item)
+    if not _nameOf(url):
+        return None
+    try:
+        return codecOf(any_pb2.Any).toMessage(
+            {**item, "@type": url if "/" in url else _PREFIX + url}
+        )
+    except ConversionError:
+        return None
 
 
 # From the wire
 
 
 def _unpack(packed: any_pb2.Any) -> Any:
-    found = _readers().get(packed.type_url.rpartition("/")[2])
+    found = _readers().get(_nameOf(packed.type_url))
     try:
         if found is None:
             return codecOf(any_pb2.Any).toDict(packed)
@@ -234,6 +244,10 @@ def _readRetryInfo(message: Any) -> Any:
     nanos = message.retry_delay.seconds * 1_000_000_000 + message.retry_delay.nanos
     whole, rest = divmod(nanos, _NANOS_OF_MS)
     return {RETRY_AFTER: nanos / _NANOS_OF_MS if rest else whole}
+
+
+def _nameOf(url: str) -> str:
+    return url.rpartition("/")[2]
 
 
 def _loadTypes() -> None:

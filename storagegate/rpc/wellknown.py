@@ -50,8 +50,8 @@ def _readMask(message: Any, depth: int) -> str:
 
 
 def _fillMask(message: Any, value: Any, depth: int) -> None:
-    paths = checkString(value).split(",") if value else []
-    for path in paths:
+    text = checkString(value)
+    for path in text.split(",") if text else ():
         if not _HANDLERS_PATH.fullmatch(path):
             raise wrongType("paths such as name,address.zipCode", value)
         message.paths.append(_CAPITAL.sub(lambda match: "_" + match[0].lower(), path))

@@ -24,9 +24,10 @@ class EmailTaken(Exception):
 
 class DatabaseError(Exception):
     """
-    The users cannot be reached now: somebody else holds the database, or it cannot be used.
+    The database cannot be used.
 
-    Its name is what makes C{UNAVAILABLE} of it (L{storagegate.core.errors}).
+    Its name is what makes C{UNAVAILABLE} of it (L{storagegate.core.errors}); its text is for the
+    log of whoever answers the call.
     """
 
 
@@ -96,7 +97,8 @@ SEARCHABLE = ("name", "email", "phone", "roles")
 
 class IUserStore(Interface):
     """
-    Keeps users. Every Deferred may fail with L{DatabaseError}.
+    Keeps users. Every Deferred may fail with L{DatabaseError}, or with C{UNAVAILABLE} if somebody
+    else holds the database, too many calls wait for it, or the store was closed.
 
     A change that was asked for is made or refused whether or not its Deferred is cancelled.
     """

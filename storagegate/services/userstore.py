@@ -14,17 +14,15 @@ from typing import Any
 from attrs import define, frozen
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorFromThreads
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from storagegate.core.errors import DATABASE_MESSAGE, ServiceError, codedError
 from storagegate.services.userrecords import DatabaseError, IUserStore, Order, User
 from storagegate.services.usertable import UserTable
 from storagegate.storage.catalog.faults import Fault, classify
 from storagegate.storage.catalog.writer import Undertaken
 from storagegate.storage.pool import WorkPool
-
-_log = Logger()
 
 BUSY_MS = 2_000
 """Another process holds the lock for milliseconds; whoever holds it longer would be waited for by
@@ -139,10 +137,8 @@ class SQLiteUserStore:
         return self._do(_Job(act, weight, Undertaken()))
 
     def _do(self, job: _Job) -> Deferred[Any]:
-        if self._closing is not None:
-            return fail(DatabaseError("the store of users is closed"))
-        if len(self._jobs) >= _WAITING:
-            return fail(DatabaseError("too many calls wait for the disk"))
+        if self._closing is not None or len(self._jobs) >= _WAITING:
+            return fail(_unavailable())
         self._jobs.append(job)
         if not self._running:
             self._next()
@@ -187,15 +183,17 @@ class SQLiteUserStore:
 
 
 def _explain(failure: Failure) -> Exception:
-    """Say in the store's words what went wrong, and in the log what callers are not told."""
+    """Say in the store's words what went wrong."""
     error = failure.value
-    if isinstance(error, sqlite3.Error) and classify(error) is Fault.BUSY:
-        return DatabaseError("another process holds the database")
-    _log.failure("the users cannot be reached", failure)
     if isinstance(error, sqlite3.Error):
-        return DatabaseError(str(error))
+        return _unavailable() if classify(error) is Fault.BUSY else DatabaseError(str(error))
     assert isinstance(error, Exception)
     return error
+
+
+def _unavailable() -> ServiceError:
+    """Make the error of what will do if it is tried again: nothing that a log has to tell of."""
+    return codedError("UNAVAILABLE", DATABASE_MESSAGE)
 
 
 def _passTo(result: Any, other: Deferred[Any]) -> Any:

@@ -18,7 +18,7 @@ class Example(Daemon):
     """
     An example that is running.
 
-    @ivar base: Its URL, without a slash at the end.
+    @ivar base: Its URL, without a slash at the end, or where there is none its address.
     """
 
     base: str
@@ -38,7 +38,7 @@ class Example(Daemon):
         @raise DaemonFailed: If it ends instead.
         """
         self.launch()
-        self.base = self.waitForLog(r"listening on (http://\S+:\d+)\n", START_SECONDS)[1]
+        self.base = self.waitForLog(r"listening on (\S+:\d+)\n", START_SECONDS)[1]
         return self
 
     @property

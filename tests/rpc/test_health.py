@@ -147,7 +147,7 @@ class WatchTests(SynchronousTestCase):
     def assertNothingLeft(self) -> None:
         """Nobody is remembered, and nothing is to be done any more."""
         self.assertEqual(self.clock.getDelayedCalls(), [])
-        self.assertEqual(self.health.watching, 0)
+        self.assertEqual(self.health.watching, {})
 
     def test_atOnce(self) -> None:
         """The first answer comes at once, for the named service or for the whole."""
@@ -249,7 +249,7 @@ class WatchTests(SynchronousTestCase):
         second.told = lambda: stopOther(second, first)  # type: ignore[method-assign]
         self.health.setServingStatus("", "NOT_SERVING")
         self.assertEqual([each.statuses for each in gone], [["SERVING"]])
-        self.assertEqual(self.health.watching, 1)
+        self.assertEqual(self.health.watching, {"": 1})
 
     def test_shutdown(self) -> None:
         """At the shutdown everybody gets the last word, and then the stream's end."""

@@ -28,7 +28,10 @@ KEYS = {
     ("maxSendMessageLength", -1): {"grpc.max_send_message_length": -1},
     ("maxSendMessageLength", 0): {"grpc.max_send_message_length": 0},
     ("keepaliveTimeMs", 10_000): {"grpc.keepalive_time_ms": 10_000},
-    ("keepaliveTimeoutMs", 5000): {"grpc.keepalive_timeout_ms": 5000},
+    ("keepaliveTimeoutMs", 5000): {
+        "grpc.keepalive_timeout_ms": 5000,
+        "grpc.http2.ping_timeout_ms": 5000,
+    },
     ("keepalivePermitWithoutCalls", True): {"grpc.keepalive_permit_without_calls": 1},
     ("keepalivePermitWithoutCalls", False): {"grpc.keepalive_permit_without_calls": 0},
     ("http2MaxPingsWithoutData", 0): {"grpc.http2.max_pings_without_data": 0},

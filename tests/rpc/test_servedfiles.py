@@ -101,6 +101,18 @@ class ServedFilesTests(LogCase):
         self.assertEqual(names(files.extending("e.M", 120))[0], "x120:x.proto")
         self.assertIsNone(files.extending("e.M", 121))
 
+    def test_extensionsOfNested(self) -> None:
+        """An extension is found though nothing imports its file, also that of a nested message."""
+        extended = "message Outer { message M { extensions 100 to 200; } }"
+        other = (
+            'syntax = "proto2"; package x; import "e.proto";'
+            "extend e.Outer.M { optional string s = 130; }"
+        )
+        root = self.load("a", x=other, e=f'syntax = "proto2"; package e; {extended}')
+        files = ServedFiles([root.pool.FindFileByName("e.proto")])
+        self.assertEqual(names(files.containing("x.s")), ["x:x.proto", "e:e.proto"])
+        self.assertEqual(names(files.extending("e.Outer.M", 130)), names(files.named("x.proto")))
+
     def test_serialisedOnce(self) -> None:
         """A file is serialised once, however often it is asked for."""
         files = ServedFiles([self.load("a")])

@@ -33,7 +33,7 @@ class Echo:
 
     @ivar given: How many responses of streams were taken from here.
     @ivar taken: How many requests of streams were taken.
-    @ivar cancelled: Set when a call that waited was cancelled.
+    @ivar ended: Set when a call that waited, or gave a stream, is over.
     @ivar release: Set to let those go on that do not read.
     """
 
@@ -41,7 +41,7 @@ class Echo:
         self._parcel = parcel
         self.given = 0
         self.taken = 0
-        self.cancelled = threading.Event()
+        self.ended = threading.Event()
         self.release = threading.Event()
 
     def send(self, request: Any, context: grpc.ServicerContext) -> Any:
@@ -58,13 +58,16 @@ class Echo:
     def split(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         """Answer C{count} times."""
         context.send_initial_metadata((("x-begun", "yes"),))
-        for number in range(request.count):
-            self.given += 1
-            yield self._parcel(count=number, body=request.body)
-        if request.text == "wait":
-            self._wait(context)
-        if request.text == "fail":
-            self._fail(context, ())
+        try:
+            for number in range(request.count):
+                self.given += 1
+                yield self._parcel(count=number, body=request.body)
+            if request.text == "wait":
+                self._wait(context)
+            if request.text == "fail":
+                self._fail(context, ())
+        finally:
+            self.ended.set()
 
     def join(self, requests: Iterable[Any], context: grpc.ServicerContext) -> Any:
         """Answer with all their texts."""
@@ -86,11 +89,16 @@ class Echo:
                 return
             yield request
 
+    def miscount(self, requests: Iterable[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        """Answer as many times as the first request says."""
+        for number in range(next(iter(requests)).count):
+            yield self._parcel(count=number)
+
     def _wait(self, context: grpc.ServicerContext) -> None:
         over = threading.Event()
         if context.add_callback(over.set):
             over.wait(30)
-        self.cancelled.set()
+        self.ended.set()
 
     def _fail(self, context: grpc.ServicerContext, trailers: tuple[Any, ...]) -> None:
         detail = any_pb2.Any()
@@ -118,15 +126,18 @@ class GrpcioServer:
         services: Iterable[str] = ("probe.Echo", "probe.Other"),
         reflect: Iterable[str] | None = ("probe.Echo",),
         address: str = "127.0.0.1:0",
+        miscounts: bool = False,
         options: tuple[tuple[str, Any], ...] = (),
     ) -> None:
         """
+        @param miscounts: Whether methods that have one response give as many as they are told.
         @param reflect: The services that reflection tells of; C{None} for no reflection.
         """
         self.loaded: LoadedProto = loadProto(ECHO)
         descriptor = self.loaded.Echo.file
         self._parcel = GetMessageClass(descriptor.message_types_by_name["Parcel"])
         self.echo = Echo(self._parcel)
+        self._miscounts = miscounts
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="grpcio")
         arguments = (("grpc.so_reuseport", 0), *options)
         self._server = grpc.server(self._pool, options=arguments)
@@ -147,6 +158,9 @@ class GrpcioServer:
         def made(make: Callable[..., Any], behaviour: Any) -> Any:
             return make(behaviour, parcel.FromString, parcel.SerializeToString)
 
+        if self._miscounts:
+            several = made(grpc.stream_stream_rpc_method_handler, echo.miscount)
+            return grpc.method_handlers_generic_handler(service, {"Send": several, "Join": several})
         send = made(grpc.unary_unary_rpc_method_handler, echo.send)
         if service == "probe.Other":
             return grpc.method_handlers_generic_handler(service, {"Send": send, "Only": send})

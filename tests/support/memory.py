@@ -5,10 +5,19 @@ from pathlib import Path
 
 def peakMemory(pid: int) -> int:
     """Tell the most memory, in bytes, that a process has had resident."""
+    return _memory(pid, "VmHWM")
+
+
+def residentMemory(pid: int) -> int:
+    """Tell how much memory, in bytes, a process has resident."""
+    return _memory(pid, "VmRSS")
+
+
+def _memory(pid: int, name: str) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
-    raise ValueError("the kernel does not tell the peak")
+    raise ValueError(f"the kernel does not tell {name}")
 
 
 def forgetPeak(pid: int) -> None:

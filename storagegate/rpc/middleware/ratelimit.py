@@ -42,20 +42,11 @@ def rateLimit(
     @raise ValueError: If an option has a value that cannot be.
     @raise TypeError: If one is of the wrong kind.
     """
-    if isinstance(max, bool) or not isinstance(max, int) or max < 0:
-        raise ValueError(f"max is a number of calls, not {max!r}")
-    checkWindow(windowMs)
-    if keyGenerator is not None and not callable(keyGenerator):
-        raise TypeError(f"keyGenerator is a function of (call), not {keyGenerator!r}")
+    _checkOptions(windowMs, max, store, keyGenerator)
     if store is None:
         store = MemoryRateLimitStore(windowMs, now=now)
-    elif not callable(getattr(store, "increment", None)):
-        raise TypeError(f"store is an IRateLimitStore, not {store!r}")
-    if skip is None or callable(skip):
-        skips = skip
-    else:
-        skips = methodMatcher(skip, "skip")
-    keyOf = keyGenerator or (lambda call: clientKey(hostOf(call.getPeer())))
+    skips = skip if skip is None or callable(skip) else methodMatcher(skip, "skip")
+    keyOf = keyGenerator or _peerKey
 
     def limit(call: Any, next: Callable[[], Any]) -> Any:
         if skips is None:
@@ -77,6 +68,20 @@ def rateLimit(
         raise GrpcError("RESOURCE_EXHAUSTED", TOO_MANY, details)
 
     return limit
+
+
+def _checkOptions(windowMs: float, max: int, store: Any, keyGenerator: Any) -> None:
+    if isinstance(max, bool) or not isinstance(max, int) or max < 0:
+        raise ValueError(f"max is a number of calls, not {max!r}")
+    checkWindow(windowMs)
+    if keyGenerator is not None and not callable(keyGenerator):
+        raise TypeError(f"keyGenerator is a function of (call), not {keyGenerator!r}")
+    if store is not None and not callable(getattr(store, "increment", None)):
+        raise TypeError(f"store is an IRateLimitStore, not {store!r}")
+
+
+def _peerKey(call: Any) -> str:
+    return clientKey(hostOf(call.getPeer()))
 
 
 def hostOf(peer: str) -> str:

@@ -50,6 +50,7 @@ class TokenTests(MiddlewareCase):
             call = self.makeCall(authorization=value)
             error = self.refusal(authentication(raising(AssertionError())), call)
             self.assertEqual(error.message, "Invalid token")
+        self.assertEqual(self.logged(), [])
 
     def test_first(self) -> None:
         """The first of several values counts."""

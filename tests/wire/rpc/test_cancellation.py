@@ -142,8 +142,9 @@ class CancelTests(CancellationCase):
 
     async def test_serverStreaming(self) -> None:
         """What a generator waits for is cancelled within 50 ms."""
-        path = self.path("Download")
-        await self.assertSoon(lambda channel, pipe: channel.unary_stream(path)(b""))
+        await self.assertSoon(
+            lambda channel, pipe: channel.unary_stream(self.path("Download"))(b"")
+        )
 
     async def test_clientStreaming(self) -> None:
         """A handler that waits for a request is cancelled within 50 ms."""

@@ -169,6 +169,19 @@ class ErrorTests(ClientCase):
         silent = await self.serve(services=())
         await self.assertEnds(self.connect(port=silent.port).send(), "UNIMPLEMENTED")
 
+    async def test_miscounted(self) -> None:
+        """A server that gives no response, or several, where it has to give one is in error."""
+        self.server = await self.serve(miscounts=True)
+        client = self.connect()
+        self.assertEqual(await client.send(count=1), {})
+        self.assertEqual(await client.join([{"count": 1}]), {})
+        await self.assertEnds(client.send(count=0), "UNIMPLEMENTED")
+        await self.assertEnds(client.join([{"count": 0}]), "UNIMPLEMENTED")
+        await self.assertEnds(client.join([{"count": 2}]), "UNIMPLEMENTED")
+        await self.assertEnds(client.join([{"count": 1000}]), "UNIMPLEMENTED")
+        # As with grpcio's own client: the second message is never asked for, nor is what follows.
+        await self.assertEnds(client.send(count=2, deadlineMs=200), "DEADLINE_EXCEEDED")
+
     async def test_tooLong(self) -> None:
         """A response over the limit is RESOURCE_EXHAUSTED, and so is a request."""
         small = {"maxReceiveMessageLength": 1000, "maxSendMessageLength": "2kb"}

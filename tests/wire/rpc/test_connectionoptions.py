@@ -141,8 +141,8 @@ class FloodTests(OptionCase):
                 held, http2MaxPingStrikes=strikes, http2MinTimeBetweenPingsMs=LONG
             )
             self.assertEqual((code, reason), (ENHANCE_YOUR_CALM, b"too_many_pings"))
-            # The last ping is answered before it is counted, or not at all.
-            self.assertIn(count, (strikes + 1, strikes + 2))
+            # The first one is free, and so is one after each thing that the server itself sends.
+            self.assertIn(count, range(strikes + 1, strikes + 4))
 
     async def test_noStrikes(self) -> None:
         """With 0 any number is borne."""

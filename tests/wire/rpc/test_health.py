@@ -115,7 +115,7 @@ class HealthTests(RPCCase):
         self.assertEqual(await deferToThread(watch), [[SERVING, NOT_SERVING]] * 80)
         while self.app.activeCalls:
             await deferLater(self.reactor, 0.01)
-        self.assertEqual(self.app.health.watching, 0)
+        self.assertEqual(self.app.health.watching, {})
 
     async def test_stop(self) -> None:
         """A server that stops says that it is not serving, and does not wait for who watches."""

@@ -1,0 +1,79 @@
+"""
+All four kinds of gRPC call, by messages made of schemas, and a client that learns what they are.
+
+    python examples/grpc_users.py 3000
+    python examples/grpc_users.py 3000 call
+"""
+
+import sys
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import react
+
+from storagegate import GrpcError, createGrpcClient, server
+
+USER = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
+users = []
+
+
+async def create(request):
+    """Take a request, give a response; an error has a status and may have details."""
+    if not request.get("name"):
+        raise GrpcError("INVALID_ARGUMENT", "no name", [{"path": "name", "message": "is required"}])
+    users.append({"id": len(users) + 1, "name": request["name"]})
+    return users[-1]
+
+
+async def createAll(requests):
+    """Take a stream of requests: each is read from the network when it is asked for."""
+    return [await create(request) async for request in requests][-1]
+
+
+async def everybody(request):
+    """Give a stream of responses: it waits while the client does not read, and ends with it."""
+    for user in users:
+        yield user
+
+
+async def greet(requests, call):
+    """Do both: the client may wait for each response before its next request."""
+    async for request in requests:
+        yield {"name": f"{request.get('name')} at {call.getPeer()}"}
+
+
+async def log(call, next):
+    """Stand around every call: to refuse it, to change its response, or just to look."""
+    print(call.method, flush=True)
+    return await next()
+
+
+methods = {
+    "Create": {"handler": create, "input": USER, "output": USER},
+    "CreateAll": {"handler": createAll, "streaming": "client", "input": USER, "output": USER},
+    "List": {"handler": everybody, "streaming": "server", "output": USER},
+    "Greet": {"handler": greet, "streaming": "bidirectional", "input": USER, "output": USER},
+}
+app = server.grpc().withOptions(grpc={"reflection": True})
+app.use(log).addService(name="Users", methods=methods)
+
+
+async def main(reactor, port="3000", call=""):
+    if not call:
+        listening = await app.listen(int(port))
+        print(f"listening on 127.0.0.1:{listening.getHost().port}", flush=True)
+        reactor.addSystemEventTrigger("before", "shutdown", app.stop, 1000)
+        await Deferred()
+    client = createGrpcClient(f"127.0.0.1:{port}", credentials="insecure")
+    print(await client.create({"name": "Ada"}, deadlineMs=5000))
+    print(await client.createAll({"name": name} for name in ("Alan", "Grace")))
+    print([user["name"] async for user in client.list()])
+    print([said["name"] async for said in client.greet({"name": name} for name in "AB")])
+    try:
+        await client.create({})
+    except GrpcError as error:
+        print(error, error.details)
+    await client.close()
+
+
+if __name__ == "__main__":
+    react(main, sys.argv[1:])

@@ -1,0 +1,114 @@
+"""Our client against our server."""
+
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import TestCase
+
+from storagegate.core.errors import GrpcError
+from storagegate.rpc.application import GRPCServer
+from storagegate.rpc.client import createGrpcClient
+from tests.wire.rpc.clientcase import until
+
+
+class TogetherTests(TestCase):
+    """Both ends in one reactor."""
+
+    timeout = 30
+
+    async def setUp(self) -> None:
+        """Serve."""
+        self.cancelled = 0
+        self.app = GRPCServer().withOptions(grpc={"reflection": True, "compression": "gzip"})
+        self.app.addService(
+            name="Probe",
+            methods={
+                "echo": self.echo,
+                "fail": self.fail,
+                "wait": self.wait,
+                "count": {"handler": self.count, "streaming": "server"},
+                "gather": {"handler": self.gather, "streaming": "client"},
+                "mirror": {"handler": self.mirror, "streaming": "bidirectional"},
+            },
+        )
+
+    async def connect(self, place: int | str = 0, **options: Any) -> Any:
+        """Listen, and make a client that learns what there is."""
+        port = await self.app.listen(place, "127.0.0.1", reactor=reactor)
+        self.addCleanup(self.app.stop, 0)
+        address = f"127.0.0.1:{port.getHost().port}" if place == 0 else str(place)
+        client = createGrpcClient(address, "insecure", **options)
+        self.addCleanup(client.close)
+        return client
+
+    def echo(self, request: Any) -> Any:
+        """Answer with the same."""
+        return request
+
+    async def fail(self, request: Any) -> Any:
+        """Fail."""
+        raise GrpcError("INVALID_ARGUMENT", "bad", [{"path": "a.b", "message": "is wrong"}])
+
+    async def wait(self, request: Any) -> Any:
+        """Wait for nothing."""
+        try:
+            await Deferred()
+        finally:
+            self.cancelled += 1
+
+    async def count(self, request: Any) -> Any:
+        """Count."""
+        for number in range(request["to"]):
+            yield {"number": number}
+
+    async def gather(self, requests: Any) -> Any:
+        """Take them all."""
+        return {"all": [request["text"] async for request in requests]}
+
+    async def mirror(self, requests: Any) -> Any:
+        """Give back each."""
+        async for request in requests:
+            yield request
+
+    async def test_kinds(self) -> None:
+        """All kinds of calls, with services learned by version 1 of reflection."""
+        client = await self.connect()
+        self.assertEqual(
+            await client.echo(text="ä", deep={"a": [1, None]}),
+            {"text": "ä", "deep": {"a": [1, None]}},
+        )
+        self.assertEqual([each["number"] async for each in client.count(to=1000)], [*range(1000)])
+        texts = [{"text": str(number)} for number in range(100)]
+        self.assertEqual(await client.gather(texts), {"all": [str(n) for n in range(100)]})
+        self.assertEqual([each async for each in client.mirror(texts)], texts)
+        self.assertEqual(list(client.services), ["Probe"])
+
+    async def test_details(self) -> None:
+        """The details of an error are what the handler said."""
+        client = await self.connect()
+        error = await self.assertFailure(client.fail().deferred(), GrpcError)
+        self.assertEqual(error.details, [{"path": "a.b", "message": "is wrong"}])
+
+    async def test_cancel(self) -> None:
+        """A call that is given up cancels its handler, and a deadline does."""
+        client = await self.connect()
+        await client.ready()
+        call = client.wait()
+        await until(lambda: self.app.activeCalls)
+        call.cancel()
+        await until(lambda: self.cancelled == 1)
+        error = await self.assertFailure(client.wait(deadlineMs=30).deferred(), GrpcError)
+        self.assertEqual(error.statusName, "DEADLINE_EXCEEDED")
+        await until(lambda: self.cancelled == 2)
+
+    async def test_compressed(self) -> None:
+        """A client that compresses is understood."""
+        client = await self.connect(options={"compression": "gzip"})
+        self.assertEqual(await client.echo(text="x" * 100_000), {"text": "x" * 100_000})
+
+    async def test_unix(self) -> None:
+        """A UNIX socket is an address as well."""
+        path = f"unix:{self.mktemp()[-60:].replace('/', '_')}"
+        client = await self.connect(path)
+        self.assertEqual(await client.echo(text="x"), {"text": "x"})
