@@ -39,7 +39,7 @@ MAX_TOKEN_LENGTH = 8 * 1024
 """Characters of a token or key: as long as a header may be; longer ones are not looked at."""
 
 INVALID = "Invalid token"
-"""All that a client is told of a token that is not good: a reason would help to make a better one."""
+"""All that a client is told of a bad token: a reason would help to make a better one."""
 
 _log = Logger()
 

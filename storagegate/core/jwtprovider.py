@@ -154,9 +154,9 @@ def readJWT(given: Any) -> JWTProvider:
     if isinstance(leeway, bool) or not isinstance(leeway, int | float) or not 0 <= leeway <= 300:
         raise OptionError(f"the option {name}.leeway is a number of seconds from 0 to 300")
     audience = given.get("audience")
-    key: Any = secret if secret is not None else publicKey
+    configured: Any = secret if secret is not None else publicKey
     return JWTProvider(
-        key,
+        configured,
         tuple(algorithms),
         tuple(audience) if isinstance(audience, list) else audience,
         given.get("issuer"),
