@@ -2,15 +2,28 @@
 
 from collections.abc import AsyncIterable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.definitions import DefinitionError, ServiceDefinition, ServiceMethod
 from storagegate.rpc.definitions import RPCService
+from storagegate.rpc.protos import loadProto
 from storagegate.rpc.routes import Routes, implementedRoutes, serviceRoutes
 from tests.support.log import LogCase
+from tests.support.protofiles import writeFiles
 from tests.support.rpcroutes import textService
+
+PROTO = """
+syntax = "proto3";
+package {package};
+message {message} {{}}
+service Echo {{
+  rpc Say ({message}) returns ({message});
+  rpc More ({message}) returns ({message});
+}}
+"""
 
 
 def echo(request: Any) -> Any:
@@ -89,6 +102,48 @@ class FormTests(SynchronousTestCase):
         self.assertEqual(list(routes), ["/A/echo"])
 
 
+class LoadedTests(LogCase):
+    """A service by its name alone, of which a file was loaded."""
+
+    def setUp(self) -> None:
+        """Load two files that define it, in a package that no other test has."""
+        super().setUp()
+        self.name = f"p{abs(hash(self.id()))}.Echo"
+        self.load("Old")
+        self.load("New")
+
+    def load(self, message: str) -> None:
+        """Load a file."""
+        package = self.name.removesuffix(".Echo")
+        text = PROTO.format(package=package, message=message)
+        folder = writeFiles(Path(self.mktemp()), {f"{message}.proto": text})
+        loadProto(folder / f"{message}.proto")
+
+    def requests(self, **methods: Any) -> list[str]:
+        """Give the names of the messages that methods take."""
+        service, _ = read(self.name, methods)
+        found = [method.request.fullName for method in service.methods.values()]
+        return [name.rpartition(".")[2] for name in found]
+
+    def test_last(self) -> None:
+        """It has the messages of the file that was loaded last, and all of its methods."""
+        self.assertEqual(self.requests(Say=echo), ["New", "New"])
+        self.load("Old")
+        self.assertEqual(self.requests(Say=echo), ["Old", "Old"])
+
+    def test_schemas(self) -> None:
+        """Where it says itself what its messages are, they are that."""
+        schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+        self.assertEqual(self.requests(Say={"handler": echo, "input": schema}), ["EchoSayRequest"])
+        self.assertEqual(self.requests(Say={"handler": echo, "output": schema}), ["Struct"])
+
+    def test_others(self) -> None:
+        """One with other methods is another service, for names are literal; the log says so."""
+        self.assertEqual(self.requests(say=echo), ["Struct"])
+        [line] = [line for line in self.logged() if self.name in line]
+        self.assertIn("has other methods than in New.proto", line)
+
+
 class ImplementationTests(LogCase):
     """Functions of a call."""
 
@@ -115,10 +170,10 @@ class ImplementationTests(LogCase):
         self.assertEqual(self.implemented({"put_it": echo, "PutIt": other})["PutIt"], other)
 
     def test_object(self) -> None:
-        """So have the methods of an object, and what else it has is nobody's concern."""
+        """So have the methods of an object; what is no function answers nothing."""
 
         class Text:
-            count = 0
+            put_it = "no function"
             PutIt = None
 
             def get(self, call: Any) -> None:

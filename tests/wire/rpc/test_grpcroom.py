@@ -1,6 +1,7 @@
 """What the daemon serves over gRPC, to clients that we did not write."""
 
 import os
+import threading
 from typing import Any
 
 import grpc
@@ -125,11 +126,12 @@ class RoomTests(RoomCase):
         await second.close(0)
 
     async def test_close(self) -> None:
-        """A room that closes says so to those who watch, and lets calls end in the grace."""
+        """A room that closes lets calls end in the grace, takes no more, and leaves no thread."""
         room, place = self.room()
         client = createGrpcClient(place, "insecure")
         self.addCleanup(client.close)
         await client.createUser(ADA)
+        self.assertEqual(len(self.threads()), 2)
         chat = client.chatWithUsers(self.talk(lambda: room.close(30)))
         self.assertEqual([item["message"] async for item in chat], ["before", "after"])
 
@@ -141,6 +143,12 @@ class RoomTests(RoomCase):
         error = await self.assertFailure(deferToThread(ask), grpc.RpcError)
         self.assertEqual(error.code(), grpc.StatusCode.UNAVAILABLE)
         await self.closed
+        self.assertEqual(self.threads(), [])
+
+    def threads(self) -> list[str]:
+        """Name the threads of rooms."""
+        names = [thread.name for thread in threading.enumerate()]
+        return [name for name in names if name.startswith("storagegate")]
 
     async def talk(self, close: Any) -> Any:
         """Say something, have the room closed, and say more."""

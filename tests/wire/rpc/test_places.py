@@ -30,6 +30,16 @@ class PlaceTests(SynchronousTestCase):
         for host in ("127.0.0.1", "localhost", "0.0.0.0"):
             checkPlace(host, 0, False)
 
+    def test_left(self) -> None:
+        """One that was left a moment ago, with connections, can be had again."""
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            place = other.getsockname()
+            with socket.create_connection(place) as client:
+                # Whoever closes first waits for stray packets, RFC 9293 section 3.6.1.
+                other.accept()[0].close()
+                self.assertEqual(client.recv(1), b"")
+        checkPlace(*place, False)
+
     def test_taken(self) -> None:
         """One that somebody has cannot, and the reason is told; not on all interfaces either."""
         with socket.create_server(("127.0.0.1", 0)) as other:
