@@ -1,6 +1,7 @@
 """The gRPC application: services, middleware and options that can be served."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Self
 
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
@@ -69,6 +70,7 @@ class GRPCServer:
         self._routes: dict[str, Route] = {}
         self._middleware: list[Middleware] = []
         self._ports: list[RPCPort] = []
+        self._closing: list[RPCPort] = []
 
     def withOptions(self, **options: Any) -> Self:
         """
@@ -193,7 +195,7 @@ class GRPCServer:
         self._clock = reactor
         self._addStandard(reactor)
         opened = RPCPort(engine, _address(host, None if number is None else bound))
-        engine.start(self._accept)
+        engine.start(partial(self._accept, self.settings))
         self._ports.append(opened)
         return opened
 
@@ -224,18 +226,18 @@ class GRPCServer:
             # The last, for it knows what was added before.
             self.health.begin(clock, self.services)
 
-    def _accept(self, wire: IServerCall) -> None:
-        """Answer a call that an engine has accepted."""
+    def _accept(self, settings: RPCOptions, wire: IServerCall) -> None:
+        """Answer a call that an engine has accepted, with the options that it was started with."""
         route = self._routes.get(wire.path)
         if route is None:
             service = wire.path.strip("/").rpartition("/")[0]
             kind = "method" if service in self.services else "service"
             wire.finish(_UNIMPLEMENTED, f"unknown {kind}: {wire.path:.200}")
-        elif self.activeCalls >= self.settings.grpc.maxConcurrentRpcs:
+        elif self.activeCalls >= settings.grpc.maxConcurrentRpcs:
             wire.finish(_EXHAUSTED, "too many calls at a time")
         else:
             self.activeCalls += 1
-            run = CallRun(wire, route, self._middleware, self.settings.compresses, self._ended)
+            run = CallRun(wire, route, self._middleware, settings.compresses, self._ended)
             run.begin()
 
     def _ended(self) -> None:
@@ -245,13 +247,22 @@ class GRPCServer:
         """
         Stop serving: accept nothing more, let what is being answered end.
 
-        @param graceMs: After this, calls are cancelled.
-        @return: Fires when all is closed.
+        @param graceMs: After this, calls are cancelled. Whoever stops again, sooner, has it so.
+        @return: Fires when all is closed, also what was being closed already.
         """
         self.health.shutdown()
-        ports, self._ports = self._ports, []
-        stopping = [port.stopListening(graceMs) for port in ports]
-        return gatherResults(stopping).addCallback(lambda results: None)
+        self._closing += self._ports
+        self._ports = []
+        closing = [self._close(port, graceMs) for port in tuple(self._closing)]
+        return gatherResults(closing).addCallback(lambda results: None)
+
+    def _close(self, port: RPCPort, graceMs: float) -> Deferred[None]:
+        def closed(result: None) -> None:
+            # Another stop may have waited for it as well.
+            if port in self._closing:
+                self._closing.remove(port)
+
+        return port.stopListening(graceMs).addCallback(closed)
 
     def run(
         self,
