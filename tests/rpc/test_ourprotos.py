@@ -77,6 +77,19 @@ def rpcsOf(service: RPCService) -> list[list[str]]:
     ]
 
 
+class FileTests(SynchronousTestCase):
+    """All of them."""
+
+    def test_syntax(self) -> None:
+        """They are in proto3."""
+        paths = sorted(protoPath().glob("*.proto"))
+        self.assertEqual([path.stem for path in paths][:2], ["health", "user"])
+        for path in paths:
+            file = FileDescriptorProto()
+            loadProto(path).file.CopyToProto(file)
+            self.assertEqual(file.syntax, "proto3", path)
+
+
 class UserTests(SynchronousTestCase):
     """C{user.proto}."""
 
