@@ -167,7 +167,7 @@ class ServiceClient:
             await self._known(waitForReady)
             call.begin(self.findMethod(name))
         except ClientClosedError:
-            # It was closed while this waited: the call was under way, for whoever made it.
+            # The call was made before, and ends as all that are under way then.
             call.fail(GrpcError("CANCELLED", CANCELLED_MESSAGE))
         except Exception as error:
             call.fail(error)

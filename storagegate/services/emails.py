@@ -44,7 +44,7 @@ def isEmail(text: object) -> bool:
 
 def fold(text: str) -> str:
     """Give what is the same for texts that differ in case only, or in how accents are written."""
-    # Case folding can undo a composition, and composing what is folded cannot bring case back.
+    # Composed in the end: an accent is a part of its letter, and "e" is not found in "é".
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
 
 

@@ -84,13 +84,14 @@ class Mailbox:
             await self._sender
 
     def _wake(self) -> None:
+        # One that was cancelled takes its result and drops it.
         reader, self._reader = self._reader, None
-        if reader is not None and not reader.called:
+        if reader is not None:
             reader.callback(None)
 
     def _makeRoom(self) -> None:
         sender, self._sender = self._sender, None
-        if sender is not None and not sender.called:
+        if sender is not None:
             sender.callback(None)
 
 

@@ -62,55 +62,31 @@ class Chats:
 
     @contextmanager
     def _joined(self, requests: AsyncIterable[Any], keepTime: bool) -> Iterator[Mailbox]:
+        """Be in the room: what the requests say is heard there until the end."""
         box = self._topics.join(_ROOM)
+        listening = Deferred.fromCoroutine(self._listen(requests, keepTime, box))
+        listening.addCallbacks(box.end, lambda failure: box.end(failure.value))
+        try:
+            yield box
+        finally:
+            self._topics.leave(_ROOM, box)
+            listening.cancel()
 
-        def say(request: Any) -> None:
+    async def _listen(self, requests: AsyncIterable[Any], keepTime: bool, box: Mailbox) -> None:
+        async for request in requests:
             message = readMessage(request)
             if message["userId"].lower() == SYSTEM:
                 raise invalid("userId", "is a name that nobody can have")
             if not keepTime:
                 message.pop("timestamp", None)
             self._topics.tell(_ROOM, (self._said(message),))
-
-        listener = _Listener(requests, say, box)
-        try:
-            yield box
-        finally:
-            self._topics.leave(_ROOM, box)
-            listener.stop()
+            await box.untilRead()
+            # Who hears itself may leave for it, before there is anything to cancel.
+            if box.isOver:
+                return
 
     def _said(self, message: Mapping[str, str]) -> dict[str, str]:
         return {"timestamp": isoTime(self._moments()), "id": self._newId(), **message}
-
-
-class _Listener:
-    """Listens to one call, beside the generator that answers it, until its mailbox has ended."""
-
-    def __init__(
-        self, requests: AsyncIterable[Any], say: Callable[[Any], object], box: Mailbox
-    ) -> None:
-        self._isSaying = False
-        self._listening = Deferred.fromCoroutine(self._listen(requests, say, box))
-        self._listening.addCallbacks(box.end, lambda failure: box.end(failure.value))
-
-    def stop(self) -> None:
-        """Listen no more."""
-        # Whoever hears may be ended by it, the call itself as well: nothing is waited for then.
-        if not self._isSaying:
-            self._listening.cancel()
-
-    async def _listen(
-        self, requests: AsyncIterable[Any], say: Callable[[Any], object], box: Mailbox
-    ) -> None:
-        async for request in requests:
-            self._isSaying = True
-            try:
-                say(request)
-            finally:
-                self._isSaying = False
-            await box.untilRead()
-            if box.isOver:
-                return
 
 
 async def uploadUserData(requests: AsyncIterable[Any], context: Any) -> dict[str, Any]:

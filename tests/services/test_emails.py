@@ -113,6 +113,7 @@ class FoldTests(SynchronousTestCase):
             ("ǰ", "J\u030c"),
         ):
             self.assertEqual(fold(one), fold(other))
+        self.assertEqual(fold("E\u0301"), "\u00e9")
         for one, other in (("é", "e"), ("a", "b"), ("ø", "o")):
             self.assertNotEqual(fold(one), fold(other))
 

@@ -168,7 +168,11 @@ class BusyTests(UserCase):
             error = await self.refused(method, request)
             self.assertEqual((error.code, error.statusCode), ("UNAVAILABLE", 503))
             self.assertEqual((error.grpcStatus, error.message), (14, DATABASE_MESSAGE))
-        self.assertEqual(await self.call("GetUser", id), user)
+        refused = self.store.remove(user["id"])
+        waiting = [self.store.remove(user["id"]), self.store.get(user["id"])]
+        self.assertEqual((await waiting[1]).asDict(), user)
+        for result in (refused, waiting[0]):
+            self.failureResultOf(result, ServiceError)
         self.assertEqual(await self.stream("ListUsers", {}), [user])
         self.release(holder)
         self.assertEqual((await self.call("UpdateUser", {**id, "name": "x"}))["name"], "x")
