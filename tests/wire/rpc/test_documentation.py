@@ -6,19 +6,26 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import grpc
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate import server
+from storagegate.core.errors import GRPC_NAMES
+from storagegate.rpc.protos import loadProto, protoPath
 from tests.support.daemon import START_SECONDS, STOP_SECONDS, Daemon, daemonEnvironment
-from tests.support.documents import DOCS, codeBlocks
+from tests.support.documents import DOCS, codeBlocks, literal, table
+from tests.support.h2client import H2Client
 from tests.support.sessions import runAwaitingBlocks
 from tests.wire.rpc.support import RPCCase
 
 PAGE = DOCS / "grpc.rst"
 
-PORT = "50051"
-"""Where the page's programs serve."""
+PORTS = re.compile(r"\b5005[12]\b")
+"""Where the daemon serves, and the page's own programs."""
 
 
 def namedBlocks() -> dict[str, str]:
@@ -38,6 +45,72 @@ def saidBy(program: str) -> str:
     said = blocks[at + 1]
     assert said.language == "text", program
     return said.code.strip() + "\n"
+
+
+def refusals(client: H2Client) -> dict[str, list[int | None]]:
+    """Do what is refused; give the statuses by what it is."""
+
+    def packed(coding: str) -> int | None:
+        stream = client.begin("/Probe/echo", [("grpc-encoding", coding)])
+        client.sendMessage(stream, b"packed", isCompressed=True, isLast=True)
+        return client.finish(stream).status
+
+    def status(name: str, *messages: bytes, metadata: Any = ()) -> int | None:
+        return client.call(name, *messages, metadata=metadata).status
+
+    long = b"\x0a\x90\x4e" + 10_000 * b"x"
+    found = {
+        "an unknown service or method": [status("/Probe/no", b""), status("/No/no", b"")],
+        "a method of a definition that has no handler": [status("/user.UserService/GetUser", b"")],
+        "bytes that are no message": [status("/Probe/echo", b"\xff")],
+        "no message where there has to be one": [status("/Probe/echo")],
+        "a message, or a response, over its limit": [
+            status("/Probe/echo", long),
+            status("/Probe/big", b""),
+        ],
+        "metadata over its limit": [status("/Probe/echo", b"", metadata=[("x-a", 20_000 * "a")])],
+        "a message in a compression that nobody knows": [packed("stones")],
+        "a response that does not fit its message": [status("/Probe/wrong", b"")],
+    }
+    # From here on there is no room.
+    client.sendMessage(client.begin("/Probe/wait"), b"", isLast=True)
+    found["more calls than ``maxConcurrentRpcs``"] = [status("/Probe/echo", b"")]
+    return found
+
+
+class RefusalTests(RPCCase):
+    """What the server says by itself."""
+
+    async def test_refusals(self) -> None:
+        """Whatever the table has is refused with the status that it has there."""
+        schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+        handlers: dict[str, Any] = {
+            "echo": lambda request: request,
+            "big": lambda request: {"text": 10_000 * "x"},
+            "wrong": lambda request: {"text": 5},
+            "wait": lambda request: Deferred(),
+        }
+        limits = {"maxReceiveMessageLength": 9000, "maxSendMessageLength": 9000}
+        app = server.grpc().withOptions(grpc={**limits, "maxConcurrentRpcs": 1})
+        app.addService(
+            name="Probe",
+            methods={
+                name: {"handler": handler, "input": schema, "output": schema}
+                for name, handler in handlers.items()
+            },
+        )
+        app.addService(definition=loadProto(protoPath() / "user.proto").UserService)
+        port = await self.listen(app)
+
+        def use() -> dict[str, list[int | None]]:
+            with H2Client(port) as client:
+                return refusals(client)
+
+        found = await deferToThread(use)
+        named = {what: {GRPC_NAMES[each or 0] for each in got} for what, got in found.items()}
+        expected = {what: {literal(status)} for what, status in table(PAGE, "Refusals")}
+        self.assertEqual(named, expected)
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
 
 
 class SessionTests(RPCCase):
@@ -74,7 +147,7 @@ class ProgramTests(SynchronousTestCase):
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
         for name, content in namedBlocks().items():
             port = self.address.partition(":")[2]
-            (self.directory / name).write_text(content.replace(PORT, port))
+            (self.directory / name).write_text(PORTS.sub(port, content))
 
     def python(self, *arguments: str) -> str:
         """Run Python; give what it prints, and fail the test if it fails."""
