@@ -128,7 +128,7 @@ class ImplementationTests(SynchronousTestCase):
         app = server.grpc().addService(definition=self.service, implementation=implementation)
         wire = FakeServerCall(f"/pkg.Text/{method}")
         wire.arrive(*messages, None)
-        app._accept(wire)
+        app._accept(app.settings, wire)
         return wire
 
     def test_kinds(self) -> None:
