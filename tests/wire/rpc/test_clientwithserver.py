@@ -25,7 +25,7 @@ class TogetherTests(TestCase):
             name="Probe",
             methods={
                 "echo": self.echo,
-                "fail": self.fail,
+                "fail": self.refuse,
                 "wait": self.wait,
                 "count": {"handler": self.count, "streaming": "server"},
                 "gather": {"handler": self.gather, "streaming": "client"},
@@ -46,8 +46,8 @@ class TogetherTests(TestCase):
         """Answer with the same."""
         return request
 
-    async def fail(self, request: Any) -> Any:
-        """Fail."""
+    async def refuse(self, request: Any) -> Any:
+        """Refuse."""
         raise GrpcError("INVALID_ARGUMENT", "bad", [{"path": "a.b", "message": "is wrong"}])
 
     async def wait(self, request: Any) -> Any:
