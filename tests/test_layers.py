@@ -47,7 +47,7 @@ LAYERS = {
     "storagegate.http.middleware.parthead": 2,
     "storagegate.gateway": 4,
     "storagegate.gateway.httpmap": 2,
-    "storagegate.gateway.wsmessages": 2,
+    "storagegate.gateway.codecs": 2,
     "storagegate.gateway.frames": 2,
     "storagegate.gateway.shapes": 2,
     "storagegate.rpc": 4,
