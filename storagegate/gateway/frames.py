@@ -77,7 +77,43 @@ class FrameError(ValueError):
         self.code = code
 
 
-class FrameDecoder:
+class Decoder:
+    """
+    Holds bytes until a part that can be read is complete.
+
+    @ivar _data: Whole parts are cut out of bytes at C{_position}; one of which more has to come
+        grows in a bytearray.
+    """
+
+    _data: bytes | bytearray = b""
+    _position = 0
+
+    @property
+    def held(self) -> int:
+        """Count the bytes that have not been given."""
+        return len(self._data) - self._position
+
+    def feed(self, data: bytes) -> None:
+        """Take what has come."""
+        if self._position == len(self._data):
+            self._data, self._position = data, 0
+            return
+        if not isinstance(self._data, bytearray):
+            self._data, self._position = bytearray(self._data[self._position :]), 0
+        self._data += data
+
+    def _cut(self, begin: int, end: int, following: int) -> bytes:
+        """Give the bytes from C{begin} to C{end}, and go on at C{following}."""
+        data = self._data
+        if isinstance(data, bytes):
+            self._position = following
+            return data[begin:end]
+        with memoryview(data) as view:
+            self._data, self._position = bytes(view[following:]), 0
+            return bytes(view[begin:end])
+
+
+class FrameDecoder(Decoder):
     """
     Finds the frames in a stream of bytes.
 
@@ -89,24 +125,7 @@ class FrameDecoder:
         @param maxLength: How long a payload may be.
         """
         self._maxLength = maxLength
-        # Whole frames are cut out of bytes at a position; a part of one grows in a bytearray.
-        self._data: bytes | bytearray = b""
-        self._position = 0
         self._wanted = HEADER_LENGTH
-
-    @property
-    def held(self) -> int:
-        """Count the bytes that have not become a frame."""
-        return len(self._data) - self._position
-
-    def feed(self, data: bytes) -> None:
-        """Take what has come."""
-        if self._position == len(self._data):
-            self._data, self._position = data, 0
-            return
-        if not isinstance(self._data, bytearray):
-            self._data, self._position = bytearray(self._data[self._position :]), 0
-        self._data += data
 
     def next(self) -> Frame | None:
         """
@@ -131,14 +150,7 @@ class FrameDecoder:
             self._wanted = HEADER_LENGTH + length
             return None
         self._wanted = HEADER_LENGTH
-        if isinstance(data, bytearray):
-            with memoryview(data) as view:
-                payload = bytes(view[begin:end])
-                self._data, self._position = bytes(view[end:]), 0
-        else:
-            payload = data[begin:end]
-            self._position = end
-        return Frame(type, payload)
+        return Frame(type, self._cut(begin, end, end))
 
 
 def decodeFrame(data: bytes, maxLength: int) -> Frame:
