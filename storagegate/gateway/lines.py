@@ -3,7 +3,7 @@ Lines of JSON on TCP: one message a line.
 
 ::
 
-    line        = *OCTET LF             the JSON text of a message; a CR before the LF is white space
+    line        = *OCTET LF             a CR before the LF is white space of JSON
 
 Twisted's C{LineReceiver} searches and copies all that it holds for each piece that comes, so that
 one of 15 MiB that comes byte by byte takes 25 ms a byte. This goes on where it stopped.
