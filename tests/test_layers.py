@@ -49,6 +49,7 @@ LAYERS = {
     "storagegate.gateway.httpmap": 2,
     "storagegate.gateway.codecs": 2,
     "storagegate.gateway.frames": 2,
+    "storagegate.gateway.lines": 2,
     "storagegate.gateway.shapes": 2,
     "storagegate.rpc": 4,
     "storagegate": 5,

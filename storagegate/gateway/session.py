@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -31,6 +32,10 @@ CALLS_OF_A_LISTENER = 1024
 ITEMS_AHEAD = 8
 """Items of a client's stream that are held before its handler asks for them."""
 
+ITEMS_OF_A_TURN = 64
+"""Items of a stream that are sent one after the other before anybody else has a turn: about two
+milliseconds of small ones. A handler that never waits would keep the reactor for itself."""
+
 MAX_ID_LENGTH = 128
 """Characters of an id, which goes out again with every item."""
 
@@ -44,7 +49,10 @@ _log = Logger()
 
 class Peer(Protocol):
     """
-    What a wire gives a session to write with. Nothing here raises; a peer that is gone takes all.
+    What a wire gives a session to write with; a peer that is gone takes all.
+
+    A result or an item that cannot be written raises C{ValueError} or a C{ServiceError}, which ends
+    its call. Nothing else raises.
 
     @ivar protocol: The name of the wire.
     @ivar client: Who is there.
@@ -79,6 +87,7 @@ class Listener:
     @ivar invoker: Who calls the methods.
     @ivar clock: For deadlines.
     @ivar calls: How many calls are in flight.
+    @ivar isDraining: Whether it takes no further ones.
     """
 
     def __init__(
@@ -88,6 +97,7 @@ class Listener:
         self.clock = clock
         self.maxCalls = maxCalls
         self.calls = 0
+        self.isDraining = False
 
 
 class Session:
@@ -124,6 +134,9 @@ class Session:
         if id is not None and id in self._calls:
             self._peer.sendError(id, codedError("INVALID_ARGUMENT", "This id is in use"))
             return
+        if self._listener.isDraining:
+            self._peer.sendError(id, codedError("UNAVAILABLE", "No further calls are taken"))
+            return
         if self._listener.calls >= self._listener.maxCalls:
             self._peer.sendError(id, codedError("UNAVAILABLE", "Too many calls at a time"))
             return
@@ -158,6 +171,11 @@ class Session:
         call = self._calls.get(id)
         if call is not None:
             call.cancel()
+
+    def inputLost(self) -> None:
+        """Take note that nothing comes any more: a stream that has not ended never will."""
+        for call in (*self._calls.values(), *self._waiting):
+            call.cut()
 
     def close(self) -> None:
         """Cancel everything: the peer is gone."""
@@ -246,7 +264,7 @@ class _Call:
         self._items: deque[Any] = deque()
         if self.streamsRequests and "data" in message:
             self._items.append(self._data)
-        self._isAtEnd = False
+        self._isAtEnd = self._isCut = False
         self._wanted: Deferred[None] | None = None
         self._running: Deferred[Any] | None = None
         self._isCancelled = False
@@ -275,6 +293,12 @@ class _Call:
         self._isAtEnd = True
         self._wake()
 
+    def cut(self) -> None:
+        """Take note that the client's stream breaks off, which is not its end."""
+        if self.streamsRequests and not self._isAtEnd:
+            self._isCut = True
+            self._wake()
+
     def _wake(self) -> None:
         wanted, self._wanted = self._wanted, None
         if wanted is not None:
@@ -290,6 +314,8 @@ class _Call:
                 yield item
             if self._isAtEnd:
                 return
+            if self._isCut:
+                raise codedError("INVALID_ARGUMENT", "The stream of requests broke off")
             self._wanted = Deferred()
             await self._wanted
 
@@ -302,6 +328,7 @@ class _Call:
             if not self._isCancelled:
                 peer.respond(self.id, self.method, result)
             return
+        sent = 0
         try:
             async for item in result:
                 if self._isCancelled:
@@ -310,6 +337,9 @@ class _Call:
                 drained = peer.drained()
                 if drained is not None:
                     await drained
+                sent += 1
+                if sent % ITEMS_OF_A_TURN == 0:
+                    await deferLater(session._listener.clock, 0)
         finally:
             await result.aclose()
         peer.sendEnd(self.id, self.method)

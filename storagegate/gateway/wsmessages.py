@@ -68,17 +68,7 @@ class MessageWriter:
 
     def sendError(self, id: MessageId, error: ServiceError) -> None:
         """Send an error, whatever C{transformError} made of it."""
-        described = self._host.describe(error, self.protocol)
-        if isinstance(described, ServiceError):
-            message = messageError(id, described)
-        else:
-            message = dict(described) if id is None else {"id": id, **described}
-        try:
-            self.sendMessage(message)
-        except ValueError as unwritable:
-            _log.error("an error cannot be sent: {reason}", reason=str(unwritable))
-            internal = codedError("INTERNAL_ERROR", UNKNOWN_MESSAGE)
-            self.sendMessage(messageError(id, internal))
+        self._write(encodeError(self._host, self.protocol, self._codec, messageError, id, error))
 
     def sendMessage(self, message: Any) -> None:
         """
@@ -87,6 +77,31 @@ class MessageWriter:
         @raise ValueError: If it has a part that messages cannot carry.
         """
         self._write(self._codec.encode(message))
+
+
+def encodeError(
+    host: GatewayHost,
+    protocol: str,
+    codec: Codec,
+    shape: Callable[[MessageId, ServiceError], dict[str, Any]],
+    id: MessageId,
+    error: ServiceError,
+) -> bytes:
+    """
+    Write an error, whatever C{transformError} made of it.
+
+    @param shape: Gives what an error looks like on the wire.
+    """
+    described = host.describe(error, protocol)
+    if isinstance(described, ServiceError):
+        message = shape(id, described)
+    else:
+        message = dict(described) if id is None else {"id": id, **described}
+    try:
+        return codec.encode(message)
+    except ValueError as unwritable:
+        _log.error("an error cannot be sent: {reason}", reason=str(unwritable))
+        return codec.encode(shape(id, codedError("INTERNAL_ERROR", UNKNOWN_MESSAGE)))
 
 
 def takeEncoded(session: Session, writer: MessageWriter, codec: Codec, data: bytes) -> None:
