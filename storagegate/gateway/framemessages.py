@@ -24,8 +24,9 @@ from storagegate.gateway.frames import (
     encodeFrame,
 )
 from storagegate.gateway.host import GatewayHost
-from storagegate.gateway.session import MessageId, Session, readId
-from storagegate.gateway.shapes import frameEnd, frameError, frameResult
+from storagegate.gateway.messagefields import readId
+from storagegate.gateway.session import Session
+from storagegate.gateway.shapes import MessageId, frameEnd, frameError, frameResult
 from storagegate.gateway.wsmessages import encodeError
 
 _encode = JSON.encode

@@ -29,8 +29,15 @@ from twisted.logger import Logger
 from storagegate.core.errors import UNKNOWN_MESSAGE, ServiceError, codedError
 from storagegate.gateway.codecs import Codec
 from storagegate.gateway.host import GatewayHost
-from storagegate.gateway.session import MessageId, Session, readId
-from storagegate.gateway.shapes import messageEnd, messageError, messageItem, messageResult
+from storagegate.gateway.messagefields import readId
+from storagegate.gateway.session import Session
+from storagegate.gateway.shapes import (
+    MessageId,
+    messageEnd,
+    messageError,
+    messageItem,
+    messageResult,
+)
 
 _log = Logger()
 
