@@ -87,7 +87,7 @@ class Session:
         # Calls without an id that wait for the one before them.
         self._waiting: deque[_Call] = deque()
         self._isReading = True
-        self._isClosed = self._isStarting = False
+        self._isClosed = self._isStarting = self._isHeld = False
         self._idle: list[Deferred[None]] = []
 
     @property
@@ -151,6 +151,11 @@ class Session:
         for call in (*self._calls.values(), *self._waiting):
             call.cut()
 
+    def hold(self, held: bool) -> None:
+        """Let the peer wait, for reasons of a wire's own; or no more."""
+        self._isHeld = held
+        self._adjust()
+
     def close(self) -> None:
         """Cancel everything: the peer is gone."""
         self._isClosed = True
@@ -180,8 +185,10 @@ class Session:
 
     def _adjust(self) -> None:
         """Read on or wait: for room among the calls, and in the streams of the client."""
-        wanted = self.active < self._maxCalls and not any(
-            call.isFull for call in self._calls.values()
+        wanted = (
+            not self._isHeld
+            and self.active < self._maxCalls
+            and not any(call.isFull for call in self._calls.values())
         )
         if wanted != self._isReading and not self._isClosed:
             self._isReading = wanted
