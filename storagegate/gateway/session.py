@@ -8,7 +8,7 @@ are answered in order, so each begins when the one before it has ended.
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Any, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -61,8 +61,8 @@ class Peer(Protocol):
     protocol: str
     client: Client
 
-    def respond(self, id: MessageId, method: str, result: Any) -> None:
-        """Send a result."""
+    def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
+        """Send a result; give something to wait for if that takes time."""
 
     def sendItem(self, id: MessageId, method: str, item: Any) -> None:
         """Send an item of a stream."""
@@ -326,7 +326,9 @@ class _Call:
         result = await invoker.call(self._context, request, self._credentials)
         if not self._streamsResponses:
             if not self._isCancelled:
-                peer.respond(self.id, self.method, result)
+                sending = peer.respond(self.id, self.method, result)
+                if sending is not None:
+                    await sending
             return
         sent = 0
         try:
