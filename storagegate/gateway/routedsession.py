@@ -12,7 +12,8 @@ from twisted.python.failure import Failure
 from storagegate.core.errors import ServiceError, asServiceError, codedError, isForeseen
 from storagegate.gateway.messagefields import readId
 from storagegate.gateway.options import Hook
-from storagegate.gateway.session import Listener, Session, StreamHooks
+from storagegate.gateway.peers import Listener, StreamHooks
+from storagegate.gateway.session import Session
 from storagegate.gateway.shapes import MessageId
 
 _log = Logger()
