@@ -116,6 +116,8 @@ class Invoker:
     Calls the methods of services.
 
     @ivar services: The services by name.
+    @ivar observers: Who counts calls.
+    @ivar rateLimit: Holds for every method that has no limit of its own.
     """
 
     def __init__(
@@ -133,8 +135,8 @@ class Invoker:
         """
         self.services: dict[str, ServiceDefinition] = {}
         self._authenticator = authenticator
-        self._observers = list(observers)
-        self._rateLimit = rateLimit
+        self.observers = list(observers)
+        self.rateLimit = rateLimit
         self.now = now
         self._seconds = seconds
         self._methods: dict[str, dict[str, BoundMethod]] = {}
@@ -154,7 +156,7 @@ class Invoker:
 
     def _bind(self, service: ServiceDefinition, name: str, method: ServiceMethod) -> BoundMethod:
         whole = f"{service.name}.{name}"
-        limit = method.rateLimit or service.rateLimit or self._rateLimit
+        limit = method.rateLimit or service.rateLimit or self.rateLimit
         required = method.authentication
         if required is None:
             required = service.authentication.required
@@ -169,6 +171,13 @@ class Invoker:
             None if limit is None else MemoryRateLimitStore(limit.window, now=self.now),
             requestHook(method.handler, whole, "request", "context"),
         )
+
+    def limitAll(self, limit: RateLimit | None) -> None:
+        """Limit every method that has no limit of its own; counts begin anew."""
+        self.rateLimit = limit
+        services, self.services = list(self.services.values()), {}
+        for service in services:
+            self.add(service)
 
     def find(self, service: str, method: str) -> BoundMethod:
         """
@@ -199,7 +208,7 @@ class Invoker:
         """
         bound = self.find(context.service, context.method)
         began = self._seconds()
-        for observer in self._observers:
+        for observer in self.observers:
             observer.began(context)
         try:
             result = await self._pass(bound, context, request, credentials)
@@ -320,7 +329,7 @@ class Invoker:
                     )
                 known = asServiceError(error)
         seconds = self._seconds() - began
-        for observer in self._observers:
+        for observer in self.observers:
             observer.ended(context, known, seconds)
         return known or codedError("CANCELLED", "")
 

@@ -1,0 +1,336 @@
+"""
+The gateway: services that are written once and called over HTTP, WebSocket, gRPC, UDP and TCP.
+
+    gateway = createProtocolGateway(protocols=["http", "tcp"], port=8080)
+    gateway.addService("Orders", {"methods": {"get": getOrder}})
+    gateway.run()
+"""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IListeningPort
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+
+from storagegate.core.authentication import Authentication
+from storagegate.core.context import RequestContext
+from storagegate.core.definitions import ServiceDefinition, readRateLimit, readService
+from storagegate.core.invocation import CallCredentials, Invoker
+from storagegate.core.optionvalues import OptionError
+from storagegate.gateway.calllog import CallLog
+from storagegate.gateway.discovery import DiscoveryOptions, readDiscovery
+from storagegate.gateway.host import ErrorHook, GatewayHost
+from storagegate.gateway.metrics import CallMetrics
+from storagegate.gateway.monitoring import MonitoringOptions, readMonitoring
+from storagegate.gateway.oauth import readProviders
+from storagegate.gateway.options import GatewayOptions, readOptions
+from storagegate.gateway.wires import Wires
+from storagegate.net.reactors import processReactor
+
+DEFAULT_GRACE_MS = 30_000
+"""What a call in flight is given to end in; the longest that most balancers wait."""
+
+RUN_GRACE_MS = 5_000
+"""The same for L{ProtocolGateway.run}: whoever presses Ctrl-C waits for it."""
+
+_log = Logger()
+
+
+def createProtocolGateway(
+    options: Mapping[str, Any] | None = None, **more: Any
+) -> "ProtocolGateway":
+    """
+    Make a gateway.
+
+    @param options: See L{GatewayOptions<storagegate.gateway.options.GatewayOptions>}; as a mapping,
+        by keywords, or both.
+    @raise OptionError: If there is no such option, or its value is none.
+    """
+    return ProtocolGateway(options, **more)
+
+
+class ProtocolGateway:
+    """
+    Services and the wires that they are called over.
+
+    Every C{configure} takes a mapping or keywords, in any order, until the gateway serves.
+
+    @ivar settings: The options of the wires.
+    @ivar invoker: Calls the methods.
+    """
+
+    def __init__(self, options: Mapping[str, Any] | None = None, **more: Any) -> None:
+        """
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        self.settings = readOptions(GatewayOptions(), {**(options or {}), **more})
+        self.authentication = Authentication({}, {})
+        self._monitoring: MonitoringOptions | None = None
+        self._discovery = DiscoveryOptions()
+        self._transformError: ErrorHook | None = None
+        self._metrics = CallMetrics()
+        self.invoker = Invoker(self, [self._metrics])
+        self._wires: Wires | None = None
+        self._reactor: Any = None
+
+    # Services.
+
+    def addService(self, name: Any = None, definition: Any = None, **more: Any) -> Self:
+        """
+        Add a service: C{addService("Orders", {...})}, or a definition that has its name.
+
+        @param definition: A mapping, see L{readService<storagegate.core.definitions.readService>},
+            or a C{ServiceDefinition}.
+        @raise DefinitionError: If it is none, or its name is taken.
+        """
+        if not isinstance(name, str | None):
+            name, definition = None, name
+        given = definition if definition is not None else {}
+        if more:
+            given = {**given, **more}
+        service = readService(given, name)
+        self.invoker.add(service)
+        if self._wires is not None:
+            self._wires.add(service)
+        return self
+
+    @property
+    def services(self) -> Mapping[str, ServiceDefinition]:
+        """Give the services by name."""
+        return self.invoker.services
+
+    def authenticate(
+        self, context: RequestContext, credentials: CallCredentials, methods: tuple[str, ...]
+    ) -> Any:
+        """Find out who calls, by what L{configureAuthentication} has set."""
+        return self.authentication.authenticate(context, credentials, methods)
+
+    # Configuration.
+
+    def configureHTTP(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Configure HTTP, see L{HTTPOptions<storagegate.gateway.options.HTTPOptions>}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        return self._change("http", config, more)
+
+    def configureWebSocket(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Configure WebSocket, see L{WebSocketOptions<storagegate.gateway.options.WebSocketOptions>}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        return self._change("websocket", config, more)
+
+    def configureGRPC(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Configure gRPC, see L{GRPCOptions<storagegate.gateway.options.GRPCOptions>}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        return self._change("grpc", config, more)
+
+    def configureUDP(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Configure UDP, see L{UDPOptions<storagegate.gateway.options.UDPOptions>}; C{protocol} may
+        hold C{parseMessage} and C{formatResponse}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        given = {**(config or {}), **more}
+        protocol = given.pop("protocol", {})
+        if not isinstance(protocol, Mapping):
+            raise OptionError("the option udp.protocol is a mapping of functions")
+        return self._change("udp", given, protocol)
+
+    def configureTCP(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Configure TCP, see L{TCPOptions<storagegate.gateway.options.TCPOptions>}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        return self._change("tcp", config, more)
+
+    def configureAuthentication(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Configure who is known: C{providers} and C{rules}, see L{storagegate.core.authentication}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        self._checkIdle()
+        ownKeys = self.authentication.ownKeys
+        self.authentication = readProviders({**(config or {}), **more})
+        self.authentication.ownKeys.update(ownKeys)
+        return self
+
+    def configureErrorHandling(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Configure what clients see of errors: C{transformError(error, protocol)} gives an error, or
+        a mapping in the wire's own shape.
+
+        @raise OptionError: If there is another option, or it is no function.
+        """
+        self._checkIdle()
+        given = {**(config or {}), **more}
+        hook = given.pop("transformError", None)
+        if given:
+            raise OptionError(f"there is no option {next(iter(given))}; there is transformError")
+        if not callable(hook):
+            raise OptionError("the option transformError is a function")
+        self._transformError = hook
+        return self
+
+    def configureMonitoring(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Configure what is counted, traced and logged, see
+        L{MonitoringOptions<storagegate.gateway.monitoring.MonitoringOptions>}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        self._checkIdle()
+        before = self._monitoring or MonitoringOptions()
+        self._monitoring = readMonitoring(before, {**(config or {}), **more})
+        return self
+
+    def configureServiceDiscovery(
+        self, config: Mapping[str, Any] | None = None, **more: Any
+    ) -> Self:
+        """
+        Configure where services are that are not here, see
+        L{DiscoveryOptions<storagegate.gateway.discovery.DiscoveryOptions>}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        self._checkIdle()
+        self._discovery = readDiscovery(self._discovery, {**(config or {}), **more})
+        return self
+
+    def configureRateLimit(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Limit every method that has no limit of its own: C{requests} in a C{window} of milliseconds.
+
+        @raise DefinitionError: If it is none.
+        """
+        self._checkIdle()
+        self.invoker.limitAll(readRateLimit("the gateway", {**(config or {}), **more}))
+        return self
+
+    def _change(
+        self, group: str, config: Mapping[str, Any] | None, more: Mapping[str, Any]
+    ) -> Self:
+        self._checkIdle()
+        self.settings = readOptions(self.settings, {group: {**(config or {}), **more}})
+        return self
+
+    def _checkIdle(self) -> None:
+        if self._wires is not None:
+            raise RuntimeError("the gateway serves already: configure it before")
+
+    # Serving.
+
+    def listen(self, *, reactor: Any = None) -> Deferred[dict[str, IListeningPort]]:
+        """
+        Begin to serve over every wire that is enabled.
+
+        @return: The ports by wire; WebSocket has that of HTTP. Fails with C{CannotListenError} if a
+            place is taken: then no port is left open.
+        """
+        wires = self.start(reactor)
+        settings = self.settings
+        return Deferred.fromCoroutine(wires.openAll(settings.enabled, settings.hostname))
+
+    def start(self, reactor: Any = None) -> Wires:
+        """Make the wires; the gateway cannot be configured any more."""
+        if self._wires is not None:
+            return self._wires
+        if reactor is None:
+            reactor = processReactor()
+        self._reactor = reactor
+        if self._monitoring is not None:
+            logging = self._monitoring.logging
+            self.invoker.observers.append(CallLog(logging.level, logging.fields))
+        if self._discovery.provider is not None:
+            _log.warn("not built: discovery")
+
+        def run(function: Any, *arguments: Any) -> Deferred[Any]:
+            return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
+
+        host = GatewayHost(self.invoker, reactor, run, self._transformError)
+        self._wires = Wires(host, self.settings, reactor)
+        for service in self.services.values():
+            self._wires.add(service)
+        return self._wires
+
+    def stop(self, graceMs: float = DEFAULT_GRACE_MS) -> Deferred[None]:
+        """
+        Stop serving: accept nothing more, let calls end.
+
+        @param graceMs: After this, calls are cancelled and connections dropped.
+        @return: Fires when all is closed.
+        """
+        if self._wires is None:
+            done: Deferred[None] = Deferred()
+            done.callback(None)
+            return done
+        return Deferred.fromCoroutine(self._wires.close(graceMs / 1000))
+
+    def run(self, *, graceMs: int = RUN_GRACE_MS) -> None:
+        """
+        Serve until the process is told to stop: for scripts.
+
+        @raise SystemExit: If a place is taken.
+        """
+        reactor = processReactor()
+        failures: list[str] = []
+
+        def failed(reason: Any) -> None:
+            failures.append(reason.getErrorMessage())
+            reactor.callWhenRunning(reactor.stop)
+
+        self.listen(reactor=reactor).addErrback(failed)
+        reactor.addSystemEventTrigger("before", "shutdown", lambda: self.stop(graceMs))
+        reactor.run()
+        if failures:
+            raise SystemExit(failures[0])
+
+    def middleware(self) -> Any:
+        """
+        Give what attaches the gateway to an application under a path.
+
+        C{app.use("/rpc", gateway.middleware())} answers C{POST /rpc/{Service}/{method}}.
+        """
+        return self.start().http().middleware()
+
+    def getWebSocketConfig(self) -> dict[str, Any]:
+        """Give C{{"websocket": {...}}} for an application's C{withOptions}."""
+        return self._config("websocket")
+
+    def getGRPCConfig(self) -> dict[str, Any]:
+        """Give C{{"grpc": {...}}} for an application's C{withOptions}."""
+        return self._config("grpc")
+
+    def getUDPConfig(self) -> dict[str, Any]:
+        """Give C{{"udp": {...}}} for an application's C{withOptions}."""
+        return self._config("udp")
+
+    def getTCPConfig(self) -> dict[str, Any]:
+        """Give C{{"tcp": {...}}} for an application's C{withOptions}."""
+        return self._config("tcp")
+
+    def _config(self, wire: str) -> dict[str, Any]:
+        from attrs import asdict
+
+        options = asdict(getattr(self.settings, wire), recurse=False)
+        return {wire: {**options, "gateway": self}}
+
+    def getMetrics(self) -> dict[str, Any]:
+        """
+        Give the counts so far.
+
+        @return: C{requests_total} and C{avg_response_time} (milliseconds), each a mapping of
+            protocols to numbers, and more of the kind.
+        """
+        return self._metrics.snapshot()
