@@ -8,96 +8,80 @@ are answered in order, so each begins when the one before it has ended.
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Protocol
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from storagegate.core.calltask import endedEarly, runCall
-from storagegate.core.context import Client, RequestContext
+from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError, asServiceError, codedError
-from storagegate.core.invocation import CallCredentials, Invoker
 from storagegate.core.tracing import newTracing, parseTraceparent
+from storagegate.gateway.messagefields import (
+    MAX_DEADLINE_MS,
+    readCredentials,
+    readDeadline,
+    readId,
+)
+from storagegate.gateway.peers import (
+    CALLS_OF_A_LISTENER,
+    NO_HEADERS,
+    Listener,
+    Peer,
+    StreamHooks,
+)
+from storagegate.gateway.shapes import MessageId
+
+__all__ = [
+    "CALLS_OF_A_CONNECTION",
+    "CALLS_OF_A_LISTENER",
+    "ITEMS_AHEAD",
+    "ITEMS_OF_A_TURN",
+    "MAX_DEADLINE_MS",
+    "Listener",
+    "MessageId",
+    "Peer",
+    "Session",
+    "StreamHooks",
+    "readCredentials",
+    "readDeadline",
+    "readId",
+]
 
 CALLS_OF_A_CONNECTION = 128
 """Calls in flight of one peer: more than a busy client has, and few enough to hold in memory."""
 
-CALLS_OF_A_LISTENER = 1024
-"""The same for all peers of a listener."""
-
 ITEMS_AHEAD = 8
 """Items of a client's stream that are held before its handler asks for them."""
 
-MAX_ID_LENGTH = 128
-"""Characters of an id, which goes out again with every item."""
-
-MAX_DEADLINE_MS = 24 * 60 * 60 * 1000
-"""A day: a longer deadline is a unit that was mistaken."""
-
-MessageId = str | int | None
+ITEMS_OF_A_TURN = 64
+"""Items of a stream that are sent one after the other before anybody else has a turn: about two
+milliseconds of small ones. A handler that never waits would keep the reactor for itself."""
 
 _log = Logger()
-
-
-class Peer(Protocol):
-    """
-    What a wire gives a session to write with. Nothing here raises; a peer that is gone takes all.
-
-    @ivar protocol: The name of the wire.
-    @ivar client: Who is there.
-    """
-
-    protocol: str
-    client: Client
-
-    def respond(self, id: MessageId, method: str, result: Any) -> None:
-        """Send a result."""
-
-    def sendItem(self, id: MessageId, method: str, item: Any) -> None:
-        """Send an item of a stream."""
-
-    def sendEnd(self, id: MessageId, method: str) -> None:
-        """Send the end of a stream."""
-
-    def sendError(self, id: MessageId, error: ServiceError) -> None:
-        """Send an error."""
-
-    def drained(self) -> Deferred[None] | None:
-        """Wait until the peer has read enough of what was sent; C{None} if it has."""
-
-    def setReading(self, wanted: bool) -> None:
-        """Read on, or let the peer wait."""
-
-
-class Listener:
-    """
-    What all sessions of a listener share.
-
-    @ivar invoker: Who calls the methods.
-    @ivar clock: For deadlines.
-    @ivar calls: How many calls are in flight.
-    """
-
-    def __init__(
-        self, invoker: Invoker, clock: IReactorTime, maxCalls: int = CALLS_OF_A_LISTENER
-    ) -> None:
-        self.invoker = invoker
-        self.clock = clock
-        self.maxCalls = maxCalls
-        self.calls = 0
 
 
 class Session:
     """The calls of one peer."""
 
     def __init__(
-        self, listener: Listener, peer: Peer, maxCalls: int = CALLS_OF_A_CONNECTION
+        self,
+        listener: Listener,
+        peer: Peer,
+        maxCalls: int = CALLS_OF_A_CONNECTION,
+        headers: Mapping[str, str] = NO_HEADERS,
+        streamHooks: StreamHooks | None = None,
     ) -> None:
+        """
+        @param headers: What the peer said once for all its calls, names in lower case.
+        """
         self._listener = listener
         self._peer = peer
+        self._headers = headers
+        self._streamHooks = streamHooks
         self._maxCalls = maxCalls
         self._calls: dict[MessageId, _Call] = {}
         # Calls without an id that wait for the one before them.
@@ -123,6 +107,9 @@ class Session:
             return
         if id is not None and id in self._calls:
             self._peer.sendError(id, codedError("INVALID_ARGUMENT", "This id is in use"))
+            return
+        if self._listener.isDraining:
+            self._peer.sendError(id, codedError("UNAVAILABLE", "No further calls are taken"))
             return
         if self._listener.calls >= self._listener.maxCalls:
             self._peer.sendError(id, codedError("UNAVAILABLE", "Too many calls at a time"))
@@ -158,6 +145,11 @@ class Session:
         call = self._calls.get(id)
         if call is not None:
             call.cancel()
+
+    def inputLost(self) -> None:
+        """Take note that nothing comes any more: a stream that has not ended never will."""
+        for call in (*self._calls.values(), *self._waiting):
+            call.cut()
 
     def close(self) -> None:
         """Cancel everything: the peer is gone."""
@@ -239,14 +231,20 @@ class _Call:
         traceparent = message.get("traceparent")
         tracing = parseTraceparent(traceparent) if isinstance(traceparent, str) else None
         self._context = RequestContext(
-            peer.protocol, service, method, peer.client, tracing or newTracing(), {}, metadata
+            peer.protocol,
+            service,
+            method,
+            peer.client,
+            tracing or newTracing(),
+            session._headers,
+            metadata,
         )
         self._credentials = readCredentials(message, native)
         self._data = message.get("data", {})
         self._items: deque[Any] = deque()
         if self.streamsRequests and "data" in message:
             self._items.append(self._data)
-        self._isAtEnd = False
+        self._isAtEnd = self._isCut = False
         self._wanted: Deferred[None] | None = None
         self._running: Deferred[Any] | None = None
         self._isCancelled = False
@@ -275,6 +273,12 @@ class _Call:
         self._isAtEnd = True
         self._wake()
 
+    def cut(self) -> None:
+        """Take note that the client's stream breaks off, which is not its end."""
+        if self.streamsRequests and not self._isAtEnd:
+            self._isCut = True
+            self._wake()
+
     def _wake(self) -> None:
         wanted, self._wanted = self._wanted, None
         if wanted is not None:
@@ -290,29 +294,65 @@ class _Call:
                 yield item
             if self._isAtEnd:
                 return
+            if self._isCut:
+                raise codedError("INVALID_ARGUMENT", "The stream of requests broke off")
             self._wanted = Deferred()
             await self._wanted
 
     async def _answer(self) -> None:
         session, peer = self._session, self._session._peer
-        request = self._requests() if self.streamsRequests else self._data
-        invoker = session._listener.invoker
-        result = await invoker.call(self._context, request, self._credentials)
+        if self.streamsRequests:
+            result = await self._callWithStream()
+        else:
+            invoker = session._listener.invoker
+            result = await invoker.call(self._context, self._data, self._credentials)
         if not self._streamsResponses:
             if not self._isCancelled:
-                peer.respond(self.id, self.method, result)
+                sending = peer.respond(self.id, self.method, result)
+                if sending is not None:
+                    await sending
             return
+        hooks = session._streamHooks
         try:
-            async for item in result:
-                if self._isCancelled:
-                    raise CancelledError
-                peer.sendItem(self.id, self.method, item)
-                drained = peer.drained()
-                if drained is not None:
-                    await drained
+            if hooks is not None and hooks.server is not None:
+                await _waited(hooks.server(result, self._sender(hooks.send), self.id))
+            else:
+                await self._sendStream(result)
         finally:
             await result.aclose()
+
+    async def _callWithStream(self) -> Any:
+        invoker, hooks = self._session._listener.invoker, self._session._streamHooks
+
+        def call(requests: AsyncIterable[Any]) -> Awaitable[Any]:
+            return invoker.call(self._context, requests, self._credentials)
+
+        if hooks is None or hooks.client is None:
+            return await call(self._requests())
+        return await _waited(hooks.client(self._requests(), call, self.id))
+
+    async def _sendStream(self, results: AsyncIterable[Any]) -> None:
+        peer = self._session._peer
+        sent = 0
+        async for item in results:
+            if self._isCancelled:
+                raise CancelledError
+            peer.sendItem(self.id, self.method, item)
+            drained = peer.drained()
+            if drained is not None:
+                await drained
+            sent += 1
+            if sent % ITEMS_OF_A_TURN == 0:
+                await deferLater(self._session._listener.clock, 0)
         peer.sendEnd(self.id, self.method)
+
+    def _sender(self, send: Callable[[Any], Deferred[None]]) -> Callable[[Any], Deferred[None]]:
+        def sendUnlessCancelled(message: Any) -> Deferred[None]:
+            if self._isCancelled:
+                raise CancelledError
+            return send(message)
+
+        return sendUnlessCancelled
 
     def _failed(self, failure: Failure) -> None:
         if self._isCancelled and endedEarly(failure):
@@ -329,36 +369,5 @@ class _Call:
         self._session._ended(self)
 
 
-def readId(value: Any) -> MessageId:
-    """
-    Read an id: text or a whole number; C{None} where there is none.
-
-    @raise ServiceError: If it is anything else.
-    """
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    if isinstance(value, str) and len(value) <= MAX_ID_LENGTH:
-        return value
-    raise codedError("INVALID_ARGUMENT", f"An id is a number or text of at most {MAX_ID_LENGTH}")
-
-
-def readDeadline(value: Any) -> float | None:
-    """
-    Read a deadline in milliseconds from now.
-
-    @return: In seconds.
-    @raise ServiceError: If it is none.
-    """
-    if value is None:
-        return None
-    isNumber = isinstance(value, int | float) and not isinstance(value, bool)
-    if not isNumber or not 0 < value <= MAX_DEADLINE_MS:
-        raise codedError("INVALID_ARGUMENT", "A deadline is a number of milliseconds up to a day")
-    return float(value) / 1000
-
-
-def readCredentials(message: Mapping[str, Any], native: Any = None) -> CallCredentials:
-    """Read who calls from C{auth.token} of a message."""
-    auth = message.get("auth")
-    token = auth.get("token") if isinstance(auth, Mapping) else None
-    return CallCredentials(token if isinstance(token, str) else None, None, native or message)
+async def _waited(value: Any) -> Any:
+    return await value if hasattr(value, "__await__") else value

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.context import Client
 from storagegate.core.errors import ServiceError
-from storagegate.gateway.session import ITEMS_AHEAD, Listener, Session, readId
+from storagegate.gateway.session import ITEMS_AHEAD, ITEMS_OF_A_TURN, Listener, Session, readId
 from tests.support.gateway import TOKEN, Boom, makeHost
 
 
@@ -77,6 +77,7 @@ class SessionCase(SynchronousTestCase):
         self.listener = Listener(host.invoker, self.clock, 10)
         self.peer = FakePeer()
         self.session = Session(self.listener, self.peer, 4)
+        self.addCleanup(lambda: self.session.close())
 
     def request(self, method: str, id: Any = "1", **more: Any) -> None:
         """Begin a call of the fixture."""
@@ -197,6 +198,15 @@ class LimitTests(SessionCase):
         self.assertEqual(self.peer.sent, [("error", "1", "UNAVAILABLE")])
         self.assertEqual(self.listener.calls, 10)
 
+    def test_draining(self) -> None:
+        """A listener that stops takes no further call; those in flight go on."""
+        self.request("slow", data={"seconds": 1})
+        self.listener.isDraining = True
+        self.request("echo", 2)
+        self.assertEqual(self.peer.sent, [("error", 2, "UNAVAILABLE")])
+        self.clock.advance(1)
+        self.assertEqual(self.peer.sent[1][:2], ("result", "1"))
+
     def test_close(self) -> None:
         """A peer that is gone leaves no call behind, waiting ones included."""
         idle = self.session.whenIdle()
@@ -235,7 +245,26 @@ class StreamTests(SessionCase):
         self.request("count", data={"to": 1000})
         self.assertEqual(len(self.peer.sent), 1)
         self.peer.readAgain()
+        self.clock.advance(0)
         self.assertEqual(len(self.peer.sent), 1001)
+
+    def test_turns(self) -> None:
+        """A handler that never waits lets others have their turns."""
+        self.request("count", data={"to": 3 * ITEMS_OF_A_TURN})
+        self.assertEqual(len(self.peer.sent), ITEMS_OF_A_TURN)
+        self.request("echo", 2)
+        self.assertEqual(self.peer.sent[-1], ("result", 2, {}))
+        self.clock.advance(0)
+        self.assertEqual(self.peer.sent[-1], ("end", "1"))
+
+    def test_cancelBetweenTurns(self) -> None:
+        """A stream that waits for its turn can be cancelled."""
+        self.request("count", data={"to": 1000})
+        self.session.cancel("1")
+        self.clock.advance(0)
+        self.assertEqual(len(self.peer.sent), ITEMS_OF_A_TURN)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.listener.calls, 0)
 
     def test_cancel(self) -> None:
         """After a cancel nothing more comes for an id, and its handler is closed."""
@@ -298,6 +327,26 @@ class StreamTests(SessionCase):
         self.session.itemsEnd("9")
         self.session.item(None, {})
         self.assertEqual(self.peer.sent, [])
+
+    def test_brokenOff(self) -> None:
+        """A stream that breaks off is an error for its handler, never an end; others go on."""
+        self.request("collect", 1, data={"text": "a"})
+        self.request("collect", 2, data={"text": "b"})
+        self.session.itemsEnd(2)
+        self.request("slow", None, data={"seconds": 1})
+        self.request("collect", None, data={"text": "c"})
+        self.session.inputLost()
+        self.clock.advance(1)
+        self.assertEqual(
+            self.peer.sent,
+            [
+                ("result", 2, {"texts": ["b"]}),
+                ("error", 1, "INVALID_ARGUMENT"),
+                ("result", None, {"seconds": 1}),
+                ("error", None, "INVALID_ARGUMENT"),
+            ],
+        )
+        self.assertEqual(self.probe.cancelled, ["collect", "collect"])
 
     def test_cancelledStream(self) -> None:
         """A peer that goes away is no end of its stream."""
