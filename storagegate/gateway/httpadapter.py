@@ -21,6 +21,7 @@ from storagegate.gateway.httpcall import Endpoint, HTTPCall, HTTPRoom, sendError
 from storagegate.gateway.httpmap import HTTPRoute, readRoutes
 from storagegate.gateway.openapi import describeHTTP
 from storagegate.gateway.options import GatewayOptions
+from storagegate.http.application import Application
 from storagegate.http.middleware.cors import cors
 from storagegate.http.pathtext import decodeEscapes
 from storagegate.http.patterns import compilePattern
@@ -203,6 +204,11 @@ _DOCUMENTS: Mapping[str, Callable[..., Any]] = {
     "/openapi.json": describeHTTP,
     "/asyncapi.json": describeMessages,
 }
+
+
+def makeApplication() -> Application:
+    """Make the application that HTTP and WebSocket share."""
+    return Application()
 
 
 def _nothingThere() -> ServiceError:

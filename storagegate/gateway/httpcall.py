@@ -34,8 +34,8 @@ from storagegate.gateway.httpstreams import (
     LineTooLong,
     StreamFormat,
 )
+from storagegate.gateway.messagefields import MAX_DEADLINE_MS, readDeadline
 from storagegate.gateway.options import HTTPOptions
-from storagegate.gateway.session import MAX_DEADLINE_MS, readDeadline
 from storagegate.gateway.shapes import httpError, httpFields, httpResult
 from storagegate.http.contenttypes import matchesType, parseContentType
 from storagegate.net.httperrors import BodyLost, BodyTooLarge, ClientLost

@@ -100,7 +100,8 @@ class RoutedSession(Session):
             self.hold(False)
 
     def _refuseFailure(self, failure: Failure, id: MessageId) -> None:
-        self._refuse(failure.value, id)
+        error: Any = failure.value
+        self._refuse(error, id)
 
     def _refuse(self, error: BaseException, id: MessageId) -> None:
         if not isForeseen(error):
