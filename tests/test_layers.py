@@ -12,6 +12,7 @@ LAYERS = {
     "storagegate.core": 1,
     "storagegate.core.errors": 0,
     "storagegate.core.context": 0,
+    "storagegate.core.crcs": 0,
     "storagegate.core.definitions": 0,
     "storagegate.core.scalars": 0,
     "storagegate.net": 2,

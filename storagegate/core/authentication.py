@@ -13,17 +13,18 @@ The providers of a wire are tried in the order of its rule; the first that recog
 client sent decides. What none recognises is no authentication at all.
 """
 
-import hmac
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.logger import Logger
 
+from storagegate.core.apikeyprovider import readAPIKey
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.core.hooks import requestHook
 from storagegate.core.invocation import CallCredentials
+from storagegate.core.jwtprovider import readJWT
 from storagegate.core.optionvalues import OptionError
+from storagegate.core.tokens import MAX_TOKEN_LENGTH, Provider
 
 PROTOCOLS = ("http", "websocket", "grpc", "udp", "tcp")
 
@@ -35,27 +36,10 @@ DEFAULT_RULES: Mapping[str, tuple[str, ...]] = {
     "tcp": ("apikey",),
 }
 
-MAX_TOKEN_LENGTH = 8 * 1024
-"""Characters of a token or key: as long as a header may be; longer ones are not looked at."""
-
 INVALID = "Invalid token"
 """All that a client is told of a bad token: a reason would help to make a better one."""
 
 _log = Logger()
-
-
-class Provider(Protocol):
-    """Who knows one kind of token."""
-
-    def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
-        """Give the token or key that this provider decides about; C{None} if there is none."""
-
-    def verify(self, token: str, context: RequestContext) -> Any:
-        """
-        Find out whose it is.
-
-        @return: The user, or something to wait for that gives it. What is falsy is nobody.
-        """
 
 
 class Authentication:
@@ -132,75 +116,6 @@ def _refused(error: Exception) -> ServiceError:
     return codedError("UNAUTHENTICATED", INVALID)
 
 
-class APIKeyProvider:
-    """
-    Knows API keys by asking the user's function.
-
-    On HTTP and gRPC a key has a place of its own; elsewhere it stands where a token would.
-    """
-
-    def __init__(
-        self, validate: Callable[..., Any], header: str = "X-API-Key", extract: Any = None
-    ) -> None:
-        """
-        @param validate: C{(apiKey, context)}, plain or C{async}: gives the user.
-        @param header: The name of the field.
-        """
-        self._validate = requestHook(validate, "apikey.validate", "apiKey", "context")
-        self._header = header.lower()
-        self._extract = extract
-
-    def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
-        """Give the key."""
-        if self._extract is not None:
-            return extracted(self._extract, context.protocol, credentials)
-        if context.protocol in ("http", "grpc"):
-            if self._header == "x-api-key":
-                return credentials.apiKey
-            return context.headers.get(self._header)
-        return credentials.token
-
-    def verify(self, token: str, context: RequestContext) -> Any:
-        """Ask whose it is."""
-        return self._validate(token, context)
-
-
-def staticKeys(keys: Mapping[str, Any]) -> Callable[[str, RequestContext], Any]:
-    """
-    Make a C{validate} of known keys, each with its user.
-
-    Every key is compared, each in constant time: how long it takes tells nothing.
-    """
-    known = [(key.encode(), user) for key, user in keys.items()]
-
-    def validate(apiKey: str, context: RequestContext) -> Any:
-        found = None
-        given = apiKey.encode()
-        for key, user in known:
-            if hmac.compare_digest(key, given):
-                found = user
-        return found
-
-    return validate
-
-
-def extracted(extract: Any, protocol: str, credentials: CallCredentials) -> str | None:
-    """
-    Ask the user's own function where the token is.
-
-    @param extract: C{(native)}, or a mapping of protocols to such functions.
-    """
-    function = extract.get(protocol) if isinstance(extract, Mapping) else extract
-    if function is None:
-        return credentials.token
-    try:
-        token = function(credentials.native)
-    except (KeyError, IndexError, AttributeError, TypeError):
-        # Functions that look for a token in a message fail where it has none.
-        return None
-    return token if isinstance(token, str) and token else None
-
-
 def readRules(given: Any) -> dict[str, tuple[str, ...]]:
     """
     Read which providers each wire may use; one that is not named keeps its default.
@@ -220,3 +135,30 @@ def readRules(given: Any) -> dict[str, tuple[str, ...]]:
             if name not in DEFAULT_RULES["http"]:
                 raise OptionError(f"authentication.rules.{protocol} names {name!r:.40}")
     return rules
+
+
+def readAuthentication(
+    config: Any, oauth: Callable[[Any], Provider] | None = None
+) -> Authentication:
+    """
+    Read the whole configuration: C{providers} and C{rules}.
+
+    @param oauth: Reads the options of the provider C{oauth}, which needs HTTP.
+    @raise OptionError: If there is no such option, or its value is none or not safe.
+    """
+    if not isinstance(config, Mapping):
+        raise OptionError("the option authentication is a mapping of providers and rules")
+    for key in config:
+        if key not in ("providers", "rules"):
+            raise OptionError(f"there is no option authentication.{key}")
+    given = config.get("providers", {})
+    if not isinstance(given, Mapping):
+        raise OptionError("the option authentication.providers is a mapping of names to options")
+    readers: dict[str, Callable[[Any], Provider]] = {"jwt": readJWT, "apikey": readAPIKey}
+    if oauth is not None:
+        readers["oauth"] = oauth
+    for name in given:
+        if name not in readers:
+            raise OptionError(f"there is no option authentication.providers.{name}")
+    providers = {name: readers[name](options) for name, options in given.items()}
+    return Authentication(providers, readRules(config.get("rules", {})))

@@ -12,10 +12,10 @@ from typing import Any
 import jwt
 from attrs import frozen
 
-from storagegate.core.authentication import MAX_TOKEN_LENGTH, extracted
 from storagegate.core.context import RequestContext
 from storagegate.core.invocation import CallCredentials
 from storagegate.core.optionvalues import OptionError
+from storagegate.core.tokens import MAX_TOKEN_LENGTH, extracted, looksLikeJWT
 
 SYMMETRIC = ("HS256", "HS384", "HS512")
 ASYMMETRIC = (
@@ -106,11 +106,6 @@ def verifiedClaims(
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"the token is not good: {type(error).__name__}") from None
     return claims
-
-
-def looksLikeJWT(token: str) -> bool:
-    """Tell whether a token has the three parts of a signed one."""
-    return token.count(".") == 2
 
 
 def readJWT(given: Any) -> JWTProvider:

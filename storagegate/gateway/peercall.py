@@ -6,23 +6,22 @@ of its end. However it ends, that is once: what a handler makes of being cancell
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Mapping
 from typing import Any, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from storagegate.core.context import Client, RequestContext
+from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError, asServiceError, codedError
-from storagegate.core.invocation import CallCredentials, Invoker
 from storagegate.core.tracing import newTracing, parseTraceparent
+from storagegate.gateway.messagefields import readCredentials, readDeadline
+from storagegate.gateway.peers import Listener, Peer, StreamHooks
+from storagegate.gateway.shapes import MessageId
 from storagegate.net.coroutines import CoroutineRun
-
-CALLS_OF_A_LISTENER = 1024
-"""Calls in flight of all peers of a listener."""
 
 ITEMS_AHEAD = 8
 """Items of a client's stream that are held before its handler asks for them."""
@@ -31,68 +30,7 @@ ITEMS_OF_A_TURN = 64
 """Items of a stream that are sent one after the other before anybody else has a turn: about two
 milliseconds of small ones. A handler that never waits would keep the reactor for itself."""
 
-MAX_ID_LENGTH = 128
-"""Characters of an id, which goes out again with every item."""
-
-MAX_DEADLINE_MS = 24 * 60 * 60 * 1000
-"""A day: a longer deadline is a unit that was mistaken."""
-
-MessageId = str | int | None
-
 _log = Logger()
-
-
-class Peer(Protocol):
-    """
-    What a wire gives a session to write with; a peer that is gone takes all.
-
-    A result or an item that cannot be written raises C{ValueError} or a C{ServiceError}, which ends
-    its call. Nothing else raises.
-
-    @ivar protocol: The name of the wire.
-    @ivar client: Who is there.
-    """
-
-    protocol: str
-    client: Client
-
-    def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
-        """Send a result; give something to wait for if that takes time."""
-
-    def sendItem(self, id: MessageId, method: str, item: Any) -> None:
-        """Send an item of a stream."""
-
-    def sendEnd(self, id: MessageId, method: str) -> None:
-        """Send the end of a stream."""
-
-    def sendError(self, id: MessageId, error: ServiceError) -> None:
-        """Send an error."""
-
-    def drained(self) -> Deferred[None] | None:
-        """Wait until the peer has read enough of what was sent; C{None} if it has."""
-
-    def setReading(self, wanted: bool) -> None:
-        """Read on, or let the peer wait."""
-
-
-class Listener:
-    """
-    What all sessions of a listener share.
-
-    @ivar invoker: Who calls the methods.
-    @ivar clock: For deadlines.
-    @ivar calls: How many calls are in flight.
-    @ivar isDraining: Whether it takes no further ones.
-    """
-
-    def __init__(
-        self, invoker: Invoker, clock: IReactorTime, maxCalls: int = CALLS_OF_A_LISTENER
-    ) -> None:
-        self.invoker = invoker
-        self.clock = clock
-        self.maxCalls = maxCalls
-        self.calls = 0
-        self.isDraining = False
 
 
 class CallOwner(Protocol):
@@ -102,11 +40,15 @@ class CallOwner(Protocol):
     @ivar listener: The listener of the peer.
     @ivar peer: Takes the answers.
     @ivar fullStreams: Counts the streams that are to wait.
+    @ivar headers: What the peer said once for all its calls.
+    @ivar streamHooks: What a user does with streams, C{None} for what is done here.
     """
 
     listener: Listener
     peer: Peer
     fullStreams: int
+    headers: Mapping[str, str]
+    streamHooks: StreamHooks | None
 
     def adjust(self) -> None:
         """Read on, or wait."""
@@ -166,7 +108,13 @@ class PeerCall(CoroutineRun):
         traceparent = message.get("traceparent")
         tracing = parseTraceparent(traceparent) if isinstance(traceparent, str) else None
         self._called = RequestContext(
-            peer.protocol, service, method, peer.client, tracing or newTracing(), {}, metadata
+            peer.protocol,
+            service,
+            method,
+            peer.client,
+            tracing or newTracing(),
+            owner.headers,
+            metadata,
         )
         self._credentials = readCredentials(message, native)
         self._data = message.get("data", {})
@@ -273,15 +221,44 @@ class PeerCall(CoroutineRun):
 
     async def _answer(self) -> None:
         owner = self._owner
-        request = self._requests() if self.streamsRequests else self._data
-        invoker = owner.listener.invoker
-        result = await invoker.call(self._called, request, self._credentials)
+        if self.streamsRequests:
+            result = await self._callWithStream()
+        else:
+            invoker = owner.listener.invoker
+            result = await invoker.call(self._called, self._data, self._credentials)
         if self._bound.method.streamsResponses:
-            await self._send(result)
+            hooks = owner.streamHooks
+            if hooks is None or hooks.server is None:
+                await self._send(result)
+            else:
+                await self._sendBy(hooks, result)
         elif not self._isOver:
             sending = owner.peer.respond(self.id, self.method, result)
             if sending is not None:
                 await sending
+
+    async def _callWithStream(self) -> Any:
+        invoker, hooks = self._owner.listener.invoker, self._owner.streamHooks
+
+        def call(requests: AsyncIterable[Any]) -> Awaitable[Any]:
+            return invoker.call(self._called, requests, self._credentials)
+
+        if hooks is None or hooks.client is None:
+            return await call(self._requests())
+        return await _waited(hooks.client(self._requests(), call, self.id))
+
+    async def _sendBy(self, hooks: StreamHooks, items: Any) -> None:
+        """Let the user's hook send the items of a stream."""
+
+        def send(message: Any) -> Deferred[None]:
+            self._checkWanted()
+            return hooks.send(message)
+
+        try:
+            assert hooks.server is not None
+            await _waited(hooks.server(items, send, self.id))
+        finally:
+            await items.aclose()
 
     async def _send(self, items: Any) -> None:
         """Send the items of a stream and its end, as fast as they are read."""
@@ -307,36 +284,5 @@ class PeerCall(CoroutineRun):
             raise CancelledError
 
 
-def readId(value: Any) -> MessageId:
-    """
-    Read an id: text or a whole number; C{None} where there is none.
-
-    @raise ServiceError: If it is anything else.
-    """
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    if isinstance(value, str) and len(value) <= MAX_ID_LENGTH:
-        return value
-    raise codedError("INVALID_ARGUMENT", f"An id is a number or text of at most {MAX_ID_LENGTH}")
-
-
-def readDeadline(value: Any) -> float | None:
-    """
-    Read a deadline in milliseconds from now.
-
-    @return: In seconds.
-    @raise ServiceError: If it is none.
-    """
-    if value is None:
-        return None
-    isNumber = isinstance(value, int | float) and not isinstance(value, bool)
-    if not isNumber or not 0 < value <= MAX_DEADLINE_MS:
-        raise codedError("INVALID_ARGUMENT", "A deadline is a number of milliseconds up to a day")
-    return float(value) / 1000
-
-
-def readCredentials(message: Mapping[str, Any], native: Any = None) -> CallCredentials:
-    """Read who calls from C{auth.token} of a message."""
-    auth = message.get("auth")
-    token = auth.get("token") if isinstance(auth, Mapping) else None
-    return CallCredentials(token if isinstance(token, str) else None, None, native or message)
+async def _waited(value: Any) -> Any:
+    return await value if hasattr(value, "__await__") else value

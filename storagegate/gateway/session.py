@@ -14,25 +14,9 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.gateway.peercall import (
-    ITEMS_AHEAD,
-    ITEMS_OF_A_TURN,
-    Listener,
-    MessageId,
-    Peer,
-    PeerCall,
-    readId,
-)
-
-__all__ = [
-    "ITEMS_AHEAD",
-    "ITEMS_OF_A_TURN",
-    "Listener",
-    "MessageId",
-    "Peer",
-    "Session",
-    "readId",
-]
+from storagegate.gateway.peercall import PeerCall
+from storagegate.gateway.peers import NO_HEADERS, Listener, Peer, StreamHooks
+from storagegate.gateway.shapes import MessageId
 
 CALLS_OF_A_CONNECTION = 128
 """Calls in flight of one peer: more than a busy client has, and few enough to hold in memory."""
@@ -43,20 +27,29 @@ class Session:
     The calls of one peer.
 
     @ivar fullStreams: How many streams of the client hold as many items as they may.
+    @ivar headers: What the peer said once for all its calls, names in lower case.
+    @ivar streamHooks: What a user does with streams in place of what is done here.
     """
 
     def __init__(
-        self, listener: Listener, peer: Peer, maxCalls: int = CALLS_OF_A_CONNECTION
+        self,
+        listener: Listener,
+        peer: Peer,
+        maxCalls: int = CALLS_OF_A_CONNECTION,
+        headers: Mapping[str, str] = NO_HEADERS,
+        streamHooks: StreamHooks | None = None,
     ) -> None:
         self.listener = listener
         self.peer = peer
+        self.headers = headers
+        self.streamHooks = streamHooks
         self._maxCalls = maxCalls
         self.fullStreams = 0
         self._calls: dict[MessageId, PeerCall] = {}
         # Calls without an id that wait for the one before them.
         self._waiting: deque[PeerCall] = deque()
         self._isReading = True
-        self._isClosed = self._isStarting = False
+        self._isClosed = self._isStarting = self._isHeld = False
         self._idle: list[Deferred[None]] = []
 
     @property
@@ -120,6 +113,11 @@ class Session:
         for call in (*self._calls.values(), *self._waiting):
             call.cut()
 
+    def hold(self, held: bool) -> None:
+        """Let the peer wait, for reasons of a wire's own; or no more."""
+        self._isHeld = held
+        self.adjust()
+
     def close(self) -> None:
         """Cancel everything: the peer is gone."""
         self._isClosed = True
@@ -140,7 +138,8 @@ class Session:
     def adjust(self) -> None:
         """Read on or wait: for room among the calls, and in the streams of the client."""
         inFlight = len(self._calls) + len(self._waiting)
-        wanted = inFlight < self._maxCalls and not self.fullStreams
+        hasRoom = inFlight < self._maxCalls and not self.fullStreams
+        wanted = hasRoom and not self._isHeld
         if wanted != self._isReading and not self._isClosed:
             self._isReading = wanted
             self.peer.setReading(wanted)

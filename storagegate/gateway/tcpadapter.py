@@ -12,7 +12,7 @@ from storagegate.core.clientkeys import clientKey
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.options import TCPOptions
-from storagegate.gateway.session import Listener
+from storagegate.gateway.peers import Listener
 from storagegate.gateway.tcpconnection import TCPConnection, TCPLimits
 from storagegate.net.endpoints import listen
 

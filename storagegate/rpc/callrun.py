@@ -117,7 +117,8 @@ class CallRun(CoroutineRun):
             return await self._handle()
         step = _Next(self, position + 1)
         result = self._middleware[position](self._call, step)
-        if hasattr(result, "__await__"):
+        # Twice where a coroutine returns next() without waiting for it, as in JavaScript.
+        while hasattr(result, "__await__"):
             result = await result
         return await step.outcome() if result is None else result
 

@@ -10,7 +10,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.core.context import Client, RequestContext
 from storagegate.core.definitions import readService
 from storagegate.core.errors import ServiceError
-from storagegate.gateway.session import ITEMS_AHEAD, ITEMS_OF_A_TURN, Listener, Session, readId
+from storagegate.gateway.messagefields import readId
+from storagegate.gateway.peercall import ITEMS_AHEAD, ITEMS_OF_A_TURN
+from storagegate.gateway.peers import Listener
+from storagegate.gateway.session import Session
 from tests.support.gateway import TOKEN, Boom, makeHost
 
 
