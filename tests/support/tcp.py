@@ -57,7 +57,7 @@ class TCPTransport(StringTransport):
         """Keep what is written; fill up at 64 KiB if nobody reads."""
         self.writes += 1
         super().write(data)
-        if self.isStuck and len(self.value()) > 64 * 1024 and self.streaming:
+        if self.producer and self.isStuck and len(self.value()) > 64 * 1024:
             self.producer.pauseProducing()
 
     def hasUnsent(self) -> bool:
