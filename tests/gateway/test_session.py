@@ -3,14 +3,26 @@
 from typing import Any
 
 from attrs import define, field
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.core.context import Client
+from storagegate.core.context import Client, RequestContext
+from storagegate.core.definitions import readService
 from storagegate.core.errors import ServiceError
-from storagegate.gateway.session import ITEMS_AHEAD, Listener, Session, readId
+from storagegate.gateway.messagefields import readId
+from storagegate.gateway.peercall import ITEMS_AHEAD, ITEMS_OF_A_TURN
+from storagegate.gateway.peers import Listener
+from storagegate.gateway.session import Session
 from tests.support.gateway import TOKEN, Boom, makeHost
+
+
+async def stubborn(request: Any, context: RequestContext) -> Any:
+    """Answer whatever happens."""
+    try:
+        await Deferred()
+    except CancelledError:
+        return {}
 
 
 @define
@@ -74,9 +86,11 @@ class SessionCase(SynchronousTestCase):
         """Make a session."""
         self.clock = Clock()
         host, self.probe = makeHost(self.clock)
+        host.invoker.add(readService({"name": "Stubborn", "methods": {"stubborn": stubborn}}))
         self.listener = Listener(host.invoker, self.clock, 10)
         self.peer = FakePeer()
         self.session = Session(self.listener, self.peer, 4)
+        self.addCleanup(lambda: self.session.close())
 
     def request(self, method: str, id: Any = "1", **more: Any) -> None:
         """Begin a call of the fixture."""
@@ -169,6 +183,21 @@ class UnaryTests(SessionCase):
         self.assertEqual(self.peer.sent, [("error", "1", "DEADLINE_EXCEEDED")])
         self.assertEqual(self.probe.cancelled, ["slow"])
 
+    def test_answerAfterDeadline(self) -> None:
+        """A handler that goes on after its deadline or its cancelling is not answered again."""
+        for end in ("deadline", "cancel"):
+            with self.subTest(end):
+                self.peer.sent.clear()
+                self.session.request(
+                    {"service": "Stubborn", "method": "stubborn", "deadlineMs": 50}, "1"
+                )
+                if end == "cancel":
+                    self.session.cancel("1")
+                self.clock.advance(0.05)
+                expected = [] if end == "cancel" else [("error", "1", "DEADLINE_EXCEEDED")]
+                self.assertEqual(self.peer.sent, expected)
+                self.assertEqual(self.listener.calls, 0)
+
     def test_trace(self) -> None:
         """traceparent names the trace; without one there is a new one."""
         trace = "0af7651916cd43dd8448eb211c80319c"
@@ -196,6 +225,15 @@ class LimitTests(SessionCase):
         self.request("echo")
         self.assertEqual(self.peer.sent, [("error", "1", "UNAVAILABLE")])
         self.assertEqual(self.listener.calls, 10)
+
+    def test_draining(self) -> None:
+        """A listener that stops takes no further call; those in flight go on."""
+        self.request("slow", data={"seconds": 1})
+        self.listener.isDraining = True
+        self.request("echo", 2)
+        self.assertEqual(self.peer.sent, [("error", 2, "UNAVAILABLE")])
+        self.clock.advance(1)
+        self.assertEqual(self.peer.sent[1][:2], ("result", "1"))
 
     def test_close(self) -> None:
         """A peer that is gone leaves no call behind, waiting ones included."""
@@ -235,7 +273,26 @@ class StreamTests(SessionCase):
         self.request("count", data={"to": 1000})
         self.assertEqual(len(self.peer.sent), 1)
         self.peer.readAgain()
+        self.clock.advance(0)
         self.assertEqual(len(self.peer.sent), 1001)
+
+    def test_turns(self) -> None:
+        """A handler that never waits lets others have their turns."""
+        self.request("count", data={"to": 3 * ITEMS_OF_A_TURN})
+        self.assertEqual(len(self.peer.sent), ITEMS_OF_A_TURN)
+        self.request("echo", 2)
+        self.assertEqual(self.peer.sent[-1], ("result", 2, {}))
+        self.clock.advance(0)
+        self.assertEqual(self.peer.sent[-1], ("end", "1"))
+
+    def test_cancelBetweenTurns(self) -> None:
+        """A stream that waits for its turn can be cancelled."""
+        self.request("count", data={"to": 1000})
+        self.session.cancel("1")
+        self.clock.advance(0)
+        self.assertEqual(len(self.peer.sent), ITEMS_OF_A_TURN)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.listener.calls, 0)
 
     def test_cancel(self) -> None:
         """After a cancel nothing more comes for an id, and its handler is closed."""
@@ -283,6 +340,27 @@ class StreamTests(SessionCase):
         self.assertTrue(self.peer.isReading)
         self.assertEqual(len(self.peer.sent), ITEMS_AHEAD + 1)
 
+    def test_boundedWaiting(self) -> None:
+        """So do those of a call that waits for the one before it."""
+        self.request("slow", None, data={"seconds": 1})
+        self.request("collect", None)
+        for number in range(ITEMS_AHEAD):
+            self.assertTrue(self.peer.isReading)
+            self.session.item(None, {"text": str(number)})
+        self.assertFalse(self.peer.isReading)
+        self.clock.advance(1)
+        self.assertTrue(self.peer.isReading)
+
+    def test_fullAtEnd(self) -> None:
+        """A call that ends with items that nobody took stops no reading."""
+        self.peer.isStalled = True
+        self.request("chat")
+        for number in range(ITEMS_AHEAD + 1):
+            self.session.item("1", {"text": str(number)})
+        self.assertFalse(self.peer.isReading)
+        self.session.cancel("1")
+        self.assertTrue(self.peer.isReading)
+
     def test_badItem(self) -> None:
         """An item that does not fit ends the call."""
         self.request("chat")
@@ -298,6 +376,26 @@ class StreamTests(SessionCase):
         self.session.itemsEnd("9")
         self.session.item(None, {})
         self.assertEqual(self.peer.sent, [])
+
+    def test_brokenOff(self) -> None:
+        """A stream that breaks off is an error for its handler, never an end; others go on."""
+        self.request("collect", 1, data={"text": "a"})
+        self.request("collect", 2, data={"text": "b"})
+        self.session.itemsEnd(2)
+        self.request("slow", None, data={"seconds": 1})
+        self.request("collect", None, data={"text": "c"})
+        self.session.inputLost()
+        self.clock.advance(1)
+        self.assertEqual(
+            self.peer.sent,
+            [
+                ("result", 2, {"texts": ["b"]}),
+                ("error", 1, "INVALID_ARGUMENT"),
+                ("result", None, {"seconds": 1}),
+                ("error", None, "INVALID_ARGUMENT"),
+            ],
+        )
+        self.assertEqual(self.probe.cancelled, ["collect", "collect"])
 
     def test_cancelledStream(self) -> None:
         """A peer that goes away is no end of its stream."""
