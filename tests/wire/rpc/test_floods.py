@@ -8,7 +8,6 @@ import grpc
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import daemonEnvironment
-from tests.support.flooding import KINDS
 from tests.support.memory import forgetPeak, peakMemory, residentMemory
 from tests.support.modules import CHECKOUT
 
