@@ -16,9 +16,9 @@ _VALUE = re.compile(r"[\x20-\x7e]*\Z")
 
 _RESERVED = "grpc-"
 
-_FORBIDDEN = frozenset(
-    "connection content-length content-type keep-alive proxy-connection te transfer-encoding"
-    " upgrade".split()
+_FORBIDDEN = (
+    *("connection", "content-length", "content-type", "keep-alive", "proxy-connection", "te"),
+    *("transfer-encoding", "upgrade"),
 )
 """
 What HTTP/2 has no room for (RFC 9113 section 8.2.2) or gRPC says itself: a peer may end the whole
