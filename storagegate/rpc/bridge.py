@@ -77,7 +77,9 @@ class CompletionPump:
                 return
             try:
                 process(event)
-            except Exception:
+            except BaseException:
+                # Even a SystemExit, which the reactor would only log, too: whoever stops here
+                # keeps every call that is and that comes waiting for ever.
                 self._log.failure("an event of grpcio was not understood")
             event = None
             event = poll(0)
@@ -178,7 +180,7 @@ class ChannelPump:
             self._expected -= 1
             try:
                 event.tag(event)
-            except Exception:
+            except BaseException:
                 self._log.failure("an event of grpcio was not understood")
         self._stopIfIdle()
 

@@ -8,6 +8,7 @@ are those of C{grpc._cython.cygrpc}, which both of grpcio's own servers are writ
 them since 2018, but does not promise to, so L{checkLibrary} looks at them before anything starts.
 """
 
+import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -92,6 +93,8 @@ class GrpcioServer:
         @raise CannotListenError: If it cannot be had.
         """
         host, _, port = address.rpartition(":")
+        if host == "unix" and _isServed(port):
+            raise CannotListenError(host, port, OSError("another server is there"))
         try:
             if credentials is None:
                 bound = self._server.add_http2_port(address.encode())
@@ -188,6 +191,21 @@ class GrpcioServer:
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             done.callback(None)
+
+
+def _isServed(path: str) -> bool:
+    """Tell whether somebody listens at a UNIX socket: grpc core would put its own in its place."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
+        asker.setblocking(False)
+        try:
+            asker.connect(path)
+        except BlockingIOError:
+            # So many wait there already.
+            return True
+        except (OSError, ValueError):
+            # Nobody, or no path; what remains of one who has gone is replaced.
+            return False
+    return True
 
 
 def checkLibrary() -> None:

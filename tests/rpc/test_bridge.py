@@ -61,7 +61,7 @@ class PumpTests(TestCase):
         self.seen.append(event)
         if len(self.seen) == self.wanted:
             self.enough.callback(None)
-        if isinstance(event, Exception):
+        if isinstance(event, BaseException):
             raise event
 
     def happen(self, *events: Any) -> Deferred[None]:
@@ -94,11 +94,13 @@ class PumpTests(TestCase):
         self.assertEqual({deadline for name, deadline in self.queue.askers if name != "pump"}, {0})
 
     async def test_failure(self) -> None:
-        """An event that fails is logged, and the next one arrives."""
+        """An event that fails, with whatever exception, is logged, and the next one arrives."""
         await self.happen(RuntimeError("no"), 1)
+        await self.happen(SystemExit("no"), KeyboardInterrupt(), 2)
         await self.end()
-        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
-        self.assertEqual(self.seen[1:], [1])
+        kinds = [failure.type for failure in self.flushLoggedErrors()]
+        self.assertEqual(kinds, [RuntimeError, SystemExit, KeyboardInterrupt])
+        self.assertEqual([each for each in self.seen if isinstance(each, int)], [1, 2])
 
     async def test_end(self) -> None:
         """At the end the thread is gone."""
