@@ -45,6 +45,10 @@ class Engine(Protocol):
 
     isDown: bool
 
+    def putOff(self, call: "ServerCall") -> bool:
+        """Have a call asked soon to send what it has; tells if it is not, for nothing goes on."""
+        ...
+
 
 @implementer(IServerCall)
 class ServerCall:
@@ -186,7 +190,11 @@ class ServerCall:
         self._outgoing.append((message, 0 if compress else _PLAIN))
         self._outgoingBytes += len(message)
         if not self._isSending:
-            self._sendNext()
+            # As likely as not another message follows at once, and the two take one system call:
+            # of 50,000 messages a second that are echoed, half of the time was such calls.
+            self._isSending = self._engine.putOff(self)
+            if not self._isSending:
+                self._sendNext()
         return self._holdsUnder(_OUTGOING_MESSAGES, _OUTGOING_BYTES)
 
     def _holdsUnder(self, messages: int, size: int) -> bool:
@@ -215,8 +223,9 @@ class ServerCall:
         if self._outgoing:
             message, flags = self._outgoing.popleft()
             self._outgoingBytes -= len(message)
-            if self._outgoing:
-                # grpc core need not wait for the wire between this one and the next.
+            if self._outgoing and not operations:
+                # grpc core need not wait for the wire between this one and the next. With the
+                # initial metadata it has to: they are done when they are on the wire.
                 flags |= _BUFFER
             operations.append(cygrpc.SendMessageOperation(message, flags))
         if self._final is not None and not self._outgoing:
@@ -239,6 +248,12 @@ class ServerCall:
             self._isWatched = True
             operations.append(cygrpc.ReceiveCloseOnServerOperation(0))
         self._start(operations, _ignore)
+
+    def sendOn(self) -> None:
+        """Send what was put off."""
+        self._isSending = False
+        if not self._isGone:
+            self._sendNext()
 
     def _sent(self, event: Any) -> None:
         self._isSending = False
