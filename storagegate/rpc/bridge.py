@@ -18,9 +18,6 @@ from twisted.logger import Logger
 _EVENTS_A_TURN = 64
 """After so many events others get their turn in the reactor: a few milliseconds of work."""
 
-_EVENTS_A_HEAP = 16
-"""After so many, what was put off is put off no longer: a millisecond of work."""
-
 NOTHING = object()
 """There is no event."""
 
@@ -49,8 +46,8 @@ class CompletionPump:
             given C{None} as the deadline, else gives L{NOTHING} where there is none by then. Called
             in either thread, never in both.
         @param process: Called with each event, in the reactor thread.
-        @param settle: Called in the reactor thread when no event is there any more, and now and then
-            before that, for what was put off in C{process}.
+        @param settle: Called in the reactor thread at the end of each turn, and when no event is
+            there any more, for what was put off in C{process}.
         @param ended: Called in the reactor thread when the queue is shut down and empty.
         @param name: Names the thread.
         """
@@ -81,7 +78,7 @@ class CompletionPump:
         """Process an event and all that follow. In the reactor thread."""
         process, poll = self._process, self._poll
         self.isTaking = True
-        for number in range(1, _EVENTS_A_TURN + 1):
+        for _ in range(_EVENTS_A_TURN):
             if event is None:
                 self._end()
                 return
@@ -91,15 +88,15 @@ class CompletionPump:
                 self._log.failure("an event of grpcio was not understood")
             event = None
             event = poll(0)
-            if event is NOTHING or number % _EVENTS_A_HEAP == 0:
-                self._settle()
-                if event is NOTHING:
-                    # What was put off may have made some.
-                    event = poll(0)
             if event is NOTHING:
-                self.isTaking = False
-                self._turn.release()
-                return
+                self._settle()
+                # What was put off may have made some.
+                event = poll(0)
+                if event is NOTHING:
+                    self.isTaking = False
+                    self._turn.release()
+                    return
+        self._settle()
         self.isTaking = False
         self._reactor.callLater(0, self._take, event)
 
