@@ -9,7 +9,13 @@ from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from storagegate.core.errors import GRPC_STATUSES, GrpcError, asGrpcError, isForeseen
+from storagegate.core.errors import (
+    GRPC_STATUSES,
+    UNKNOWN_MESSAGE,
+    GrpcError,
+    asGrpcError,
+    isForeseen,
+)
 from storagegate.net.coroutines import CoroutineRun
 from storagegate.rpc.call import Call, RequestStream
 from storagegate.rpc.conversion import ConversionError, MessageCodec
@@ -22,6 +28,7 @@ Middleware = Callable[[Call, Callable[[], Awaitable[Any]]], Any]
 
 _INVALID_ARGUMENT = GRPC_STATUSES["INVALID_ARGUMENT"]
 _UNIMPLEMENTED = GRPC_STATUSES["UNIMPLEMENTED"]
+_INTERNAL = GRPC_STATUSES["INTERNAL"]
 
 _NOTHING = object()
 
@@ -110,7 +117,8 @@ class CallRun(CoroutineRun):
             return await self._handle()
         step = _Next(self, position + 1)
         result = self._middleware[position](self._call, step)
-        if hasattr(result, "__await__"):
+        # Twice where a coroutine returns next() without waiting for it, as in JavaScript.
+        while hasattr(result, "__await__"):
             result = await result
         return await step.outcome() if result is None else result
 
@@ -165,6 +173,11 @@ class CallRun(CoroutineRun):
     def returned(self, value: Any) -> None:
         """Send the response and C{OK}."""
         if self._route.method.streaming in ("server", "bidirectional"):
+            if value is not _NOTHING:
+                kind = type(value).__name__
+                reason = f"no {kind} of a middleware replaces the stream of {self._wire.path}"
+                self.failed(TypeError(reason))
+                return
             self._wire.finish(0, "", self._call.trailers)
         else:
             try:
@@ -177,6 +190,14 @@ class CallRun(CoroutineRun):
 
     def failed(self, error: BaseException) -> None:
         """Send the status of an error."""
+        try:
+            self._tell(error)
+        except Exception:
+            _log.failure("{path} failed with an error that cannot be told", path=self._wire.path)
+            self._wire.finish(_INTERNAL, UNKNOWN_MESSAGE)
+        self._ended()
+
+    def _tell(self, error: BaseException) -> None:
         if not self._wire.isOver:
             if not isForeseen(error):
                 _log.failure(
@@ -187,7 +208,6 @@ class CallRun(CoroutineRun):
             _log.failure(
                 "{path} failed after its client had left", Failure(error), path=self._wire.path
             )
-        self._ended()
 
     def _finish(self, error: GrpcError) -> None:
         trailers: Metadata = self._call.trailers

@@ -159,19 +159,29 @@ class ServerCall:
             self._start((cygrpc.ReceiveCloseOnServerOperation(0),), self._closed)
 
     def _closed(self, event: Any) -> None:
-        cancelled, self._cancelled = self._cancelled, None
-        if not event.batch_operations[0].cancelled():
-            return
-        wasOver = self.isOver
-        self._give()
-        if cancelled is not None and not wasOver:
-            cancelled()
+        if event.batch_operations[0].cancelled():
+            self._lose()
+        else:
+            self._cancelled = None
 
-    def _give(self) -> None:
-        """Let go of everything: nobody is there any more."""
+    def _lose(self) -> None:
+        """
+        Let go of everything, for nobody is there any more, and say so if the call was unfinished.
+
+        grpc core tells of it in two ways, the close and a message that could not be sent, and
+        either one may be the first.
+        """
+        if self._isGone:
+            return
+        isFinished = self._final is not None
         self._isGone = self.isOver = True
         self._got = None
         self._outgoing = self._inbox = None
+        cancelled, self._cancelled = self._cancelled, None
+        if cancelled is not None and not isFinished:
+            # Before those who wait for room hear of it: whoever is sent on by that has begun to
+            # clean up, and would be cancelled in the midst of it.
+            cancelled()
         self._makeRoom()
 
     def sendMetadata(self, metadata: Metadata) -> None:
@@ -257,8 +267,8 @@ class ServerCall:
 
     def _sent(self, event: Any) -> None:
         self._isSending = False
-        if not event.success and not self._isGone:
-            self._give()
+        if not event.success:
+            self._lose()
         if self._isGone:
             return
         if self._outgoing or self._final is not None:

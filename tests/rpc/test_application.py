@@ -38,7 +38,7 @@ class AddTests(SynchronousTestCase):
         """Let a call be answered."""
         call = FakeServerCall(path)
         call.arrive(request, None)
-        self.app._accept(call)
+        self.app._accept(self.app.settings, call)
         return call
 
     def test_forms(self) -> None:
@@ -149,7 +149,7 @@ class AcceptTests(SynchronousTestCase):
     def statusOf(self, path: str) -> tuple[int, str]:
         """Tell how a call ends."""
         call = FakeServerCall(path)
-        self.app._accept(call)
+        self.app._accept(self.app.settings, call)
         assert call.status is not None
         return call.status[0], call.status[1]
 
@@ -163,14 +163,14 @@ class AcceptTests(SynchronousTestCase):
         """Calls over the limit are refused, and there is room again when others have ended."""
         self.app.withOptions(grpc={"maxConcurrentRpcs": 1})
         first = FakeServerCall("/pkg.A/echo")
-        self.app._accept(first)
+        self.app._accept(self.app.settings, first)
         self.assertEqual(self.app.activeCalls, 1)
         self.assertEqual(self.statusOf("/pkg.A/echo"), (8, "too many calls at a time"))
         first.arrive(b"")
         self.assertEqual(self.app.activeCalls, 0)
         third = FakeServerCall("/pkg.A/echo")
         third.arrive(b"")
-        self.app._accept(third)
+        self.app._accept(self.app.settings, third)
         self.assertEqual(third.messages, [b""])
 
 

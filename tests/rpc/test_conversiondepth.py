@@ -7,6 +7,7 @@ from storagegate.rpc.conversion import ConversionError
 from tests.rpc.conversioncase import ConversionCase
 from tests.rpc.conversionprotos import codec, messageClass
 
+ANY = codec("google.protobuf.Any")
 TREE, STRUCT, VALUE = (
     codec("kinds.Tree"),
     codec("google.protobuf.Struct"),
@@ -60,6 +61,7 @@ class DepthTests(ConversionCase):
             return {"anyValue": {"@type": TYPE, **core}}
 
         self.assertLimit(TREE, lambda count: nested(wrap, count, {}), 50)
+        self.assertLimit(ANY, lambda count: {"@type": TYPE, **nested(wrap, count, {})}, 49)
 
     def test_structs(self) -> None:
         """Lists of JSON are two levels, dictionaries three."""
@@ -92,35 +94,33 @@ class DepthTests(ConversionCase):
 
     def test_anyWire(self) -> None:
         """What protobuf's parser does not see, for it ends at an Any, is refused here."""
-        wire = b""
-        for _ in range(120):
-            inner = messageClass("google.protobuf.Any")(type_url=TYPE, value=wire)
-            wire = messageClass("kinds.Tree")(any_value=inner).SerializeToString()
-        error = self.assertRaises(ConversionError, TREE.decode, wire)
-        self.assertEqual(error.reason, REASON)
+        packed = messageClass("google.protobuf.Any")(type_url=TYPE)
+        for count in range(120):
+            wire = packed.SerializeToString()
+            if count < 50:
+                self.assertEqual(ANY.encode(ANY.decode(wire)), wire)
+            else:
+                error = self.assertRaises(ConversionError, ANY.decode, wire)
+                self.assertEqual(error.reason, REASON)
+            tree = messageClass("kinds.Tree")(any_value=packed)
+            value = tree.SerializeToString()
+            packed = messageClass("google.protobuf.Any")(type_url=TYPE, value=value)
 
     def test_builtMessage(self) -> None:
-        """A message that was built deeper in memory is refused, of any kind."""
-        for step in (
-            lambda tree: tree.left_tree,
-            lambda tree: tree.many.add(),
-            lambda tree: tree.named["a"],
-        ):
-            root: Any = messageClass("kinds.Tree")()
-            tree = root
-            for _ in range(LIMIT + 1):
-                tree = step(tree)
-                tree.leaf_name = "x"
-            error = self.assertRaises(ConversionError, TREE.toDict, root)
-            self.assertEqual(error.reason, REASON)
-        for step in (
-            lambda value: value.list_value.values.add(),
-            lambda value: value.struct_value.fields["a"],
-        ):
-            root = messageClass("google.protobuf.Value")()
-            value = root
-            for _ in range(LIMIT + 1):
-                value = step(value)
-                value.bool_value = True
-            error = self.assertRaises(ConversionError, VALUE.toDict, root)
+        """A message that was built in memory is read so deep and refused deeper, of any kind."""
+        tree, value = TREE.messageClass, VALUE.messageClass
+        cases: tuple[tuple[Any, Any, Callable[[Any], Any], int], ...] = (
+            (TREE, tree, lambda tree: tree.left_tree, 100),
+            (TREE, tree, lambda tree: tree.many.add(), 100),
+            (TREE, tree, lambda tree: tree.named["a"], 50),
+            (VALUE, value, lambda value: value.list_value.values.add(), 50),
+            (VALUE, value, lambda value: value.struct_value.fields["a"], 33),
+        )
+        for each, kind, step, most in cases:
+            root = kind()
+            part = nested(step, most, root)
+            part.SetInParent()
+            each.toDict(root)
+            step(part).SetInParent()
+            error = self.assertRaises(ConversionError, each.toDict, root)
             self.assertEqual(error.reason, REASON)

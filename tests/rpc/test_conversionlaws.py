@@ -6,7 +6,7 @@ from typing import Any
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -216,21 +216,28 @@ def parsed(codec: MessageCodec, value: Any) -> Any:
     return json_format.ParseDict(asJson(value), message, descriptor_pool=POOL)
 
 
+# How long an example takes is the machine's affair: a busy one is no broken promise.
+law = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
 class LawTests(SynchronousTestCase):
     """Promises that hold for every value."""
 
+    @law
     @given(MESSAGES)
     def test_roundTrip(self, case: tuple[MessageCodec, dict[str, Any]]) -> None:
         """What was encoded is decoded again."""
         codec, value = case
         self.assertEqual(codec.decode(codec.encode(value)), value)
 
+    @law
     @given(MESSAGES)
     def test_encodeOracle(self, case: tuple[MessageCodec, dict[str, Any]]) -> None:
         """A value becomes the message that protobuf makes of its JSON."""
         codec, value = case
         self.assertEqual(codec.toMessage(value), parsed(codec, value))
 
+    @law
     @given(MESSAGES)
     def test_decodeOracle(self, case: tuple[MessageCodec, dict[str, Any]]) -> None:
         """A message becomes a value that is the same JSON as protobuf's own."""
@@ -245,6 +252,7 @@ class LawTests(SynchronousTestCase):
             if not _hasNumbers(ours[key]):
                 self.assertEqual(asJson(ours[key]), own[key])
 
+    @law
     @given(MESSAGES)
     def test_ownNames(self, case: tuple[MessageCodec, dict[str, Any]]) -> None:
         """The names of the proto will do as well."""
@@ -253,6 +261,7 @@ class LawTests(SynchronousTestCase):
         renamed = {names[key]: item for key, item in value.items()}
         self.assertEqual(codec.toMessage(renamed), codec.toMessage(value))
 
+    @law
     @given(
         st.sampled_from([*VALUES, "old.Plain", "old.Needs", "google.protobuf.Value"]), st.binary()
     )
@@ -269,6 +278,7 @@ class LawTests(SynchronousTestCase):
         except ConversionError as error:
             self.assertLess(len(str(error)), 400)
 
+    @law
     @given(MESSAGES, st.data())
     def test_brokenBytes(self, case: tuple[MessageCodec, dict[str, Any]], data: Any) -> None:
         """So are bytes of which one is wrong."""
@@ -281,6 +291,7 @@ class LawTests(SynchronousTestCase):
         except ConversionError as error:
             self.assertLess(len(str(error)), 400)
 
+    @law
     @given(st.sampled_from(sorted(VALUES)), st.data())
     def test_anyValue(self, name: str, data: Any) -> None:
         """Any value is encoded or refused; what was encoded can be decoded."""

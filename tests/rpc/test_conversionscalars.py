@@ -257,6 +257,8 @@ class MapTests(ConversionCase):
     def test_refused(self) -> None:
         """The entry that is wrong is named by its key."""
         number = "a whole number from -2147483648 to 2147483647"
+        # A message that passes for a mapping in Python.
+        struct = messageClass("google.protobuf.Struct")()
         for key, value, path, reason in (
             ("labels", {"a": 5}, "labels['a']", "is a string, not 5"),
             ("labels", {5: "a"}, "labels[5]", "the key is a string, not 5"),
@@ -275,6 +277,7 @@ class MapTests(ConversionCase):
             ("lengths", {"a": "x"}, "lengths['a']", "is a length of time such as 1.5s, not 'x'"),
             ("labels", [("a", "b")], "labels", "is a mapping, not a list"),
             ("trees", "ab", "trees", "is a mapping, not 'ab'"),
+            ("labels", struct, "labels", "is a mapping, not a Struct"),
         ):
             self.assertRefused(MAPS, {key: value}, path, reason)
 

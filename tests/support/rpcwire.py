@@ -62,10 +62,10 @@ class FakeServerCall:
         """Cancel the call, as its client or its deadline does."""
         wasOver, self.isOver = self.isOver, True
         self._got = None
-        self._makeRoom()
         cancelled, self._cancelled = self._cancelled, None
         if cancelled is not None and not wasOver:
             cancelled()
+        self._makeRoom()
 
     def take(self) -> None:
         """Take everything that waits."""
