@@ -148,6 +148,12 @@ class SendingTests(SynchronousTestCase):
         self.library.complete()
         self.successResultOf(drained)
 
+    def test_roomWhilePutOff(self) -> None:
+        """The first message is as good as on its way, put off or not: its handler goes on."""
+        self.library.isAtWork = True
+        self.assertTrue(self.call.send(bytes(1 << 20)))
+        self.assertFalse(self.call.send(bytes(1 << 20)))
+
     def test_bytes(self) -> None:
         """Half of what fills a call is half of its bytes, where messages are not small."""
         self.call.send(b"first")
