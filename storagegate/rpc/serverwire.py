@@ -75,8 +75,14 @@ class GrpcioServer:
         self._server = cygrpc.Server((*arguments, _STREAMS_BY_HTTP2), False)
         self._server.register_completion_queue(self._queue)
         self._pump = CompletionPump(
-            reactor, pollQueue(self._queue), self._process, self._ended, "storagegate-grpc"
+            reactor,
+            pollQueue(self._queue),
+            self._process,
+            self._settle,
+            self._ended,
+            "storagegate-grpc",
         )
+        self._unsent: list[ServerCall] = []
         self._accept: Callable[[Any], object] | None = None
         self._isStopping = self._hasEnded = False
         self._waiting: list[Deferred[None]] = []
@@ -179,6 +185,18 @@ class GrpcioServer:
             self._queue.shutdown()
         else:
             tag(event)
+
+    def putOff(self, call: ServerCall) -> bool:
+        """Have a call asked soon to send what it has; tells if it is not, for nothing goes on."""
+        if self._pump.isTaking:
+            self._unsent.append(call)
+            return True
+        return False
+
+    def _settle(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for call in unsent:
+            call.sendOn()
 
     def _ended(self) -> None:
         self._server.destroy()
