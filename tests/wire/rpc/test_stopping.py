@@ -1,5 +1,8 @@
 """Listening and stopping, in every order and under load."""
 
+import os
+import socket
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -189,6 +192,20 @@ class OrderTests(StopCase):
         self.assertEqual(
             [await self.call(first), await self.call(second)], [UNAVAILABLE, UNAVAILABLE]
         )
+
+    async def test_unixTaken(self) -> None:
+        """A UNIX socket that is served is taken; what a server left behind is not."""
+        with tempfile.TemporaryDirectory() as directory:
+            place = f"unix:{directory}/socket"
+            await self.app.listen(place, reactor=self.reactor)
+            other = self.make()
+            await self.assertFailure(other.listen(place, reactor=self.reactor), CannotListenError)
+            await self.app.stop(0)
+            with socket.socket(socket.AF_UNIX) as left:
+                if not os.path.exists(f"{directory}/socket"):
+                    left.bind(f"{directory}/socket")
+            await other.listen(place, reactor=self.reactor)
+            await other.stop(0)
 
     async def test_again(self) -> None:
         """An application that has stopped may listen again, at the same place."""
