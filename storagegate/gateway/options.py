@@ -20,6 +20,7 @@ from storagegate.core.optionvalues import (
     readSize,
     readWord,
 )
+from storagegate.gateway.httpmap import readRoutes
 from storagegate.gateway.wsorigins import OriginRule
 
 PROTOCOLS = ("http", "websocket", "grpc", "udp", "tcp")
@@ -31,6 +32,9 @@ Hook = Callable[..., Any]
 
 # What UDP can carry at all.
 _MAX_PACKET_SIZE = 65_507
+
+# What the length of a frame can say is 4 GiB; no payload of a quarter of it fits in memory twice.
+_MAX_FRAME_SIZE = 1024 * 1024 * 1024
 
 
 def _hook(value: Any) -> Any:
@@ -72,8 +76,18 @@ def _names(value: Any) -> Mapping[str, str]:
     return dict(value)
 
 
+def _routes(value: Any) -> Mapping[str, str]:
+    routes = _names(value)
+    readRoutes(routes)
+    return routes
+
+
 def _packetSize(value: Any) -> int:
     return readNumber(readSize(value), 64, _MAX_PACKET_SIZE, "bytes")
+
+
+def _frameSize(value: Any) -> int:
+    return readNumber(readSize(value), 64, _MAX_FRAME_SIZE, "bytes")
 
 
 def _count(value: Any) -> int:
@@ -99,7 +113,7 @@ class HTTPOptions:
 
     basePath: str = field(default="/api", converter=_path)
     enableCORS: bool = field(default=False, converter=readFlag)
-    routes: Mapping[str, str] = field(factory=dict, converter=_names)
+    routes: Mapping[str, str] = field(factory=dict, converter=_routes)
     transformRequest: Hook | None = field(default=None, converter=_hook)
     transformResponse: Hook | None = field(default=None, converter=_hook)
     maxRequestBodySize: int = field(default=10 * 1024 * 1024, converter=readSize)
@@ -189,14 +203,20 @@ class TCPOptions:
 
     @ivar keepAlive: Whether the system looks after silent connections.
     @ivar noDelay: Whether small frames go out at once.
-    @ivar maxFrameSize: Bytes of a frame.
+    @ivar maxFrameSize: Bytes of a frame's payload, or of a line.
+    @ivar maxConnections: Connections at a time.
+    @ivar maxConnectionsPerAddress: How many of them one client may have.
     """
 
     port: int = field(default=9102, converter=readPort)
     hostname: str | None = field(default=None, converter=optional(readHostname))
     keepAlive: bool = field(default=True, converter=readFlag)
     noDelay: bool = field(default=True, converter=readFlag)
-    maxFrameSize: int = field(default=16 * 1024 * 1024, converter=readSize)
+    maxFrameSize: int = field(default=16 * 1024 * 1024, converter=_frameSize)
+    # More than a listener's clients have, and what an unprivileged process may open by far.
+    maxConnections: int = field(default=4096, converter=_count)
+    # A large machine's pool; sixteen such addresses fill the listener.
+    maxConnectionsPerAddress: int = field(default=256, converter=_count)
 
 
 def _isGroup(instance: Any, attribute: Any, value: Any) -> None:

@@ -12,7 +12,8 @@ from twisted.python.failure import Failure
 from storagegate.core.errors import ServiceError, asServiceError, codedError, isForeseen
 from storagegate.gateway.messagefields import readId
 from storagegate.gateway.options import Hook
-from storagegate.gateway.session import Listener, Session, StreamHooks
+from storagegate.gateway.peers import Listener, StreamHooks
+from storagegate.gateway.session import Session
 from storagegate.gateway.shapes import MessageId
 
 _log = Logger()
@@ -31,7 +32,7 @@ class RoutedSession(Session):
         listener: Listener,
         peer: Any,
         headers: Mapping[str, str],
-        streamHooks: StreamHooks,
+        streamHooks: StreamHooks | None = None,
     ) -> None:
         super().__init__(listener, peer, headers=headers, streamHooks=streamHooks)
         self._route = route
@@ -99,7 +100,8 @@ class RoutedSession(Session):
             self.hold(False)
 
     def _refuseFailure(self, failure: Failure, id: MessageId) -> None:
-        self._refuse(failure.value, id)
+        error: Any = failure.value
+        self._refuse(error, id)
 
     def _refuse(self, error: BaseException, id: MessageId) -> None:
         if not isForeseen(error):

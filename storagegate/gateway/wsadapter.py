@@ -9,7 +9,7 @@ from twisted.internet.task import LoopingCall
 from storagegate.core.context import Client
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.options import WebSocketOptions
-from storagegate.gateway.session import Listener
+from storagegate.gateway.peers import Listener
 from storagegate.gateway.shapes import httpError
 from storagegate.gateway.wsfactory import WireFactory
 from storagegate.gateway.wshandshake import Handshake, HandshakeRefused, readHandshake

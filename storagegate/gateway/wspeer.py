@@ -13,8 +13,9 @@ from storagegate.gateway.framemessages import FrameWriter, takeFrame
 from storagegate.gateway.frames import ITEM, RESPONSE, FrameDecoder, FrameError
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.options import WebSocketOptions
+from storagegate.gateway.peers import Listener, StreamHooks
 from storagegate.gateway.routedsession import RoutedSession
-from storagegate.gateway.session import Listener, Session, StreamHooks
+from storagegate.gateway.session import Session
 from storagegate.gateway.shapes import MessageId
 from storagegate.gateway.wsmessages import (
     CONTROLS,

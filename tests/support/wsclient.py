@@ -8,6 +8,7 @@ from hashlib import sha1
 from typing import Any
 
 from attrs import define, field, frozen
+from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.testing import StringTransport
@@ -133,6 +134,10 @@ class MemoryTransport(StringTransport):
         self.isAborted = self.isHalfClosed = False
         self.protocol: Any = None
         self._ending: Any = None
+
+    def getPeer(self) -> IPv4Address:
+        """Give the address of the client."""
+        return IPv4Address("TCP", "192.168.1.1", 54321)
 
     def setTcpNoDelay(self, enabled: bool) -> None:
         """Do nothing."""
