@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -324,6 +326,48 @@ class ErrorTests(FrameCase):
         client.call("nothing")
         shape = {"oops": "NOT_FOUND", "wire": "tcp"}
         self.assertEqual(client.received(), [(3, {"id": 4, **shape}), (3, shape)])
+
+
+KEYS = st.sampled_from(
+    ["id", "service", "method", "data", "auth", "deadlineMs", "traceparent", "x"]
+)
+WORDS = st.sampled_from(["Probe", "echo", "count", "collect", "chat", "slow", "fail", "1", ""])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2) | st.floats(allow_nan=False) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=6,
+)
+PAYLOADS = VALUES | st.dictionaries(KEYS, VALUES | WORDS, max_size=6) | st.binary(max_size=20)
+
+
+class FuzzTests(FrameCase):
+    """Whatever clients send."""
+
+    @given(st.lists(st.tuples(st.integers(0, 13), PAYLOADS), max_size=12), st.data())
+    def test_frames(self, sent: list[tuple[int, Any]], data: Any) -> None:
+        """Well-formed frames of anything leave a connection that answers, and nothing behind."""
+        client = connect(self.adapter)
+        wire = b"".join(frame(type, payload) for type, payload in sent)
+        cut = data.draw(st.integers(0, len(wire)))
+        client.connection.dataReceived(wire[:cut])
+        client.connection.dataReceived(wire[cut:])
+        client.received()
+        client.send(6, b"still there?")
+        self.assertTrue(client.isOpen)
+        if client.transport.producerState == "producing":
+            self.assertEqual(client.received(), [(7, b"still there?")])
+        client.lose()
+        self.assertEqual((self.adapter.listener.calls, self.adapter.heldBytes), (0, 0))
+        self.flushLoggedErrors(Boom, AttributeError)
+
+    @given(st.lists(st.binary(max_size=60), max_size=6))
+    def test_bytes(self, pieces: list[bytes]) -> None:
+        """Bytes of any kind are answered, refused, or wait for more."""
+        client = connect(self.adapter)
+        for piece in pieces:
+            client.connection.dataReceived(piece) if piece else None
+        client.lose()
+        self.assertEqual((self.adapter.listener.calls, self.adapter.heldBytes), (0, 0))
 
 
 class RefusalTests(FrameCase):
