@@ -1,5 +1,7 @@
 """The calls of one peer, on a wire in memory."""
 
+from collections.abc import AsyncIterator
+from itertools import product
 from typing import Any
 
 from attrs import define, field
@@ -23,6 +25,20 @@ async def stubborn(request: Any, context: RequestContext) -> Any:
         await Deferred()
     except CancelledError:
         return {}
+
+
+async def stubbornStream(request: Any, context: RequestContext) -> AsyncIterator[Any]:
+    """Give an item and an end, whatever happens."""
+    try:
+        await Deferred()
+    except CancelledError:
+        yield {}
+
+
+STUBBORN = {
+    "name": "Stubborn",
+    "methods": {"stubborn": stubborn, "stubbornStream": stubbornStream},
+}
 
 
 @define
@@ -86,7 +102,7 @@ class SessionCase(SynchronousTestCase):
         """Make a session."""
         self.clock = Clock()
         host, self.probe = makeHost(self.clock)
-        host.invoker.add(readService({"name": "Stubborn", "methods": {"stubborn": stubborn}}))
+        host.invoker.add(readService(STUBBORN))
         self.listener = Listener(host.invoker, self.clock, 10)
         self.peer = FakePeer()
         self.session = Session(self.listener, self.peer, 4)
@@ -185,11 +201,11 @@ class UnaryTests(SessionCase):
 
     def test_answerAfterDeadline(self) -> None:
         """A handler that goes on after its deadline or its cancelling is not answered again."""
-        for end in ("deadline", "cancel"):
-            with self.subTest(end):
+        for end, method in product(("deadline", "cancel"), ("stubborn", "stubbornStream")):
+            with self.subTest(f"{end} {method}"):
                 self.peer.sent.clear()
                 self.session.request(
-                    {"service": "Stubborn", "method": "stubborn", "deadlineMs": 50}, "1"
+                    {"service": "Stubborn", "method": method, "deadlineMs": 50}, "1"
                 )
                 if end == "cancel":
                     self.session.cancel("1")

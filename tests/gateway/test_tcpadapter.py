@@ -110,6 +110,7 @@ class FlowTests(TCPCase):
         seconds(self.clock, 5)
         self.assertEqual(self.adapter.listener.calls, 0)
         self.assertEqual(self.probe.cancelled, ["count"])
+        self.assertEqual(len(client.connection._drains), 0)
         client.transport.readAgain()
         self.assertEqual(client.received()[-1][1]["error"], "DEADLINE_EXCEEDED")
 
