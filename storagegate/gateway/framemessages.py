@@ -4,7 +4,7 @@ Frames, read for a session and written: those of TCP, and of WebSocket's binary 
 L{storagegate.gateway.frames} says what is in them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from storagegate.core.errors import ServiceError, codedError
@@ -52,9 +52,10 @@ class FrameWriter:
         self._maxLength = maxLength
         self._write = write
 
-    def respond(self, id: MessageId, method: str, result: Any) -> None:
+    def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
         """Send a result."""
         self._send(RESPONSE, frameResult(id, result))
+        return None
 
     def sendItem(self, id: MessageId, method: str, item: Any) -> None:
         """Send an item of a stream."""

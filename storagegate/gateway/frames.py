@@ -95,8 +95,8 @@ class Decoder:
 
     def feed(self, data: bytes) -> None:
         """Take what has come."""
-        if self._position == len(self._data):
-            self._data, self._position = data, 0
+        if not self._data:
+            self._data = data
             return
         if not isinstance(self._data, bytearray):
             self._data, self._position = bytearray(self._data[self._position :]), 0
@@ -106,7 +106,11 @@ class Decoder:
         """Give the bytes from C{begin} to C{end}, and go on at C{following}."""
         data = self._data
         if isinstance(data, bytes):
-            self._position = following
+            if following == len(data):
+                # A silent connection keeps nothing.
+                self._data, self._position = b"", 0
+            else:
+                self._position = following
             return data[begin:end]
         with memoryview(data) as view:
             self._data, self._position = bytes(view[following:]), 0

@@ -23,6 +23,7 @@ from storagegate.gateway.httperrors import sendError
 from storagegate.gateway.httpmap import HTTPRoute, readRoutes
 from storagegate.gateway.openapi import describeHTTP
 from storagegate.gateway.options import GatewayOptions
+from storagegate.http.application import Application
 from storagegate.http.middleware.cors import cors
 from storagegate.http.pathtext import decodeEscapes
 from storagegate.http.patterns import compilePattern
@@ -203,6 +204,11 @@ class HTTPAdapter:
             document = JSON.encode(describe(methods, self._options, req.baseUrl))
             written = self._documents[req.path] = (state, document)
         return written[1]
+
+
+def makeApplication() -> Application:
+    """Make the application that HTTP and WebSocket share."""
+    return Application()
 
 
 def _nothingThere() -> ServiceError:

@@ -11,7 +11,7 @@ from storagegate.core.scalars import parseDecimal
 from storagegate.core.tracing import newTracing, parseTraceparent
 from storagegate.gateway.codecs import JSON
 from storagegate.gateway.httpstreams import EVENT_STREAM, EVENTS, LINES, NDJSON, StreamFormat
-from storagegate.gateway.session import MAX_DEADLINE_MS, readDeadline
+from storagegate.gateway.messagefields import MAX_DEADLINE_MS, readDeadline
 from storagegate.http.contenttypes import matchesType, parseContentType
 
 _BODY_TYPES = ("json", "+json", NDJSON, "application/ndjson", "application/jsonl")

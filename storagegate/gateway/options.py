@@ -32,6 +32,9 @@ Hook = Callable[..., Any]
 # What UDP can carry at all.
 _MAX_PACKET_SIZE = 65_507
 
+# What the length of a frame can say is 4 GiB; no payload of a quarter of it fits in memory twice.
+_MAX_FRAME_SIZE = 1024 * 1024 * 1024
+
 
 def _hook(value: Any) -> Any:
     if value is not None and not callable(value):
@@ -74,6 +77,10 @@ def _routes(value: Any) -> Mapping[str, str]:
 
 def _packetSize(value: Any) -> int:
     return readNumber(readSize(value), 64, _MAX_PACKET_SIZE, "bytes")
+
+
+def _frameSize(value: Any) -> int:
+    return readNumber(readSize(value), 64, _MAX_FRAME_SIZE, "bytes")
 
 
 def _count(value: Any) -> int:
@@ -189,14 +196,20 @@ class TCPOptions:
 
     @ivar keepAlive: Whether the system looks after silent connections.
     @ivar noDelay: Whether small frames go out at once.
-    @ivar maxFrameSize: Bytes of a frame.
+    @ivar maxFrameSize: Bytes of a frame's payload, or of a line.
+    @ivar maxConnections: Connections at a time.
+    @ivar maxConnectionsPerAddress: How many of them one client may have.
     """
 
     port: int = field(default=9102, converter=readPort)
     hostname: str | None = field(default=None, converter=optional(readHostname))
     keepAlive: bool = field(default=True, converter=readFlag)
     noDelay: bool = field(default=True, converter=readFlag)
-    maxFrameSize: int = field(default=16 * 1024 * 1024, converter=readSize)
+    maxFrameSize: int = field(default=16 * 1024 * 1024, converter=_frameSize)
+    # More than a listener's clients have, and what an unprivileged process may open by far.
+    maxConnections: int = field(default=4096, converter=_count)
+    # A large machine's pool; sixteen such addresses fill the listener.
+    maxConnectionsPerAddress: int = field(default=256, converter=_count)
 
 
 def _isGroup(instance: Any, attribute: Any, value: Any) -> None:

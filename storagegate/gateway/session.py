@@ -8,64 +8,28 @@ are answered in order, so each begins when the one before it has ended.
 """
 
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.task import deferLater
-from twisted.logger import Logger
-from twisted.python.failure import Failure
+from twisted.internet.defer import Deferred
 
-from storagegate.core.calltask import endedEarly, runCall
-from storagegate.core.context import RequestContext
-from storagegate.core.errors import ServiceError, asServiceError, codedError
-from storagegate.core.tracing import newTracing, parseTraceparent
-from storagegate.gateway.messagefields import (
-    MAX_DEADLINE_MS,
-    readCredentials,
-    readDeadline,
-    readId,
-)
-from storagegate.gateway.peers import (
-    CALLS_OF_A_LISTENER,
-    NO_HEADERS,
-    Listener,
-    Peer,
-    StreamHooks,
-)
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.gateway.peercall import PeerCall
+from storagegate.gateway.peers import NO_HEADERS, Listener, Peer, StreamHooks
 from storagegate.gateway.shapes import MessageId
-
-__all__ = [
-    "CALLS_OF_A_CONNECTION",
-    "CALLS_OF_A_LISTENER",
-    "ITEMS_AHEAD",
-    "ITEMS_OF_A_TURN",
-    "MAX_DEADLINE_MS",
-    "Listener",
-    "MessageId",
-    "Peer",
-    "Session",
-    "StreamHooks",
-    "readCredentials",
-    "readDeadline",
-    "readId",
-]
 
 CALLS_OF_A_CONNECTION = 128
 """Calls in flight of one peer: more than a busy client has, and few enough to hold in memory."""
 
-ITEMS_AHEAD = 8
-"""Items of a client's stream that are held before its handler asks for them."""
-
-ITEMS_OF_A_TURN = 64
-"""Items of a stream that are sent one after the other before anybody else has a turn: about two
-milliseconds of small ones. A handler that never waits would keep the reactor for itself."""
-
-_log = Logger()
-
 
 class Session:
-    """The calls of one peer."""
+    """
+    The calls of one peer.
+
+    @ivar fullStreams: How many streams of the client hold as many items as they may.
+    @ivar headers: What the peer said once for all its calls, names in lower case.
+    @ivar streamHooks: What a user does with streams in place of what is done here.
+    """
 
     def __init__(
         self,
@@ -75,19 +39,17 @@ class Session:
         headers: Mapping[str, str] = NO_HEADERS,
         streamHooks: StreamHooks | None = None,
     ) -> None:
-        """
-        @param headers: What the peer said once for all its calls, names in lower case.
-        """
-        self._listener = listener
-        self._peer = peer
-        self._headers = headers
-        self._streamHooks = streamHooks
+        self.listener = listener
+        self.peer = peer
+        self.headers = headers
+        self.streamHooks = streamHooks
         self._maxCalls = maxCalls
-        self._calls: dict[MessageId, _Call] = {}
+        self.fullStreams = 0
+        self._calls: dict[MessageId, PeerCall] = {}
         # Calls without an id that wait for the one before them.
-        self._waiting: deque[_Call] = deque()
+        self._waiting: deque[PeerCall] = deque()
         self._isReading = True
-        self._isClosed = self._isStarting = False
+        self._isClosed = self._isStarting = self._isHeld = False
         self._idle: list[Deferred[None]] = []
 
     @property
@@ -106,33 +68,33 @@ class Session:
         if self._isClosed:
             return
         if id is not None and id in self._calls:
-            self._peer.sendError(id, codedError("INVALID_ARGUMENT", "This id is in use"))
+            self.peer.sendError(id, codedError("INVALID_ARGUMENT", "This id is in use"))
             return
-        if self._listener.isDraining:
-            self._peer.sendError(id, codedError("UNAVAILABLE", "No further calls are taken"))
+        if self.listener.isDraining:
+            self.peer.sendError(id, codedError("UNAVAILABLE", "No further calls are taken"))
             return
-        if self._listener.calls >= self._listener.maxCalls:
-            self._peer.sendError(id, codedError("UNAVAILABLE", "Too many calls at a time"))
+        if self.listener.calls >= self.listener.maxCalls:
+            self.peer.sendError(id, codedError("UNAVAILABLE", "Too many calls at a time"))
             return
         try:
-            call = _Call(self, message, id, native)
+            call = PeerCall(self, message, id, native)
         except ServiceError as error:
-            self._peer.sendError(id, error)
+            self.peer.sendError(id, error)
             return
-        self._listener.calls += 1
+        self.listener.calls += 1
         if id is None and None in self._calls:
             self._waiting.append(call)
         else:
             self._calls[id] = call
             call.begin()
-        self._adjust()
+        self.adjust()
 
     def item(self, id: MessageId, data: Any) -> None:
         """Take an item of a client's stream."""
         call = self._streaming(id)
         if call is not None:
             call.put(data)
-            self._adjust()
+            self.adjust()
 
     def itemsEnd(self, id: MessageId) -> None:
         """Take the end of a client's stream."""
@@ -146,16 +108,26 @@ class Session:
         if call is not None:
             call.cancel()
 
+    def isKnown(self, id: MessageId) -> bool:
+        """Tell whether it is known who made a call."""
+        call = self._calls.get(id)
+        return call is not None and call.isKnown
+
     def inputLost(self) -> None:
         """Take note that nothing comes any more: a stream that has not ended never will."""
         for call in (*self._calls.values(), *self._waiting):
             call.cut()
 
+    def hold(self, held: bool) -> None:
+        """Let the peer wait, for reasons of a wire's own; or no more."""
+        self._isHeld = held
+        self.adjust()
+
     def close(self) -> None:
         """Cancel everything: the peer is gone."""
         self._isClosed = True
         waiting, self._waiting = self._waiting, deque()
-        self._listener.calls -= len(waiting)
+        self.listener.calls -= len(waiting)
         for call in list(self._calls.values()):
             call.cancel()
 
@@ -168,7 +140,33 @@ class Session:
             idle.callback(None)
         return idle
 
-    def _streaming(self, id: MessageId) -> "_Call | None":
+    def adjust(self) -> None:
+        """Read on or wait: for room among the calls, and in the streams of the client."""
+        inFlight = len(self._calls) + len(self._waiting)
+        hasRoom = inFlight < self._maxCalls and not self.fullStreams
+        wanted = hasRoom and not self._isHeld
+        if wanted != self._isReading and not self._isClosed:
+            self._isReading = wanted
+            self.peer.setReading(wanted)
+
+    def ended(self, call: PeerCall) -> None:
+        """Forget a call, and begin those that waited for it."""
+        del self._calls[call.id]
+        self.listener.calls -= 1
+        if call.id is None and not self._isStarting:
+            # Those that end at once are begun here one after the other, not each in the last.
+            self._isStarting = True
+            while self._waiting and None not in self._calls:
+                following = self._calls[None] = self._waiting.popleft()
+                following.begin()
+            self._isStarting = False
+        self.adjust()
+        if not self.active:
+            idle, self._idle = self._idle, []
+            for each in idle:
+                each.callback(None)
+
+    def _streaming(self, id: MessageId) -> PeerCall | None:
         call = self._calls.get(id)
         if id is None and self._waiting:
             # A stream without an id is that of the last call without one.
@@ -177,197 +175,3 @@ class Session:
             return call
         # What comes after a call has ended was on its way already: that is nobody's fault.
         return None
-
-    def _adjust(self) -> None:
-        """Read on or wait: for room among the calls, and in the streams of the client."""
-        wanted = self.active < self._maxCalls and not any(
-            call.isFull for call in self._calls.values()
-        )
-        if wanted != self._isReading and not self._isClosed:
-            self._isReading = wanted
-            self._peer.setReading(wanted)
-
-    def _ended(self, call: "_Call") -> None:
-        del self._calls[call.id]
-        self._listener.calls -= 1
-        if call.id is None and not self._isStarting:
-            # Those that end at once are begun here one after the other, not each in the last.
-            self._isStarting = True
-            while self._waiting and None not in self._calls:
-                following = self._calls[None] = self._waiting.popleft()
-                following.begin()
-            self._isStarting = False
-        self._adjust()
-        if not self.active:
-            idle, self._idle = self._idle, []
-            for each in idle:
-                each.callback(None)
-
-
-class _Call:
-    """A call of a session, and the stream of its requests if it has one."""
-
-    def __init__(
-        self, session: Session, message: Mapping[str, Any], id: MessageId, native: Any
-    ) -> None:
-        """
-        @raise ServiceError: If the message is none.
-        """
-        listener, peer = session._listener, session._peer
-        service, method = message.get("service"), message.get("method")
-        if not isinstance(service, str) or not isinstance(method, str):
-            raise codedError("INVALID_ARGUMENT", "A request names its service and its method")
-        self.id = id
-        self.method = method
-        self.isFull = False
-        self._session = session
-        self._seconds = readDeadline(message.get("deadlineMs"))
-        bound = listener.invoker.find(service, method)
-        self.streamsRequests = bound.method.streamsRequests
-        self._streamsResponses = bound.method.streamsResponses
-        metadata = {}
-        if self._seconds is not None:
-            metadata["deadline"] = listener.invoker.now() + self._seconds
-        traceparent = message.get("traceparent")
-        tracing = parseTraceparent(traceparent) if isinstance(traceparent, str) else None
-        self._context = RequestContext(
-            peer.protocol,
-            service,
-            method,
-            peer.client,
-            tracing or newTracing(),
-            session._headers,
-            metadata,
-        )
-        self._credentials = readCredentials(message, native)
-        self._data = message.get("data", {})
-        self._items: deque[Any] = deque()
-        if self.streamsRequests and "data" in message:
-            self._items.append(self._data)
-        self._isAtEnd = self._isCut = False
-        self._wanted: Deferred[None] | None = None
-        self._running: Deferred[Any] | None = None
-        self._isCancelled = False
-
-    def begin(self) -> None:
-        """Call the method."""
-        clock = self._session._listener.clock
-        running = self._running = runCall(self._answer(), clock, self._seconds)
-        running.addErrback(self._failed).addBoth(self._done)
-
-    def cancel(self) -> None:
-        """Give the call up."""
-        self._isCancelled = True
-        if self._running is not None:
-            self._running.cancel()
-
-    def put(self, data: Any) -> None:
-        """Take an item of the client's stream."""
-        if not self._isAtEnd:
-            self._items.append(data)
-            self.isFull = len(self._items) >= ITEMS_AHEAD
-            self._wake()
-
-    def end(self) -> None:
-        """Take the end of the client's stream."""
-        self._isAtEnd = True
-        self._wake()
-
-    def cut(self) -> None:
-        """Take note that the client's stream breaks off, which is not its end."""
-        if self.streamsRequests and not self._isAtEnd:
-            self._isCut = True
-            self._wake()
-
-    def _wake(self) -> None:
-        wanted, self._wanted = self._wanted, None
-        if wanted is not None:
-            wanted.callback(None)
-
-    async def _requests(self) -> AsyncIterator[Any]:
-        while True:
-            while self._items:
-                item = self._items.popleft()
-                if self.isFull and len(self._items) < ITEMS_AHEAD:
-                    self.isFull = False
-                    self._session._adjust()
-                yield item
-            if self._isAtEnd:
-                return
-            if self._isCut:
-                raise codedError("INVALID_ARGUMENT", "The stream of requests broke off")
-            self._wanted = Deferred()
-            await self._wanted
-
-    async def _answer(self) -> None:
-        session, peer = self._session, self._session._peer
-        if self.streamsRequests:
-            result = await self._callWithStream()
-        else:
-            invoker = session._listener.invoker
-            result = await invoker.call(self._context, self._data, self._credentials)
-        if not self._streamsResponses:
-            if not self._isCancelled:
-                sending = peer.respond(self.id, self.method, result)
-                if sending is not None:
-                    await sending
-            return
-        hooks = session._streamHooks
-        try:
-            if hooks is not None and hooks.server is not None:
-                await _waited(hooks.server(result, self._sender(hooks.send), self.id))
-            else:
-                await self._sendStream(result)
-        finally:
-            await result.aclose()
-
-    async def _callWithStream(self) -> Any:
-        invoker, hooks = self._session._listener.invoker, self._session._streamHooks
-
-        def call(requests: AsyncIterable[Any]) -> Awaitable[Any]:
-            return invoker.call(self._context, requests, self._credentials)
-
-        if hooks is None or hooks.client is None:
-            return await call(self._requests())
-        return await _waited(hooks.client(self._requests(), call, self.id))
-
-    async def _sendStream(self, results: AsyncIterable[Any]) -> None:
-        peer = self._session._peer
-        sent = 0
-        async for item in results:
-            if self._isCancelled:
-                raise CancelledError
-            peer.sendItem(self.id, self.method, item)
-            drained = peer.drained()
-            if drained is not None:
-                await drained
-            sent += 1
-            if sent % ITEMS_OF_A_TURN == 0:
-                await deferLater(self._session._listener.clock, 0)
-        peer.sendEnd(self.id, self.method)
-
-    def _sender(self, send: Callable[[Any], Deferred[None]]) -> Callable[[Any], Deferred[None]]:
-        def sendUnlessCancelled(message: Any) -> Deferred[None]:
-            if self._isCancelled:
-                raise CancelledError
-            return send(message)
-
-        return sendUnlessCancelled
-
-    def _failed(self, failure: Failure) -> None:
-        if self._isCancelled and endedEarly(failure):
-            return
-        error: Any = failure.value
-        if not isinstance(error, ServiceError):
-            _log.failure("a call was not answered", failure)
-        self._session._peer.sendError(self.id, asServiceError(error))
-
-    def _done(self, result: Any) -> None:
-        self._isAtEnd = True
-        self._items.clear()
-        self.isFull = False
-        self._session._ended(self)
-
-
-async def _waited(value: Any) -> Any:
-    return await value if hasattr(value, "__await__") else value

@@ -105,9 +105,9 @@ class Wires:
 
     def application(self, names: tuple[str, ...]) -> Any:
         """Make the application that HTTP and WebSocket share."""
-        from storagegate.http.application import Application
+        from storagegate.gateway.httpadapter import makeApplication
 
-        application = Application()
+        application = makeApplication()
         if "websocket" in names:
             self.webSocket().install(application)
         if "http" in names:

@@ -39,6 +39,12 @@ from storagegate.gateway.shapes import (
     messageResult,
 )
 
+CONTROLS = ("stream", "stream_end", "cancel", "ping")
+"""The types of what is no call."""
+
+MAX_ANSWER = 16 * 1024 * 1024
+"""Bytes of a message that is sent: what a frame of TCP has."""
+
 _log = Logger()
 
 
@@ -46,7 +52,8 @@ class MessageWriter:
     """
     What a session writes with, where answers are messages: the half of a peer that needs no wire.
 
-    A result or an item that messages cannot carry raises C{ValueError}, which ends its call.
+    A result or an item that messages cannot carry raises C{ValueError}, and one that is too large a
+    L{ServiceError}; either ends its call.
     """
 
     def __init__(
@@ -82,8 +89,12 @@ class MessageWriter:
         Send any message.
 
         @raise ValueError: If it has a part that messages cannot carry.
+        @raise ServiceError: C{RESPONSE_TOO_LARGE} if it is.
         """
-        self._write(self._codec.encode(message))
+        data = self._codec.encode(message)
+        if len(data) > MAX_ANSWER:
+            raise codedError("RESPONSE_TOO_LARGE", f"A message has {MAX_ANSWER} bytes at most")
+        self._write(data)
 
 
 def encodeError(
@@ -111,18 +122,6 @@ def encodeError(
         return codec.encode(shape(id, codedError("INTERNAL_ERROR", UNKNOWN_MESSAGE)))
 
 
-def takeEncoded(session: Session, writer: MessageWriter, codec: Codec, data: bytes) -> None:
-    """Take a message as it came; what is none gets an error."""
-    try:
-        message = codec.decode(data)
-    except ValueError as error:
-        writer.sendError(
-            None, codedError("INVALID_ARGUMENT", f"The message is unreadable: {error}")
-        )
-        return
-    takeMessage(session, writer, message)
-
-
 def takeMessage(session: Session, writer: MessageWriter, message: Any) -> None:
     """Take a message: begin a call, or go on with one."""
     try:
@@ -142,8 +141,26 @@ def takeMessage(session: Session, writer: MessageWriter, message: Any) -> None:
     elif kind == "ping":
         writer.sendMessage(_pong(message, id))
     else:
-        kinds = "request, stream, stream_end, cancel or ping"
+        kinds = f"request, {', '.join(CONTROLS[:-1])} or {CONTROLS[-1]}"
         writer.sendError(id, codedError("INVALID_ARGUMENT", f"The type of a message is {kinds}"))
+
+
+def takeEncoded(
+    session: Session,
+    writer: MessageWriter,
+    codec: Codec,
+    data: bytes,
+    take: Callable[[Session, MessageWriter, Any], None] = takeMessage,
+) -> None:
+    """Take a message as it came; what is none gets an error."""
+    try:
+        message = codec.decode(data)
+    except ValueError as error:
+        writer.sendError(
+            None, codedError("INVALID_ARGUMENT", f"The message is unreadable: {error}")
+        )
+        return
+    take(session, writer, message)
 
 
 def messageId(message: Any) -> MessageId:

@@ -3,14 +3,26 @@
 from typing import Any
 
 from attrs import define, field
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.core.context import Client
+from storagegate.core.context import Client, RequestContext
+from storagegate.core.definitions import readService
 from storagegate.core.errors import ServiceError
-from storagegate.gateway.session import ITEMS_AHEAD, ITEMS_OF_A_TURN, Listener, Session, readId
+from storagegate.gateway.messagefields import readId
+from storagegate.gateway.peercall import ITEMS_AHEAD, ITEMS_OF_A_TURN
+from storagegate.gateway.peers import Listener
+from storagegate.gateway.session import Session
 from tests.support.gateway import TOKEN, Boom, makeHost
+
+
+async def stubborn(request: Any, context: RequestContext) -> Any:
+    """Answer whatever happens."""
+    try:
+        await Deferred()
+    except CancelledError:
+        return {}
 
 
 @define
@@ -74,6 +86,7 @@ class SessionCase(SynchronousTestCase):
         """Make a session."""
         self.clock = Clock()
         host, self.probe = makeHost(self.clock)
+        host.invoker.add(readService({"name": "Stubborn", "methods": {"stubborn": stubborn}}))
         self.listener = Listener(host.invoker, self.clock, 10)
         self.peer = FakePeer()
         self.session = Session(self.listener, self.peer, 4)
@@ -169,6 +182,21 @@ class UnaryTests(SessionCase):
         self.clock.advance(0.05)
         self.assertEqual(self.peer.sent, [("error", "1", "DEADLINE_EXCEEDED")])
         self.assertEqual(self.probe.cancelled, ["slow"])
+
+    def test_answerAfterDeadline(self) -> None:
+        """A handler that goes on after its deadline or its cancelling is not answered again."""
+        for end in ("deadline", "cancel"):
+            with self.subTest(end):
+                self.peer.sent.clear()
+                self.session.request(
+                    {"service": "Stubborn", "method": "stubborn", "deadlineMs": 50}, "1"
+                )
+                if end == "cancel":
+                    self.session.cancel("1")
+                self.clock.advance(0.05)
+                expected = [] if end == "cancel" else [("error", "1", "DEADLINE_EXCEEDED")]
+                self.assertEqual(self.peer.sent, expected)
+                self.assertEqual(self.listener.calls, 0)
 
     def test_trace(self) -> None:
         """traceparent names the trace; without one there is a new one."""
@@ -311,6 +339,27 @@ class StreamTests(SessionCase):
         self.peer.readAgain()
         self.assertTrue(self.peer.isReading)
         self.assertEqual(len(self.peer.sent), ITEMS_AHEAD + 1)
+
+    def test_boundedWaiting(self) -> None:
+        """So do those of a call that waits for the one before it."""
+        self.request("slow", None, data={"seconds": 1})
+        self.request("collect", None)
+        for number in range(ITEMS_AHEAD):
+            self.assertTrue(self.peer.isReading)
+            self.session.item(None, {"text": str(number)})
+        self.assertFalse(self.peer.isReading)
+        self.clock.advance(1)
+        self.assertTrue(self.peer.isReading)
+
+    def test_fullAtEnd(self) -> None:
+        """A call that ends with items that nobody took stops no reading."""
+        self.peer.isStalled = True
+        self.request("chat")
+        for number in range(ITEMS_AHEAD + 1):
+            self.session.item("1", {"text": str(number)})
+        self.assertFalse(self.peer.isReading)
+        self.session.cancel("1")
+        self.assertTrue(self.peer.isReading)
 
     def test_badItem(self) -> None:
         """An item that does not fit ends the call."""

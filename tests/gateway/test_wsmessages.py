@@ -13,7 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.core.context import Client
 from storagegate.core.errors import ServiceError
 from storagegate.gateway.codecs import JSON, MSGPACK
-from storagegate.gateway.session import Listener, Session
+from storagegate.gateway.peers import Listener
+from storagegate.gateway.session import Session
 from storagegate.gateway.wsmessages import MessageWriter, takeEncoded, takeMessage
 from tests.support.gateway import TOKEN, makeHost
 

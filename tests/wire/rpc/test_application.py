@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.error import CannotListenError
 
 from storagegate import loadProto
 from tests.support.protofiles import writeFiles
@@ -75,6 +76,13 @@ class ListenTests(ApplicationCase):
         goOn.callback(None)
         self.assertEqual(await answer, {"done": True})
         await stopped
+
+    async def test_noSocket(self) -> None:
+        """A socket without a directory is an error, and the application can listen elsewhere."""
+        self.app.addService(name="Probe", methods={"echo": lambda request: request})
+        place = f"unix:{self.mktemp()}/nowhere/socket"
+        await self.assertFailure(self.app.listen(place), CannotListenError)
+        self.assertEqual(await self.unary("/Probe/echo", {"n": 1}), {"n": 1})
 
     async def test_standard(self) -> None:
         """Health is there without being asked for; reflection is not."""
