@@ -82,7 +82,6 @@ class HTTPCall:
         "_credentials",
         "_endpoint",
         "_format",
-        "_isOver",
         "_req",
         "_res",
         "_room",
@@ -97,7 +96,6 @@ class HTTPCall:
         self._seconds: float | None = None
         # That of a stream that has begun.
         self._format: StreamFormat | None = None
-        self._isOver = False
 
     def begin(self) -> Deferred[None] | None:
         """
@@ -245,6 +243,7 @@ class HTTPCall:
     # The answer
 
     async def _answer(self) -> None:
+        """Call the method. What comes after the call has ended, the response refuses to take."""
         request = self._readRequest()
         if hasattr(request, "__await__"):
             request = await request
@@ -255,8 +254,7 @@ class HTTPCall:
         shaped = self._shape(result, httpResult)
         if hasattr(shaped, "__await__"):
             shaped = await shaped
-        if not self._isOver:
-            self._respond(self._encode(shaped))
+        self._respond(self._encode(shaped))
 
     async def _answerStream(self, items: AsyncIterator[Any]) -> None:
         res, req = self._res, self._req
@@ -267,8 +265,6 @@ class HTTPCall:
                 if hasattr(shaped, "__await__"):
                     shaped = await shaped
                 piece = chosen.item(self._encode(shaped))
-                if self._isOver:
-                    raise CancelledError
                 self._beginStream(chosen)
                 await res.write(piece)
                 # Where the application compresses, an item would wait for others else.
@@ -277,9 +273,8 @@ class HTTPCall:
                     break
         finally:
             await items.aclose()  # type: ignore[attr-defined]
-        if not self._isOver:
-            self._beginStream(chosen)
-            res.end()
+        self._beginStream(chosen)
+        res.end()
 
     def _beginStream(self, chosen: StreamFormat) -> None:
         if self._format is None:
@@ -322,15 +317,13 @@ class HTTPCall:
         self._fail(asServiceError(error))
 
     def _fail(self, error: ServiceError) -> None:
-        self._isOver = True
         res = self._res
-        if self._format is None:
+        if self._format is None or not res.headersSent:
             sendError(self._room.host, res, error)
-        elif not res.finished:
+        else:
             res.end(self._format.error(writeError(self._room.host, error)[1]))
 
     def _done(self, result: Any) -> None:
-        self._isOver = True
         lean = self._req.lean
         if self._endpoint.bound.method.streamsRequests and not lean.body.complete:
             # A task that a handler has left behind would wait for ever.

@@ -222,8 +222,9 @@ class RouteTests(HTTPCase):
         """HEAD is GET without the body, and asks a stream for no more than its beginning."""
         response = self.client.head("/api/items/5")
         self.assertEqual((response.status, response.body), (200, b""))
-        response = self.client.head("/api/count?to=100000")
+        response = self.client.head("/api/count?to=1&hang=yes")
         self.assertEqual((response.status, response.body), (200, b""))
+        self.assertEqual(self.probe.cancelled, ["count"])
 
     def test_fresh(self) -> None:
         """What a GET gives can be asked for again, if it has changed."""

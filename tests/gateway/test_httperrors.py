@@ -7,6 +7,7 @@ from storagegate.gateway.httpadapter import HTTPAdapter
 from storagegate.gateway.options import GatewayOptions
 from storagegate.http.application import Application
 from storagegate.http.testing import Client
+from storagegate.net.request import Request as LeanRequest
 from tests.gateway.httpcase import HTTPCase
 from tests.support.gateway import TOKEN, Boom
 
@@ -62,10 +63,23 @@ class HeadTests(HTTPCase):
         self.assertEqual(context.headers["x-more"], "yes")
 
     def test_proxy(self) -> None:
-        """A trusted proxy's word on the client counts."""
+        """A trusted proxy's word on the client counts; nobody knows that one's port."""
+        seen: list[Any] = []
+
+        async def look(request: Any, context: Any) -> None:
+            seen.append(context.client)
+
+        client = self.serve([{"name": "Look", "methods": {"look": look}}])
         self.app.withOptions(trustProxy="loopback")
-        response = self.call("whoami", headers={"X-Forwarded-For": "203.0.113.7"})
-        self.assertEqual(response.json()["data"]["address"], "203.0.113.7")
+        # As if the connection had a port, which one in memory has not.
+        self.patch(LeanRequest, "clientPort", 4321)
+        for headers in ({"X-Forwarded-For": "203.0.113.7"}, {}):
+            client.post("/api/Look/look", headers=headers)
+        known = [(each.id, each.address, each.port) for each in seen]
+        self.assertEqual(
+            known,
+            [("203.0.113.7", "203.0.113.7", 0), ("127.0.0.1:4321", "127.0.0.1", 4321)],
+        )
 
     def test_noProxy(self) -> None:
         """Nobody else's does."""
