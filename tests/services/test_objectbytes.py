@@ -29,6 +29,16 @@ class BytesCase(StorageCase):
         found = [name for _, _, names in os.walk(layout.blobs) for name in names]
         return found + os.listdir(layout.staging)
 
+    async def assertNothingHeld(self) -> None:
+        """See that an object that is deleted leaves no file, and no file open."""
+        await self.call("DeleteObject", {"bucket": "box", "key": "k"})
+        await self.store.idle()
+        self.assertEqual(self.blobs(), [])
+        blobs = BlobLayout(self.directory).blobs
+        names = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+        opened = [os.readlink(name) for name in names if os.path.lexists(name)]
+        self.assertEqual([path for path in opened if path.startswith(blobs)], [])
+
 
 class ReadTests(BytesCase):
     """C{GetObject}."""
@@ -42,6 +52,7 @@ class ReadTests(BytesCase):
         self.assertEqual(sizes, [CHUNK] * 20 + [3])
         self.assertEqual(b"".join(item["chunk"] for item in rest), BIG)
         self.assertEqual({tuple(item) for item in rest}, {("chunk",)})
+        await self.assertNothingHeld()
 
     async def test_datagrams(self) -> None:
         """Over UDP a chunk has 768 bytes, and over nothing else."""
@@ -97,6 +108,15 @@ class ReadTests(BytesCase):
         self.assertEqual(await self.read("box", "k"), whole)
         border = (5 << 20) - 3
         self.assertEqual(await self.read("box", "k", offset=border, length=6), whole[border:][:6])
+        # The second part was not open yet when the object was replaced.
+        items = await self.call("GetObject", {"bucket": "box", "key": "k"})
+        await anext(items)
+        read = (await anext(items))["chunk"]
+        await self.put("box", "k", b"new")
+        await self.store.idle()
+        async for item in items:
+            read += item["chunk"]
+        self.assertEqual(read, whole)
 
     async def test_replaced(self) -> None:
         """A read that is under way gives the object that it began with, until it is left."""
@@ -118,9 +138,7 @@ class ReadTests(BytesCase):
         await anext(items)
         await anext(items)
         await items.aclose()
-        await self.call("DeleteObject", {"bucket": "box", "key": "k"})
-        await self.store.idle()
-        self.assertEqual(self.blobs(), [])
+        await self.assertNothingHeld()
 
     async def test_slowReader(self) -> None:
         """Nothing is read ahead of a slow reader: one job gives four chunks."""
@@ -182,9 +200,7 @@ class VerifiedReadTests(BytesCase):
         await anext(items)
         await anext(items)
         await items.aclose()
-        await self.call("DeleteObject", {"bucket": "box", "key": "k"})
-        await self.store.idle()
-        self.assertEqual(self.blobs(), [])
+        await self.assertNothingHeld()
 
     async def test_damaged(self) -> None:
         """Bytes that are not those that were written never go out whole."""
@@ -227,6 +243,8 @@ class WriteTests(BytesCase):
             ({"chunk": b"x"},),
             ({**named, "chunk": b"x"},),
             (named, {"chunk": b"x", "key": "other"}),
+            (named, {"chunk": b"x", "bucket": "other"}),
+            (named, {"chunk": b"x", "contentType": "a/b"}),
             (named, {"chunk": b"x"}, named),
             (named, {"metadata": {"a": "b"}}),
         ):
@@ -328,6 +346,4 @@ class CancelledReadTests(BytesCase):
         reading.cancel()
         error = await reading.addErrback(lambda failure: failure.value)
         self.assertTrue(isinstance(error, CancelledError) or error.code == "CANCELLED")
-        await self.call("DeleteObject", {"bucket": "box", "key": "k"})
-        await self.store.idle()
-        self.assertEqual(self.blobs(), [])
+        await self.assertNothingHeld()

@@ -301,9 +301,12 @@ class PolicyTests(StorageCase):
     async def test_policies(self) -> None:
         """A key may do what its policy says, to the buckets and keys that it names."""
         await self.call("CreateBucket", {"bucket": "logs"})
-        reader = await self.issue("r", policy="readonly")
-        writer = await self.issue("w", policy="writeonly")
+        await self.put("logs", "k", b"x")
+        reader = await self.issue("r", account="root", policy="readonly")
+        writer = await self.issue("w", account="root", policy="writeonly")
         names = {"bucket": "logs", "key": "k"}
+        await self.call("HeadObject", names, reader)
+        await self.call("PutObject", upload("logs", "k", b"y"), writer)
         for method in ("CreateBucket", "DeleteBucket", "DeleteObject"):
             await self.refused("PERMISSION_DENIED", method, names, reader)
         await self.refused("PERMISSION_DENIED", "PutObject", upload("logs", "k"), reader)
@@ -330,6 +333,11 @@ class PolicyTests(StorageCase):
             await self.refused("PERMISSION_DENIED", "ListObjects", request, narrow)
             await self.refused("PERMISSION_DENIED", "WatchBucket", request, narrow)
         await self.call("HeadObject", {"bucket": "logs", "key": "a/1"}, narrow)
+        # The prefix alone matches; what may stand behind it does not.
+        single = await self.issue("single", account="wide", prefixPattern="a/?")
+        for method in ("ListObjects", "WatchBucket"):
+            request = {"bucket": "logs", "prefix": "a/1"}
+            await self.refused("PERMISSION_DENIED", method, request, single)
         for bucket, key in (("logs", "b"), ("other", "a/1")):
             names = {"bucket": bucket, "key": key}
             await self.refused("PERMISSION_DENIED", "HeadObject", names, narrow)

@@ -82,16 +82,19 @@ class WatchTests(StorageCase):
     async def test_bucketDeleted(self) -> None:
         """The end of the bucket is the end of the watch, after all that happened before."""
         for deleted in ("here", "S3"):
-            await self.put("box", "k", b"x")
+            for key in ("k", "l"):
+                await self.put("box", key, b"x")
             watch = await self.watch()
-            await self.call("DeleteObject", {"bucket": "box", "key": "k"})
+            for key in ("k", "l"):
+                await self.call("DeleteObject", {"bucket": "box", "key": key})
             if deleted == "here":
                 await self.call("DeleteBucket", {"bucket": "box"})
             else:
                 await self.s3("DELETE", "/box", status=204)
+            for key in ("k", "l"):
+                self.assertEqual(await watch.next(), {"event": "removed", "object": {"key": key}})
             await self.call("CreateBucket", {"bucket": "box"})
             await self.put("box", "of-another-bucket", b"x")
-            self.assertEqual(await watch.next(), {"event": "removed", "object": {"key": "k"}})
             with self.assertRaises(StopAsyncIteration):
                 await watch.next()
             await self.call("DeleteObject", {"bucket": "box", "key": "of-another-bucket"})
