@@ -59,11 +59,13 @@ class AnswerCache:
         exchanges = self._exchanges
         while exchanges:
             oldest = next(iter(exchanges))
-            if exchanges[oldest].until > now and len(exchanges) < self._maxAnswers:
+            if exchanges[oldest].until > now:
                 break
             del exchanges[oldest]
         known = exchanges.get(key)
         if known is None:
+            if len(exchanges) >= self._maxAnswers:
+                exchanges.popitem(last=False)
             exchanges[key] = Exchange(now + self._seconds)
         return known
 

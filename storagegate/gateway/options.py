@@ -20,6 +20,7 @@ from storagegate.core.optionvalues import (
     readSize,
     readWord,
 )
+from storagegate.gateway.httpmap import readRoutes
 
 PROTOCOLS = ("http", "websocket", "grpc", "udp", "tcp")
 """The wires, in the words of the options."""
@@ -68,6 +69,12 @@ def _names(value: Any) -> Mapping[str, str]:
     return dict(value)
 
 
+def _routes(value: Any) -> Mapping[str, str]:
+    routes = _names(value)
+    readRoutes(routes)
+    return routes
+
+
 def _packetSize(value: Any) -> int:
     return readNumber(readSize(value), 64, _MAX_PACKET_SIZE, "bytes")
 
@@ -99,7 +106,7 @@ class HTTPOptions:
 
     basePath: str = field(default="/api", converter=_path)
     enableCORS: bool = field(default=False, converter=readFlag)
-    routes: Mapping[str, str] = field(factory=dict, converter=_names)
+    routes: Mapping[str, str] = field(factory=dict, converter=_routes)
     transformRequest: Hook | None = field(default=None, converter=_hook)
     transformResponse: Hook | None = field(default=None, converter=_hook)
     maxRequestBodySize: int = field(default=10 * 1024 * 1024, converter=readSize)

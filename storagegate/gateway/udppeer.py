@@ -144,7 +144,7 @@ class UDPPeer:
 
     def sendItem(self, id: MessageId, method: str, item: Any) -> None:
         """Send an item of a stream."""
-        exchange = self.exchanges.get(id)
+        exchange = self._exchange(id)
         seq = 0
         if exchange is not None:
             seq, exchange.seq = exchange.seq, exchange.seq + 1
@@ -158,7 +158,7 @@ class UDPPeer:
 
     def sendEnd(self, id: MessageId, method: str) -> None:
         """Send the end of a stream."""
-        exchange = self.exchanges.get(id)
+        exchange = self._exchange(id)
         seq = exchange.seq if exchange is not None else 0
         written = self._written(END, None, {**frameEnd(id), "seq": seq})
         datagram = self._immediate(written)
@@ -212,6 +212,13 @@ class UDPPeer:
 
     # Within
 
+    def _exchange(self, id: MessageId) -> Exchange | None:
+        """Give a call; one that had no id may have got one from the user's C{routeMessage}."""
+        exchange = self.exchanges.get(id)
+        if exchange is None and None in self.exchanges:
+            exchange = self.exchanges[id] = self.exchanges.pop(None)
+        return exchange
+
     def _written(self, type: int, result: Any, payload: Any) -> bytes | Awaitable[bytes]:
         if self._formatResponse is None:
             return encodeFrame(type, JSON.encode(payload))
@@ -231,7 +238,7 @@ class UDPPeer:
             raise codedError("RESPONSE_TOO_LARGE", f"A datagram has {limit} bytes at most")
 
     def _fits(self, id: MessageId, size: int, isPartOfAnswer: bool) -> bool:
-        exchange = self.exchanges.get(id)
+        exchange = self._exchange(id)
         if exchange is None:
             return False
         sent = exchange.sent if isPartOfAnswer else 0
