@@ -20,6 +20,8 @@ from storagegate.core.optionvalues import (
     readSize,
     readWord,
 )
+from storagegate.gateway.httpmap import readRoutes
+from storagegate.gateway.wsorigins import OriginRule
 
 PROTOCOLS = ("http", "websocket", "grpc", "udp", "tcp")
 """The wires, in the words of the options."""
@@ -50,7 +52,8 @@ def _streamHooks(value: Any) -> Mapping[str, Hook]:
 
 
 def _path(value: Any) -> str:
-    if not isinstance(value, str) or not value.startswith("/") or "?" in value or "#" in value:
+    isPath = isinstance(value, str) and (value.startswith("/") or not value)
+    if not isPath or "?" in value or "#" in value:
         raise ValueError('is a path such as "/api"')
     return value.rstrip("/")
 
@@ -59,6 +62,18 @@ def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not all(isinstance(each, str) for each in value):
         raise ValueError("is a list of texts")
     return tuple(value)
+
+
+def _routes(value: Any) -> Mapping[str, str]:
+    routes = _names(value)
+    readRoutes(routes)
+    return routes
+
+
+def _origins(value: Any) -> tuple[str, ...]:
+    origins = _texts(value)
+    OriginRule(origins)
+    return origins
 
 
 def _names(value: Any) -> Mapping[str, str]:
@@ -99,7 +114,7 @@ class HTTPOptions:
 
     basePath: str = field(default="/api", converter=_path)
     enableCORS: bool = field(default=False, converter=readFlag)
-    routes: Mapping[str, str] = field(factory=dict, converter=_names)
+    routes: Mapping[str, str] = field(factory=dict, converter=_routes)
     transformRequest: Hook | None = field(default=None, converter=_hook)
     transformResponse: Hook | None = field(default=None, converter=_hook)
     maxRequestBodySize: int = field(default=10 * 1024 * 1024, converter=readSize)
@@ -126,7 +141,7 @@ class WebSocketOptions:
 
     path: str = field(default="/ws", converter=_path)
     enableCompression: bool = field(default=False, converter=readFlag)
-    allowedOrigins: tuple[str, ...] = field(default=(), converter=_texts)
+    allowedOrigins: tuple[str, ...] = field(default=(), converter=_origins)
     messageFormat: str = field(default="json", converter=_format)
     maxMessageSize: int = field(default=1024 * 1024, converter=readSize)
     maxConnections: int = field(default=10_000, converter=_count)
