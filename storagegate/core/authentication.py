@@ -11,22 +11,31 @@ Who calls: the providers that know tokens and keys, and which of them each wire 
 
 The providers of a wire are tried in the order of its rule; the first that recognises what the
 client sent decides. What none recognises is no authentication at all.
+
+Both C{jwt} and C{oauth} know JSON Web Tokens. Where both may be used, a token that says to be from
+the issuer of C{oauth} is decided by that, and any other by C{jwt}, in whatever order they are.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
 from storagegate.core.apikeyprovider import readAPIKey
 from storagegate.core.context import RequestContext
-from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.errors import GrpcError, ServiceError, codedError
 from storagegate.core.invocation import CallCredentials
 from storagegate.core.jwtprovider import readJWT
 from storagegate.core.optionvalues import OptionError
-from storagegate.core.tokens import MAX_TOKEN_LENGTH, Provider
-
-PROTOCOLS = ("http", "websocket", "grpc", "udp", "tcp")
+from storagegate.core.tokens import (
+    MAX_TOKEN_LENGTH,
+    PROTOCOLS,
+    Provider,
+    TokenError,
+    noteKind,
+    unverified,
+)
 
 DEFAULT_RULES: Mapping[str, tuple[str, ...]] = {
     "http": ("jwt", "apikey", "oauth"),
@@ -57,6 +66,8 @@ class Authentication:
         self.providers = providers
         self.rules = rules
         self.ownKeys: dict[str, Provider] = {}
+        self._oauthIssuer = getattr(providers.get("oauth"), "issuer", None)
+        self._told: set[str] = set()
 
     def authenticate(
         self, context: RequestContext, credentials: CallCredentials, methods: tuple[str, ...] = ()
@@ -69,51 +80,66 @@ class Authentication:
             for.
         @raise ServiceError: C{UNAUTHENTICATED} if one did and they are not good.
         """
-        for name in self.rules.get(context.protocol, ()):
+        if credentials.token is not None and len(credentials.token) > MAX_TOKEN_LENGTH:
+            raise codedError("UNAUTHENTICATED", INVALID)
+        names = self.rules.get(context.protocol, ())
+        if methods:
+            names = tuple(name for name in names if name in methods)
+        for name in names:
             provider = self.providers.get(name)
             if name == "apikey":
                 provider = self.ownKeys.get(context.service, provider)
-            if provider is None or (methods and name not in methods):
+            if provider is None:
                 continue
             token = provider.recognises(context, credentials)
             if token is None:
                 continue
             if len(token) > MAX_TOKEN_LENGTH:
                 raise codedError("UNAUTHENTICATED", INVALID)
-            return self._decided(provider, token, context)
+            if not self._isOfOther(name, names, token):
+                return self._decided(provider, token, context)
         return None
+
+    def _isOfOther(self, name: str, names: tuple[str, ...], token: str) -> bool:
+        """Tell whether a token is left to the other one of the two that know JSON Web Tokens."""
+        if name == "apikey" or self._oauthIssuer is None:
+            return False
+        if "jwt" not in self.providers or "jwt" not in names or "oauth" not in names:
+            return False
+        fromIssuer: bool = unverified(token, 1).get("iss") == self._oauthIssuer
+        return fromIssuer != (name == "oauth")
 
     def _decided(self, provider: Provider, token: str, context: RequestContext) -> Any:
         try:
             user = provider.verify(token, context)
         except Exception as error:
-            raise _refused(error) from None
+            raise self._refusal(error) from None
         if hasattr(user, "__await__"):
-            return _awaited(user)
+            return self._awaited(user)
         return _admitted(user)
 
+    async def _awaited(self, waiting: Any) -> Any:
+        try:
+            user = await waiting
+        except Exception as error:
+            raise self._refusal(error) from None
+        return _admitted(user)
 
-async def _awaited(waiting: Any) -> Any:
-    try:
-        user = await waiting
-    except Exception as error:
-        raise _refused(error) from None
-    return _admitted(user)
+    def _refusal(self, error: Exception) -> Exception:
+        """Give what callers are told; an outage is another thing than a bad token."""
+        if isinstance(error, ServiceError | GrpcError | CancelledError):
+            return error
+        if isinstance(error, TokenError):
+            _log.debug("a token was refused: {reason}", reason=str(error))
+        else:
+            noteKind(_log, self._told, error)
+        return codedError("UNAUTHENTICATED", INVALID)
 
 
 def _admitted(user: Any) -> Any:
     if not user:
         raise codedError("UNAUTHENTICATED", INVALID)
     return user
-
-
-def _refused(error: Exception) -> ServiceError:
-    """Give what callers are told; an outage is another thing than a bad token."""
-    if isinstance(error, ServiceError):
-        return error
-    if not isinstance(error, ValueError):
-        _log.failure("a token could not be verified")
-    return codedError("UNAUTHENTICATED", INVALID)
 
 
 def readRules(given: Any) -> dict[str, tuple[str, ...]]:
@@ -133,7 +159,10 @@ def readRules(given: Any) -> dict[str, tuple[str, ...]]:
         rules[protocol] = tuple(names)
         for name in rules[protocol]:
             if name not in DEFAULT_RULES["http"]:
-                raise OptionError(f"authentication.rules.{protocol} names {name!r:.40}")
+                raise OptionError(
+                    f"authentication.rules.{protocol} names {name!r:.40}; there are "
+                    f"{', '.join(DEFAULT_RULES['http'])}"
+                )
     return rules
 
 
@@ -150,7 +179,9 @@ def readAuthentication(
         raise OptionError("the option authentication is a mapping of providers and rules")
     for key in config:
         if key not in ("providers", "rules"):
-            raise OptionError(f"there is no option authentication.{key}")
+            raise OptionError(
+                f"there is no option authentication.{key}; there are providers and rules"
+            )
     given = config.get("providers", {})
     if not isinstance(given, Mapping):
         raise OptionError("the option authentication.providers is a mapping of names to options")
@@ -159,6 +190,17 @@ def readAuthentication(
         readers["oauth"] = oauth
     for name in given:
         if name not in readers:
-            raise OptionError(f"there is no option authentication.providers.{name}")
+            raise OptionError(
+                f"there is no option authentication.providers.{name}; there are {sorted(readers)}"
+            )
     providers = {name: readers[name](options) for name, options in given.items()}
-    return Authentication(providers, readRules(config.get("rules", {})))
+    rules = readRules(config.get("rules", {}))
+    for protocol in config.get("rules", {}):
+        for name in rules[protocol]:
+            # A service may have keys of its own; tokens that nobody checks are a mistake.
+            if name != "apikey" and name not in providers:
+                raise OptionError(
+                    f"authentication.rules.{protocol} names {name}, "
+                    f"and there is no authentication.providers.{name}"
+                )
+    return Authentication(providers, rules)

@@ -264,7 +264,8 @@ class Invoker:
     ) -> Any:
         """Find out who calls; on a public method what is wrong with a token does not matter."""
         user = None
-        if credentials.token is not None or credentials.apiKey is not None:
+        # Where only the wire's own request is known, a provider may know where to look in it.
+        if credentials is not ANONYMOUS:
             methods = bound.service.authentication.methods
             try:
                 user = self._authenticator.authenticate(context, credentials, methods)

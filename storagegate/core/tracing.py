@@ -15,6 +15,10 @@ _TRACEPARENT = re.compile(
     r"(?P<flags>[0-9a-f]{2})(?P<more>-.*)?"
 )
 
+# Section 3.2.2.3 asks for randomness, not for secrecy, which costs a system call a call. Its own
+# generator: a user may seed Python's.
+_randomBits = Random().getrandbits
+
 
 def parseTraceparent(text: str) -> Tracing | None:
     """Read a caller's trace; C{None} if the text is none (section 3.2.2)."""

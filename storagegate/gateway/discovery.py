@@ -65,9 +65,7 @@ def _instances(value: Any) -> tuple[Instance, ...] | None:
     if not isList or not all(isinstance(each, Mapping | Instance) for each in value):
         raise ValueError(f'is a list of instances, or "{AUTO}"')
     return tuple(
-        each
-        if isinstance(each, Instance)
-        else makeOptions(Instance, each, f"instances[{index}].")
+        each if isinstance(each, Instance) else makeOptions(Instance, each, f"instances[{index}].")
         for index, each in enumerate(value)
     )
 

@@ -10,6 +10,7 @@ Streams, both ways, are lines of JSON, see L{storagegate.gateway.httpstreams}.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from storagegate.core.definitions import DefinitionError
@@ -50,6 +51,10 @@ class HTTPAdapter:
         self._places: dict[str, Endpoint] = {}
         # Written descriptions, with the services that they describe.
         self._documents: dict[str, tuple[tuple[Any, ...], bytes]] = {}
+        self._describers: Mapping[str, Callable[..., Any]] = {
+            "/openapi.json": partial(describeHTTP, apiKeyHeader=apiKeyHeader),
+            "/asyncapi.json": describeMessages,
+        }
 
     def checkRoutes(self) -> None:
         """
@@ -183,7 +188,7 @@ class HTTPAdapter:
 
     def _document(self, req: Any) -> bytes | None:
         """Give the description at a path, C{None} if there is none."""
-        describe = _DOCUMENTS.get(req.path)
+        describe = self._describers.get(req.path)
         if describe is None:
             return None
         services = self._host.invoker.services
@@ -198,12 +203,6 @@ class HTTPAdapter:
             document = JSON.encode(describe(methods, self._options, req.baseUrl))
             written = self._documents[req.path] = (state, document)
         return written[1]
-
-
-_DOCUMENTS: Mapping[str, Callable[..., Any]] = {
-    "/openapi.json": describeHTTP,
-    "/asyncapi.json": describeMessages,
-}
 
 
 def makeApplication() -> Application:

@@ -170,7 +170,7 @@ class HTTPCall:
             None if apiKey is None else apiKey.decode("latin-1"),
             req,
         )
-        if self._takesBody() and req.hasBody:
+        if self._takesBody() and lean.contentLength != 0:
             _checkType(headers)
 
     def _takesBody(self) -> bool:
@@ -181,7 +181,7 @@ class HTTPCall:
         """Give the request, the stream of them, or something to wait for that gives it."""
         body: Any = {}
         if self._endpoint.bound.method.streamsRequests:
-            body = self._requests()
+            body = self._requestStream()
         elif self._takesBody():
             body = self._readBody()
         return whenKnown(body, self._makeRequest)
@@ -200,6 +200,13 @@ class HTTPCall:
         return whenKnown(
             transform(req, endpoint.name), lambda made: request if made is None else made
         )
+
+    def _requestStream(self) -> AsyncIterator[Any]:
+        if not self._takesBody():
+            return _stream()
+        if getattr(self._req, "bodyParsed", False):
+            return _stream(_readParsed(self._req.body))
+        return self._requests()
 
     def _readBody(self) -> Any:
         """Give the body as an object, at once if it is here and small."""
@@ -230,15 +237,10 @@ class HTTPCall:
 
     async def _requests(self) -> AsyncIterator[Any]:
         """Give a client's stream as it comes; the client waits while nobody asks."""
-        req, limit = self._req, self._room.options.maxRequestBodySize
-        if not self._takesBody():
-            return
-        if getattr(req, "bodyParsed", False):
-            yield _readParsed(req.body)
-            return
+        limit = self._room.options.maxRequestBodySize
         lines = LineDecoder(limit)
         try:
-            async for chunk in req.lean.body:
+            async for chunk in self._req.lean.body:
                 for line in lines.feed(chunk):
                     yield readObject(line)
             for line in lines.end():
@@ -398,6 +400,11 @@ def _readParsed(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise codedError("INVALID_ARGUMENT", "A request is a JSON object")
     return value
+
+
+async def _stream(*requests: Any) -> AsyncIterator[Any]:
+    for request in requests:
+        yield request
 
 
 def _tooLarge(limit: int) -> ServiceError:

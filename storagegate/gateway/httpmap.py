@@ -8,6 +8,7 @@ method's schema has a number, a truth value or a list, the text is read as that.
 
 import re
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from attrs import frozen
@@ -112,5 +113,6 @@ def _readText(value: Any, schema: Any) -> Any:
     if "integer" in kinds and _INTEGER.fullmatch(value):
         return int(value)
     if "number" in kinds and _NUMBER.fullmatch(value):
-        return int(value) if _INTEGER.fullmatch(value) else float(value)
+        number = int(value) if _INTEGER.fullmatch(value) else float(value)
+        return number if isfinite(number) else value
     return _FLAGS.get(value, value) if "boolean" in kinds else value

@@ -52,22 +52,16 @@ def _streamHooks(value: Any) -> Mapping[str, Hook]:
 
 
 def _path(value: Any) -> str:
-    isPath = isinstance(value, str) and (value.startswith("/") or not value)
-    if not isPath or "?" in value or "#" in value:
+    isPath = isinstance(value, str) and not {"?", "#"} & set(value)
+    if not isPath or not (value.startswith("/") or value == ""):
         raise ValueError('is a path such as "/api"')
-    return value.rstrip("/")
+    return str(value).rstrip("/")
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not all(isinstance(each, str) for each in value):
         raise ValueError("is a list of texts")
     return tuple(value)
-
-
-def _routes(value: Any) -> Mapping[str, str]:
-    routes = _names(value)
-    readRoutes(routes)
-    return routes
 
 
 def _origins(value: Any) -> tuple[str, ...]:
@@ -81,6 +75,12 @@ def _names(value: Any) -> Mapping[str, str]:
     if not isMapping or not all(isinstance(each, str) for pair in value.items() for each in pair):
         raise ValueError("is a mapping of names to names")
     return dict(value)
+
+
+def _routes(value: Any) -> Mapping[str, str]:
+    routes = _names(value)
+    readRoutes(routes)
+    return routes
 
 
 def _packetSize(value: Any) -> int:

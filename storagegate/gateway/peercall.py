@@ -126,6 +126,11 @@ class PeerCall(CoroutineRun):
             if "data" in message:
                 self._items.append(self._data)
 
+    @property
+    def isKnown(self) -> bool:
+        """Tell whether it is known who calls."""
+        return self._called.authentication is not None
+
     def begin(self) -> None:
         """Call the method."""
         super().__init__(self._answer())

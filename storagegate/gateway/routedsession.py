@@ -32,7 +32,7 @@ class RoutedSession(Session):
         listener: Listener,
         peer: Any,
         headers: Mapping[str, str],
-        streamHooks: StreamHooks,
+        streamHooks: StreamHooks | None = None,
     ) -> None:
         super().__init__(listener, peer, headers=headers, streamHooks=streamHooks)
         self._route = route

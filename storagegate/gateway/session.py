@@ -108,6 +108,11 @@ class Session:
         if call is not None:
             call.cancel()
 
+    def isKnown(self, id: MessageId) -> bool:
+        """Tell whether it is known who made a call."""
+        call = self._calls.get(id)
+        return call is not None and call.isKnown
+
     def inputLost(self) -> None:
         """Take note that nothing comes any more: a stream that has not ended never will."""
         for call in (*self._calls.values(), *self._waiting):

@@ -35,6 +35,7 @@ from storagegate.core.errors import ServiceError, codedError
 from storagegate.gateway.frames import FrameError
 from storagegate.gateway.session import Session
 from storagegate.gateway.tcppeers import FramePeer, LinePeer, makePeer
+from storagegate.gateway.tcpwatch import Presence, Standstill
 from storagegate.net.httpwire import HTTPWire
 
 _numbers = count(1)
@@ -51,8 +52,9 @@ class TCPLimits:
         HTTP may make no progress.
     @ivar lingerSeconds: How long a client that was refused may take to read why.
     @ivar lingerBytes: How much of what it still sends is thrown away meanwhile.
-    @ivar probeSeconds: How often a client that has shut its writing side is asked whether it still
-        reads: TCP does not tell that from one that has closed.
+    @ivar probeSeconds: When a client that has shut its writing side is asked whether it still
+        reads, for TCP does not tell that from one that has closed; each time after twice as long.
+    @ivar lastProbeSeconds: How long that is at most.
     @ivar heldBytes: How many bytes of incomplete frames a listener holds: sixteen of the longest.
     @ivar batchBytes: How many bytes of answers are sent at once.
     """
@@ -62,7 +64,8 @@ class TCPLimits:
     stallSeconds: float = 300
     lingerSeconds: float = 2
     lingerBytes: int = 1024 * 1024
-    probeSeconds: float = 2
+    probeSeconds: float = 1
+    lastProbeSeconds: float = 30
     heldBytes: int = 256 * 1024 * 1024
     batchBytes: int = 64 * 1024
 
@@ -94,13 +97,11 @@ class TCPConnection(Protocol):
         self._drains: deque[Deferred[None]] = deque()
         self._held = 0
         self._discardable = self._limits.lingerBytes
-        # When a closed connection is given up, and one that has ended is asked again.
+        # When a closed connection is given up.
         self._deadline: float | None = None
-        self._probeTime = 0.0
-        # What the watch compares: of the frame that is coming, and of what waits to be read.
         self._taken = 0
-        self._intake = self._outflow = (0, 0)
-        self._intakeTime = self._outflowTime = 0.0
+        self._intake, self._outflow = Standstill(), Standstill()
+        self._presence = Presence(self._limits.probeSeconds, self._limits.lastProbeSeconds)
 
     # The transport's side
 
@@ -138,7 +139,6 @@ class TCPConnection(Protocol):
             self._close()
             return
         self._isEnded = True
-        self._probeTime = self._owner.now + self._limits.probeSeconds
         self._session.inputLost()
         self.closeWhenIdle()
 
@@ -220,20 +220,32 @@ class TCPConnection(Protocol):
 
     def tick(self, now: float) -> None:
         """Look for what takes too long."""
-        limits = self._limits
-        if self._isClosed and self._deadline is None and not self._wire.hasUnsent():
+        limits, wire = self._limits, self._wire
+        unsent = wire.sentBytes() if wire.hasUnsent() else None
+        if self._isClosed and self._deadline is None and unsent is None:
             # All is sent; TLS waits for the client's goodbye.
             self._deadline = now + limits.lingerSeconds
-        isOver = self._deadline is not None and now >= self._deadline
-        if isOver or self._isStalled(now):
+        isLate = self._deadline is not None and now >= self._deadline
+        if isLate or self._outflow.seconds(unsent, now) >= limits.stallSeconds:
             self.transport.abortConnection()  # type: ignore[union-attr]
         elif self._peer is not None:
-            if self._isFrameLate(now):
-                message = f"It was not complete after {limits.frameSeconds:g} seconds"
-                self._refuse(codedError("DEADLINE_EXCEEDED", message))
-            elif self._isEnded and now >= self._probeTime:
-                self._probeTime = now + limits.probeSeconds
-                self.send(self._peer.probe)
+            self._watch(self._peer, now, unsent is None)
+
+    def _watch(self, peer: FramePeer | LinePeer, now: float, isAllSent: bool) -> None:
+        """Look at what comes."""
+        limits = self._limits
+        isWaiting = not self._isWanted or self._isFull
+        isPart = self._held and not isWaiting
+        intake = (self._taken, self._held // limits.frameProgress) if isPart else None
+        if self._intake.seconds(intake, now) >= limits.frameSeconds:
+            message = f"The message was not complete after {limits.frameSeconds:g} seconds"
+            self._refuse(codedError("DEADLINE_EXCEEDED", message))
+        elif isWaiting or self._isEnded:
+            isAsked = self._presence.look(self.transport, now)
+            if self._presence.isGone:
+                self.transport.abortConnection()  # type: ignore[union-attr]
+            elif isAsked and isAllSent:
+                self.send(peer.probe)
 
     # Within
 
@@ -313,21 +325,6 @@ class TCPConnection(Protocol):
         self._discardable -= len(data)
         if self._discardable < 0:
             self._wire.closeAtLast()
-
-    def _isFrameLate(self, now: float) -> bool:
-        """Tell whether an incomplete frame makes no progress, and that is the client's doing."""
-        intake = (self._taken, self._held // self._limits.frameProgress)
-        isWaiting = not self._isWanted or self._isFull
-        if not self._held or isWaiting or intake != self._intake:
-            self._intake, self._intakeTime = intake, now
-        return now - self._intakeTime >= self._limits.frameSeconds
-
-    def _isStalled(self, now: float) -> bool:
-        """Tell whether the client reads nothing of what waits for it."""
-        outflow = (self._wire.hasUnsent(), self._wire.sentBytes())
-        if not outflow[0] or outflow != self._outflow:
-            self._outflow, self._outflowTime = outflow, now
-        return now - self._outflowTime >= self._limits.stallSeconds
 
 
 def _clientOf(transport: Any) -> Client:
