@@ -1,4 +1,4 @@
-"""The options of a gateway: which wires, values that go together, and what is said of wrong ones."""
+"""The options of a gateway: which wires, what goes together, and what is said of wrong ones."""
 
 from typing import Any
 
