@@ -223,14 +223,14 @@ class LayerTests(SynchronousTestCase):
             ("storagegate.rpc.application", "grpc._cython.cygrpc"),
             ("storagegate.rpc.health", "grpc_health.v1.health_pb2"),
             ("storagegate.rpc.protos", "grpc_tools.protoc"),
-            ("storagegate.grpcroom", "google.protobuf.message"),
+            ("storagegate.gatewayroom", "google.protobuf.message"),
             ("storagegate.core.errors", "grpclib.const"),
         ):
             self.assertTrue(homeless(module, name), f"{module} {name}")
         for module, name in (
             ("storagegate.rpc.serverwire", "grpc._cython.cygrpc"),
             ("storagegate.rpc.forms", "google.protobuf.message"),
-            ("storagegate.grpcroom", "storagegate.rpc.application"),
+            ("storagegate.gatewayroom", "storagegate.rpc.application"),
         ):
             self.assertFalse(homeless(module, name), f"{module} {name}")
 

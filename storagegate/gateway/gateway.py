@@ -16,7 +16,6 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from storagegate.core.authentication import Authentication
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceDefinition, readRateLimit, readService
 from storagegate.core.invocation import CallCredentials, Invoker, Observer
@@ -61,6 +60,9 @@ class ProtocolGateway:
 
     @ivar settings: The options of the wires.
     @ivar invoker: Calls the methods.
+    @ivar authentication: Who knows whom.
+    @ivar protos: Services of protos that are loaded already, by full name, beside those of the
+        option C{grpc.protoFiles}.
     """
 
     def __init__(self, options: Mapping[str, Any] | None = None, **more: Any) -> None:
@@ -68,7 +70,8 @@ class ProtocolGateway:
         @raise OptionError: If there is no such option, or its value is none.
         """
         self.settings = readOptions(GatewayOptions(), {**(options or {}), **more})
-        self.authentication = Authentication({}, {})
+        self.authentication = readProviders({})
+        self.protos: dict[str, Any] = {}
         self._monitoring = MonitoringOptions()
         self._discovery = DiscoveryOptions()
         self._transformError: ErrorHook | None = None
@@ -264,7 +267,7 @@ class ProtocolGateway:
             return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
 
         host = GatewayHost(self.invoker, reactor, run, self._transformError)
-        self._wires = Wires(host, self.settings, reactor)
+        self._wires = Wires(host, self.settings, reactor, self.protos)
         for service in self.services.values():
             self._wires.add(service)
         return self._wires

@@ -4,7 +4,7 @@ The wires of a gateway: each adapter made when its wire is wanted, opened, and c
 An adapter is imported when its wire is opened: a gateway pays for the wires that it has.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
@@ -25,10 +25,18 @@ class Wires:
     @ivar ports: The ports by wire; WebSocket has that of HTTP.
     """
 
-    def __init__(self, host: GatewayHost, options: GatewayOptions, reactor: Any) -> None:
+    def __init__(
+        self,
+        host: GatewayHost,
+        options: GatewayOptions,
+        reactor: Any,
+        protos: Mapping[str, Any] | None = None,
+    ) -> None:
         """
         @param reactor: The whole reactor: every adapter needs another part of it.
+        @param protos: Services of protos that are loaded already, by full name.
         """
+        self._protos = protos or {}
         self.host = host
         self.ports: dict[str, Any] = {}
         self._options = options
@@ -136,7 +144,7 @@ class Wires:
         if wire == "grpc":
             from storagegate.gateway.grpcadapter import GRPCAdapter
 
-            adapter = GRPCAdapter(self.host, self._options.grpc, self._reactor)
+            adapter = GRPCAdapter(self.host, self._options.grpc, self._reactor, self._protos)
             for service in self._services:
                 adapter.add(service)
             return adapter
