@@ -14,6 +14,8 @@ from storagegate.gateway.httpstreams import EVENT_STREAM, EVENTS, LINES, NDJSON,
 from storagegate.gateway.messagefields import MAX_DEADLINE_MS, readDeadline
 from storagegate.http.contenttypes import matchesType, parseContentType
 
+_UNTYPED = (b"application/x-www-form-urlencoded", b"text/plain")
+
 _BODY_TYPES = ("json", "+json", NDJSON, "application/ndjson", "application/jsonl")
 
 _TRACE_ID = re.compile(r"[0-9a-fA-F]{32}")
@@ -94,8 +96,17 @@ def checkType(headers: Mapping[bytes, bytes]) -> None:
     @raise ServiceError: C{UNSUPPORTED_MEDIA_TYPE} if it is no JSON by its head, or compressed.
     """
     coding = headers.get(b"content-encoding", b"identity")
-    if not _isReadable(headers.get(b"content-type")) or coding.lower() != b"identity":
+    # What tools send that were told no type. Pages of any origin may send it as well, unasked and
+    # with no preflight; browsers then say whose page it is.
+    isTool = b"origin" not in headers and _isUntyped(headers.get(b"content-type"))
+    readable = isTool or _isReadable(headers.get(b"content-type"))
+    if not readable or coding.lower() != b"identity":
         raise ServiceError("UNSUPPORTED_MEDIA_TYPE", "A request is JSON in UTF-8, as it is", 415)
+
+
+def _isUntyped(field: bytes | None) -> bool:
+    """Tell whether a Content-Type is what curl says of any text."""
+    return field is not None and field.lower() in _UNTYPED
 
 
 # Clients send two or three; strangers may send any, which then push each other out.

@@ -62,12 +62,17 @@ class PlaceTests(HTTPCase):
             "multipart/form-data; boundary=x",
             "application/json; charset=utf-16",
         ):
-            response = self.call("echo", body=b'{"a":1}', headers={"Content-Type": other})
+            headers = {"Content-Type": other, "Origin": "https://page.example"}
+            response = self.call("echo", body=b'{"a":1}', headers=headers)
             self.assertError(response, 415, "UNSUPPORTED_MEDIA_TYPE")
+        for untyped in ("text/plain", "application/x-www-form-urlencoded"):
+            headers = {"Content-Type": untyped}
+            response = self.call("echo", body=b'{"a":1}', headers=headers)
+            self.assertEqual(response.json(), {"data": {"a": 1}}, untyped)
         coded = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
         response = self.call("echo", body=b"x", headers=coded)
         self.assertError(response, 415, "UNSUPPORTED_MEDIA_TYPE")
-        self.assertEqual(self.probe.begun.count("echo"), 5)
+        self.assertEqual(self.probe.begun.count("echo"), 7)
 
     def test_unknown(self) -> None:
         """What is not below the base path is an error of the gateway, elsewhere the framework's."""

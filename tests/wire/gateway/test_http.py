@@ -241,7 +241,9 @@ class ClientTests(GatewayCase):
         chatted = await self.curl("/api/Probe/chat", *chunked)
         self.assertEqual(len(chatted.splitlines()), 3)
         refused = await self.curl("/api/Probe/echo", "-d", "a=1", "-w", " %{http_code}")
-        self.assertEqual(refused[-4:], " 415")
+        self.assertEqual(refused[-4:], " 400")
+        untyped = await self.curl("/api/Probe/echo", "-d", '{"a":1}')
+        self.assertEqual(json.loads(untyped), {"data": {"a": 1}})
 
     async def test_standardClient(self) -> None:
         """Python's own client keeps its connection over results, streams and errors."""
