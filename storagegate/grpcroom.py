@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IAddress
 from storagegate.core.definitions import ServiceDefinition
 from storagegate.rpc.application import GRPCServer
 from storagegate.rpc.gatewayform import implementService
-from storagegate.rpc.protos import loadProto, protoPath
+from storagegate.rpc.protos import ourProto
 from storagegate.services.users import makeUserService
 from storagegate.services.userstore import SQLiteUserStore
 
@@ -55,7 +55,7 @@ class GRPCRoom:
 
 
 def _addUsers(server: GRPCServer, definition: ServiceDefinition) -> None:
-    service = loadProto(protoPath() / "user.proto").UserService
+    service = ourProto("user.proto").UserService
     implementation = implementService(definition, service, {"CreateMultipleUsers": _withoutErrors})
     server.addService(definition=service, implementation=implementation)
     # By the name that it has on the other wires, too.

@@ -12,6 +12,7 @@ LAYERS = {
     "storagegate.core": 1,
     "storagegate.core.errors": 0,
     "storagegate.core.context": 0,
+    "storagegate.core.crcs": 0,
     "storagegate.core.definitions": 0,
     "storagegate.core.scalars": 0,
     "storagegate.net": 2,
@@ -77,6 +78,19 @@ SIDEWAYS = {
 
 FORBIDDEN_IN_CORE = ("twisted.web", "grpc", "autobahn")
 
+HOMES = {
+    # Below the seam of storagegate.rpc.wire: another engine takes the place of these alone.
+    "grpc": (
+        "storagegate.rpc.clientwire",
+        "storagegate.rpc.credentials",
+        "storagegate.rpc.servercall",
+        "storagegate.rpc.serverwire",
+    ),
+    "grpc_tools": ("storagegate.rpc.compiling",),
+    "google": ("storagegate.rpc",),
+}
+"""Which modules may import a library of gRPC; all others of its name have no home."""
+
 
 def layer(module: str) -> int:
     """Give a module's layer."""
@@ -108,6 +122,14 @@ def allowed(importer: str, imported: str) -> bool:
     if package(importer) == package(imported):
         return True
     return any(within(importer, a) and within(imported, b) for a, b in SIDEWAYS)
+
+
+def homeless(module: str, name: str) -> bool:
+    """Tell whether a module imports something of gRPC that is not for it."""
+    library = name.partition(".")[0]
+    if not library.startswith("grpc") and library not in HOMES:
+        return False
+    return not any(within(module, home) for home in HOMES.get(library, ()))
 
 
 def arrows() -> Iterator[tuple[str, str]]:
@@ -166,6 +188,48 @@ class LayerTests(SynchronousTestCase):
                     within(importer, f"{PACKAGE}.{one}") and within(imported, f"{PACKAGE}.{other}"),
                     f"{importer} imports {imported}",
                 )
+
+    def test_seam(self) -> None:
+        """Nothing above the seam knows what speaks gRPC on the wire; protobuf stays in its room."""
+        wrong = [
+            f"{module} imports {name}"
+            for module, path in moduleFiles().items()
+            for name in importedNames(module, path)
+            if homeless(module, name)
+        ]
+        self.assertEqual(wrong, [])
+
+    def test_homes(self) -> None:
+        """Every home is a module that does import its library, or holds one that does."""
+        imported = {
+            (module, name.partition(".")[0])
+            for module, path in moduleFiles().items()
+            for name in importedNames(module, path)
+        }
+        for library, homes in HOMES.items():
+            for home in homes:
+                self.assertTrue(
+                    any(name == library and within(module, home) for module, name in imported),
+                    f"{home} does not import {library}",
+                )
+
+    def test_seamRules(self) -> None:
+        """The rule refuses what it is there to refuse."""
+        for module, name in (
+            ("storagegate.rpc.call", "grpc"),
+            ("storagegate.rpc.application", "grpc._cython.cygrpc"),
+            ("storagegate.rpc.health", "grpc_health.v1.health_pb2"),
+            ("storagegate.rpc.protos", "grpc_tools.protoc"),
+            ("storagegate.grpcroom", "google.protobuf.message"),
+            ("storagegate.core.errors", "grpclib.const"),
+        ):
+            self.assertTrue(homeless(module, name), f"{module} {name}")
+        for module, name in (
+            ("storagegate.rpc.serverwire", "grpc._cython.cygrpc"),
+            ("storagegate.rpc.forms", "google.protobuf.message"),
+            ("storagegate.grpcroom", "storagegate.rpc.application"),
+        ):
+            self.assertFalse(homeless(module, name), f"{module} {name}")
 
     def test_rules(self) -> None:
         """The rules refuse what they are there to refuse."""

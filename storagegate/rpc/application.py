@@ -10,17 +10,16 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from storagegate.core.definitions import DefinitionError, readService
+from storagegate.core.definitions import DefinitionError
 from storagegate.core.errors import GRPC_STATUSES
 from storagegate.net.reactors import processReactor
 from storagegate.rpc.callrun import CallRun, Middleware
 from storagegate.rpc.definitions import RPCService
 from storagegate.rpc.health import HEALTH, Health
 from storagegate.rpc.options import RPCOptions, readOptions
-from storagegate.rpc.protos import loadedService
+from storagegate.rpc.places import checkPlace
 from storagegate.rpc.reflection import reflectionServices
-from storagegate.rpc.routes import Route, definedRoutes, implementedRoutes
-from storagegate.rpc.schemas import serviceFromSchemas
+from storagegate.rpc.routes import Route, serviceRoutes
 from storagegate.rpc.wire import IServerCall
 
 DEFAULT_GRACE_MS = 30_000
@@ -106,37 +105,26 @@ class GRPCServer:
         implementation: Any = None,
     ) -> Self:
         """
-        Add a service, in one of two forms.
+        Add a service, in one of two forms::
 
-        With a name and C{methods}, or a mapping that has both, handlers get the request, and the
-        call if they take two parameters. The messages are those of the service of this full name,
-        if a proto that has it was loaded; else they are made of the schemas C{input} and C{output}.
+            addService(name="Probe", methods={"echo": echo, "watch": {"handler": watch}})
+            addService(definition=loaded.UserService, implementation={"GetUser": getUser})
 
-        With C{definition}, a service of L{loadProto<storagegate.rpc.protos.loadProto>}, and
-        C{implementation}, a mapping of method names or an object, handlers get the call.
+        In the first, handlers get the request, and the call if they take two parameters. The
+        messages are made from the schemas C{input} and C{output} of the methods. Where no method
+        has any, they are those of the service of this full name in a file that
+        L{loadProto<storagegate.rpc.protos.loadProto>} has loaded, if there is one.
+
+        In the second, C{implementation} is a mapping of method names or an object with methods, and
+        handlers get the call.
+
+        A mapping of the same words will do for either; and so will a name, followed by the methods
+        or by a mapping that has them, and a loaded service, followed by its implementation.
 
         @raise DefinitionError: If it is none, or its name is taken.
         """
-        if isinstance(service, RPCService):
-            definition, service = service, None
-        elif isinstance(service, Mapping) and "definition" in service:
-            definition, implementation = service["definition"], service.get("implementation")
-            service = None
-        if definition is not None:
-            if not isinstance(definition, RPCService):
-                raise DefinitionError("definition is a service of a loaded proto")
-            return self._add(definition, implementedRoutes(definition, implementation or {}))
-        if service is None or isinstance(service, str):
-            name = service or name
-            # As the gateway takes it: a name, and a mapping that has the methods or is them.
-            inner = methods.get("methods") if isinstance(methods, Mapping) else None
-            if methods is not None and isinstance(inner, Mapping):
-                service = {**methods, "name": name}
-            else:
-                service = {"name": name, "methods": methods}
-        read = readService(service)
-        found = loadedService(read.name) or serviceFromSchemas(read)
-        return self._add(found, definedRoutes(found, read))
+        named = {"name": name, "definition": definition, "implementation": implementation}
+        return self._add(*serviceRoutes(service, methods, named))
 
     def _add(self, service: RPCService, routes: dict[str, Route]) -> Self:
         if service.name in self.services:
@@ -173,29 +161,43 @@ class GRPCServer:
         @raise OptionError: If the port is no number from 0 to 65535, or a file of C{tls} cannot be
             used.
         """
-        from storagegate.rpc.serverwire import GrpcioServer
-
         if reactor is None:
             reactor = processReactor()
         host, number = self._place(port, hostname)
-        self._clock = reactor
-        self._addStandard(reactor)
+        try:
+            return succeed(self._open(host, number, reactor))
+        except CannotListenError:
+            return fail()
+
+    def _open(self, host: str, number: int | None, reactor: Any) -> RPCPort:
+        """
+        Open a port and serve.
+
+        @raise CannotListenError: If it cannot be had.
+        """
+        from storagegate.rpc.serverwire import GrpcioServer
+
+        address = host
+        if number is not None:
+            checkPlace(host, number, self.settings.grpc.reusePort)
+            address = f"{_bracketed(host)}:{number}"
         credentials = None
         if self.settings.tls is not None:
             from storagegate.rpc.credentials import makeServerCredentials
 
             credentials = makeServerCredentials(self.settings.tls)
         engine = GrpcioServer(reactor, self.settings.channelArguments())
-        address = host if number is None else f"{_bracketed(host)}:{number}"
         try:
             bound = engine.bind(address, credentials)
         except CannotListenError:
             engine.discard()
-            return fail()
+            raise
+        self._clock = reactor
+        self._addStandard(reactor)
         opened = RPCPort(engine, _address(host, None if number is None else bound))
         engine.start(partial(self._accept, self.settings))
         self._ports.append(opened)
-        return succeed(opened)
+        return opened
 
     def _place(self, port: int | str | None, hostname: str | None) -> tuple[str, int | None]:
         """Read where to listen: an interface and a port, or the address of a UNIX socket."""

@@ -172,9 +172,7 @@ class CallRun(CoroutineRun):
         if self._route.method.streaming in ("server", "bidirectional"):
             if value is not _NOTHING:
                 kind = type(value).__name__
-                reason = (
-                    f"{self._wire.path} gives a stream, which no {kind} of a middleware replaces"
-                )
+                reason = f"no {kind} of a middleware replaces the stream of {self._wire.path}"
                 self.failed(TypeError(reason))
                 return
             self._wire.finish(0, "", self._call.trailers)

@@ -21,7 +21,7 @@ from storagegate.rpc.clientoptions import readAddress, readArguments, readCreden
 from storagegate.rpc.definitions import RPCMethod, RPCService
 from storagegate.rpc.later import Later
 from storagegate.rpc.reflected import learnServices
-from storagegate.rpc.wire import ClientClosedError, IClientEngine
+from storagegate.rpc.wire import CANCELLED_MESSAGE, ClientClosedError, IClientEngine
 
 # Learning is a few small messages; a server that takes longer has another problem.
 _LEARNING_SECONDS = 10.0
@@ -166,6 +166,9 @@ class ServiceClient:
         try:
             await self._known(waitForReady)
             call.begin(self.findMethod(name))
+        except ClientClosedError:
+            # The call was made before, and ends as all that are under way then.
+            call.fail(GrpcError("CANCELLED", CANCELLED_MESSAGE))
         except Exception as error:
             call.fail(error)
         finally:

@@ -7,9 +7,11 @@ from typing import Any
 from attrs import frozen
 from twisted.logger import Logger
 
-from storagegate.core.definitions import DefinitionError, ServiceDefinition
+from storagegate.core.definitions import DefinitionError, ServiceDefinition, readService
 from storagegate.rpc.call import Call
 from storagegate.rpc.definitions import RPCMethod, RPCService
+from storagegate.rpc.protos import loadedService
+from storagegate.rpc.schemas import serviceFromSchemas
 
 Answer = Callable[[Call], Any]
 """Gives a method's result, something to wait for, or an iterable of results."""
@@ -30,29 +32,72 @@ class Route:
     answer: Answer | None
 
 
-def implementedRoutes(service: RPCService, implementation: Any) -> dict[str, Route]:
+Routes = dict[str, Route]
+"""By path."""
+
+# What the gateway does with a definition, and nothing here: to leave it out would open a door.
+_GATEWAY_ONLY = ("authentication", "middleware", "rateLimit")
+
+
+def serviceRoutes(service: Any, rest: Any, named: Mapping[str, Any]) -> tuple[RPCService, Routes]:
+    """
+    Read a service with its handlers, in whichever form.
+
+    @param service: A name, a loaded service, a mapping or a C{ServiceDefinition}.
+    @param rest: The methods, or a mapping that has them; the implementation of a loaded service.
+    @param named: C{name}, C{definition} and C{implementation}; C{None} is what was not said.
+    @raise DefinitionError: If it is none.
+    """
+    if isinstance(service, ServiceDefinition):
+        return definedRoutes(service)
+    words: dict[str, Any] = {}
+    if isinstance(service, RPCService):
+        words = {"definition": service, "implementation": rest}
+    elif isinstance(service, Mapping):
+        words = dict(service)
+    elif service is not None and not isinstance(service, str):
+        raise DefinitionError(f"a service is a mapping or a loaded one, not {service!r:.80}")
+    else:
+        # As the gateway takes it.
+        isWhole = isinstance(rest, Mapping) and isinstance(rest.get("methods"), Mapping)
+        words = {**(rest if isWhole else {"methods": rest}), "name": service}
+    words |= {key: value for key, value in named.items() if value is not None}
+    if "definition" not in words:
+        return definedRoutes(readService(words))
+    definition, implementation = words["definition"], words.get("implementation")
+    if not isinstance(definition, RPCService):
+        raise DefinitionError(f"definition is a service of a loaded proto, not {definition!r:.80}")
+    return definition, implementedRoutes(
+        definition, {} if implementation is None else implementation
+    )
+
+
+def implementedRoutes(service: RPCService, implementation: Any) -> Routes:
     """
     Put a loaded service and functions of a call together.
 
     @param implementation: A mapping of method names, or an object that has methods of these names;
         as in the definition or in camelCase.
-    @return: By path.
-    @raise DefinitionError: If there is a handler for no method, or it is no function.
+    @raise DefinitionError: If there is a handler for no method, or two for one, or it is no
+        function.
     """
     handlers: dict[str, Answer] = {}
     if isinstance(implementation, Mapping):
         for name, value in implementation.items():
-            method = service.find(name)
+            method = service.find(name) if isinstance(name, str) else None
             if method is None:
                 known = ", ".join(sorted(service.methods))
                 raise DefinitionError(f"{service.name} has no method {name!r}; there is {known}")
+            if method.name in handlers:
+                raise DefinitionError(f"{service.name} has two handlers for {method.name}")
             if not callable(value):
                 raise DefinitionError(f"{service.name}.{name} is no function")
             handlers[method.name] = value
     else:
-        for name in service.methods:
-            camel = name[:1].lower() + name[1:]
-            value = getattr(implementation, name, None) or getattr(implementation, camel, None)
+        for name, method in service.methods.items():
+            value = getattr(implementation, name, None)
+            if value is None and service.find(method.camelName) is method:
+                value = getattr(implementation, method.camelName, None)
             if callable(value):
                 handlers[name] = value
     for name in service.methods:
@@ -64,21 +109,52 @@ def implementedRoutes(service: RPCService, implementation: Any) -> dict[str, Rou
     }
 
 
-def definedRoutes(service: RPCService, definition: ServiceDefinition) -> dict[str, Route]:
+def definedRoutes(definition: ServiceDefinition) -> tuple[RPCService, Routes]:
     """
-    Put a service and the handlers of its definition together: C{(request)} or C{(request, call)}.
+    Find the messages for a definition whose handlers take C{(request)} or C{(request, call)}.
 
-    @return: By path.
-    @raise DefinitionError: If there is a handler for no method.
+    @raise DefinitionError: If it asks for what only the gateway does, or cannot be one of gRPC.
     """
-    answers = {}
+    _refuseGatewayOnly(definition)
+    service = _loadedService(definition)
+    if service is None:
+        service = serviceFromSchemas(definition)
+    answers = {
+        name: _requestAnswer(method.handler, service.methods[name].streaming)
+        for name, method in definition.methods.items()
+    }
+    return service, implementedRoutes(service, answers)
+
+
+def _refuseGatewayOnly(definition: ServiceDefinition) -> None:
+    plain = ServiceDefinition(definition.name, {})
+    asked = [key for key in _GATEWAY_ONLY if getattr(definition, key) != getattr(plain, key)]
     for name, method in definition.methods.items():
-        found = service.find(name)
-        if found is None:
-            known = ", ".join(sorted(service.methods))
-            raise DefinitionError(f"{service.name} has no method {name!r}; there is {known}")
-        answers[found.name] = _requestAnswer(method.handler, found.streaming)
-    return implementedRoutes(service, answers)
+        if method.authentication is not None:
+            asked.append(f"{name}.authentication")
+        if method.rateLimit is not None:
+            asked.append(f"{name}.rateLimit")
+    if asked:
+        raise DefinitionError(
+            f"{definition.name} has {', '.join(asked)}, which is for the gateway: "
+            "a gRPC application has middleware"
+        )
+
+
+def _loadedService(definition: ServiceDefinition) -> RPCService | None:
+    """Give the loaded service for a definition that says nothing of messages itself."""
+    if any(method.input or method.output for method in definition.methods.values()):
+        return None
+    service = loadedService(definition.name)
+    if service is None or definition.methods.keys() <= service.methods.keys():
+        return service
+    # Names are taken to the letter: this is another service, or a misspelt one.
+    _log.warn(
+        "{service} has other methods than in {file}, whose messages it does not get",
+        service=definition.name,
+        file=service.file.name,
+    )
+    return None
 
 
 def _requestAnswer(handler: Callable[..., Any], streaming: str) -> Answer:

@@ -51,7 +51,12 @@ class PumpTests(TestCase):
         self.enough: Deferred[None] = Deferred()
         self.ended: Deferred[None] = Deferred()
         self.pump = CompletionPump(
-            reactor, self.queue.poll, self.process, lambda: self.ended.callback(None), "pump"
+            reactor,
+            self.queue.poll,
+            self.process,
+            lambda: None,
+            lambda: self.ended.callback(None),
+            "pump",
         )
         self.pump.start()
 
@@ -133,8 +138,16 @@ class TurnTests(SynchronousTestCase):
         queue = Queue()
         queue.put(*range(999))
         seen: list[Any] = []
-        pump = CompletionPump(turns, queue.poll, seen.append, lambda: None, "pump")
+        settled: list[int] = []
+
+        def settle() -> None:
+            self.assertTrue(pump.isTaking)
+            settled.append(len(seen))
+
+        pump = CompletionPump(turns, queue.poll, seen.append, settle, lambda: None, "pump")
         pump._take("first")
+        self.assertEqual(settled, [len(seen)])
+        self.assertFalse(pump.isTaking)
         self.assertLess(len(seen), 100)
         taken = 0
         while turns.calls:
@@ -142,3 +155,17 @@ class TurnTests(SynchronousTestCase):
             taken += 1
         self.assertEqual(seen, ["first", *range(999)])
         self.assertGreater(taken, 9)
+
+    def test_settlingMakesEvents(self) -> None:
+        """Events that come of what was put off are taken in the same turn."""
+        turns = Turns()
+        queue = Queue()
+        seen: list[Any] = []
+
+        def settle() -> None:
+            if len(seen) < 3:
+                queue.put(len(seen))
+
+        pump = CompletionPump(turns, queue.poll, seen.append, settle, lambda: None, "pump")
+        pump._take("first")
+        self.assertEqual((seen, len(turns.calls)), (["first", 1, 2], 0))

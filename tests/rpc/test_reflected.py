@@ -5,14 +5,16 @@ from typing import Any
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from storagegate.core.errors import GrpcError
+from storagegate.rpc.client import ServiceClient
 from storagegate.rpc.reflected import ReflectionError, learnServices
 from storagegate.rpc.standards import reflectionService
-from storagegate.rpc.wire import Exchange, IClientCall, IClientEngine, Metadata
+from storagegate.rpc.wire import ClientClosedError, Exchange, IClientCall, IClientEngine, Metadata
 
 (_METHOD,) = reflectionService("v1").methods.values()
 
@@ -86,6 +88,7 @@ class _Engine:
 
     def __init__(self, answer: Callable[[str, str], Any], *versions: str) -> None:
         self.isClosed = False
+        self.closesAfter = -1
         self.calls: list[_Call] = []
         self._answer = answer
         self._versions = versions
@@ -99,6 +102,8 @@ class _Engine:
         request: bytes | None = None,
     ) -> _Call:
         """Begin a conversation."""
+        if self.closesAfter == len(self.calls):
+            raise ClientClosedError
         isThere = any(f".{version}." in path for version in self._versions)
         call = _Call(self._answer if isThere else lambda kind, value: None, 0 if isThere else 12)
         self.calls.append(call)
@@ -176,6 +181,15 @@ class ReflectedTests(SynchronousTestCase):
             self.assertEqual(len(self.engine.calls), calls)
         error: Any = self.failureResultOf(self.learn(good, "p.S", "v0"), GrpcError).value
         self.assertEqual(error.statusName, "UNIMPLEMENTED")
+
+    def test_closedBetween(self) -> None:
+        """A call that waits when its client is closed is cancelled, at whatever step that is."""
+        for versions, steps in (((), 1), ((), 0), (("v1",), 0)):
+            engine = _Engine(lambda kind, value: None, *versions)
+            engine.closesAfter = steps
+            call = ServiceClient(engine, None, Clock()).do(deadlineMs=5000)
+            error: Any = self.failureResultOf(call.deferred(), GrpcError).value
+            self.assertEqual(error.statusName, "CANCELLED")
 
     def test_wellKnown(self) -> None:
         """Files of protobuf itself need not come, and what comes under their names is not taken."""

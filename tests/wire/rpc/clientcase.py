@@ -33,7 +33,7 @@ async def until(condition: Any) -> None:
 class ClientCase(TestCase):
     """A client of ours, and grpcio's server in threads of this process."""
 
-    timeout = 60
+    timeout = 30
 
     async def setUp(self) -> None:
         """Start the server."""

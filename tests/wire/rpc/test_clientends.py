@@ -136,17 +136,26 @@ class CancelTests(ClientCase):
         self.assertEqual(await call, {"text": "x"})
 
     async def test_enough(self) -> None:
-        """A server that ends the call early stops the requests."""
+        """A server that ends the call early stops the requests, which may clean up."""
         taken = 0
+        cleaned = []
 
         async def endless() -> AsyncIterator[Any]:
             nonlocal taken
-            while True:
-                taken += 1
-                yield {"text": "enough", "body": bytes(10_000)}
+            try:
+                while True:
+                    taken += 1
+                    yield {"text": "enough", "body": bytes(10_000)}
+            finally:
+                cleaned.append(True)
 
-        await self.assertEnds(self.client.join(endless()), "OUT_OF_RANGE")
+        requests = endless()
+        await self.assertEnds(self.client.join(requests), "OUT_OF_RANGE")
         self.assertLess(taken, 10_000)
+        await until(lambda: cleaned)
+        lines = (line for line in [{"text": "enough"}] * 100_000)
+        await self.assertEnds(self.client.join(lines), "OUT_OF_RANGE")
+        await until(lambda: lines.gi_frame is None)
         received = [each async for each in self.client.chat([{"text": "leave"}])]
         self.assertEqual(received, [])
 

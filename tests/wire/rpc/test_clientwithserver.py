@@ -9,6 +9,7 @@ from twisted.trial.unittest import TestCase
 from storagegate.core.errors import GrpcError
 from storagegate.rpc.application import GRPCServer
 from storagegate.rpc.client import createGrpcClient
+from storagegate.rpc.middleware.requestlog import requestLog
 from tests.wire.rpc.clientcase import until
 
 
@@ -25,7 +26,7 @@ class TogetherTests(TestCase):
             name="Probe",
             methods={
                 "echo": self.echo,
-                "fail": self.fail,
+                "fail": self.refuse,
                 "wait": self.wait,
                 "count": {"handler": self.count, "streaming": "server"},
                 "gather": {"handler": self.gather, "streaming": "client"},
@@ -46,8 +47,8 @@ class TogetherTests(TestCase):
         """Answer with the same."""
         return request
 
-    async def fail(self, request: Any) -> Any:
-        """Fail."""
+    async def refuse(self, request: Any) -> Any:
+        """Refuse."""
         raise GrpcError("INVALID_ARGUMENT", "bad", [{"path": "a.b", "message": "is wrong"}])
 
     async def wait(self, request: Any) -> Any:
@@ -83,6 +84,15 @@ class TogetherTests(TestCase):
         self.assertEqual(await client.gather(texts), {"all": [str(n) for n in range(100)]})
         self.assertEqual([each async for each in client.mirror(texts)], texts)
         self.assertEqual(list(client.services), ["Probe"])
+
+    async def test_learning(self) -> None:
+        """Learning is a call that ends in order, for a server that logs its calls."""
+        lines: list[str] = []
+        self.app.use(requestLog("{path} {status}", write=lines.append))
+        client = await self.connect()
+        await client.ready()
+        await until(lambda: bool(lines))
+        self.assertEqual(lines, ["/grpc.reflection.v1.ServerReflection/ServerReflectionInfo OK"])
 
     async def test_details(self) -> None:
         """The details of an error are what the handler said."""
