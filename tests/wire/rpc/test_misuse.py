@@ -1,6 +1,6 @@
 """Clients and handlers that use a server as nobody should, and what the others see of it."""
 
-import time
+import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -51,7 +51,7 @@ class OddService:
 
     def blocks(self, call: Any) -> str:
         """Hold everything up."""
-        time.sleep(0.5)
+        threading.Event().wait(0.5)
         return "late"
 
     async def stubborn(self, call: Any) -> AsyncIterator[str]:

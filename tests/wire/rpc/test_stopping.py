@@ -59,6 +59,16 @@ class SlowService:
         finally:
             self.open -= 1
 
+    async def stuck(self, call: Any) -> AsyncIterator[str]:
+        """Wait for ever, to clean up."""
+        self.open += 1
+        try:
+            while True:
+                yield "more"
+        finally:
+            self.open -= 1
+            await Deferred()
+
     async def stubborn(self, call: Any) -> str:
         """Do not hear of a cancel."""
         self.open += 1
@@ -80,7 +90,9 @@ class StopCase(RPCCase):
     def make(self) -> GRPCServer:
         """Make an application."""
         self.service = SlowService(self.reactor)
-        definition = textService(Unary="none", Slow="none", Endless="server", Stubborn="none")
+        unary, streams = ("Unary", "Slow", "Stubborn"), ("Endless", "Stuck")
+        kinds = dict.fromkeys(unary, "none") | dict.fromkeys(streams, "server")
+        definition = textService(**kinds)
         app = server.grpc().withOptions(grpc={"health": False})
         return app.addService(definition=definition, implementation=self.service)
 
@@ -135,6 +147,16 @@ class LoadTests(StopCase):
         await self.opened(1)
         await self.app.stop(50)
         self.assertEqual(await deferToThread(call.code), UNAVAILABLE)
+        await self.opened(0)
+
+    async def test_stuck(self) -> None:
+        """Nor does a generator that never comes to its end, once it was closed."""
+        port = await self.listen(self.app)
+        stream = self.channel(port).unary_stream("/test.Service/Stuck")(b"")
+        ended = deferToThread(lambda: list(_taken(stream)))
+        await self.opened(1)
+        await self.app.stop(50)
+        await ended
         await self.opened(0)
 
     async def test_newCalls(self) -> None:
