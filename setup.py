@@ -12,5 +12,5 @@ setup(
         "storagegate.protos",
     ],
     package_dir={"storagegate.protos": "protos"},
-    package_data={"storagegate.protos": ["*.proto"]},
+    package_data={"storagegate.protos": ["*.proto", "*.protoset"]},
 )

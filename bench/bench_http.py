@@ -23,7 +23,14 @@ if __name__ == "__main__":
 from bench.httpcases import CASES, Case
 from bench.httpmeasuring import HTTPServer, canMeasure, makeFiles, measure
 from bench.httprecipes import RECIPES, chooseRecipes
-from bench.running import Recorder, addCommonOptions, describe, measureCases, runProgram
+from bench.running import (
+    Recorder,
+    addCommonOptions,
+    describe,
+    measureCases,
+    rotate,
+    runProgram,
+)
 from bench.wrk import describeWrk
 
 WARM_SECONDS = 1
@@ -44,11 +51,8 @@ def readOptions(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def takeTurns(servers: Sequence[HTTPServer], case: Case, rounds: int) -> Iterator[HTTPServer]:
-    """Give each server that is able to in each round, each round beginning with another."""
-    able = [server for server in servers if canMeasure(server, case)]
-    for number in range(rounds):
-        first = number % max(1, len(able))
-        yield from [*able[first:], *able[:first]]
+    """Give each server that is able to in each round."""
+    return rotate([server for server in servers if canMeasure(server, case)], rounds)
 
 
 def run(options: argparse.Namespace, recorder: Recorder, folder: Path) -> None:

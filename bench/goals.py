@@ -1,11 +1,12 @@
 """What the servers are to reach, as ratios within one run; S3 with durability C{full}."""
 
+from collections.abc import Callable
+
 from attrs import frozen
 
 from bench.results import Results
 
 OURS = "storagegate"
-PEAK_MEGABYTES = 100
 
 
 @frozen
@@ -29,6 +30,20 @@ class Goal:
         """Say what is to be reached."""
         other = f"{self.against} {self.otherCase}" if self.otherCase else self.against
         return f"{self.case} x{self.connections} against {other}"
+
+
+@frozen
+class Limit:
+    """
+    A figure of ours to stay under.
+
+    @ivar text: Says what it is, with its unit.
+    @ivar find: Draws it from a run; L{None} where that did not measure it.
+    """
+
+    text: str
+    under: float
+    find: Callable[[Results], float | None]
 
 
 @frozen
@@ -82,8 +97,35 @@ HTTP_GOALS = (
     Goal("route100", 64, 0.8, OURS, "route10"),
 )
 
-GOALS = {"s3": S3_GOALS, "http": HTTP_GOALS}
+GRPC_GOALS = (
+    Goal("unary", 64, 1.15, "grpc.aio"),
+    Goal("server", 4, 1.5, "grpc.aio"),
+)
+
+GOALS = {"s3": S3_GOALS, "http": HTTP_GOALS, "grpc": GRPC_GOALS}
 """The goals of each bench."""
+
+
+def _peakMegabytes(results: Results) -> float | None:
+    return results.memory[OURS] / 1e6 if OURS in results.memory else None
+
+
+def _besideStreamsMs(results: Results) -> float | None:
+    return results.median(OURS, "open300", 64, lambda cell: cell.p99Ms)
+
+
+def _streamsMegabytes(results: Results) -> float | None:
+    return results.median(OURS, "open300", 64, lambda cell: (cell.grownBytes or 0) / 1e6)
+
+
+S3_LIMITS = (Limit("peak memory of the whole run, MB", 100, _peakMegabytes),)
+GRPC_LIMITS = (
+    Limit("unary calls beside 300 open streams, p99 in ms", 100, _besideStreamsMs),
+    Limit("memory of 300 open streams, MB", 40, _streamsMegabytes),
+)
+
+LIMITS = {"s3": S3_LIMITS, "http": (), "grpc": GRPC_LIMITS}
+"""The limits of each bench."""
 
 
 def judge(goal: Goal, results: Results) -> Verdict:
@@ -97,16 +139,17 @@ def judge(goal: Goal, results: Results) -> Verdict:
     return Verdict(goal.text, needed, f"{ratio:.2f}", ratio >= goal.least)
 
 
-def judgeMemory(results: Results) -> Verdict:
-    """Compare the peak of the resident size with its limit."""
-    text, needed = "peak memory of the whole run, MB", f"under {PEAK_MEGABYTES}"
-    if OURS not in results.memory:
-        return Verdict(text, needed, None)
-    megabytes = results.memory[OURS] / 1e6
-    return Verdict(text, needed, f"{megabytes:.0f}", megabytes < PEAK_MEGABYTES)
+def judgeLimit(limit: Limit, results: Results) -> Verdict:
+    """Compare a figure with its limit."""
+    needed = f"under {limit.under:g}"
+    found = limit.find(results)
+    if found is None:
+        return Verdict(limit.text, needed, None)
+    measured = f"{found:.0f}" if found >= 10 else f"{found:.1f}"
+    return Verdict(limit.text, needed, measured, found < limit.under)
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """Judge every goal of a bench."""
+    """Judge every goal of a bench, and every limit."""
     found = [judge(goal, results) for goal in GOALS[results.bench]]
-    return [*found, judgeMemory(results)] if results.bench == "s3" else found
+    return [*found, *(judgeLimit(limit, results) for limit in LIMITS[results.bench])]

@@ -1,29 +1,18 @@
 """How each server of the HTTP bench is started."""
 
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-import msgspec
 from attrs import frozen
 
 from bench import nginx as nginxServer
 from bench.httpcases import FEW_ROUTES, Case
-from bench.places import CHECKOUT, HTTP_PEERS, peersFolder
+from bench.peers import describeNode, describePython, node, prepareNode, pythonOf
+from bench.places import CHECKOUT, HTTP_PEERS
 from bench.processes import Recipe
-from bench.programs import firstVersion, program, storagegateVersion
-
-# Prints the version of a distribution, and in parentheses those of others and of Python.
-_VERSIONS = """
-import platform, sys
-from importlib.metadata import version
-first, *others = sys.argv[1:]
-others = [f"{name} {version(name)}" for name in others] + ["Python " + platform.python_version()]
-print(version(first), "(" + ", ".join(others) + ")")
-"""
+from bench.programs import storagegateVersion
 
 
 @frozen
@@ -37,17 +26,6 @@ class HTTPRecipe(Recipe):
 
     routes: int = FEW_ROUTES
     filesOnly: bool = False
-
-
-def installed(path: Path) -> Path:
-    """
-    Find what C{setup_peers.sh} has installed.
-
-    @raise FileNotFoundError: If it is not there; the message says how to get it.
-    """
-    if not path.exists():
-        raise FileNotFoundError(f"no {path}: run bench/setup_peers.sh")
-    return path
 
 
 def storagegate(files: Path, routes: int) -> HTTPRecipe:
@@ -77,30 +55,17 @@ def pythonPeer(
     @param packages: The distributions whose versions matter.
     """
 
-    def python() -> str:
-        return str(installed(peersFolder() / part / "bin" / "python"))
-
     def command(folder: Path, port: int) -> list[str]:
-        return [python(), str(HTTP_PEERS / app), str(port), str(files), str(routes)]
-
-    def describe() -> str:
-        words = [python(), "-c", _VERSIONS, *packages]
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+        return [pythonOf(part), str(HTTP_PEERS / app), str(port), str(files), str(routes)]
 
     return HTTPRecipe(
         name=name,
         command=command,
-        describe=describe,
+        describe=partial(describePython, part, packages),
         # What leads to this checkout leads nowhere that a peer should look.
         environment={"PYTHONPATH": ""},
         routes=routes,
     )
-
-
-def packageVersion(folder: Path) -> str:
-    """Read the version of a package of npm."""
-    version: str = msgspec.json.decode((folder / "package.json").read_bytes())["version"]
-    return version
 
 
 def nodePeer(name: str, app: str, packages: Sequence[str], files: Path, routes: int) -> HTTPRecipe:
@@ -110,30 +75,16 @@ def nodePeer(name: str, app: str, packages: Sequence[str], files: Path, routes: 
     @param packages: The packages whose versions matter.
     """
 
-    def modules() -> Path:
-        return installed(peersFolder() / "node" / "node_modules")
-
-    def node() -> str:
-        return program("node", peersFolder() / "node" / "bin")
-
     def prepare(folder: Path, port: int) -> None:
-        # Modules are looked for beside the application.
-        shutil.copy(HTTP_PEERS / app, folder)
-        (folder / "node_modules").symlink_to(modules())
+        prepareNode(HTTP_PEERS / app, folder)
 
     def command(folder: Path, port: int) -> list[str]:
         return [node(), str(folder / app), str(port), str(files), str(routes)]
 
-    def describe() -> str:
-        first, *others = packages
-        found = [f"{package} {packageVersion(modules() / package)}" for package in others]
-        found.append(f"Node {firstVersion([node(), '--version'])}")
-        return f"{packageVersion(modules() / first)} ({', '.join(found)})"
-
     return HTTPRecipe(
         name=name,
         command=command,
-        describe=describe,
+        describe=partial(describeNode, packages),
         environment={"NODE_ENV": "production"},
         prepare=prepare,
         routes=routes,

@@ -89,11 +89,15 @@ def sessionOf(stat: str) -> int:
     return int(stat.rsplit(")", 1)[1].split()[3])
 
 
-def peakKiB(status: str) -> int:
-    """Read the peak resident size out of a C{/proc/PID/status}; 0 where there is none."""
+def memoryBytes(status: str, name: str) -> int:
+    """
+    Read a resident size out of a C{/proc/PID/status}; 0 where there is none.
+
+    @param name: C{VmRSS} for the size of now, C{VmHWM} for its peak.
+    """
     for line in status.splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1])
+        if line.startswith(f"{name}:"):
+            return 1024 * int(line.split()[1])
     return 0
 
 
@@ -151,12 +155,20 @@ class Server:
         limit = time.monotonic() + START_SECONDS
         while time.monotonic() < limit and self.process.poll() is None:
             with contextlib.suppress(OSError, http.client.HTTPException):
-                self.exchange("GET", "/")
+                self.ask()
                 return
             # Waiting for the process itself: one that ends at once is told of at once.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(_ASK_SECONDS)
         raise StartError(f"{self.recipe.name} does not answer:\n{self.logEnd()}")
+
+    def ask(self) -> None:
+        """
+        Have anything answered.
+
+        @raise OSError: If nobody answers yet; that or C{HTTPException}.
+        """
+        self.exchange("GET", "/")
 
     def explain(self, error: Exception) -> str:
         """Write on one line what went wrong, with the log's end where the server is gone."""
@@ -197,9 +209,16 @@ class Server:
         """Add up the CPU seconds that the server has used."""
         return sum(map(cpuSeconds, self._read("stat").values()))
 
+    def memory(self) -> int:
+        """Add up the resident sizes of the server's processes, in bytes."""
+        return self._memory("VmRSS")
+
     def peakMemory(self) -> int:
-        """Add up the peak resident sizes of the server's processes so far, in bytes."""
-        return 1024 * sum(map(peakKiB, self._read("status").values()))
+        """Add up the peaks of the same, so far."""
+        return self._memory("VmHWM")
+
+    def _memory(self, name: str) -> int:
+        return sum(memoryBytes(status, name) for status in self._read("status").values())
 
     def exchange(
         self,

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -32,8 +33,8 @@ def firstVersion(command: list[str]) -> str:
     return match[0] if match else "unknown"
 
 
-def storagegateVersion() -> str:
-    """Say which commit runs, on which Twisted and Python."""
+def storagegateVersion(packages: Iterable[str] = ("twisted",)) -> str:
+    """Say which commit runs, on which versions of distributions and of Python."""
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--tags"],
         cwd=CHECKOUT,
@@ -43,4 +44,5 @@ def storagegateVersion() -> str:
     )
     python = ".".join(map(str, sys.version_info[:3]))
     commit = described.stdout.strip() or "unknown"
-    return f"{commit} (Twisted {version('twisted')}, Python {python})"
+    found = [f"{name} {version(name)}" for name in packages]
+    return f"{commit} ({', '.join([*found, f'Python {python}'])})"

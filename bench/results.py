@@ -15,7 +15,7 @@ class Run(msgspec.Struct, frozen=True, tag="run", tag_field="kind"):
     """
     Where and how it was measured. The first line.
 
-    @ivar bench: C{s3} or C{http}.
+    @ivar bench: C{s3}, C{http} or C{grpc}.
     """
 
     started: str
@@ -36,6 +36,7 @@ class Cell(msgspec.Struct, frozen=True, tag="cell", tag_field="kind"):
     @ivar p50Ms: Milliseconds of a request; of a mixture, of its reads.
     @ivar serverCpu: The share of its core that the server used.
     @ivar clientCpu: The same of the client: near 1 the client was the limit, not the server.
+    @ivar grownBytes: How much the server's memory grew, where the case is about that.
     """
 
     server: str
@@ -49,6 +50,7 @@ class Cell(msgspec.Struct, frozen=True, tag="cell", tag_field="kind"):
     clientCpu: float
     cpuMicrosPerRequest: float
     complaints: tuple[str, ...] = ()
+    grownBytes: int | None = None
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure", tag_field="kind"):

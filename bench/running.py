@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
@@ -102,6 +102,13 @@ class Recorder:
             self.write(line)
         for server in servers:
             self.write(Memory(server.recipe.name, server.peakMemory()))
+
+
+def rotate(servers: Sequence[ServerT], rounds: int) -> Iterator[ServerT]:
+    """Give each server in each round, each round beginning with another."""
+    for number in range(rounds):
+        first = number % max(1, len(servers))
+        yield from [*servers[first:], *servers[:first]]
 
 
 def measureCases(

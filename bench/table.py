@@ -9,6 +9,7 @@ of their bench in that file.
 """
 
 import argparse
+import statistics
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,9 @@ from bench.results import Results, Run, readResults
 
 BEGIN = ".. begin of the generated {} tables\n"
 END = ".. end of the generated {} tables\n"
+COUNTED = {"s3": "Requests", "http": "Requests", "grpc": "Calls, or messages of streams,"}
+"""What is counted, by bench."""
+
 CLIENT_BOUND = 0.95
 """From this share of its core on, the client was the limit."""
 
@@ -127,6 +131,18 @@ def memoryTable(results: Results) -> str:
     return simpleTable(rows)
 
 
+def grownTable(results: Results) -> str:
+    """Write how much memory open streams took; nothing where that was not measured."""
+    rows = [["case", "server", "MB"]]
+    for case, connections in results.rows():
+        for server in results.servers():
+            cells = results.cells(server, case, connections)
+            grown = [cell.grownBytes / 1e6 for cell in cells if cell.grownBytes is not None]
+            if grown:
+                rows.append([case, server, f"{statistics.median(grown):.1f}"])
+    return simpleTable(rows) if len(rows) > 1 else ""
+
+
 def describeRun(run: Run) -> str:
     """Say where and how it was measured."""
     versions = "; ".join(f"{name} {text}" for name, text in run.versions.items())
@@ -141,12 +157,15 @@ def document(results: Results) -> str:
     parts = [describeRun(run) for run in results.runs]
     parts += ["Goals:\n", goalTable(results)]
     if results.rows():
-        parts += ["Requests per second, median [range]:\n", rateTable(results)]
+        counted = COUNTED[results.bench]
+        parts += [f"{counted} per second, median [range]:\n", rateTable(results)]
         parts += ["``!`` answers were wrong or lost, ``c`` the client was the limit.\n"]
     if peersOf(results):
         parts += ["How many times the rate of each peer:\n", ratioTable(results)]
     if results.rows():
         parts += ["Milliseconds p50 / p99 / CPU microseconds of the server:\n", costTable(results)]
+    if grown := grownTable(results):
+        parts += ["Memory that the open streams took, MB:\n", grown]
     parts += ["Peak resident memory over the whole run, MB:\n", memoryTable(results)]
     for failure in results.failures:
         place = f"{failure.server} {failure.case} x{failure.connections}"

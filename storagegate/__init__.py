@@ -1,5 +1,5 @@
 """
-storagegate: a durable S3 server, and the trunk of a service gateway, on Twisted.
+storagegate: a durable S3 server, an HTTP framework and a gRPC server, on Twisted.
 
 The public names are imported when they are first asked for: importing the package loads neither a
 reactor nor a database.

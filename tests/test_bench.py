@@ -246,10 +246,12 @@ class ProcessTests(SynchronousTestCase):
         ticks = os.sysconf("SC_CLK_TCK")
         self.assertEqual(processes.cpuSeconds(self.STAT), 200 / ticks)
 
-    def test_peak(self) -> None:
-        """The peak is the high-water mark; a process without memory has none."""
-        self.assertEqual(processes.peakKiB("VmRSS:\t 5 kB\nVmHWM:\t  1234 kB\n"), 1234)
-        self.assertEqual(processes.peakKiB("Name: kthread\n"), 0)
+    def test_memory(self) -> None:
+        """A size is found by its name; a process without memory has none."""
+        status = "VmHWM:\t  1234 kB\nVmRSS:\t 5 kB\n"
+        self.assertEqual(processes.memoryBytes(status, "VmHWM"), 1234 * 1024)
+        self.assertEqual(processes.memoryBytes(status, "VmRSS"), 5 * 1024)
+        self.assertEqual(processes.memoryBytes("Name: kthread\n", "VmRSS"), 0)
 
 
 class MeasuringTests(SynchronousTestCase):

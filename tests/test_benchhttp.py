@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
-from bench import httpcases, httprecipes, wrk
+from bench import httpcases, httprecipes, peers, wrk
 from bench.bench_http import readOptions, takeTurns
 from bench.httpmeasuring import HTTPServer, complaint, makeCell, makeFiles
 from bench.measuring import MeasureError
@@ -186,7 +186,7 @@ class RecipeTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Look for peers where there are none."""
         self.peers = Path(self.mktemp()).absolute()
-        self.patch(httprecipes, "peersFolder", lambda: self.peers)
+        self.patch(peers, "peersFolder", lambda: self.peers)
 
     def test_chosen(self) -> None:
         """Each server runs once for each number of routes that is asked for."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from bench import goals, httpcases, httprecipes, results, s3cases, table
+from bench import goals, grpccases, grpcrecipes, httpcases, httprecipes, results, s3cases, table
 from bench.places import README
 
 
@@ -27,6 +27,7 @@ def cell(server: str, case: str, connections: int, rate: float, **changes: objec
 
 RUN = results.Run("2026-03-04", "Z80", 2, "6.1", "ext4", 3, 1.5, {"rclone": "1.75.2"})
 HTTP_RUN = results.Run("2026-03-05", "Z80", 2, "6.1", "ext4", 3, 4, {"klein": "24.8"}, "http")
+GRPC_RUN = results.Run("2026-03-06", "Z80", 2, "6.1", "ext4", 3, 4, {"grpclib": "0.4"}, "grpc")
 
 
 class ResultsTests(SynchronousTestCase):
@@ -95,7 +96,7 @@ class GoalTests(SynchronousTestCase):
 
     def test_notMeasured(self) -> None:
         """Nothing is claimed of what was not measured."""
-        for run in (RUN, HTTP_RUN):
+        for run in (RUN, HTTP_RUN, GRPC_RUN):
             words = {verdict.word for verdict in goals.verdicts(results.Results([run]))}
             self.assertEqual(words, {"not measured"})
 
@@ -103,19 +104,32 @@ class GoalTests(SynchronousTestCase):
         """The peak must stay under its limit."""
         for size, word in ((99_999_999, "reached"), (100_000_000, "missed")):
             read = results.Results([RUN, results.Memory("storagegate", size)])
-            self.assertEqual(goals.judgeMemory(read).word, word)
+            self.assertEqual(goals.judgeLimit(goals.S3_LIMITS[0], read).word, word)
+
+    def test_openStreams(self) -> None:
+        """What open streams take, and do to other calls, is judged by the median of the rounds."""
+        rounds = [
+            cell("storagegate", "open300", 64, 1, p99Ms=p99, grownBytes=grown)
+            for p99, grown in ((250.0, 12_000_000), (20.0, 50_000_000), (30.0, 45_000_000))
+        ]
+        found = goals.verdicts(results.Results([GRPC_RUN, *rounds]))[-2:]
+        told = [(verdict.measured, verdict.word) for verdict in found]
+        self.assertEqual(told, [("30", "reached"), ("45", "missed")])
 
     def test_goalsNameCases(self) -> None:
         """Every goal speaks of a cell that a default run measures."""
-        for bench, known in (("s3", s3cases.CASES), ("http", httpcases.CASES)):
+        benches = (("s3", s3cases.CASES), ("http", httpcases.CASES), ("grpc", grpccases.CASES))
+        for bench, known in benches:
             for goal in goals.GOALS[bench]:
                 for name in (goal.case, goal.otherCase or goal.case):
                     self.assertIn(goal.connections, known[name].connections)
 
     def test_goalsNameServers(self) -> None:
-        """Every goal of HTTP speaks of a server that a default run measures."""
+        """Every goal of HTTP and gRPC speaks of a server that a default run measures."""
         for goal in goals.HTTP_GOALS:
             self.assertIn(goal.against, httprecipes.RECIPES)
+        for goal in goals.GRPC_GOALS:
+            self.assertIn(goal.against, grpcrecipes.RECIPES)
 
     def test_ownCase(self) -> None:
         """A goal may compare two of our own cases."""
@@ -170,6 +184,14 @@ class TableTests(SynchronousTestCase):
         ):
             self.assertIn(part, text)
 
+    def test_openStreams(self) -> None:
+        """How much memory open streams took has a table of its own, where it was measured."""
+        plain = cell("grpclib", "unary", 64, 1)
+        self.assertEqual(table.grownTable(results.Results([GRPC_RUN, plain])), "")
+        grown = cell("grpclib", "open300", 64, 1, grownBytes=12_340_000)
+        text = table.document(results.Results([GRPC_RUN, plain, grown]))
+        self.assertIn("open300  grpclib  12.3\n", text)
+
     def test_replace(self) -> None:
         """Only what stands between the markers of the bench is replaced."""
         other = "".join(mark.format("http") for mark in (table.BEGIN, table.END))
@@ -189,11 +211,12 @@ class TableTests(SynchronousTestCase):
         copy = Path(self.mktemp())
         copy.write_text(README.read_text())
         lines = Path(self.mktemp())
-        lines.write_bytes(b"".join(map(results.encodeLine, [RUN, HTTP_RUN])))
+        lines.write_bytes(b"".join(map(results.encodeLine, [RUN, HTTP_RUN, GRPC_RUN])))
         table.main([str(lines), "--into", str(copy)])
         text = copy.read_text()
         self.assertIn("Measured 2026-03-04 on", text)
         self.assertIn("Measured 2026-03-05 on", text)
+        self.assertIn("Measured 2026-03-06 on", text)
 
     def test_alone(self) -> None:
         """Without a peer beside us, or without us, there is nothing to set in relation."""

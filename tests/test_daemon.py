@@ -87,30 +87,57 @@ class StartTests(DaemonCase):
         self.assertFalse([line for line in self.logged() if line.startswith("listening")])
 
     def test_notBuilt(self) -> None:
-        """A room that is not built yet is said, and the daemon starts."""
-        self.started(http="tcp:8080", tcp="tcp:9102")
-        self.assertIn("not built: http", self.logged())
-        self.assertIn("not built: tcp", self.logged())
-        self.assertNotIn("not built: udp", self.logged())
+        """What is not built yet is said, and the daemon starts."""
+        self.started(workers="2")
+        self.assertIn("not built: workers", self.logged())
 
-    def test_grpc(self) -> None:
-        """The gRPC listener is opened before the store, for its port may be taken, and is said."""
-        self.started(grpc="127.0.0.1:50051")
+    def test_gateway(self) -> None:
+        """
+        The room is made before any port is open; HTTP, TCP and UDP are bound with the others, gRPC
+        before the store, for its port may be taken; then come the services that need the store.
+        """
+        self.started(http="tcp:8080", tcp="tcp:9102", udp="127.0.0.1:1", grpc="127.0.0.1:2")
         directory = Path(self.data).absolute()
         self.assertEqual(
-            self.parts.events[3:6],
-            [f"grpc room {directory}", "listen 127.0.0.1:50051", "store opened"],
+            self.parts.events,
+            [
+                "process tuned",
+                "gateway room",
+                "listen tcp:9000:interface=127.0.0.1",
+                "listen tcp:9001:interface=127.0.0.1",
+                "listen tcp:8080",
+                "listen tcp:9102",
+                "listen 127.0.0.1:1",
+                "listen 127.0.0.1:2",
+                "store opened",
+                f"gateway furnished us-east-1 {directory}",
+                "process settled",
+            ],
         )
-        self.assertIn("listening name=grpc address=127.0.0.1:50051", self.logged())
+        for name in ("http", "tcp", "udp", "grpc"):
+            self.assertIn(f"listening name={name} address=127.0.0.1:50051", self.logged())
 
-    def test_grpcTaken(self) -> None:
-        """A gRPC port that is taken stops the start with one line, and the store stays closed."""
-        self.parts.refused.add("127.0.0.1:50051")
-        daemon = self.daemon(grpc="127.0.0.1:50051")
-        daemon.privilegedStartService()
-        line = self.exitLine(daemon.startService)
-        self.assertIn("cannot listen name=grpc endpoint=127.0.0.1:50051", line)
-        self.assertNotIn("store opened", self.parts.events)
+    def test_badService(self) -> None:
+        """A service that cannot be loaded stops the start with one line, and no port is opened."""
+        self.parts.roomError = ConfigurationError("service: x:y: cannot import x")
+        line = self.exitLine(self.daemon(http="tcp:8080").privilegedStartService)
+        self.assertIn("x:y: cannot import x", line)
+        self.assertEqual(self.parts.events, ["process tuned", "gateway room"])
+
+    def test_gatewayTaken(self) -> None:
+        """A port that is taken stops the start with one line, and the store stays closed."""
+        for name, place, start in (
+            ("http", "tcp:8080", "privilegedStartService"),
+            ("grpc", "127.0.0.1:50051", "startService"),
+        ):
+            self.setUp()
+            self.parts.refused.add(place)
+            daemon = self.daemon(**{name: place})
+            if start == "startService":
+                daemon.privilegedStartService()
+            line = self.exitLine(getattr(daemon, start))
+            self.assertIn(f"cannot listen name={name} endpoint={place}", line)
+            self.assertNotIn("store opened", self.parts.events)
 
     def test_signals(self) -> None:
         """Signals are taken at once, and again when the reactor has taken its own."""

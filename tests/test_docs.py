@@ -4,6 +4,7 @@ import re
 import shlex
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from docutils.core import publish_doctree
 from twisted.trial.unittest import SynchronousTestCase
@@ -12,7 +13,7 @@ from storagegate.cli import parser as scriptParser
 from storagegate.configkeys import KEYS
 from storagegate.http.testing import Client
 from tests.support import documents
-from tests.support.documents import DOCS, runBlocks, table
+from tests.support.documents import DOCS, codeBlocks, table
 from tests.support.modules import CHECKOUT
 
 README = documents.README.read_text()
@@ -66,10 +67,22 @@ class ReadmeTests(SynchronousTestCase):
 
     def test_application(self) -> None:
         """The application that it shows answers as it says."""
-        app = runBlocks(documents.README)["app"]
+        app = self.application(0)
         response = Client(app).post("/hello/Ada", json={"friends": ["Alan"]})
         self.assertEqual(response.status, 201)
         self.assertEqual(response.json(), {"hello": "Ada", "and": ["Alan"]})
+
+    def test_service(self) -> None:
+        """So has the gRPC application the methods that it says, with their kinds."""
+        methods = self.application(1).services["Greeter"].methods
+        kinds = {name: method.streaming for name, method in methods.items()}
+        self.assertEqual(kinds, {"greet": "none", "count": "server"})
+
+    def application(self, position: int) -> Any:
+        """Give the application of one of its programs."""
+        names: dict[str, Any] = {"__name__": "documentation"}
+        exec(codeBlocks(documents.README, "python")[position].code, names)
+        return names["app"]
 
     def test_examples(self) -> None:
         """The examples that it names are there, and none is left out."""
@@ -92,6 +105,12 @@ class PageTests(SynchronousTestCase):
                 self.assertIn(anchor, anchors, page)
         listed = set(re.findall(r"<(\w+\.rst)>`_", (DOCS / "index.rst").read_text()))
         self.assertEqual(listed, {page.name for page in DOCS.glob("*.rst")} - {"index.rst"})
+
+    def test_tables(self) -> None:
+        """Every row of every table has as many cells as its table."""
+        for page in pages():
+            for title in re.findall(r"^\.\. csv-table:: ?(.*)$", page.read_text(), re.MULTILINE):
+                self.assertTrue(table(page, title), (page, title))
 
     def test_markup(self) -> None:
         """Every page is what reStructuredText can read."""

@@ -12,6 +12,7 @@ LAYERS = {
     "storagegate.core": 1,
     "storagegate.core.errors": 0,
     "storagegate.core.context": 0,
+    "storagegate.core.crcs": 0,
     "storagegate.core.definitions": 0,
     "storagegate.core.scalars": 0,
     "storagegate.net": 2,
@@ -47,8 +48,9 @@ LAYERS = {
     "storagegate.http.middleware.parthead": 2,
     "storagegate.gateway": 4,
     "storagegate.gateway.httpmap": 2,
-    "storagegate.gateway.wsmessages": 2,
+    "storagegate.gateway.codecs": 2,
     "storagegate.gateway.frames": 2,
+    "storagegate.gateway.lines": 2,
     "storagegate.gateway.shapes": 2,
     "storagegate.rpc": 4,
     "storagegate": 5,
@@ -221,14 +223,14 @@ class LayerTests(SynchronousTestCase):
             ("storagegate.rpc.application", "grpc._cython.cygrpc"),
             ("storagegate.rpc.health", "grpc_health.v1.health_pb2"),
             ("storagegate.rpc.protos", "grpc_tools.protoc"),
-            ("storagegate.grpcroom", "google.protobuf.message"),
+            ("storagegate.gatewayroom", "google.protobuf.message"),
             ("storagegate.core.errors", "grpclib.const"),
         ):
             self.assertTrue(homeless(module, name), f"{module} {name}")
         for module, name in (
             ("storagegate.rpc.serverwire", "grpc._cython.cygrpc"),
             ("storagegate.rpc.forms", "google.protobuf.message"),
-            ("storagegate.grpcroom", "storagegate.rpc.application"),
+            ("storagegate.gatewayroom", "storagegate.rpc.application"),
         ):
             self.assertFalse(homeless(module, name), f"{module} {name}")
 

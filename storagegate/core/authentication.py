@@ -11,21 +11,31 @@ Who calls: the providers that know tokens and keys, and which of them each wire 
 
 The providers of a wire are tried in the order of its rule; the first that recognises what the
 client sent decides. What none recognises is no authentication at all.
+
+Both C{jwt} and C{oauth} know JSON Web Tokens. Where both may be used, a token that says to be from
+the issuer of C{oauth} is decided by that, and any other by C{jwt}, in whatever order they are.
 """
 
-import hmac
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
+from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
+from storagegate.core.apikeyprovider import readAPIKey
 from storagegate.core.context import RequestContext
-from storagegate.core.errors import ServiceError, codedError
-from storagegate.core.hooks import requestHook
+from storagegate.core.errors import GrpcError, ServiceError, codedError
 from storagegate.core.invocation import CallCredentials
+from storagegate.core.jwtprovider import readJWT
 from storagegate.core.optionvalues import OptionError
-
-PROTOCOLS = ("http", "websocket", "grpc", "udp", "tcp")
+from storagegate.core.tokens import (
+    MAX_TOKEN_LENGTH,
+    PROTOCOLS,
+    Provider,
+    TokenError,
+    noteKind,
+    unverified,
+)
 
 DEFAULT_RULES: Mapping[str, tuple[str, ...]] = {
     "http": ("jwt", "apikey", "oauth"),
@@ -35,27 +45,10 @@ DEFAULT_RULES: Mapping[str, tuple[str, ...]] = {
     "tcp": ("apikey",),
 }
 
-MAX_TOKEN_LENGTH = 8 * 1024
-"""Characters of a token or key: as long as a header may be; longer ones are not looked at."""
-
 INVALID = "Invalid token"
 """All that a client is told of a bad token: a reason would help to make a better one."""
 
 _log = Logger()
-
-
-class Provider(Protocol):
-    """Who knows one kind of token."""
-
-    def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
-        """Give the token or key that this provider decides about; C{None} if there is none."""
-
-    def verify(self, token: str, context: RequestContext) -> Any:
-        """
-        Find out whose it is.
-
-        @return: The user, or something to wait for that gives it. What is falsy is nobody.
-        """
 
 
 class Authentication:
@@ -73,6 +66,8 @@ class Authentication:
         self.providers = providers
         self.rules = rules
         self.ownKeys: dict[str, Provider] = {}
+        self._oauthIssuer = getattr(providers.get("oauth"), "issuer", None)
+        self._told: set[str] = set()
 
     def authenticate(
         self, context: RequestContext, credentials: CallCredentials, methods: tuple[str, ...] = ()
@@ -85,120 +80,66 @@ class Authentication:
             for.
         @raise ServiceError: C{UNAUTHENTICATED} if one did and they are not good.
         """
-        for name in self.rules.get(context.protocol, ()):
+        if credentials.token is not None and len(credentials.token) > MAX_TOKEN_LENGTH:
+            raise codedError("UNAUTHENTICATED", INVALID)
+        names = self.rules.get(context.protocol, ())
+        if methods:
+            names = tuple(name for name in names if name in methods)
+        for name in names:
             provider = self.providers.get(name)
             if name == "apikey":
                 provider = self.ownKeys.get(context.service, provider)
-            if provider is None or (methods and name not in methods):
+            if provider is None:
                 continue
             token = provider.recognises(context, credentials)
             if token is None:
                 continue
             if len(token) > MAX_TOKEN_LENGTH:
                 raise codedError("UNAUTHENTICATED", INVALID)
-            return self._decided(provider, token, context)
+            if not self._isOfOther(name, names, token):
+                return self._decided(provider, token, context)
         return None
+
+    def _isOfOther(self, name: str, names: tuple[str, ...], token: str) -> bool:
+        """Tell whether a token is left to the other one of the two that know JSON Web Tokens."""
+        if name == "apikey" or self._oauthIssuer is None:
+            return False
+        if "jwt" not in self.providers or "jwt" not in names or "oauth" not in names:
+            return False
+        fromIssuer: bool = unverified(token, 1).get("iss") == self._oauthIssuer
+        return fromIssuer != (name == "oauth")
 
     def _decided(self, provider: Provider, token: str, context: RequestContext) -> Any:
         try:
             user = provider.verify(token, context)
         except Exception as error:
-            raise _refused(error) from None
+            raise self._refusal(error) from None
         if hasattr(user, "__await__"):
-            return _awaited(user)
+            return self._awaited(user)
         return _admitted(user)
 
+    async def _awaited(self, waiting: Any) -> Any:
+        try:
+            user = await waiting
+        except Exception as error:
+            raise self._refusal(error) from None
+        return _admitted(user)
 
-async def _awaited(waiting: Any) -> Any:
-    try:
-        user = await waiting
-    except Exception as error:
-        raise _refused(error) from None
-    return _admitted(user)
+    def _refusal(self, error: Exception) -> Exception:
+        """Give what callers are told; an outage is another thing than a bad token."""
+        if isinstance(error, ServiceError | GrpcError | CancelledError):
+            return error
+        if isinstance(error, TokenError):
+            _log.debug("a token was refused: {reason}", reason=str(error))
+        else:
+            noteKind(_log, self._told, error)
+        return codedError("UNAUTHENTICATED", INVALID)
 
 
 def _admitted(user: Any) -> Any:
     if not user:
         raise codedError("UNAUTHENTICATED", INVALID)
     return user
-
-
-def _refused(error: Exception) -> ServiceError:
-    """Give what callers are told; an outage is another thing than a bad token."""
-    if isinstance(error, ServiceError):
-        return error
-    if not isinstance(error, ValueError):
-        _log.failure("a token could not be verified")
-    return codedError("UNAUTHENTICATED", INVALID)
-
-
-class APIKeyProvider:
-    """
-    Knows API keys by asking the user's function.
-
-    On HTTP and gRPC a key has a place of its own; elsewhere it stands where a token would.
-    """
-
-    def __init__(
-        self, validate: Callable[..., Any], header: str = "X-API-Key", extract: Any = None
-    ) -> None:
-        """
-        @param validate: C{(apiKey, context)}, plain or C{async}: gives the user.
-        @param header: The name of the field.
-        """
-        self._validate = requestHook(validate, "apikey.validate", "apiKey", "context")
-        self._header = header.lower()
-        self._extract = extract
-
-    def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
-        """Give the key."""
-        if self._extract is not None:
-            return extracted(self._extract, context.protocol, credentials)
-        if context.protocol in ("http", "grpc"):
-            if self._header == "x-api-key":
-                return credentials.apiKey
-            return context.headers.get(self._header)
-        return credentials.token
-
-    def verify(self, token: str, context: RequestContext) -> Any:
-        """Ask whose it is."""
-        return self._validate(token, context)
-
-
-def staticKeys(keys: Mapping[str, Any]) -> Callable[[str, RequestContext], Any]:
-    """
-    Make a C{validate} of known keys, each with its user.
-
-    Every key is compared, each in constant time: how long it takes tells nothing.
-    """
-    known = [(key.encode(), user) for key, user in keys.items()]
-
-    def validate(apiKey: str, context: RequestContext) -> Any:
-        found = None
-        given = apiKey.encode()
-        for key, user in known:
-            if hmac.compare_digest(key, given):
-                found = user
-        return found
-
-    return validate
-
-
-def extracted(extract: Any, protocol: str, credentials: CallCredentials) -> str | None:
-    """
-    Ask the user's own function where the token is.
-
-    @param extract: C{(native)}, or a mapping of protocols to such functions.
-    """
-    function = extract.get(protocol) if isinstance(extract, Mapping) else extract
-    if function is None:
-        return credentials.token
-    try:
-        token = function(credentials.native)
-    except (KeyError, IndexError, AttributeError, TypeError):
-        # Functions that look for a token in a message fail where it has none.
-        return None
-    return token if isinstance(token, str) and token else None
 
 
 def readRules(given: Any) -> dict[str, tuple[str, ...]]:
@@ -218,5 +159,48 @@ def readRules(given: Any) -> dict[str, tuple[str, ...]]:
         rules[protocol] = tuple(names)
         for name in rules[protocol]:
             if name not in DEFAULT_RULES["http"]:
-                raise OptionError(f"authentication.rules.{protocol} names {name!r:.40}")
+                raise OptionError(
+                    f"authentication.rules.{protocol} names {name!r:.40}; there are "
+                    f"{', '.join(DEFAULT_RULES['http'])}"
+                )
     return rules
+
+
+def readAuthentication(
+    config: Any, oauth: Callable[[Any], Provider] | None = None
+) -> Authentication:
+    """
+    Read the whole configuration: C{providers} and C{rules}.
+
+    @param oauth: Reads the options of the provider C{oauth}, which needs HTTP.
+    @raise OptionError: If there is no such option, or its value is none or not safe.
+    """
+    if not isinstance(config, Mapping):
+        raise OptionError("the option authentication is a mapping of providers and rules")
+    for key in config:
+        if key not in ("providers", "rules"):
+            raise OptionError(
+                f"there is no option authentication.{key}; there are providers and rules"
+            )
+    given = config.get("providers", {})
+    if not isinstance(given, Mapping):
+        raise OptionError("the option authentication.providers is a mapping of names to options")
+    readers: dict[str, Callable[[Any], Provider]] = {"jwt": readJWT, "apikey": readAPIKey}
+    if oauth is not None:
+        readers["oauth"] = oauth
+    for name in given:
+        if name not in readers:
+            raise OptionError(
+                f"there is no option authentication.providers.{name}; there are {sorted(readers)}"
+            )
+    providers = {name: readers[name](options) for name, options in given.items()}
+    rules = readRules(config.get("rules", {}))
+    for protocol in config.get("rules", {}):
+        for name in rules[protocol]:
+            # A service may have keys of its own; tokens that nobody checks are a mistake.
+            if name != "apikey" and name not in providers:
+                raise OptionError(
+                    f"authentication.rules.{protocol} names {name}, "
+                    f"and there is no authentication.providers.{name}"
+                )
+    return Authentication(providers, rules)

@@ -1,9 +1,11 @@
 """One call under way on whatever wire: it can be cancelled, and it ends at its deadline."""
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
+from contextvars import copy_context
+from types import coroutine as generatorCoroutine
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
@@ -21,10 +23,15 @@ def runCall(
     @return: What the coroutine gives. Cancelling it cancels the coroutine where it waits, and the
         result is C{CANCELLED}.
     """
-    running = Deferred.fromCoroutine(coroutine)
-    if running.called:
-        # Most calls do not wait for anything, and need no more than this.
-        return running
+    context = copy_context()
+    try:
+        # Most calls do not wait for anything, and need no more than this step.
+        awaited = context.run(coroutine.send, None)
+    except StopIteration as end:
+        return succeed(end.value)
+    except Exception:
+        return fail()
+    running = context.run(Deferred.fromCoroutine, _rest(coroutine, awaited))
     outcome: Deferred[Any] = Deferred(lambda outcome: _end(running, outcome, "CANCELLED"))
     timer = None
     if seconds is not None:
@@ -39,6 +46,24 @@ def runCall(
 
     running.addBoth(ended)
     return outcome
+
+
+@generatorCoroutine
+def _rest(coroutine: Coroutine[Any, Any, Any], awaited: Any) -> Generator[Any, Any, Any]:
+    """Go on with a coroutine that waits, as C{yield from} would have from its beginning."""
+    try:
+        while True:
+            try:
+                result = yield awaited
+            except GeneratorExit:
+                coroutine.close()
+                raise
+            except BaseException as error:
+                awaited = coroutine.throw(error)
+            else:
+                awaited = coroutine.send(result)
+    except StopIteration as end:
+        return end.value
 
 
 _REASONS = {

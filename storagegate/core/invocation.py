@@ -213,7 +213,7 @@ class Invoker:
         try:
             result = await self._pass(bound, context, request, credentials)
         except BaseException as error:
-            raise self._ended(context, error, began) from error
+            raise self._failed(context, error, began) from error
         if bound.method.streamsResponses:
             return self._measured(result, context, began)
         self._ended(context, None, began)
@@ -264,7 +264,8 @@ class Invoker:
     ) -> Any:
         """Find out who calls; on a public method what is wrong with a token does not matter."""
         user = None
-        if credentials.token is not None or credentials.apiKey is not None:
+        # Where only the wire's own request is known, a provider may know where to look in it.
+        if credentials is not ANONYMOUS:
             methods = bound.service.authentication.methods
             try:
                 user = self._authenticator.authenticate(context, credentials, methods)
@@ -299,39 +300,40 @@ class Invoker:
         try:
             async for result in results:
                 yield result
-        except GeneratorExit as left:
-            error = left
-            raise
         except BaseException as raised:
             error = raised
-            raise self._ended(context, raised, began) from raised
+            if isinstance(raised, GeneratorExit):
+                raise
+            raise self._failed(context, raised, began) from raised
         finally:
             # Closed here and now: what is left to the collector is closed at any time.
             await results.aclose()  # type: ignore[attr-defined]
-            if error is None or isinstance(error, GeneratorExit):
-                self._ended(context, error, began)
+            if error is None:
+                self._ended(context, None, began)
+            elif isinstance(error, GeneratorExit):
+                self._failed(context, error, began)
 
-    def _ended(
-        self, context: RequestContext, error: BaseException | None, began: float
-    ) -> ServiceError:
-        """Take note of a call's end; give its error as callers may see it."""
-        known = None
-        if error is not None:
-            left = isinstance(error, CancelledError | GeneratorExit)
-            known = codedError("CANCELLED", "The call was cancelled") if left else None
-            if known is None:
-                if not isForeseen(error):
-                    _log.failure(
-                        "{service}.{method} failed",
-                        service=context.service,
-                        method=context.method,
-                        protocol=context.protocol,
-                    )
-                known = asServiceError(error)
+    def _failed(self, context: RequestContext, error: BaseException, began: float) -> ServiceError:
+        """Take note of a call's bad end; give its error as callers may see it."""
+        if isinstance(error, CancelledError | GeneratorExit):
+            known = codedError("CANCELLED", "The call was cancelled")
+        else:
+            if not isForeseen(error):
+                _log.failure(
+                    "{service}.{method} failed",
+                    service=context.service,
+                    method=context.method,
+                    protocol=context.protocol,
+                )
+            known = asServiceError(error)
+        self._ended(context, known, began)
+        return known
+
+    def _ended(self, context: RequestContext, error: ServiceError | None, began: float) -> None:
+        """Take note of a call's end."""
         seconds = self._seconds() - began
         for observer in self.observers:
-            observer.ended(context, known, seconds)
-        return known or codedError("CANCELLED", "")
+            observer.ended(context, error, seconds)
 
 
 async def _checked(requests: AsyncIterable[Any], check: Callable[[Any], Any]) -> AsyncIterator[Any]:

@@ -32,8 +32,15 @@ _BEARER = "bearer "
 class GRPCAdapter:
     """The gRPC listener of a gateway."""
 
-    def __init__(self, host: GatewayHost, options: GRPCOptions, reactor: Any) -> None:
+    def __init__(
+        self,
+        host: GatewayHost,
+        options: GRPCOptions,
+        reactor: Any,
+        protos: Mapping[str, RPCService] | None = None,
+    ) -> None:
         """
+        @param protos: Services of protos that are loaded already, by full name.
         @raise ProtoError: If a proto of the options cannot be loaded.
         @raise DefinitionError: If a name of the options is none of their services.
         """
@@ -47,7 +54,7 @@ class GRPCAdapter:
                 "maxSendMessageLength": options.maxMessageSize,
             }
         )
-        self._protos = _servicesOf(options)
+        self._protos = _servicesOf(options, protos or {})
 
     def add(self, service: ServiceDefinition) -> None:
         """
@@ -181,9 +188,9 @@ def contextOf(call: Call, service: str, method: str) -> RequestContext:
     )
 
 
-def _servicesOf(options: GRPCOptions) -> dict[str, RPCService]:
+def _servicesOf(options: GRPCOptions, loaded: Mapping[str, RPCService]) -> dict[str, RPCService]:
     """Load the services of the protos that the options name."""
-    found: dict[str, RPCService] = {}
+    found = dict(loaded)
     for path in options.protoFiles:
         found.update(loadProto(path).services)
     for name in options.services:

@@ -20,6 +20,8 @@ from storagegate.core.optionvalues import (
     readSize,
     readWord,
 )
+from storagegate.gateway.httpmap import readRoutes
+from storagegate.gateway.wsorigins import OriginRule
 
 PROTOCOLS = ("http", "websocket", "grpc", "udp", "tcp")
 """The wires, in the words of the options."""
@@ -30,6 +32,9 @@ Hook = Callable[..., Any]
 
 # What UDP can carry at all.
 _MAX_PACKET_SIZE = 65_507
+
+# What the length of a frame can say is 4 GiB; no payload of a quarter of it fits in memory twice.
+_MAX_FRAME_SIZE = 1024 * 1024 * 1024
 
 
 def _hook(value: Any) -> Any:
@@ -47,15 +52,22 @@ def _streamHooks(value: Any) -> Mapping[str, Hook]:
 
 
 def _path(value: Any) -> str:
-    if not isinstance(value, str) or not value.startswith("/") or "?" in value or "#" in value:
+    isPath = isinstance(value, str) and not {"?", "#"} & set(value)
+    if not isPath or not (value.startswith("/") or value == ""):
         raise ValueError('is a path such as "/api"')
-    return value.rstrip("/")
+    return str(value).rstrip("/")
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not all(isinstance(each, str) for each in value):
         raise ValueError("is a list of texts")
     return tuple(value)
+
+
+def _origins(value: Any) -> tuple[str, ...]:
+    origins = _texts(value)
+    OriginRule(origins)
+    return origins
 
 
 def _names(value: Any) -> Mapping[str, str]:
@@ -65,8 +77,18 @@ def _names(value: Any) -> Mapping[str, str]:
     return dict(value)
 
 
+def _routes(value: Any) -> Mapping[str, str]:
+    routes = _names(value)
+    readRoutes(routes)
+    return routes
+
+
 def _packetSize(value: Any) -> int:
     return readNumber(readSize(value), 64, _MAX_PACKET_SIZE, "bytes")
+
+
+def _frameSize(value: Any) -> int:
+    return readNumber(readSize(value), 64, _MAX_FRAME_SIZE, "bytes")
 
 
 def _count(value: Any) -> int:
@@ -92,7 +114,7 @@ class HTTPOptions:
 
     basePath: str = field(default="/api", converter=_path)
     enableCORS: bool = field(default=False, converter=readFlag)
-    routes: Mapping[str, str] = field(factory=dict, converter=_names)
+    routes: Mapping[str, str] = field(factory=dict, converter=_routes)
     transformRequest: Hook | None = field(default=None, converter=_hook)
     transformResponse: Hook | None = field(default=None, converter=_hook)
     maxRequestBodySize: int = field(default=10 * 1024 * 1024, converter=readSize)
@@ -119,7 +141,7 @@ class WebSocketOptions:
 
     path: str = field(default="/ws", converter=_path)
     enableCompression: bool = field(default=False, converter=readFlag)
-    allowedOrigins: tuple[str, ...] = field(default=(), converter=_texts)
+    allowedOrigins: tuple[str, ...] = field(default=(), converter=_origins)
     messageFormat: str = field(default="json", converter=_format)
     maxMessageSize: int = field(default=1024 * 1024, converter=readSize)
     maxConnections: int = field(default=10_000, converter=_count)
@@ -182,14 +204,20 @@ class TCPOptions:
 
     @ivar keepAlive: Whether the system looks after silent connections.
     @ivar noDelay: Whether small frames go out at once.
-    @ivar maxFrameSize: Bytes of a frame.
+    @ivar maxFrameSize: Bytes of a frame's payload, or of a line.
+    @ivar maxConnections: Connections at a time.
+    @ivar maxConnectionsPerAddress: How many of them one client may have.
     """
 
     port: int = field(default=9102, converter=readPort)
     hostname: str | None = field(default=None, converter=optional(readHostname))
     keepAlive: bool = field(default=True, converter=readFlag)
     noDelay: bool = field(default=True, converter=readFlag)
-    maxFrameSize: int = field(default=16 * 1024 * 1024, converter=readSize)
+    maxFrameSize: int = field(default=16 * 1024 * 1024, converter=_frameSize)
+    # More than a listener's clients have, and what an unprivileged process may open by far.
+    maxConnections: int = field(default=4096, converter=_count)
+    # A large machine's pool; sixteen such addresses fill the listener.
+    maxConnectionsPerAddress: int = field(default=256, converter=_count)
 
 
 def _isGroup(instance: Any, attribute: Any, value: Any) -> None:

@@ -8,102 +8,48 @@ are answered in order, so each begins when the one before it has ended.
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
-from twisted.python.failure import Failure
+from twisted.internet.defer import Deferred
 
-from storagegate.core.calltask import endedEarly, runCall
-from storagegate.core.context import Client, RequestContext
-from storagegate.core.errors import ServiceError, asServiceError, codedError
-from storagegate.core.invocation import CallCredentials, Invoker
-from storagegate.core.tracing import newTracing, parseTraceparent
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.gateway.peercall import PeerCall
+from storagegate.gateway.peers import NO_HEADERS, Listener, Peer, StreamHooks
+from storagegate.gateway.shapes import MessageId
 
 CALLS_OF_A_CONNECTION = 128
 """Calls in flight of one peer: more than a busy client has, and few enough to hold in memory."""
 
-CALLS_OF_A_LISTENER = 1024
-"""The same for all peers of a listener."""
-
-ITEMS_AHEAD = 8
-"""Items of a client's stream that are held before its handler asks for them."""
-
-MAX_ID_LENGTH = 128
-"""Characters of an id, which goes out again with every item."""
-
-MAX_DEADLINE_MS = 24 * 60 * 60 * 1000
-"""A day: a longer deadline is a unit that was mistaken."""
-
-MessageId = str | int | None
-
-_log = Logger()
-
-
-class Peer(Protocol):
-    """
-    What a wire gives a session to write with. Nothing here raises; a peer that is gone takes all.
-
-    @ivar protocol: The name of the wire.
-    @ivar client: Who is there.
-    """
-
-    protocol: str
-    client: Client
-
-    def respond(self, id: MessageId, method: str, result: Any) -> None:
-        """Send a result."""
-
-    def sendItem(self, id: MessageId, method: str, item: Any) -> None:
-        """Send an item of a stream."""
-
-    def sendEnd(self, id: MessageId, method: str) -> None:
-        """Send the end of a stream."""
-
-    def sendError(self, id: MessageId, error: ServiceError) -> None:
-        """Send an error."""
-
-    def drained(self) -> Deferred[None] | None:
-        """Wait until the peer has read enough of what was sent; C{None} if it has."""
-
-    def setReading(self, wanted: bool) -> None:
-        """Read on, or let the peer wait."""
-
-
-class Listener:
-    """
-    What all sessions of a listener share.
-
-    @ivar invoker: Who calls the methods.
-    @ivar clock: For deadlines.
-    @ivar calls: How many calls are in flight.
-    """
-
-    def __init__(
-        self, invoker: Invoker, clock: IReactorTime, maxCalls: int = CALLS_OF_A_LISTENER
-    ) -> None:
-        self.invoker = invoker
-        self.clock = clock
-        self.maxCalls = maxCalls
-        self.calls = 0
-
 
 class Session:
-    """The calls of one peer."""
+    """
+    The calls of one peer.
+
+    @ivar fullStreams: How many streams of the client hold as many items as they may.
+    @ivar headers: What the peer said once for all its calls, names in lower case.
+    @ivar streamHooks: What a user does with streams in place of what is done here.
+    """
 
     def __init__(
-        self, listener: Listener, peer: Peer, maxCalls: int = CALLS_OF_A_CONNECTION
+        self,
+        listener: Listener,
+        peer: Peer,
+        maxCalls: int = CALLS_OF_A_CONNECTION,
+        headers: Mapping[str, str] = NO_HEADERS,
+        streamHooks: StreamHooks | None = None,
     ) -> None:
-        self._listener = listener
-        self._peer = peer
+        self.listener = listener
+        self.peer = peer
+        self.headers = headers
+        self.streamHooks = streamHooks
         self._maxCalls = maxCalls
-        self._calls: dict[MessageId, _Call] = {}
+        self.fullStreams = 0
+        self._calls: dict[MessageId, PeerCall] = {}
         # Calls without an id that wait for the one before them.
-        self._waiting: deque[_Call] = deque()
+        self._waiting: deque[PeerCall] = deque()
         self._isReading = True
-        self._isClosed = self._isStarting = False
+        self._isClosed = self._isStarting = self._isHeld = False
         self._idle: list[Deferred[None]] = []
 
     @property
@@ -122,30 +68,33 @@ class Session:
         if self._isClosed:
             return
         if id is not None and id in self._calls:
-            self._peer.sendError(id, codedError("INVALID_ARGUMENT", "This id is in use"))
+            self.peer.sendError(id, codedError("INVALID_ARGUMENT", "This id is in use"))
             return
-        if self._listener.calls >= self._listener.maxCalls:
-            self._peer.sendError(id, codedError("UNAVAILABLE", "Too many calls at a time"))
+        if self.listener.isDraining:
+            self.peer.sendError(id, codedError("UNAVAILABLE", "No further calls are taken"))
+            return
+        if self.listener.calls >= self.listener.maxCalls:
+            self.peer.sendError(id, codedError("UNAVAILABLE", "Too many calls at a time"))
             return
         try:
-            call = _Call(self, message, id, native)
+            call = PeerCall(self, message, id, native)
         except ServiceError as error:
-            self._peer.sendError(id, error)
+            self.peer.sendError(id, error)
             return
-        self._listener.calls += 1
+        self.listener.calls += 1
         if id is None and None in self._calls:
             self._waiting.append(call)
         else:
             self._calls[id] = call
             call.begin()
-        self._adjust()
+        self.adjust()
 
     def item(self, id: MessageId, data: Any) -> None:
         """Take an item of a client's stream."""
         call = self._streaming(id)
         if call is not None:
             call.put(data)
-            self._adjust()
+            self.adjust()
 
     def itemsEnd(self, id: MessageId) -> None:
         """Take the end of a client's stream."""
@@ -159,11 +108,26 @@ class Session:
         if call is not None:
             call.cancel()
 
+    def isKnown(self, id: MessageId) -> bool:
+        """Tell whether it is known who made a call."""
+        call = self._calls.get(id)
+        return call is not None and call.isKnown
+
+    def inputLost(self) -> None:
+        """Take note that nothing comes any more: a stream that has not ended never will."""
+        for call in (*self._calls.values(), *self._waiting):
+            call.cut()
+
+    def hold(self, held: bool) -> None:
+        """Let the peer wait, for reasons of a wire's own; or no more."""
+        self._isHeld = held
+        self.adjust()
+
     def close(self) -> None:
         """Cancel everything: the peer is gone."""
         self._isClosed = True
         waiting, self._waiting = self._waiting, deque()
-        self._listener.calls -= len(waiting)
+        self.listener.calls -= len(waiting)
         for call in list(self._calls.values()):
             call.cancel()
 
@@ -176,7 +140,33 @@ class Session:
             idle.callback(None)
         return idle
 
-    def _streaming(self, id: MessageId) -> "_Call | None":
+    def adjust(self) -> None:
+        """Read on or wait: for room among the calls, and in the streams of the client."""
+        inFlight = len(self._calls) + len(self._waiting)
+        hasRoom = inFlight < self._maxCalls and not self.fullStreams
+        wanted = hasRoom and not self._isHeld
+        if wanted != self._isReading and not self._isClosed:
+            self._isReading = wanted
+            self.peer.setReading(wanted)
+
+    def ended(self, call: PeerCall) -> None:
+        """Forget a call, and begin those that waited for it."""
+        del self._calls[call.id]
+        self.listener.calls -= 1
+        if call.id is None and not self._isStarting:
+            # Those that end at once are begun here one after the other, not each in the last.
+            self._isStarting = True
+            while self._waiting and None not in self._calls:
+                following = self._calls[None] = self._waiting.popleft()
+                following.begin()
+            self._isStarting = False
+        self.adjust()
+        if not self.active:
+            idle, self._idle = self._idle, []
+            for each in idle:
+                each.callback(None)
+
+    def _streaming(self, id: MessageId) -> PeerCall | None:
         call = self._calls.get(id)
         if id is None and self._waiting:
             # A stream without an id is that of the last call without one.
@@ -185,180 +175,3 @@ class Session:
             return call
         # What comes after a call has ended was on its way already: that is nobody's fault.
         return None
-
-    def _adjust(self) -> None:
-        """Read on or wait: for room among the calls, and in the streams of the client."""
-        wanted = self.active < self._maxCalls and not any(
-            call.isFull for call in self._calls.values()
-        )
-        if wanted != self._isReading and not self._isClosed:
-            self._isReading = wanted
-            self._peer.setReading(wanted)
-
-    def _ended(self, call: "_Call") -> None:
-        del self._calls[call.id]
-        self._listener.calls -= 1
-        if call.id is None and not self._isStarting:
-            # Those that end at once are begun here one after the other, not each in the last.
-            self._isStarting = True
-            while self._waiting and None not in self._calls:
-                following = self._calls[None] = self._waiting.popleft()
-                following.begin()
-            self._isStarting = False
-        self._adjust()
-        if not self.active:
-            idle, self._idle = self._idle, []
-            for each in idle:
-                each.callback(None)
-
-
-class _Call:
-    """A call of a session, and the stream of its requests if it has one."""
-
-    def __init__(
-        self, session: Session, message: Mapping[str, Any], id: MessageId, native: Any
-    ) -> None:
-        """
-        @raise ServiceError: If the message is none.
-        """
-        listener, peer = session._listener, session._peer
-        service, method = message.get("service"), message.get("method")
-        if not isinstance(service, str) or not isinstance(method, str):
-            raise codedError("INVALID_ARGUMENT", "A request names its service and its method")
-        self.id = id
-        self.method = method
-        self.isFull = False
-        self._session = session
-        self._seconds = readDeadline(message.get("deadlineMs"))
-        bound = listener.invoker.find(service, method)
-        self.streamsRequests = bound.method.streamsRequests
-        self._streamsResponses = bound.method.streamsResponses
-        metadata = {}
-        if self._seconds is not None:
-            metadata["deadline"] = listener.invoker.now() + self._seconds
-        traceparent = message.get("traceparent")
-        tracing = parseTraceparent(traceparent) if isinstance(traceparent, str) else None
-        self._context = RequestContext(
-            peer.protocol, service, method, peer.client, tracing or newTracing(), {}, metadata
-        )
-        self._credentials = readCredentials(message, native)
-        self._data = message.get("data", {})
-        self._items: deque[Any] = deque()
-        if self.streamsRequests and "data" in message:
-            self._items.append(self._data)
-        self._isAtEnd = False
-        self._wanted: Deferred[None] | None = None
-        self._running: Deferred[Any] | None = None
-        self._isCancelled = False
-
-    def begin(self) -> None:
-        """Call the method."""
-        clock = self._session._listener.clock
-        running = self._running = runCall(self._answer(), clock, self._seconds)
-        running.addErrback(self._failed).addBoth(self._done)
-
-    def cancel(self) -> None:
-        """Give the call up."""
-        self._isCancelled = True
-        if self._running is not None:
-            self._running.cancel()
-
-    def put(self, data: Any) -> None:
-        """Take an item of the client's stream."""
-        if not self._isAtEnd:
-            self._items.append(data)
-            self.isFull = len(self._items) >= ITEMS_AHEAD
-            self._wake()
-
-    def end(self) -> None:
-        """Take the end of the client's stream."""
-        self._isAtEnd = True
-        self._wake()
-
-    def _wake(self) -> None:
-        wanted, self._wanted = self._wanted, None
-        if wanted is not None:
-            wanted.callback(None)
-
-    async def _requests(self) -> AsyncIterator[Any]:
-        while True:
-            while self._items:
-                item = self._items.popleft()
-                if self.isFull and len(self._items) < ITEMS_AHEAD:
-                    self.isFull = False
-                    self._session._adjust()
-                yield item
-            if self._isAtEnd:
-                return
-            self._wanted = Deferred()
-            await self._wanted
-
-    async def _answer(self) -> None:
-        session, peer = self._session, self._session._peer
-        request = self._requests() if self.streamsRequests else self._data
-        invoker = session._listener.invoker
-        result = await invoker.call(self._context, request, self._credentials)
-        if not self._streamsResponses:
-            if not self._isCancelled:
-                peer.respond(self.id, self.method, result)
-            return
-        try:
-            async for item in result:
-                if self._isCancelled:
-                    raise CancelledError
-                peer.sendItem(self.id, self.method, item)
-                drained = peer.drained()
-                if drained is not None:
-                    await drained
-        finally:
-            await result.aclose()
-        peer.sendEnd(self.id, self.method)
-
-    def _failed(self, failure: Failure) -> None:
-        if self._isCancelled and endedEarly(failure):
-            return
-        error: Any = failure.value
-        if not isinstance(error, ServiceError):
-            _log.failure("a call was not answered", failure)
-        self._session._peer.sendError(self.id, asServiceError(error))
-
-    def _done(self, result: Any) -> None:
-        self._isAtEnd = True
-        self._items.clear()
-        self.isFull = False
-        self._session._ended(self)
-
-
-def readId(value: Any) -> MessageId:
-    """
-    Read an id: text or a whole number; C{None} where there is none.
-
-    @raise ServiceError: If it is anything else.
-    """
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    if isinstance(value, str) and len(value) <= MAX_ID_LENGTH:
-        return value
-    raise codedError("INVALID_ARGUMENT", f"An id is a number or text of at most {MAX_ID_LENGTH}")
-
-
-def readDeadline(value: Any) -> float | None:
-    """
-    Read a deadline in milliseconds from now.
-
-    @return: In seconds.
-    @raise ServiceError: If it is none.
-    """
-    if value is None:
-        return None
-    isNumber = isinstance(value, int | float) and not isinstance(value, bool)
-    if not isNumber or not 0 < value <= MAX_DEADLINE_MS:
-        raise codedError("INVALID_ARGUMENT", "A deadline is a number of milliseconds up to a day")
-    return float(value) / 1000
-
-
-def readCredentials(message: Mapping[str, Any], native: Any = None) -> CallCredentials:
-    """Read who calls from C{auth.token} of a message."""
-    auth = message.get("auth")
-    token = auth.get("token") if isinstance(auth, Mapping) else None
-    return CallCredentials(token if isinstance(token, str) else None, None, native or message)

@@ -4,7 +4,7 @@ The wires of a gateway: each adapter made when its wire is wanted, opened, and c
 An adapter is imported when its wire is opened: a gateway pays for the wires that it has.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
@@ -25,10 +25,18 @@ class Wires:
     @ivar ports: The ports by wire; WebSocket has that of HTTP.
     """
 
-    def __init__(self, host: GatewayHost, options: GatewayOptions, reactor: Any) -> None:
+    def __init__(
+        self,
+        host: GatewayHost,
+        options: GatewayOptions,
+        reactor: Any,
+        protos: Mapping[str, Any] | None = None,
+    ) -> None:
         """
         @param reactor: The whole reactor: every adapter needs another part of it.
+        @param protos: Services of protos that are loaded already, by full name.
         """
+        self._protos = protos or {}
         self.host = host
         self.ports: dict[str, Any] = {}
         self._options = options
@@ -88,26 +96,27 @@ class Wires:
         @return: The port. Fails with C{CannotListenError} if the place cannot be had.
         """
         opening: Deferred[Any]
+        names: tuple[str, ...] = (wire,)
         if wire in ("http", "websocket"):
-            names = ("http", "websocket") if wire == "http" else ("websocket",)
-            enabled = self._options.enabled
-            self._application = self.application(tuple(n for n in names if n in enabled))
+            if wire == "http" and "websocket" in self._options.enabled:
+                names = ("http", "websocket")
+            self._application = self.application(names)
             opening = self._application.listen(place, reactor=self._reactor)
         else:
             self._others[wire] = self._adapter(wire)
             opening = self._others[wire].open(place)
 
         def opened(port: Any) -> Any:
-            self.ports[wire] = port
+            self.ports.update(dict.fromkeys(names, port))
             return port
 
         return opening.addCallback(opened)
 
     def application(self, names: tuple[str, ...]) -> Any:
         """Make the application that HTTP and WebSocket share."""
-        from storagegate.http.application import Application
+        from storagegate.gateway.httpadapter import makeApplication
 
-        application = Application()
+        application = makeApplication()
         if "websocket" in names:
             self.webSocket().install(application)
         if "http" in names:
@@ -135,7 +144,7 @@ class Wires:
         if wire == "grpc":
             from storagegate.gateway.grpcadapter import GRPCAdapter
 
-            adapter = GRPCAdapter(self.host, self._options.grpc, self._reactor)
+            adapter = GRPCAdapter(self.host, self._options.grpc, self._reactor, self._protos)
             for service in self._services:
                 adapter.add(service)
             return adapter

@@ -76,16 +76,13 @@ class CallRun(CoroutineRun):
             self._wire.read(self._received)
 
     def _received(self, message: bytes | None) -> None:
-        if message is None:
-            reason = f"{self._wire.path} takes exactly one request, and there was none"
-            self._finish(GrpcError(_UNIMPLEMENTED, reason))
-            self._ended()
-            return
         try:
+            if message is None:
+                reason = f"{self._wire.path} takes exactly one request, and there was none"
+                raise GrpcError(_UNIMPLEMENTED, reason)
             self._call.request = _decode(self._route.method.request, message)
-        except GrpcError as error:
-            self._finish(error)
-            self._ended()
+        except Exception as error:
+            self.failed(error)
             return
         self._answer()
 
@@ -117,7 +114,8 @@ class CallRun(CoroutineRun):
             return await self._handle()
         step = _Next(self, position + 1)
         result = self._middleware[position](self._call, step)
-        if hasattr(result, "__await__"):
+        # Twice where a coroutine returns next() without waiting for it, as in JavaScript.
+        while hasattr(result, "__await__"):
             result = await result
         return await step.outcome() if result is None else result
 

@@ -10,6 +10,7 @@ from attrs import frozen
 from storagegate import __version__
 from storagegate.core.optionvalues import OptionError, changeOptions
 from storagegate.rpc.options import GRPCOptions
+from storagegate.rpc.tlsoptions import readPEM
 
 _OPTIONS = (
     "compression",
@@ -29,9 +30,6 @@ _SYSTEM_ROOTS = (
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-
-# A chain is a few kilobytes, the roots of a whole system 250.
-_MAX_PEM = 1024 * 1024
 
 _CREDENTIALS = (
     '"insecure" (in the clear, for development), "tls" (the authorities that the system trusts), '
@@ -155,13 +153,9 @@ def _pem(name: str, value: Any) -> bytes:
     if not isinstance(value, str | os.PathLike):
         raise ValueError(f"credentials.{name} is the path of a PEM file, or its bytes")
     try:
-        with open(value, "rb") as file:
-            content = file.read(_MAX_PEM + 1)
-    except OSError as error:
-        raise ValueError(f"credentials.{name}: {value}: {error.strerror}") from None
-    if len(content) > _MAX_PEM:
-        raise ValueError(f"credentials.{name}: {value} is longer than 1 MiB")
-    return content
+        return readPEM(value)
+    except ValueError as error:
+        raise ValueError(f"credentials.{name}: {error}") from None
 
 
 def _certificates(name: str, value: Any) -> bytes:

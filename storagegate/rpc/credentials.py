@@ -14,10 +14,7 @@ import grpc
 from twisted.logger import Logger
 
 from storagegate.core.optionvalues import OptionError
-from storagegate.rpc.tlsoptions import TLSOptions
-
-# A chain is a few kilobytes, the roots of a whole system 250.
-_MAX_FILE_SIZE = 1024 * 1024
+from storagegate.rpc.tlsoptions import TLSOptions, readPEM
 
 _Stamp = tuple[tuple[int, ...] | None, ...]
 
@@ -117,13 +114,9 @@ def readConfiguration(tls: TLSOptions) -> Any:
 
 def _read(option: str, path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            content = file.read(_MAX_FILE_SIZE + 1)
-    except OSError as error:
-        raise OptionError(f"the option tls.{option}: {path}: {error.strerror}") from None
-    if len(content) > _MAX_FILE_SIZE:
-        raise OptionError(f"the option tls.{option}: {path} is longer than 1 MiB")
-    return content
+        return readPEM(path)
+    except ValueError as error:
+        raise OptionError(f"the option tls.{option}: {error}") from None
 
 
 def _checkCertificates(option: str, path: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from attrs import frozen
 from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message_factory import GetMessageClass
@@ -23,7 +24,7 @@ from google.protobuf.message_factory import GetMessageClass
 from storagegate.rpc.compiling import ProtoError, Sources, compileFile, findSources
 from storagegate.rpc.definitions import RPCService, serviceOf
 
-__all__ = ["LoadedProto", "ProtoError", "loadProto", "loadedService", "protoPath"]
+__all__ = ["LoadedProto", "ProtoError", "loadProto", "loadedService", "ourProto", "protoPath"]
 
 # More than a program has files with services; a program that makes files would grow without it.
 _MOST_KEPT = 64
@@ -153,15 +154,22 @@ def loadProto(
     if isinstance(includePaths, str | os.PathLike):
         includePaths = (includePaths,)
     sources = findSources(_absolute(path), [_absolute(each) for each in includePaths], protoPath())
-    with _keeping:
-        kept = _kept.pop(sources, None)
-        if kept is None or any(_stamp(file) != stamp for file, stamp in kept.stamps.items()):
-            kept = _load(sources)
-        # As the last one: the one that was not asked for longest is let go first.
-        _kept[sources] = kept
-        if len(_kept) > _MOST_KEPT:
-            del _kept[next(iter(_kept))]
-    return kept.loaded
+    return _keep(sources, _load)
+
+
+def ourProto(name: str) -> LoadedProto:
+    """
+    Load one of storagegate's own files, which comes compiled: the compiler would take 7 MB of
+    memory for as long as the process lives.
+
+    What L{protoPath} has as C{user.protoset} was made of C{user.proto}, in a checkout, by::
+
+        python -m grpc_tools.protoc -Iprotos --include_imports \
+            --descriptor_set_out=protos/user.protoset user.proto
+
+    @param name: The file's, such as C{user.proto}.
+    """
+    return _keep(Sources(name, ()), _loadCompiled)
 
 
 def loadedService(name: str) -> RPCService | None:
@@ -181,18 +189,44 @@ def _absolute(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.abspath(path))
 
 
+def _keep(sources: Sources, load: Callable[[Sources], _Kept]) -> LoadedProto:
+    """Give what a file gave before if nothing has changed, or load it."""
+    with _keeping:
+        kept = _kept.pop(sources, None)
+        if kept is None or any(_stamp(file) != stamp for file, stamp in kept.stamps.items()):
+            kept = load(sources)
+        # As the last one: the one that was not asked for longest is let go first.
+        _kept[sources] = kept
+        if len(_kept) > _MOST_KEPT:
+            del _kept[next(iter(_kept))]
+    return kept.loaded
+
+
 def _load(sources: Sources) -> _Kept:
-    pool = DescriptorPool()
     files = compileFile(sources)
+    found = [path for file in files if (path := sources.find(file.name)) is not None]
+    return _Kept(_describe(sources.name, files), {path: _stamp(path) for path in found})
+
+
+def _loadCompiled(sources: Sources) -> _Kept:
+    wire = (protoPath() / sources.name).with_suffix(".protoset").read_bytes()
+    return _Kept(_describe(sources.name, FileDescriptorSet.FromString(wire).file), {})
+
+
+def _describe(name: str, files: Iterable[FileDescriptorProto]) -> LoadedProto:
+    """
+    Give what a file defines.
+
+    @param files: The file and what it imports, each after its own imports.
+    """
+    pool = DescriptorPool()
     for file in files:
         try:
             pool.AddSerializedFile(file.SerializeToString())
         except TypeError as error:
             # The library may be older than the compiler, and know fewer features.
             raise ProtoError(file.name, str(error)) from error
-    found = [path for file in files if (path := sources.find(file.name)) is not None]
-    loaded = LoadedProto(pool.FindFileByName(sources.name))
-    return _Kept(loaded, {path: _stamp(path) for path in found})
+    return LoadedProto(pool.FindFileByName(name))
 
 
 def _stamp(path: Path) -> tuple[int, int]:

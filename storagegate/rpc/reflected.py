@@ -67,9 +67,12 @@ async def _learn(
     inquiry = _Inquiry(engine, version, deadline, waitForReady)
     try:
         names = [name] if name is not None else await inquiry.names()
-        return {each: await inquiry.service(each) for each in names}
-    finally:
-        inquiry.end()
+        services = {each: await inquiry.service(each) for each in names}
+    except BaseException:
+        inquiry.giveUp()
+        raise
+    inquiry.end()
+    return services
 
 
 class _Inquiry:
@@ -86,7 +89,11 @@ class _Inquiry:
         self._added: set[str] = set()
 
     def end(self) -> None:
-        """Ask nothing more."""
+        """Ask nothing more: the server ends the call in order, for a log that tells of it."""
+        self._wire.sendEnd()
+
+    def giveUp(self) -> None:
+        """Wait for no answer any more."""
         self._wire.cancel()
 
     async def names(self) -> list[str]:

@@ -13,8 +13,8 @@ from hmac import compare_digest
 from typing import Protocol
 
 from attrs import frozen
-from awscrt import checksums as crt
 
+from storagegate.core import crcs
 from storagegate.s3.errors import S3Error
 
 
@@ -54,10 +54,10 @@ class Algorithm:
 ALGORITHMS: Mapping[str, Algorithm] = {
     algorithm.name: algorithm
     for algorithm in (
-        Algorithm("CRC32", b"x-amz-checksum-crc32", 4, crt.crc32, crt.combine_crc32),
-        Algorithm("CRC32C", b"x-amz-checksum-crc32c", 4, crt.crc32c, crt.combine_crc32c),
+        Algorithm("CRC32", b"x-amz-checksum-crc32", 4, crcs.crc32, crcs.combineCRC32),
+        Algorithm("CRC32C", b"x-amz-checksum-crc32c", 4, crcs.crc32c, crcs.combineCRC32C),
         Algorithm(
-            "CRC64NVME", b"x-amz-checksum-crc64nvme", 8, crt.crc64nvme, crt.combine_crc64nvme
+            "CRC64NVME", b"x-amz-checksum-crc64nvme", 8, crcs.crc64nvme, crcs.combineCRC64NVME
         ),
         Algorithm("SHA1", b"x-amz-checksum-sha1", 20),
         Algorithm("SHA256", b"x-amz-checksum-sha256", 32),

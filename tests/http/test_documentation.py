@@ -1,9 +1,7 @@
 """What is written of the framework, held against its code."""
 
 import ast
-import inspect
 import re
-from collections.abc import Callable, Iterable
 from typing import Any
 from unittest import TestResult
 
@@ -21,6 +19,7 @@ from storagegate.http.sessions.record import Session
 from storagegate.http.testing import Client
 from storagegate.http.uploadlimits import UploadLimits
 from tests.support.documents import DOCS, literal, runBlocks, table
+from tests.support.signatures import attributeDefaults, defaults, firstWords, publicNames
 
 FRAMEWORK = DOCS / "http.rst"
 MIDDLEWARE = DOCS / "middleware.rst"
@@ -38,30 +37,6 @@ KINDS: dict[str, tuple[Any, Any]] = {
 
 # What an application is made of, and no user's business.
 PARTS = {"addLayer", "adopt", "dropLayers", "forget", "index", "layers", "trust", "workshop"}
-
-
-def publicNames(thing: object) -> set[str]:
-    """Give the public members of an object: of its class, and its own."""
-    return {name for name in {*dir(type(thing)), *vars(thing)} if not name.startswith("_")}
-
-
-def firstWords(rows: Iterable[list[str]]) -> list[str]:
-    """Give the names in the first column, without what is in parentheses."""
-    return [literal(row[0]).partition("(")[0] for row in rows]
-
-
-def defaults(function: Callable[..., Any]) -> list[list[str]]:
-    """Give the options of a function and their defaults, as a table has them."""
-    return [
-        [name, "required" if p.default is p.empty else f"``{p.default!r}``"]
-        for name, p in inspect.signature(function).parameters.items()
-        if name != "self"
-    ]
-
-
-def attributeDefaults(kind: Any) -> list[list[str]]:
-    """Give the attributes of an attrs class and their defaults, as a table has them."""
-    return [[a.alias, f"``{a.default!r}``"] for a in fields(kind)]
 
 
 class OptionTests(SynchronousTestCase):

@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.rpc.definitions import RPCService
-from storagegate.rpc.protos import loadProto, protoPath
+from storagegate.rpc.protos import loadedService, loadProto, ourProto, protoPath
+from tests.support.modules import CHECKOUT
 
 RPCS = """
 GetUser             user.GetUserRequest     user.User                        none
@@ -54,6 +55,12 @@ TYPES = {
 
 GENERATED = "import user_pb2; print(user_pb2.DESCRIPTOR.serialized_pb.hex())"
 
+LOADED = """
+import sys
+from storagegate.rpc.protos import ourProto
+print(ourProto("user.proto").UserService.name, "grpc_tools" in sys.modules)
+"""
+
 
 def fieldsOf(message: Descriptor) -> str:
     """Write a message's fields as the tables above have them."""
@@ -75,6 +82,19 @@ def rpcsOf(service: RPCService) -> list[list[str]]:
         [name, method.request.fullName, method.response.fullName, method.streaming]
         for name, method in service.methods.items()
     ]
+
+
+class FileTests(SynchronousTestCase):
+    """All of them."""
+
+    def test_syntax(self) -> None:
+        """They are in proto3."""
+        paths = sorted(protoPath().glob("*.proto"))
+        self.assertEqual([path.stem for path in paths][:2], ["health", "user"])
+        for path in paths:
+            file = FileDescriptorProto()
+            loadProto(path).file.CopyToProto(file)
+            self.assertEqual(file.syntax, "proto3", path)
 
 
 class UserTests(SynchronousTestCase):
@@ -116,6 +136,33 @@ class UserTests(SynchronousTestCase):
                 # A pool says the name that follows from the field's own, too.
                 field.ClearField("json_name")
         self.assertEqual(ours, theirs)
+
+    def test_compiled(self) -> None:
+        """The compiled file is what the compiler makes of the source as it stands."""
+        made = Path(self.mktemp()).absolute()
+        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{protoPath()}"]
+        command += ["--include_imports", f"--descriptor_set_out={made}", "user.proto"]
+        subprocess.run(command, capture_output=True, check=True)
+        files = []
+        for path in (made, protoPath() / "user.protoset"):
+            # What is imported comes with the compiler, in whatever words its version has.
+            files.append(FileDescriptorSet.FromString(path.read_bytes()).file)
+        (*_, expected), (*imports, kept) = files
+        self.assertEqual(kept, expected)
+        self.assertEqual([each.name for each in imports], list(kept.dependency))
+
+    def test_ours(self) -> None:
+        """The compiled file gives the same service as its source, without a compiler."""
+        result = subprocess.run(
+            [sys.executable, "-c", LOADED], cwd=CHECKOUT, capture_output=True, check=True, text=True
+        )
+        self.assertEqual(result.stdout.split(), ["user.UserService", "False"])
+        ours = ourProto("user.proto")
+        self.assertEqual(
+            rpcsOf(ours.UserService), rpcsOf(loadProto(protoPath() / "user.proto").UserService)
+        )
+        self.assertIs(ourProto("user.proto"), ours)
+        self.assertIs(loadedService("user.UserService"), ours.UserService)
 
 
 class HealthTests(SynchronousTestCase):

@@ -14,7 +14,7 @@ from storagegate.rpc.protos import protoPath
 from tests.support.modules import CHECKOUT
 from tests.support.wheels import CAN_BUILD, WHY_NOT, build, copySources
 
-FILES = {"user.proto", "health.proto"}
+FILES = {"user.proto", "user.protoset", "health.proto"}
 
 # Prints where storagegate and its files are, and what one of them defines. A folder of editable
 # installations is one that Python reads at its start.
@@ -22,8 +22,9 @@ SCRIPT = """
 import site, sys
 site.addsitedir(sys.argv[1])
 import storagegate
-from storagegate.rpc.protos import loadProto, protoPath
-print(storagegate.__file__, protoPath(), loadProto(protoPath() / "user.proto").UserService.name)
+from storagegate.rpc.protos import loadProto, ourProto, protoPath
+assert loadProto(protoPath() / "health.proto").Health
+print(storagegate.__file__, protoPath(), ourProto("user.proto").UserService.name)
 """
 
 

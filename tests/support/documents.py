@@ -18,7 +18,7 @@ _BLOCK = re.compile(r"^\.\. code-block:: (\w+)\n\n((?:    .*\n|\n)+)", re.MULTIL
 _TABLE = r"^\.\. csv-table::{}\n    :header: (.*)\n(?:    :.*\n)*\n((?:    .*\n)+)"
 
 # What a session prints may be cut short, and broken into lines.
-_FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @frozen
@@ -87,7 +87,7 @@ def runBlocks(page: Path) -> dict[str, Any]:
         # Not a copy, as it would be: the programs see what the sessions define.
         session.globs = names
         told: list[str] = []
-        failed, _ = doctest.DocTestRunner(optionflags=_FLAGS).run(
+        failed, _ = doctest.DocTestRunner(optionflags=FLAGS).run(
             session, out=told.append, clear_globs=False
         )
         assert not failed, "".join(told)

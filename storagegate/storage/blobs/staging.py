@@ -9,9 +9,9 @@ name in C{staging/}, and no start ever has to search C{blobs/}.
 from collections.abc import Sequence
 from functools import partial
 
-from awscrt import checksums
 from twisted.logger import Logger
 
+from storagegate.core.crcs import crc32c
 from storagegate.net.writing import Buffer, writeAll
 from storagegate.storage.blobs.durability import Durability, Latch, storeError
 from storagegate.storage.blobs.layout import BlobLayout
@@ -25,8 +25,7 @@ def checksumOf(buffer: Buffer, before: int = 0) -> int:
 
     @param before: The CRC of the bytes before these.
     """
-    result: int = checksums.crc32c(buffer, before)
-    return result
+    return crc32c(buffer, before)
 
 
 class StagingFile:

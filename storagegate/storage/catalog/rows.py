@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 from attrs import asdict
-from awscrt.checksums import crc32c
 
+from storagegate.core.crcs import crc32c
 from storagegate.storage.catalog.transactions import asJSON
 from storagegate.storage.records import (
     Attributes,

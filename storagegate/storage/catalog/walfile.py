@@ -15,7 +15,8 @@ PREWRITTEN = 16 * 1024 * 1024
 _SHARE = 64
 """A disk with less than this many times as much room has better uses for it."""
 
-_ZEROS = bytes(1024 * 1024)
+_AT_ONCE = 1024 * 1024
+"""Bytes of one write; the zeros are let go of with the last one."""
 
 
 def prewrite(path: str, size: int = PREWRITTEN) -> bool:
@@ -34,8 +35,9 @@ def prewrite(path: str, size: int = PREWRITTEN) -> bool:
         return False
     try:
         length = os.fstat(descriptor).st_size
+        zeros = bytes(_AT_ONCE)
         while length < size:
-            length += os.pwrite(descriptor, _ZEROS[: size - length], length)
+            length += os.pwrite(descriptor, zeros[: size - length], length)
         os.fdatasync(descriptor)
     except OSError:
         return False

@@ -187,7 +187,8 @@ class DeadlineTests(CancellationCase):
         with H2Client(self.port) as client:
             # One after the other: those of one moment would all meet whatever else runs then.
             for _ in range(TIMES):
-                stream = client.begin(self.path(method), [("grpc-timeout", "60m")])
+                # Enough for a busy machine to begin the handler before it.
+                stream = client.begin(self.path(method), [("grpc-timeout", "200m")])
                 if method != "Upload":
                     client.sendMessage(stream, b"", isLast=True)
                 how, when, call = self.end()

@@ -109,3 +109,11 @@ class LearningTests(ClientCase):
         await client.close()
         error = await self.assertFailure(call.deferred(), GrpcError)
         self.assertEqual(error.statusName, "CANCELLED")
+
+    async def test_closedAtLast(self) -> None:
+        """So does it when the services have just become known."""
+        client = self.connect(None)
+        closed = client.ready().addCallback(lambda known: client.close())
+        call: Any = client.send(text="x")
+        await closed
+        await self.assertEnds(call, "CANCELLED")

@@ -9,6 +9,7 @@ from twisted.trial.unittest import TestCase
 from storagegate.core.errors import GrpcError
 from storagegate.rpc.application import GRPCServer
 from storagegate.rpc.client import createGrpcClient
+from storagegate.rpc.middleware.requestlog import requestLog
 from tests.wire.rpc.clientcase import until
 
 
@@ -83,6 +84,15 @@ class TogetherTests(TestCase):
         self.assertEqual(await client.gather(texts), {"all": [str(n) for n in range(100)]})
         self.assertEqual([each async for each in client.mirror(texts)], texts)
         self.assertEqual(list(client.services), ["Probe"])
+
+    async def test_learning(self) -> None:
+        """Learning is a call that ends in order, for a server that logs its calls."""
+        lines: list[str] = []
+        self.app.use(requestLog("{path} {status}", write=lines.append))
+        client = await self.connect()
+        await client.ready()
+        await until(lambda: bool(lines))
+        self.assertEqual(lines, ["/grpc.reflection.v1.ServerReflection/ServerReflectionInfo OK"])
 
     async def test_details(self) -> None:
         """The details of an error are what the handler said."""

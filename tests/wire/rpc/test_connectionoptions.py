@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import grpc
 from hyperframe.frame import GoAwayFrame, PingFrame
 from twisted.internet.error import CannotListenError
+from twisted.internet.threads import deferToThread
 
 from storagegate import server
 from tests.support.h2client import H2Client, H2Stream
@@ -242,3 +244,20 @@ class PortTests(OptionCase):
         message = struct(text="longer than this")
         stream = await self.within(port, lambda client: client.call(ECHO, message))
         self.assertEqual(stream.status, 8)
+
+
+class StreamTests(OptionCase):
+    """How many calls a connection may have at a time."""
+
+    async def test_noneRefused(self) -> None:
+        """A client that keeps to the limit is never refused, however fast it calls."""
+        port = await self.serve({"maxConcurrentStreams": 20})
+
+        def use() -> list[grpc.StatusCode]:
+            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+                echo = channel.unary_unary(ECHO)
+                # The client's own library has the limit, and lets the others wait.
+                calls = [echo.future(b"") for _ in range(2000)]
+                return [call.code() for call in calls]
+
+        self.assertEqual(set(await deferToThread(use)), {grpc.StatusCode.OK})
