@@ -14,6 +14,7 @@ import jwt
 from attrs import field, frozen
 from attrs.converters import optional
 
+from storagegate.core.checkedtokens import CheckedTokens
 from storagegate.core.context import RequestContext
 from storagegate.core.invocation import CallCredentials
 from storagegate.core.jsonwebkeys import ASYMMETRIC, VerificationKey, readPublicKey
@@ -56,6 +57,11 @@ class JWTProvider:
     issuer: str | None = None
     leeway: float = LEEWAY_SECONDS
     extract: Any = None
+    _checked: CheckedTokens = field(init=False, repr=False, eq=False)
+
+    @_checked.default
+    def _makeChecked(self) -> CheckedTokens:
+        return CheckedTokens(self.leeway)
 
     def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
         """Give the token, if it looks like one of these."""
@@ -68,8 +74,12 @@ class JWTProvider:
 
         @raise TokenError: If the token is not good.
         """
-        return verifiedClaims(
-            token, self.key, self.algorithms, self.audience, self.issuer, self.leeway
+        return self._checked.claims(
+            token,
+            self.key,
+            lambda: verifiedClaims(
+                token, self.key, self.algorithms, self.audience, self.issuer, self.leeway
+            ),
         )
 
 

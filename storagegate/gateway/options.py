@@ -21,6 +21,7 @@ from storagegate.core.optionvalues import (
     readWord,
 )
 from storagegate.gateway.httpmap import readRoutes
+from storagegate.gateway.wsorigins import OriginRule
 
 PROTOCOLS = ("http", "websocket", "grpc", "udp", "tcp")
 """The wires, in the words of the options."""
@@ -51,15 +52,22 @@ def _streamHooks(value: Any) -> Mapping[str, Hook]:
 
 
 def _path(value: Any) -> str:
-    if not isinstance(value, str) or not value.startswith("/") or "?" in value or "#" in value:
+    isPath = isinstance(value, str) and not {"?", "#"} & set(value)
+    if not isPath or not (value.startswith("/") or value == ""):
         raise ValueError('is a path such as "/api"')
-    return value.rstrip("/")
+    return str(value).rstrip("/")
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not all(isinstance(each, str) for each in value):
         raise ValueError("is a list of texts")
     return tuple(value)
+
+
+def _origins(value: Any) -> tuple[str, ...]:
+    origins = _texts(value)
+    OriginRule(origins)
+    return origins
 
 
 def _names(value: Any) -> Mapping[str, str]:
@@ -133,7 +141,7 @@ class WebSocketOptions:
 
     path: str = field(default="/ws", converter=_path)
     enableCompression: bool = field(default=False, converter=readFlag)
-    allowedOrigins: tuple[str, ...] = field(default=(), converter=_texts)
+    allowedOrigins: tuple[str, ...] = field(default=(), converter=_origins)
     messageFormat: str = field(default="json", converter=_format)
     maxMessageSize: int = field(default=1024 * 1024, converter=readSize)
     maxConnections: int = field(default=10_000, converter=_count)

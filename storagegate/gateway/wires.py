@@ -96,17 +96,18 @@ class Wires:
         @return: The port. Fails with C{CannotListenError} if the place cannot be had.
         """
         opening: Deferred[Any]
+        names: tuple[str, ...] = (wire,)
         if wire in ("http", "websocket"):
-            names = ("http", "websocket") if wire == "http" else ("websocket",)
-            enabled = self._options.enabled
-            self._application = self.application(tuple(n for n in names if n in enabled))
+            if wire == "http" and "websocket" in self._options.enabled:
+                names = ("http", "websocket")
+            self._application = self.application(names)
             opening = self._application.listen(place, reactor=self._reactor)
         else:
             self._others[wire] = self._adapter(wire)
             opening = self._others[wire].open(place)
 
         def opened(port: Any) -> Any:
-            self.ports[wire] = port
+            self.ports.update(dict.fromkeys(names, port))
             return port
 
         return opening.addCallback(opened)
