@@ -36,7 +36,7 @@ Asking = Callable[..., Deferred[Answer]]
 class MatrixTests(TestCase):
     """Each case, in all twenty cells."""
 
-    timeout = 120
+    timeout = 60
 
     async def setUp(self) -> None:
         """Serve the fixture over all wires, and connect to each."""
