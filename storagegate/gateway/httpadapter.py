@@ -18,7 +18,8 @@ from storagegate.core.errors import ServiceError, codedError
 from storagegate.gateway.asyncapi import describeMessages
 from storagegate.gateway.codecs import JSON
 from storagegate.gateway.host import GatewayHost
-from storagegate.gateway.httpcall import Endpoint, HTTPCall, HTTPRoom, sendError
+from storagegate.gateway.httpcall import Endpoint, HTTPCall, HTTPRoom
+from storagegate.gateway.httperrors import sendError
 from storagegate.gateway.httpmap import HTTPRoute, readRoutes
 from storagegate.gateway.openapi import describeHTTP
 from storagegate.gateway.options import GatewayOptions

@@ -11,10 +11,11 @@ from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.options import WebSocketOptions
 from storagegate.gateway.peers import Listener
 from storagegate.gateway.shapes import httpError
+from storagegate.gateway.wsfactory import WireFactory
 from storagegate.gateway.wshandshake import Handshake, HandshakeRefused, readHandshake
 from storagegate.gateway.wsorigins import OriginRule
 from storagegate.gateway.wspeer import FramePeer, MessagePeer
-from storagegate.gateway.wswire import Wire, WireFactory
+from storagegate.gateway.wswire import Wire
 
 
 class WebSocketAdapter:
@@ -56,7 +57,7 @@ class WebSocketAdapter:
                 lean.headers,
                 lean.secure,
                 self._origins,
-                options.messageFormat,
+                options,
             )
             self._checkRoom()
         except HandshakeRefused as error:

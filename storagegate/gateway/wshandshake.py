@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from attrs import frozen
 
 from storagegate.core.errors import ServiceError
-from storagegate.gateway.options import MESSAGE_FORMATS
+from storagegate.gateway.options import MESSAGE_FORMATS, WebSocketOptions
 from storagegate.gateway.wsorigins import OriginRule
 
 VERSION = b"13"
@@ -54,13 +54,12 @@ def readHandshake(
     headers: Mapping[bytes, bytes],
     secure: bool,
     origins: OriginRule,
-    defaultFormat: str,
+    options: WebSocketOptions,
 ) -> Handshake:
     """
     Read a request for a WebSocket.
 
     @param headers: Names in lower case, repeated fields joined by commas.
-    @param defaultFormat: What is spoken where no subprotocol says so.
     @raise HandshakeRefused: If it is none, or may not be one.
     """
     if method != b"GET":
@@ -84,7 +83,14 @@ def readHandshake(
     if not origins.admits(text, headers.get(b"host", b"").decode("latin-1"), secure):
         raise HandshakeRefused("PERMISSION_DENIED", "Pages of this origin may not connect", 403)
     subprotocol = _chosen(headers.get(b"sec-websocket-protocol", b""))
-    return Handshake(subprotocol, subprotocol or defaultFormat, _written(headers, key, subprotocol))
+    extensions = headers.get(b"sec-websocket-extensions", b"")
+    if not options.enableCompression or not extensions.isascii():
+        extensions = b""
+    return Handshake(
+        subprotocol,
+        subprotocol or options.messageFormat,
+        _written(key, subprotocol, extensions),
+    )
 
 
 def _tokens(headers: Mapping[bytes, bytes], name: bytes) -> list[bytes]:
@@ -107,7 +113,7 @@ def _chosen(offered: bytes) -> str | None:
     return None
 
 
-def _written(headers: Mapping[bytes, bytes], key: bytes, subprotocol: str | None) -> bytes:
+def _written(key: bytes, subprotocol: str | None, extensions: bytes) -> bytes:
     """
     Write the request again for whoever does the framing.
 
@@ -123,8 +129,7 @@ def _written(headers: Mapping[bytes, bytes], key: bytes, subprotocol: str | None
     ]
     if subprotocol is not None:
         lines.append(b"Sec-WebSocket-Protocol: " + subprotocol.encode("ascii"))
-    extensions = headers.get(b"sec-websocket-extensions")
-    if extensions is not None:
+    if extensions:
         lines.append(b"Sec-WebSocket-Extensions: " + extensions)
     return b"\r\n".join([*lines, b"\r\n"])
 

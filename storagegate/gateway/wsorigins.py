@@ -16,7 +16,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 # RFC 6454 section 6.2, with the case that browsers have lowered already. A host has no characters
 # that would end it, and an IPv6 address has brackets.
-_HOST = r"(?P<host>\[[0-9a-f:.]{2,45}\]|[^\s/?#@:\[\]\\]{1,253})(?::(?P<port>[0-9]{1,5}))?"
+_HOST = r"(?P<host>\[[0-9a-f:.]{2,45}\]|[^\s/?#@:\[\]\\*]{1,253})(?::(?P<port>[0-9]{1,5}))?"
 _ORIGIN = re.compile(rf"(?P<scheme>[a-z][a-z0-9+.-]{{0,40}})://{_HOST}")
 _AUTHORITY = re.compile(_HOST)
 
@@ -62,7 +62,7 @@ class OriginRule:
             if text == ANY:
                 self._isOpen = True
             elif origin is None:
-                raise ValueError(f"{text!r} is no origin such as https://example.com")
+                raise ValueError(f"has {text!r}, which is no origin such as https://example.com")
             else:
                 self._allowed.add(origin)
 

@@ -2,7 +2,7 @@
 One WebSocket, as far as it is bytes: Autobahn's protocol with limits of its own.
 
 Autobahn reads frames, inflates, and checks the grammar. Here is what it leaves open: it would read
-and queue without bounds, look at all that it holds for each frame, and call timers of the process.
+and queue without bounds, and look at all that it holds for each frame.
 """
 
 from collections import deque
@@ -10,10 +10,9 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, Protocol
 
-from autobahn.twisted.websocket import WebSocketServerFactory, WebSocketServerProtocol
-from autobahn.websocket.compress import PerMessageDeflateOffer, PerMessageDeflateOfferAccept
+from autobahn.twisted.websocket import WebSocketServerProtocol
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IPushProducer, IReactorTime
+from twisted.internet.interfaces import IPushProducer
 from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -47,10 +46,6 @@ _JOINED = 64 * 1024
 # Below this deflate makes messages larger, or not much smaller.
 _COMPRESSED = 256
 
-# Memory of a compressor: 16 KiB instead of 256 KiB, for each of ten thousand connections.
-_WINDOW_BITS = 11
-_MEMORY_LEVEL = 4
-
 _log = Logger()
 
 
@@ -64,17 +59,7 @@ class Receiver(Protocol):
         """Take note that nothing comes or goes any more. Called once."""
 
 
-class _Timers:
-    """What Autobahn asks for timers: those of our clock."""
-
-    def __init__(self, clock: IReactorTime) -> None:
-        self._clock = clock
-
-    def call_later(self, seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
-        return self._clock.callLater(seconds, function, *arguments)
-
-
-class _Quiet:
+class Quiet:
     """A log for what clients do wrong: none of it is news, and they could fill a disk with it."""
 
     def __getattr__(self, level: str) -> Callable[..., None]:
@@ -82,55 +67,6 @@ class _Quiet:
 
     def _ignore(self, *arguments: Any, **keywords: Any) -> None:
         pass
-
-
-class WireFactory(WebSocketServerFactory):
-    """Makes wires, all with the same options."""
-
-    log = _Quiet()
-
-    def __init__(
-        self,
-        clock: IReactorTime,
-        maxMessageSize: int,
-        compresses: bool,
-        onLost: Callable[["Wire"], None],
-    ) -> None:
-        """
-        @param compresses: Whether permessage-deflate is agreed to.
-        @param onLost: Called when the connection of a wire is gone.
-        """
-        super().__init__(server="", reactor=clock)
-        self.onLost = onLost
-        self._batched_timer = _Timers(clock)
-        self.setProtocolOptions(
-            # Versions before the RFC have no clients any more.
-            versions=[13],
-            maxMessagePayloadSize=maxMessageSize,
-            failByDrop=False,
-            # The whole handshake is here when a wire is made.
-            openHandshakeTimeout=0,
-            closeHandshakeTimeout=CLOSE_SECONDS,
-            perMessageCompressionAccept=_acceptDeflate if compresses else None,
-        )
-
-    def makeWire(self, handshake: Handshake) -> "Wire":
-        """Make a wire for a connection."""
-        wire = Wire(handshake)
-        wire.factory = self
-        return wire
-
-
-def _acceptDeflate(offers: list[Any]) -> Any:
-    for offer in offers:
-        if isinstance(offer, PerMessageDeflateOffer):
-            bits = offer.request_max_window_bits
-            return PerMessageDeflateOfferAccept(
-                offer,
-                window_bits=min(bits, _WINDOW_BITS) if bits else _WINDOW_BITS,
-                mem_level=_MEMORY_LEVEL,
-            )
-    return None
 
 
 @implementer(IPushProducer)
@@ -143,7 +79,7 @@ class Wire(WebSocketServerProtocol):
     @ivar isHeld: Whether the peer is not read.
     """
 
-    log = _Quiet()
+    log = Quiet()
     transport: Any
     message_data: Any
 
@@ -205,14 +141,17 @@ class Wire(WebSocketServerProtocol):
         Look whether the peer is there still. Called now and then.
 
         One that says nothing is asked; one that did not answer by the next time, took nothing of
-        what waits for it, or did not go after the close is dropped.
+        what waits for it, or did not go after the close is dropped. One that is not read because
+        its calls take their time could not answer: it is asked so that the system notices.
         """
         sent = getattr(self.transport, "sentBytes", 0)
         isMoving = sent != self._seenSent
         self._seenSent = sent
-        if self.isHeard or (self.isHeld and not self.isFull):
+        if self.isHeard:
             self.isHeard = self._isAsked = False
-        elif self._isAsked and not (self.isFull and isMoving):
+            return
+        isExcused = isMoving if self.isFull else self.isHeld
+        if self._isAsked and not isExcused:
             self.abort()
         else:
             self._isAsked = True
