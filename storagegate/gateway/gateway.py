@@ -267,7 +267,8 @@ class ProtocolGateway:
             return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
 
         host = GatewayHost(self.invoker, reactor, run, self._transformError)
-        self._wires = Wires(host, self.settings, reactor, self.protos)
+        header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
+        self._wires = Wires(host, self.settings, reactor, self.protos, header)
         for service in self.services.values():
             self._wires.add(service)
         return self._wires

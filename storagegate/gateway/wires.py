@@ -31,12 +31,15 @@ class Wires:
         options: GatewayOptions,
         reactor: Any,
         protos: Mapping[str, Any] | None = None,
+        apiKeyHeader: str = "X-API-Key",
     ) -> None:
         """
         @param reactor: The whole reactor: every adapter needs another part of it.
         @param protos: Services of protos that are loaded already, by full name.
+        @param apiKeyHeader: The field of HTTP that API keys are in.
         """
         self._protos = protos or {}
+        self._apiKeyHeader = apiKeyHeader
         self.host = host
         self.ports: dict[str, Any] = {}
         self._options = options
@@ -129,7 +132,7 @@ class Wires:
         if self._http is None:
             from storagegate.gateway.httpadapter import HTTPAdapter
 
-            self._http = HTTPAdapter(self.host, self._options)
+            self._http = HTTPAdapter(self.host, self._options, self._apiKeyHeader)
         return self._http
 
     def webSocket(self) -> Any:

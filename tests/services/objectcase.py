@@ -10,7 +10,8 @@ from twisted.internet.task import Clock
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
-from storagegate.core.authentication import DEFAULT_RULES, APIKeyProvider, Authentication
+from storagegate.core.apikeyprovider import APIKeyProvider
+from storagegate.core.authentication import DEFAULT_RULES, Authentication
 from storagegate.core.context import Client, RequestContext, Tracing
 from storagegate.core.errors import ServiceError
 from storagegate.core.invocation import CallCredentials, Invoker

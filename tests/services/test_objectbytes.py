@@ -194,13 +194,16 @@ class VerifiedReadTests(BytesCase):
         self.assertEqual(max(len(item["chunk"]) for item in rest), CHUNK)
 
     async def test_left(self) -> None:
-        """A reader that goes away leaves nothing held."""
-        await self.put("box", "k", BIG)
-        items = await self.call("GetObject", {"bucket": "box", "key": "k"})
-        await anext(items)
-        await anext(items)
-        await items.aclose()
-        await self.assertNothingHeld()
+        """A reader that goes away leaves nothing held, whether it has just been given a piece."""
+        for pauses in (False, True):
+            await self.put("box", "k", BIG)
+            items = await self.call("GetObject", {"bucket": "box", "key": "k"})
+            await anext(items)
+            await anext(items)
+            if pauses:
+                await self.store.run(os.getpid)
+            await items.aclose()
+            await self.assertNothingHeld()
 
     async def test_damaged(self) -> None:
         """Bytes that are not those that were written never go out whole."""

@@ -20,7 +20,6 @@ class IssuerProcess(ProcessProtocol):
     Serves what is in a directory.
 
     @ivar issuer: Its URL.
-    @ivar requests: The paths that were asked for.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -53,9 +52,9 @@ class IssuerProcess(ProcessProtocol):
         path.write_text(json.dumps(metadata))
         (self.directory / "keys").write_bytes(jwks(*keys))
 
-    @property
-    def requests(self) -> list[str]:
-        """Give the paths that were asked for."""
+    async def requests(self) -> list[str]:
+        """End it; give the paths that were asked for, all of which its log has then."""
+        await self.stop()
         return re.findall(r'"GET (\S+) HTTP', self._log.decode())
 
     def outReceived(self, data: bytes) -> None:

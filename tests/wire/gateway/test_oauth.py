@@ -72,7 +72,9 @@ class ProviderTests(OAuthCase):
         given = claims(iss=self.issuer.issuer, sub="bob")
         token = signed(ecKey(), "ES256", given, kid="ec")
         self.assertEqual(await self.user(token, provider), given)
-        self.assertEqual(self.issuer.requests, ["/.well-known/openid-configuration", "/keys"])
+        self.assertEqual(
+            await self.issuer.requests(), ["/.well-known/openid-configuration", "/keys"]
+        )
 
     async def test_older(self) -> None:
         """An issuer that describes itself as RFC 8414 has it is found, too."""
@@ -86,7 +88,7 @@ class ProviderTests(OAuthCase):
         (self.issuer.directory / "keys").rename(self.issuer.directory / "moved" / "index.html")
         self.issuer.publish(f"{self.issuer.issuer}/moved", rsaKey())
         await self.unavailable()
-        self.assertEqual(self.issuer.requests[1:], ["/moved"])
+        self.assertEqual((await self.issuer.requests())[1:], ["/moved"])
 
     async def test_elsewhere(self) -> None:
         """Keys at an address that only the document names are not fetched from this machine."""
@@ -101,7 +103,7 @@ class ProviderTests(OAuthCase):
         self.addCleanup(port.stopListening)
         self.issuer.publish(f"https://localhost:{port.getHost().port}/keys", rsaKey())
         await self.unavailable()
-        self.assertEqual(len(self.issuer.requests), 1)
+        self.assertEqual(len(await self.issuer.requests()), 1)
         self.assertEqual(connected, [])
 
     async def test_large(self) -> None:
