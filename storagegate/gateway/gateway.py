@@ -16,6 +16,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from storagegate.core.authentication import DEFAULT_RULES, Authentication
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceDefinition, readRateLimit, readService
 from storagegate.core.invocation import CallCredentials, Invoker, Observer
@@ -25,7 +26,6 @@ from storagegate.gateway.discovery import DiscoveryOptions, readDiscovery
 from storagegate.gateway.host import ErrorHook, GatewayHost
 from storagegate.gateway.metrics import CallMetrics
 from storagegate.gateway.monitoring import MonitoringOptions, readMonitoring
-from storagegate.gateway.oauth import readProviders
 from storagegate.gateway.options import GatewayOptions, readOptions
 from storagegate.gateway.wires import Wires
 from storagegate.net.reactors import processReactor
@@ -70,7 +70,7 @@ class ProtocolGateway:
         @raise OptionError: If there is no such option, or its value is none.
         """
         self.settings = readOptions(GatewayOptions(), {**(options or {}), **more})
-        self.authentication = readProviders({})
+        self.authentication = Authentication({}, DEFAULT_RULES)
         self.protos: dict[str, Any] = {}
         self._monitoring = MonitoringOptions()
         self._discovery = DiscoveryOptions()
@@ -163,6 +163,9 @@ class ProtocolGateway:
 
         @raise OptionError: If there is no such option, or its value is none.
         """
+        # What tokens need is a good deal, and nobody needs it who configures none.
+        from storagegate.gateway.oauth import readProviders
+
         self._checkIdle()
         ownKeys = self.authentication.ownKeys
         self.authentication = readProviders({**(config or {}), **more})

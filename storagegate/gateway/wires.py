@@ -13,6 +13,7 @@ from twisted.logger import Logger
 from storagegate.core.definitions import ServiceDefinition
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.options import GatewayOptions
+from storagegate.gateway.wsorigins import OriginRule
 
 _log = Logger()
 
@@ -121,7 +122,11 @@ class Wires:
 
         application = makeApplication()
         if "websocket" in names:
-            self.webSocket().install(application)
+            # Refuses an origin that is none.
+            OriginRule(self._options.websocket.allowedOrigins)
+            path = self._options.websocket.path or "/"
+            # Autobahn takes 6 MB and 60 ms: who is never asked for a WebSocket does not need it.
+            application.all(path, lambda req, res: self.webSocket().answer(req, res))
         if "http" in names:
             self.http().checkRoutes()
             self.http().install(application)
