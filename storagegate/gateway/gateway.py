@@ -94,7 +94,15 @@ class ProtocolGateway:
         if more:
             definition = {**(definition or {}), **more}
         service = readService({} if definition is None else definition, name)
-        self.invoker.add(service)
+        return self.addKnown(service, isKnown=False)
+
+    def addKnown(self, service: ServiceDefinition, isKnown: bool = True) -> Self:
+        """
+        Add a service whose schemas are known to be good: they are compiled with the first call.
+
+        @raise DefinitionError: If its name is taken.
+        """
+        self.invoker.add(service, isKnown)
         if self._wires is not None:
             self._wires.add(service)
         return self
