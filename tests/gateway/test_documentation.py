@@ -50,6 +50,7 @@ PAGE = DOCS / "gateway.rst"
 
 # What an application calls, and no user.
 ROOMS_PARTS = {
+    "addKnown",
     "authenticate",
     "authentication",
     "configureFor",
