@@ -115,7 +115,7 @@ class ServiceTests(SynchronousTestCase):
             self.assertEqual(statuses, [200] * 4 + [429] * 2)
 
     def test_refused(self) -> None:
-        """What cannot be served stops the start with one line that names it, before a port is open."""
+        """What cannot be served stops the start with one line, before a port is open."""
         (self.directory / "bad.toml").write_text("[gateway.websocket]\nmaxSize = 5\n")
         (self.directory / "worse.toml").write_text("[gateway.sockets]\n")
         (self.directory / "worst.toml").write_text('[gateway.http]\ntransformRequest = "no:no"\n')
