@@ -20,13 +20,18 @@ KNOWN = {"token": TOKEN}
 
 
 class FakeTransport:
-    """Keeps what is sent, or refuses it."""
+    """Keeps what is sent by its socket, which it is itself, or refuses it."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[bytes, tuple[str, int]]] = []
         self.error: OSError | None = None
 
-    def write(self, datagram: bytes, address: tuple[str, int]) -> None:
+    @property
+    def socket(self) -> "FakeTransport":
+        """Give what sends."""
+        return self
+
+    def sendto(self, datagram: bytes, address: tuple[str, int]) -> None:
         """Send."""
         if self.error is not None:
             raise self.error
