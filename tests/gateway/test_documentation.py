@@ -1,5 +1,8 @@
 """What is written of the gateway, held against its code."""
 
+import sys
+import tomllib
+from types import ModuleType
 from typing import Any
 
 from attrs import fields
@@ -134,6 +137,20 @@ class OptionTests(SynchronousTestCase):
         )
         known = str(error).partition("there are ")[2].split(", ")
         self.assertEqual(sorted(names), sorted(known))
+
+    def test_file(self) -> None:
+        """The files that this page and that of the configuration show are right."""
+        module: Any = ModuleType("orders")
+        module.validate = lambda apiKey, context: None
+        sys.modules["orders"] = module
+        self.addCleanup(sys.modules.pop, "orders")
+        for page in (PAGE, DOCS / "configuration.rst"):
+            tables = [tomllib.loads(block.code) for block in codeBlocks(page, "toml")]
+            [shown] = [each["gateway"] for each in tables if "gateway" in each]
+            gateway = createProtocolGateway()
+            configureGateway(gateway, shown)
+            self.assertEqual(gateway.settings.http.basePath, "/v1")
+            self.assertIn("apikey", gateway.authentication.providers)
 
 
 class ShapeTests(SynchronousTestCase):
