@@ -54,11 +54,13 @@ class GatewayRoom:
             ],
             grpc={"reflection": True},
         )
-        try:
-            for name in self._services:
+        for name in self._services:
+            try:
                 self._gateway.addService(findNamed(name))
-        except (DefinitionError, NamingError) as error:
-            raise ConfigurationError(f"service: {error}") from error
+            except NamingError as error:
+                raise ConfigurationError(f"service: {error}") from error
+            except DefinitionError as error:
+                raise ConfigurationError(f"service: {name}: {error}") from error
         if not self._services and listeners.grpc is not None:
             self._useProtos()
         configureGateway(self._gateway, configuration.gateway)
