@@ -1,5 +1,5 @@
 """
-Who calls: the providers that know tokens and keys, and which of them each wire may use.
+Who calls: the providers that know tokens and keys, and which of them each wire may use::
 
     readAuthentication({
         "providers": {

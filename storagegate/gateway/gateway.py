@@ -1,5 +1,5 @@
 """
-The gateway: services that are written once and called over HTTP, WebSocket, gRPC, UDP and TCP.
+The gateway: services that are written once and called over HTTP, WebSocket, gRPC, UDP and TCP::
 
     gateway = createProtocolGateway(protocols=["http", "tcp"], port=8080)
     gateway.addService("Orders", {"methods": {"get": getOrder}})
