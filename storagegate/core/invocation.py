@@ -273,9 +273,9 @@ class Invoker:
         if credentials is not ANONYMOUS:
             methods = bound.service.authentication.methods
             try:
-                user = self._authenticator.authenticate(context, credentials, methods)
-                if hasattr(user, "__await__"):
-                    user = await user
+                found = self._authenticator.authenticate(context, credentials, methods)
+                # Nobody is the user before the provider has said so.
+                user = await found if hasattr(found, "__await__") else found
             except ServiceError as error:
                 if not bound.isPublic or error.code != "UNAUTHENTICATED":
                     raise

@@ -103,7 +103,7 @@ class CompletionPump:
         self._reactor.callLater(0, self._take, event)
 
     def _end(self) -> None:
-        self._isOpen = False
+        self._isOpen = self.isTaking = False
         self._turn.release()
         self._thread.join()
         self._ended()
