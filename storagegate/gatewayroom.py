@@ -107,12 +107,12 @@ class GatewayRoom:
 
         users = SQLiteUserStore(os.path.join(directory, USERS_FILE), self._reactor)
         self._closers.append(users.close)
-        self._gateway.addService(makeUserService(users))
+        self._gateway.addKnown(makeUserService(users))
         credentials = Credentials(store.catalog, self._reactor, root.accessKey, root.secretKey)
         self._gateway.authentication.ownKeys["Storage"] = _StorageKeys(
             storageAuthenticate(credentials)
         )
-        self._gateway.addService(makeStorageService(store, credentials, region))
+        self._gateway.addKnown(makeStorageService(store, credentials, region))
 
     def close(self, graceSeconds: float) -> Deferred[None]:
         """Let calls end, cancel them after the grace, and close what the services had."""

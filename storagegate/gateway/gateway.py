@@ -1,5 +1,5 @@
 """
-The gateway: services that are written once and called over HTTP, WebSocket, gRPC, UDP and TCP.
+The gateway: services that are written once and called over HTTP, WebSocket, gRPC, UDP and TCP::
 
     gateway = createProtocolGateway(protocols=["http", "tcp"], port=8080)
     gateway.addService("Orders", {"methods": {"get": getOrder}})
@@ -16,6 +16,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from storagegate.core.authentication import DEFAULT_RULES, Authentication
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceDefinition, readRateLimit, readService
 from storagegate.core.invocation import CallCredentials, Invoker, Observer
@@ -25,7 +26,6 @@ from storagegate.gateway.discovery import DiscoveryOptions, readDiscovery
 from storagegate.gateway.host import ErrorHook, GatewayHost
 from storagegate.gateway.metrics import CallMetrics
 from storagegate.gateway.monitoring import MonitoringOptions, readMonitoring
-from storagegate.gateway.oauth import readProviders
 from storagegate.gateway.options import GatewayOptions, readOptions
 from storagegate.gateway.wires import Wires
 from storagegate.net.reactors import processReactor
@@ -70,7 +70,7 @@ class ProtocolGateway:
         @raise OptionError: If there is no such option, or its value is none.
         """
         self.settings = readOptions(GatewayOptions(), {**(options or {}), **more})
-        self.authentication = readProviders({})
+        self.authentication = Authentication({}, DEFAULT_RULES)
         self.protos: dict[str, Any] = {}
         self._monitoring = MonitoringOptions()
         self._discovery = DiscoveryOptions()
@@ -94,7 +94,15 @@ class ProtocolGateway:
         if more:
             definition = {**(definition or {}), **more}
         service = readService({} if definition is None else definition, name)
-        self.invoker.add(service)
+        return self.addKnown(service, isKnown=False)
+
+    def addKnown(self, service: ServiceDefinition, isKnown: bool = True) -> Self:
+        """
+        Add a service whose schemas are known to be good: they are compiled with the first call.
+
+        @raise DefinitionError: If its name is taken.
+        """
+        self.invoker.add(service, isKnown)
         if self._wires is not None:
             self._wires.add(service)
         return self
@@ -163,6 +171,9 @@ class ProtocolGateway:
 
         @raise OptionError: If there is no such option, or its value is none.
         """
+        # What tokens need is a good deal, and nobody needs it who configures none.
+        from storagegate.gateway.oauth import readProviders
+
         self._checkIdle()
         ownKeys = self.authentication.ownKeys
         self.authentication = readProviders({**(config or {}), **more})
@@ -267,7 +278,8 @@ class ProtocolGateway:
             return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
 
         host = GatewayHost(self.invoker, reactor, run, self._transformError)
-        self._wires = Wires(host, self.settings, reactor, self.protos)
+        header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
+        self._wires = Wires(host, self.settings, reactor, self.protos, header)
         for service in self.services.values():
             self._wires.add(service)
         return self._wires

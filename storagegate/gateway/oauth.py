@@ -1,5 +1,5 @@
 """
-Authentication with all that the gateway has: the provider C{oauth}, too, which needs HTTP.
+Authentication with all that the gateway has: the provider C{oauth}, too, which needs HTTP::
 
     configureAuthentication({"providers": {"oauth": {
         "issuer": "https://login.example.com/",

@@ -143,7 +143,7 @@ class UDPPeer:
         self._checkSize(datagram)
         if not self._fits(id, len(datagram), isPartOfAnswer=True):
             raise codedError("RESPONSE_TOO_LARGE", "The answer is too large for an unknown client")
-        self._send(id, datagram, isPartOfAnswer=True)
+        self._write(datagram)
         self._end(id, datagram)
 
     def sendItem(self, id: MessageId, method: str, item: Any) -> None:

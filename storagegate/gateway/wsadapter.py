@@ -127,10 +127,9 @@ def _goAway(wire: Wire, result: Any) -> None:
 
 
 def _clientOf(req: Any, headers: dict[str, str]) -> Client:
-    address = req.ip
-    peer = req.lean.channel.wire.transport.getPeer()
+    lean, address = req.lean, req.ip
     # Nobody tells the port that a proxy's client has.
-    port = getattr(peer, "port", 0) if address == req.lean.clientHost else 0
+    port = lean.clientPort if address == lean.clientHost else 0
     return Client(
         f"{address}:{port}" if port else address, address, port, headers.get("user-agent")
     )

@@ -1,6 +1,7 @@
 """What makes WebSockets: Autobahn's factory, with its options set."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from autobahn.twisted.websocket import WebSocketServerFactory
@@ -13,16 +14,6 @@ from storagegate.gateway.wswire import CLOSE_SECONDS, Quiet, Wire
 # Memory of a compressor: 16 KiB instead of 256 KiB, for each of ten thousand connections.
 _WINDOW_BITS = 11
 _MEMORY_LEVEL = 4
-
-
-class _Timers:
-    """What Autobahn asks for timers: those of our clock."""
-
-    def __init__(self, clock: IReactorTime) -> None:
-        self._clock = clock
-
-    def call_later(self, seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
-        return self._clock.callLater(seconds, function, *arguments)
 
 
 class WireFactory(WebSocketServerFactory):
@@ -43,7 +34,8 @@ class WireFactory(WebSocketServerFactory):
         """
         super().__init__(server="", reactor=clock)
         self.onLost = onLost
-        self._batched_timer = _Timers(clock)
+        # Else it is the process's reactor that Autobahn asks for timers.
+        self._batched_timer = SimpleNamespace(call_later=clock.callLater)
         self.setProtocolOptions(
             # Versions before the RFC have no clients any more.
             versions=[13],

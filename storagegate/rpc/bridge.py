@@ -26,7 +26,7 @@ class CompletionPump:
     """
     Brings the events of a completion queue to the reactor.
 
-    @ivar isTaking: Whether the reactor is at work on events, so that L{settle} comes soon.
+    @ivar isTaking: Whether the reactor is at work on events, so that C{settle} comes soon.
     """
 
     _log = Logger()
@@ -103,7 +103,7 @@ class CompletionPump:
         self._reactor.callLater(0, self._take, event)
 
     def _end(self) -> None:
-        self._isOpen = False
+        self._isOpen = self.isTaking = False
         self._turn.release()
         self._thread.join()
         self._ended()

@@ -16,6 +16,7 @@ from typing import Any
 from grpc._cython import cygrpc
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
+from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.rpc.bridge import NOTHING, CompletionPump
@@ -62,6 +63,8 @@ class GrpcioServer:
 
     @ivar isDown: Whether its queue is shut down, so that nothing may be started any more.
     """
+
+    _log = Logger()
 
     def __init__(self, reactor: Any, arguments: Sequence[tuple[str, Any]]) -> None:
         """
@@ -196,7 +199,11 @@ class GrpcioServer:
     def _settle(self) -> None:
         unsent, self._unsent = self._unsent, []
         for call in unsent:
-            call.sendOn()
+            try:
+                call.sendOn()
+            except Exception:
+                # Such as trailers that somebody has put past setTrailers; the others go on.
+                self._log.failure("{path} could not be answered", path=call.path)
 
     def _ended(self) -> None:
         self._server.destroy()

@@ -1,15 +1,12 @@
 """Framing of WebSocket: a server that says everything again, and how it is talked to."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.gateway.options import WebSocketOptions
-from storagegate.gateway.wsfactory import WireFactory
-from storagegate.gateway.wshandshake import readHandshake
-from storagegate.gateway.wsorigins import OriginRule
+from tests.support.gateway import makeHost
 from tests.support.wsclient import (
     BINARY,
     CLOSE,
@@ -19,46 +16,12 @@ from tests.support.wsclient import (
     ServerFrame,
     frame,
 )
+from tests.support.wsecho import EchoAdapter
 
 LIMIT = 1024 * 1024
 """Bytes of a message that the server takes."""
 
 PROTOCOL_ERROR, INVALID, TOO_BIG = 1002, 1007, 1009
-
-
-class Echo:
-    """Says everything again."""
-
-    def __init__(self, wire: Any) -> None:
-        self.wire = wire
-        self.isLost = False
-
-    def received(self, payload: bytes, isBinary: bool) -> None:
-        """Say it again."""
-        (self.wire.sendBinary if isBinary else self.wire.sendText)(payload)
-
-    def lost(self) -> None:
-        """Take note."""
-        assert not self.isLost, "told twice"
-        self.isLost = True
-
-
-class Echoes:
-    """What an adapter is to a client, with nothing but framing behind it."""
-
-    def __init__(self, clock: Clock, limit: int = LIMIT, compresses: bool = False) -> None:
-        self.options = WebSocketOptions(enableCompression=compresses)
-        self.lost: list[Any] = []
-        self.factory = WireFactory(clock, limit, compresses, self.lost.append)
-
-    def answer(self, request: Any, response: Any) -> None:
-        """Make a WebSocket."""
-        handshake = readHandshake(
-            request.method, request.version, request.headers, False, OriginRule(), self.options
-        )
-        wire = self.factory.makeWire(handshake)
-        wire.receiver = Echo(wire)
-        request.upgrade(wire)
 
 
 def said(*payloads: bytes | str) -> list[ServerFrame]:
@@ -77,11 +40,14 @@ class FramingCase(SynchronousTestCase):
     def setUp(self) -> None:
         """Make the server."""
         self.clock = Clock()
+        host, _ = makeHost(self.clock)
+        options = WebSocketOptions(maxMessageSize=LIMIT, enableCompression=self.compresses)
+        self.adapter = EchoAdapter(host, options)
 
     def connect(self) -> MemorySocket:
         """Make a client."""
         fields = {b"sec-websocket-extensions": b"permessage-deflate"} if self.compresses else {}
-        return MemorySocket(Echoes(self.clock, compresses=self.compresses), self.clock, fields)
+        return MemorySocket(self.adapter, self.clock, fields)
 
     def conversations(self, frames: Iterable[bytes]) -> Iterable[tuple[str, MemorySocket]]:
         """Say the same in one piece, frame by frame, and byte by byte."""

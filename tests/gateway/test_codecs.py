@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgpack
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -35,12 +35,14 @@ def nested(levels: int) -> Any:
 class CodecTests(SynchronousTestCase):
     """Both codecs."""
 
+    @settings(deadline=None)
     @given(_values)
     def test_roundTrip(self, value: Any) -> None:
         """What was written is read again."""
         for name, codec in CODECS.items():
             self.assertEqual(codec.decode(codec.encode(value)), value, name)
 
+    @settings(deadline=None)
     @given(_values)
     def test_others(self, value: Any) -> None:
         """Other implementations read what is written, and are read."""
@@ -49,6 +51,7 @@ class CodecTests(SynchronousTestCase):
         self.assertEqual(msgpack.unpackb(MSGPACK.encode(value)), value)
         self.assertEqual(MSGPACK.decode(msgpack.packb(value)), value)
 
+    @settings(deadline=None)
     @given(st.binary())
     def test_garbage(self, data: bytes) -> None:
         """Any bytes give a value that can be written, or ValueError."""

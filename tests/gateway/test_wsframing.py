@@ -6,7 +6,7 @@ opcodes, fragmentation, closing and UTF-8. Each is sent in one piece, frame by f
 byte.
 """
 
-from tests.gateway.framingcase import INVALID, LIMIT, PROTOCOL_ERROR, Echoes, FramingCase, said
+from tests.gateway.framingcase import INVALID, LIMIT, PROTOCOL_ERROR, FramingCase, said
 from tests.support.wsclient import (
     BINARY,
     CLOSE,
@@ -59,7 +59,7 @@ class FramingTests(FramingCase):
 
     def test_behindTheHandshake(self) -> None:
         """What comes right behind the handshake is not lost."""
-        client = MemorySocket(Echoes(self.clock), self.clock, leftover=frame(TEXT, b"early"))
+        client = MemorySocket(self.adapter, self.clock, leftover=frame(TEXT, b"early"))
         self.assertEqual(client.heard(), said("early"))
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -131,6 +131,7 @@ class HandshakeTests(SynchronousTestCase):
         odd = {b"sec-websocket-extensions": b"permessage-deflate\xff"}
         self.assertNotIn(b"deflate", read(odd, enableCompression=True).head)
 
+    @settings(deadline=None)
     @given(
         st.dictionaries(
             st.sampled_from([*FIELDS, b"origin", b"sec-websocket-protocol"]),

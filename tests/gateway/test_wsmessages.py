@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from attrs import define
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -285,6 +285,7 @@ class ErrorTests(MessageCase):
     _parts = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
     _values = _parts | st.lists(_parts, max_size=3) | st.dictionaries(st.text(), _parts, max_size=3)
 
+    @settings(deadline=None)
     @given(
         st.dictionaries(
             st.sampled_from(["id", "type", "service", "method", "data", "auth", "deadlineMs"]),

@@ -46,7 +46,7 @@ class HTTPClient:
         connection = HTTPConnection("127.0.0.1", self._port, timeout=SECONDS)
         connection.putrequest("POST", f"/api/{service}/{method}")
         if token is not None:
-            connection.putheader("Authorization", f"Bearer {token}")
+            connection.putheader("X-API-Key", token)
         if deadlineMs is not None:
             connection.putheader("X-Deadline-Ms", str(deadlineMs))
         if streams(kind)[0]:

@@ -60,7 +60,7 @@ class GRPCClient:
         )
         begun = GRPCBegun(answers)
         given = begun.give(messages, isOpen) if several else messages[0]
-        metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+        metadata = () if token is None else (("x-api-key", token),)
         timeout = SECONDS if deadlineMs is None else deadlineMs / 1000
         if not answers:
             start = start.future

@@ -8,7 +8,6 @@ from hashlib import sha1
 from typing import Any
 
 from attrs import define, field, frozen
-from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.testing import StringTransport
@@ -135,10 +134,6 @@ class MemoryTransport(StringTransport):
         self.protocol: Any = None
         self._ending: Any = None
 
-    def getPeer(self) -> IPv4Address:
-        """Give the address of the client."""
-        return IPv4Address("TCP", "192.168.1.1", 54321)
-
     def setTcpNoDelay(self, enabled: bool) -> None:
         """Do nothing."""
 
@@ -180,6 +175,7 @@ class MemoryRequest:
     version: bytes = b"HTTP/1.1"
     secure: bool = False
     clientHost: str = "192.168.1.1"
+    clientPort: int = 54321
     ip: str = "192.168.1.1"
     leftover: bytes = b""
     protocol: Any = None
@@ -187,16 +183,6 @@ class MemoryRequest:
     @property
     def lean(self) -> "MemoryRequest":
         """Give the connection's own request."""
-        return self
-
-    @property
-    def channel(self) -> "MemoryRequest":
-        """Give the connection."""
-        return self
-
-    @property
-    def wire(self) -> "MemoryRequest":
-        """Give the connection."""
         return self
 
     def upgrade(self, protocol: Any) -> None:

@@ -15,7 +15,7 @@ from twisted.trial.unittest import TestCase
 from storagegate.core.definitions import STREAMING
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.options import PROTOCOLS
-from tests.support.gateway import FORBIDDEN, TOKEN, Boom, Probe, TokenAuthenticator, guarded
+from tests.support.gateway import FORBIDDEN, TOKEN, Boom, Probe, guarded
 from tests.support.gatewayanswers import Answer
 from tests.support.gatewayclients import CLIENTS
 
@@ -36,7 +36,7 @@ Asking = Callable[..., Deferred[Answer]]
 class MatrixTests(TestCase):
     """Each case, in all twenty cells."""
 
-    timeout = 120
+    timeout = 60
 
     async def setUp(self) -> None:
         """Serve the fixture over all wires, and connect to each."""
@@ -47,7 +47,9 @@ class MatrixTests(TestCase):
         gateway = createProtocolGateway(
             port=0, tcp=free, udp=free, grpc={"port": 0, "reflection": True}
         )
-        gateway.authentication = TokenAuthenticator()  # type: ignore[assignment]
+        users = {TOKEN: {"sub": "ann"}, FORBIDDEN: {"sub": "bob"}}
+        validate = {"validate": lambda key, context: users.get(key)}
+        gateway.configureAuthentication(providers={"apikey": validate})
         self.probe = Probe(self.reactor)
         gateway.addService(self.probe.definition()).addService(guarded(self.probe))
         ports = await gateway.listen(reactor=self.reactor)

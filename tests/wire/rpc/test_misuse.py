@@ -64,6 +64,11 @@ class OddService:
         while True:
             yield "more"
 
+    async def badTrailers(self, call: Any) -> AsyncIterator[str]:
+        """Put into the trailers what setTrailers refuses."""
+        yield "first"
+        call.trailers = [("x", object())]
+
     def longMetadata(self, call: Any) -> str:
         """Send metadata that no client takes."""
         call.sendMetadata({"x-long": "v" * int(call.request)})
@@ -87,7 +92,9 @@ class MisuseTests(RPCCase):
         super().setUp()
         self.service = OddService()
         unary = ("Unary", "Waits", "Blocks", "LongMetadata", "LongTrailers", "LongMessage")
-        definition = textService(**dict.fromkeys(unary, "none"), Stubborn="server")
+        definition = textService(
+            **dict.fromkeys(unary, "none"), Stubborn="server", BadTrailers="server"
+        )
         options = {"health": False, "maxConcurrentStreams": None}
         self.app = server.grpc().withOptions(grpc=options)
         self.app.addService(definition=definition, implementation=self.service)
@@ -163,6 +170,20 @@ class MisuseTests(RPCCase):
         await self.active(0)
         self.assertEqual(self.service.cancelled, 1)
         await self.assertServes()
+
+    async def test_badTrailers(self) -> None:
+        """Trailers that the library refuses spoil the end of their call, and of no other."""
+        client = self.connect()
+
+        def run() -> int | None:
+            spoiled = client.begin(self.path("BadTrailers"), [("grpc-timeout", "300m")])
+            client.sendMessage(spoiled, b"", isLast=True)
+            return client.finish(spoiled).status
+
+        self.assertEqual(await deferToThread(run), DEADLINE_EXCEEDED)
+        self.assertEqual(len(self.flushLoggedErrors(TypeError, AttributeError)), 1)
+        await self.assertServes()
+        await self.active(0)
 
     async def test_giants(self) -> None:
         """Metadata and messages of a megabyte end the call that has them, and no other."""
