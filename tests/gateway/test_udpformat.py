@@ -6,7 +6,7 @@ from typing import Any
 from storagegate.core.errors import ServiceError
 from storagegate.gateway.options import UDPOptions
 from storagegate.gateway.udpadapter import UDPAdapter
-from tests.gateway.test_udp import UDPCase
+from tests.gateway.udpcase import UDPCase
 from tests.support.gateway import Boom, makeHost
 
 
