@@ -119,7 +119,7 @@ class CallTests(MessageCase):
         self.assertEqual((answer["id"], answer["data"]), ("a", {}))
 
     def test_idKeepsItsType(self) -> None:
-        """A number comes back as a number, text as text, nothing as null."""
+        """A number comes back as a number, text as text, and where there is none, none."""
         for id in (0, -1, 2**70, "", "1", "\N{SNOWMAN}"):
             (answer,) = self.say({"id": id, "service": "Probe", "method": "echo"})
             self.assertEqual(answer["id"], id)
