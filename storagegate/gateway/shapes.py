@@ -42,23 +42,24 @@ def messageResult(
     id: MessageId, method: str, result: Any, now: Callable[[], float] = time.time
 ) -> dict[str, Any]:
     """Give the message of a result; its timestamp is in milliseconds since 1970."""
-    return {
+    message = {
         "id": id,
         "type": "response",
         "method": method,
         "data": result,
         "timestamp": int(now() * 1000),
     }
+    return _identified(message)
 
 
 def messageItem(id: MessageId, item: Any) -> dict[str, Any]:
     """Give the message of an item of a stream."""
-    return {"id": id, "type": "stream", "data": item}
+    return _identified({"id": id, "type": "stream", "data": item})
 
 
 def messageEnd(id: MessageId) -> dict[str, Any]:
     """Give the message of a stream's end."""
-    return {"id": id, "type": "stream_end"}
+    return _identified({"id": id, "type": "stream_end"})
 
 
 def messageError(id: MessageId, error: ServiceError) -> dict[str, Any]:
@@ -82,6 +83,13 @@ def frameError(id: MessageId, error: ServiceError) -> dict[str, Any]:
     """Give the payload of an error."""
     payload = _detailed({"error": error.code, "message": error.message}, error)
     return payload if id is None else {"id": id, **payload}
+
+
+def _identified(message: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the id if there is none."""
+    if message["id"] is None:
+        del message["id"]
+    return message
 
 
 def _detailed(shape: dict[str, Any], error: ServiceError) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
+from twisted.logger import Logger
 
 from storagegate.core.context import Client
 from storagegate.core.errors import ServiceError, codedError
@@ -22,7 +23,7 @@ from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.session import Session
 from storagegate.gateway.shapes import MessageId, frameEnd, frameError, frameResult
 from storagegate.gateway.udpstreams import Reorder
-from storagegate.gateway.wsmessages import encodeError
+from storagegate.gateway.wsmessages import describedError, encodeError
 
 PROTOCOL = "udp"
 
@@ -39,6 +40,8 @@ nobody would tell."""
 
 TURN_SECONDS = 0.001
 """The pause after them: some 30,000 datagrams a second at most."""
+
+_log = Logger()
 
 _TYPES = {RESPONSE: "response", ERROR: "error", ITEM: "stream", END: "stream_end"}
 
@@ -168,17 +171,23 @@ class UDPPeer:
 
     def sendError(self, id: MessageId, error: ServiceError) -> None:
         """Send an error, if it fits."""
-        if self._formatResponse is not None:
-            shape = frameError(id, error)
-            datagram = self._immediate(self._written(ERROR, shape, shape))
-        else:
-            payload = encodeError(self._host, PROTOCOL, JSON, frameError, id, error)
-            datagram = encodeFrame(ERROR, payload)
+        datagram = self._error(id, error)
         if len(datagram) > self._maxPacketSize:
             short = codedError("RESPONSE_TOO_LARGE", "The error is too large")
             datagram = encodeFrame(ERROR, JSON.encode(frameError(id, short)))
         self._send(id, datagram, isPartOfAnswer=True)
         self._end(id, datagram)
+
+    def _error(self, id: MessageId, error: ServiceError) -> bytes:
+        """Write an error, by the user's hook if there is one that does not fail."""
+        if self._formatResponse is not None:
+            shape = describedError(self._host, PROTOCOL, frameError, id, error)
+            try:
+                return self._immediate(self._written(ERROR, shape, shape))
+            except Exception:
+                _log.failure("formatResponse failed")
+        payload = encodeError(self._host, PROTOCOL, JSON, frameError, id, error)
+        return encodeFrame(ERROR, payload)
 
     def sendPong(self, payload: bytes) -> None:
         """Answer a ping: with as many bytes."""
@@ -229,9 +238,17 @@ class UDPPeer:
         return written
 
     def _immediate(self, written: bytes | Awaitable[bytes]) -> bytes:
-        if not isinstance(written, bytes):
-            raise TypeError("formatResponse of a stream or an error gives its bytes at once")
-        return written
+        """Give what an C{async} hook returns at once: there is nobody who could wait."""
+        if isinstance(written, bytes):
+            return written
+        steps = written.__await__()
+        try:
+            next(steps)
+        except StopIteration as returned:
+            value: bytes = returned.value
+            return value
+        steps.close()
+        raise TypeError("formatResponse of a stream or an error gives its bytes at once")
 
     def _checkSize(self, datagram: bytes) -> None:
         if len(datagram) > self._maxPacketSize:

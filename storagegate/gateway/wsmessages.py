@@ -110,16 +110,29 @@ def encodeError(
 
     @param shape: Gives what an error looks like on the wire.
     """
-    described = host.describe(error, protocol)
-    if isinstance(described, ServiceError):
-        message = shape(id, described)
-    else:
-        message = dict(described) if id is None else {"id": id, **described}
     try:
-        return codec.encode(message)
+        return codec.encode(describedError(host, protocol, shape, id, error))
     except ValueError as unwritable:
         _log.error("an error cannot be sent: {reason}", reason=str(unwritable))
         return codec.encode(shape(id, codedError("INTERNAL_ERROR", UNKNOWN_MESSAGE)))
+
+
+def describedError(
+    host: GatewayHost,
+    protocol: str,
+    shape: Callable[[MessageId, ServiceError], dict[str, Any]],
+    id: MessageId,
+    error: ServiceError,
+) -> dict[str, Any]:
+    """
+    Give what is sent for an error: whatever C{transformError} made of it.
+
+    @param shape: Gives what an error looks like on the wire.
+    """
+    described = host.describe(error, protocol)
+    if isinstance(described, ServiceError):
+        return shape(id, described)
+    return dict(described) if id is None else {"id": id, **described}
 
 
 def takeMessage(session: Session, writer: MessageWriter, message: Any) -> None:

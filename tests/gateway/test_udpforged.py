@@ -1,7 +1,7 @@
 """Datagrams that come again, from whoever they really are."""
 
 from storagegate.gateway.frames import REQUEST, RESPONSE
-from tests.gateway.test_udp import KNOWN, SOURCE, UDPCase
+from tests.gateway.udpcase import KNOWN, SOURCE, UDPCase
 
 
 class AgainTests(UDPCase):
