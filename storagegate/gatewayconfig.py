@@ -1,5 +1,5 @@
 """
-The tables C{[gateway.*]} of the configuration file, given to a gateway.
+The tables C{[gateway.*]} of the configuration file, given to a gateway::
 
     [gateway.websocket]
     allowedOrigins = ["https://app.example.com"]

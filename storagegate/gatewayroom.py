@@ -54,11 +54,13 @@ class GatewayRoom:
             ],
             grpc={"reflection": True},
         )
-        try:
-            for name in self._services:
+        for name in self._services:
+            try:
                 self._gateway.addService(findNamed(name))
-        except (DefinitionError, NamingError) as error:
-            raise ConfigurationError(f"service: {error}") from error
+            except NamingError as error:
+                raise ConfigurationError(f"service: {error}") from error
+            except DefinitionError as error:
+                raise ConfigurationError(f"service: {name}: {error}") from error
         if not self._services and listeners.grpc is not None:
             self._useProtos()
         configureGateway(self._gateway, configuration.gateway)
@@ -105,12 +107,12 @@ class GatewayRoom:
 
         users = SQLiteUserStore(os.path.join(directory, USERS_FILE), self._reactor)
         self._closers.append(users.close)
-        self._gateway.addService(makeUserService(users))
+        self._gateway.addKnown(makeUserService(users))
         credentials = Credentials(store.catalog, self._reactor, root.accessKey, root.secretKey)
         self._gateway.authentication.ownKeys["Storage"] = _StorageKeys(
             storageAuthenticate(credentials)
         )
-        self._gateway.addService(makeStorageService(store, credentials, region))
+        self._gateway.addKnown(makeStorageService(store, credentials, region))
 
     def close(self, graceSeconds: float) -> Deferred[None]:
         """Let calls end, cancel them after the grace, and close what the services had."""

@@ -18,7 +18,7 @@ def findNamed(name: str) -> Any:
     module, _, path = name.partition(":")
     try:
         found: Any = import_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         kind = type(error).__name__
         raise NamingError(f"{name}: cannot import {module}: {kind}: {error}") from error
     for part in path.split("."):

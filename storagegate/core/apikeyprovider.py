@@ -26,6 +26,8 @@ class APIKeyProvider:
     Knows API keys by asking the user's function.
 
     On HTTP and gRPC a key has a place of its own; elsewhere it stands where a token would.
+
+    @ivar header: The name of that place, as it was written.
     """
 
     def __init__(
@@ -37,7 +39,7 @@ class APIKeyProvider:
         @param extract: See L{readExtract}.
         """
         self._validate = requestHook(validate, "apikey.validate", "apiKey", "context")
-        self._header = header.lower()
+        self.header = header
         self._extract = extract
 
     def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
@@ -46,10 +48,10 @@ class APIKeyProvider:
             key = extracted(self._extract, context.protocol, credentials)
         elif context.protocol not in ("http", "grpc"):
             key = credentials.token
-        elif self._header == HEADER:
+        elif self.header.lower() == HEADER:
             key = credentials.apiKey
         else:
-            key = context.headers.get(self._header)
+            key = context.headers.get(self.header.lower())
         return key or None
 
     def verify(self, token: str, context: RequestContext) -> Any:

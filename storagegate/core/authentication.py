@@ -1,5 +1,5 @@
 """
-Who calls: the providers that know tokens and keys, and which of them each wire may use.
+Who calls: the providers that know tokens and keys, and which of them each wire may use::
 
     readAuthentication({
         "providers": {
@@ -26,7 +26,6 @@ from storagegate.core.apikeyprovider import readAPIKey
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import GrpcError, ServiceError, codedError
 from storagegate.core.invocation import CallCredentials
-from storagegate.core.jwtprovider import readJWT
 from storagegate.core.optionvalues import OptionError
 from storagegate.core.tokens import (
     MAX_TOKEN_LENGTH,
@@ -166,6 +165,13 @@ def readRules(given: Any) -> dict[str, tuple[str, ...]]:
     return rules
 
 
+def _readJWT(given: Any) -> Provider:
+    # PyJWT takes 2 MB that nobody needs who has no such tokens.
+    from storagegate.core.jwtprovider import readJWT
+
+    return readJWT(given)
+
+
 def readAuthentication(
     config: Any, oauth: Callable[[Any], Provider] | None = None
 ) -> Authentication:
@@ -185,7 +191,7 @@ def readAuthentication(
     given = config.get("providers", {})
     if not isinstance(given, Mapping):
         raise OptionError("the option authentication.providers is a mapping of names to options")
-    readers: dict[str, Callable[[Any], Provider]] = {"jwt": readJWT, "apikey": readAPIKey}
+    readers: dict[str, Callable[[Any], Provider]] = {"jwt": _readJWT, "apikey": readAPIKey}
     if oauth is not None:
         readers["oauth"] = oauth
     for name in given:

@@ -141,20 +141,25 @@ class Invoker:
         self._seconds = seconds
         self._methods: dict[str, dict[str, BoundMethod]] = {}
 
-    def add(self, service: ServiceDefinition) -> None:
+    def add(self, service: ServiceDefinition, isKnown: bool = False) -> None:
         """
         Add a service.
 
+        @param isKnown: Whether its schemas are known to be good, so that they need not be compiled
+            before the first call.
         @raise DefinitionError: If there is one of its name, or one of its schemas is none.
         """
         if service.name in self.services:
             raise DefinitionError(f"there is a service {service.name} already")
         self._methods[service.name] = {
-            name: self._bind(service, name, method) for name, method in service.methods.items()
+            name: self._bind(service, name, method, isKnown)
+            for name, method in service.methods.items()
         }
         self.services[service.name] = service
 
-    def _bind(self, service: ServiceDefinition, name: str, method: ServiceMethod) -> BoundMethod:
+    def _bind(
+        self, service: ServiceDefinition, name: str, method: ServiceMethod, isKnown: bool
+    ) -> BoundMethod:
         whole = f"{service.name}.{name}"
         limit = method.rateLimit or service.rateLimit or self.rateLimit
         required = method.authentication
@@ -164,8 +169,8 @@ class Invoker:
             service,
             name,
             method,
-            None if method.input is None else Schema(method.input, f"the input of {whole}"),
-            None if method.output is None else Schema(method.output, f"the output of {whole}"),
+            _schema(method.input, f"the input of {whole}", isKnown),
+            _schema(method.output, f"the output of {whole}", isKnown),
             not required,
             limit,
             None if limit is None else MemoryRateLimitStore(limit.window, now=self.now),
@@ -268,9 +273,9 @@ class Invoker:
         if credentials is not ANONYMOUS:
             methods = bound.service.authentication.methods
             try:
-                user = self._authenticator.authenticate(context, credentials, methods)
-                if hasattr(user, "__await__"):
-                    user = await user
+                found = self._authenticator.authenticate(context, credentials, methods)
+                # Nobody is the user before the provider has said so.
+                user = await found if hasattr(found, "__await__") else found
             except ServiceError as error:
                 if not bound.isPublic or error.code != "UNAUTHENTICATED":
                     raise
@@ -334,6 +339,10 @@ class Invoker:
         seconds = self._seconds() - began
         for observer in self.observers:
             observer.ended(context, error, seconds)
+
+
+def _schema(schema: Mapping[str, Any] | None, name: str, isKnown: bool) -> Schema | None:
+    return None if schema is None else Schema(schema, name, isKnown)
 
 
 async def _checked(requests: AsyncIterable[Any], check: Callable[[Any], Any]) -> AsyncIterator[Any]:

@@ -76,7 +76,7 @@ def fittingAlgorithms(key: Any) -> tuple[str, ...]:
     """
     Give the algorithms that a public key is good for.
 
-    @raise ValueError: If there are none, or the key is weak.
+    @raise ValueError: If there are none, for it is a private key above all, or it is weak.
     """
     if isinstance(key, RSAPublicKey):
         if not MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS:
@@ -148,11 +148,8 @@ def _readKey(entry: Any) -> VerificationKey | None:
 
 
 def _isForSignatures(entry: Mapping[str, Any]) -> bool:
-    """Tell whether a key is public, and meant for checking signatures (RFC 7517 section 4)."""
+    """Tell whether a key is meant for checking signatures (RFC 7517 section 4)."""
     operations = entry.get("key_ops", ["verify"])
     return (
-        "d" not in entry
-        and entry.get("use", "sig") == "sig"
-        and isinstance(operations, list)
-        and "verify" in operations
+        entry.get("use", "sig") == "sig" and isinstance(operations, list) and "verify" in operations
     )

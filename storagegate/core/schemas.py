@@ -14,12 +14,8 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fastjsonschema import JsonSchemaException, JsonSchemaValueException, compile
-
 from storagegate.core.definitions import DefinitionError
-from storagegate.core.errors import codedError
-
-_DRAFT = "http://json-schema.org/draft-07/schema#"
+from storagegate.core.violations import Validator, isBytes, violation
 
 _MAX_DEPTH = 64
 """Schemas are nested by hand; this deep is a circle."""
@@ -36,21 +32,29 @@ class Schema:
     @ivar document: The same in plain JSON Schema.
     """
 
-    def __init__(self, schema: Mapping[str, Any], name: str) -> None:
+    def __init__(self, schema: Mapping[str, Any], name: str, isKnown: bool = False) -> None:
         """
         @param name: What it is the schema of, for errors.
+        @param isKnown: Whether it is known to be good: then it is compiled when it is needed.
         @raise DefinitionError: If it is none.
         """
+        self._name = name
         try:
             self.document = normalised(schema)
-            self._validate = compile(
-                {"$schema": _DRAFT, **_masked(self.document)},
-                handlers={"http": _refuse, "https": _refuse, "file": _refuse},
-                use_default=False,
-            )
-        except (JsonSchemaException, ValueError, TypeError, AttributeError) as error:
+        except ValueError as error:
             raise DefinitionError(f"{name} has a schema that is none: {error}") from None
         self._bytes = _bytesReader(self.document)
+        self._validate = self._compileAndValidate if isKnown else self._compiled()
+
+    def _compiled(self) -> Validator:
+        # A megabyte that a daemon without calls does not need.
+        from storagegate.core.schemacompiling import compileSchema
+
+        return compileSchema(self.document, self._name)
+
+    def _compileAndValidate(self, value: Any) -> Any:
+        self._validate = self._compiled()
+        return self._validate(value)
 
     def read(self, value: Any) -> Any:
         """
@@ -68,12 +72,7 @@ class Schema:
 
         @raise ServiceError: C{VALIDATION_ERROR} if it does not fit.
         """
-        try:
-            self._validate(value)
-        except JsonSchemaValueException as error:
-            raise _violation(_pathOf(error), _messageOf(error)) from None
-        except RecursionError:
-            raise _violation("", "is nested too deeply") from None
+        self._validate(value)
 
 
 def normalised(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
@@ -110,24 +109,6 @@ def normalised(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
 def _inner(part: Any, depth: int) -> Any:
     # JSON Schema has True and False for anything and nothing.
     return part if isinstance(part, bool) else normalised(part, depth + 1)
-
-
-def isBytes(schema: Any) -> bool:
-    """Tell whether a schema is one of bytes."""
-    return (
-        isinstance(schema, Mapping)
-        and schema.get("type") == "string"
-        and schema.get("contentEncoding") == "base64"
-    )
-
-
-def _masked(schema: Any) -> Any:
-    """Leave out what bytes would not fit, although their base64 does."""
-    if isBytes(schema):
-        return {}
-    if isinstance(schema, Mapping):
-        return {key: _masked(value) for key, value in schema.items()}
-    return [_masked(value) for value in schema] if isinstance(schema, list) else schema
 
 
 Reader = Callable[[Any, str], Any]
@@ -169,32 +150,4 @@ def _readBytes(value: Any, path: str) -> Any:
     try:
         return b64decode(value, validate=True)
     except (ValueError, TypeError):
-        raise _violation(path, "must be base64") from None
-
-
-def _violation(path: str, message: str) -> Exception:
-    reason = f"{path} {message}" if path else f"the request {message}"
-    return codedError("VALIDATION_ERROR", reason, [{"path": path, "message": message}])
-
-
-def _pathOf(error: JsonSchemaValueException) -> str:
-    path = (error.name or "").removeprefix("data").removeprefix(".")
-    if error.rule == "required":
-        missing = next(iter(_missing(error)), "")
-        return f"{path}.{missing}" if path and missing else missing or path
-    return str(path)
-
-
-def _missing(error: JsonSchemaValueException) -> list[str]:
-    value = error.value if isinstance(error.value, Mapping) else {}
-    return [name for name in error.rule_definition or () if name not in value]
-
-
-def _messageOf(error: JsonSchemaValueException) -> str:
-    if error.rule == "required":
-        return "is required"
-    return str(error.message.removeprefix(error.name or "").strip())
-
-
-def _refuse(uri: str) -> Any:
-    raise ValueError(f"a schema is not fetched from {uri:.60}")
+        raise violation(path, "must be base64") from None

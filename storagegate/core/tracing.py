@@ -30,11 +30,6 @@ def parseTraceparent(text: str) -> Tracing | None:
     return Tracing(match["trace"], match["span"], bool(int(match["flags"], 16) & 1))
 
 
-# An id is no secret, and asking the system for each takes 2 of the 40 microseconds of a call. Begun
-# from the system's own once, whatever an application does to the random numbers of the process.
-_randomBits = Random().getrandbits
-
-
 def newTracing() -> Tracing:
     """Begin a trace of our own."""
     return Tracing(f"{_randomBits(128):032x}")

@@ -1,7 +1,7 @@
-"""One line of the log for each call: a JSON object with the fields that were asked for."""
+"""One line of the log for each call, with the fields that were asked for."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import json
@@ -34,12 +34,15 @@ class CallLog:
         self,
         level: str = "info",
         fields: Sequence[str] = FIELDS,
+        format: str = "json",
         now: Callable[[], float] = time.time,
     ) -> None:
         """
         @param level: Calls that went well are logged at this level, others one above C{info}.
         @param fields: Some of L{FIELDS}.
+        @param format: C{json} for an object, C{text} for C{name=value}.
         """
+        self._write = _FORMATS[format]
         self._level = LogLevel.lookupByName(level)
         self._fields = tuple(fields)
         self._now = now
@@ -59,9 +62,20 @@ class CallLog:
             "status": "ok" if error is None else error.code,
             "trace_id": context.tracing.traceId,
         }
-        line = json.encode({name: values[name] for name in self._fields}).decode()
+        line = self._write({name: values[name] for name in self._fields})
         level = self._level if error is None else max(self._level, LogLevel.warn, key=_severity)
         self._log.emit(level, "{call}", call=line)
+
+
+def _asJSON(values: dict[str, Any]) -> str:
+    return json.encode(values).decode()
+
+
+def _asText(values: dict[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+_FORMATS: Mapping[str, Callable[[dict[str, Any]], str]] = {"json": _asJSON, "text": _asText}
 
 
 def _severity(level: Any) -> int:

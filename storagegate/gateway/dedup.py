@@ -24,10 +24,14 @@ class Exchange:
 
     @ivar answer: The last datagram of the answer; C{None} while it is under way.
     @ivar until: When it is forgotten.
+    @ivar size: How many bytes it had.
+    @ivar isKnown: Whether it was known who calls.
     """
 
     until: float
+    size: int
     answer: bytes | None = None
+    isKnown: bool = False
 
 
 class AnswerCache:
@@ -49,9 +53,9 @@ class AnswerCache:
         """Count the requests that are remembered."""
         return len(self._exchanges)
 
-    def begin(self, key: Hashable) -> Exchange | None:
+    def begin(self, key: Hashable, size: int = 0) -> Exchange | None:
         """
-        Take note of a request.
+        Take note of a request of so many bytes.
 
         @return: C{None} if it is a new one, else what is known of it.
         """
@@ -66,11 +70,11 @@ class AnswerCache:
         if known is None:
             if len(exchanges) >= self._maxAnswers:
                 exchanges.popitem(last=False)
-            exchanges[key] = Exchange(now + self._seconds)
+            exchanges[key] = Exchange(now + self._seconds, size)
         return known
 
-    def end(self, key: Hashable, answer: bytes) -> None:
-        """Keep the answer of a request."""
+    def end(self, key: Hashable, answer: bytes, isKnown: bool = False) -> None:
+        """Keep the answer of a request, and whether it was known who calls."""
         exchange = self._exchanges.get(key)
         if exchange is not None:
-            exchange.answer = answer
+            exchange.answer, exchange.isKnown = answer, isKnown

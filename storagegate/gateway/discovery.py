@@ -61,10 +61,12 @@ class Instance:
 def _instances(value: Any) -> tuple[Instance, ...] | None:
     if value == AUTO:
         return None
-    if isinstance(value, str | Mapping) or not all(isinstance(each, Mapping) for each in value):
+    isList = isinstance(value, list | tuple)
+    if not isList or not all(isinstance(each, Mapping | Instance) for each in value):
         raise ValueError(f'is a list of instances, or "{AUTO}"')
     return tuple(
-        makeOptions(Instance, each, f"instances[{index}].") for index, each in enumerate(value)
+        each if isinstance(each, Instance) else makeOptions(Instance, each, f"instances[{index}].")
+        for index, each in enumerate(value)
     )
 
 
@@ -85,10 +87,17 @@ class DiscoveredService:
 def _services(value: Any) -> Mapping[str, DiscoveredService]:
     if not isinstance(value, Mapping):
         raise ValueError("is a mapping of services")
-    return {
-        name: makeOptions(DiscoveredService, given, f"services.{name}.")
-        for name, given in value.items()
-    }
+    return {name: _service(name, given) for name, given in value.items()}
+
+
+def _service(name: str, given: Any) -> DiscoveredService:
+    if isinstance(given, DiscoveredService):
+        return given
+    if given == AUTO:
+        return DiscoveredService()
+    if not isinstance(given, Mapping):
+        raise OptionError(f"the option services.{name} is a mapping of options")
+    return makeOptions(DiscoveredService, given, f"services.{name}.")
 
 
 _ROUTING: Mapping[str, Mapping[str, Any]] = {

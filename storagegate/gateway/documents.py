@@ -1,5 +1,5 @@
 """
-Fetches documents of an issuer of tokens, from nowhere else and never more than fits.
+Fetches documents of an issuer of tokens, from nowhere else and never more than fits::
 
     https://host[:port]/path        anywhere that is allowed
     http://localhost[:port]/path    this machine: also 127.0.0.0/8 and [::1]

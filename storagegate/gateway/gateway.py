@@ -1,29 +1,31 @@
 """
-The gateway: services that are written once and called over HTTP, WebSocket, gRPC, UDP and TCP.
+The gateway: services that are written once and called over HTTP, WebSocket, gRPC, UDP and TCP::
 
     gateway = createProtocolGateway(protocols=["http", "tcp"], port=8080)
     gateway.addService("Orders", {"methods": {"get": getOrder}})
     gateway.run()
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from twisted.internet.defer import Deferred
+from attrs import asdict
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
+from storagegate.core.authentication import DEFAULT_RULES, Authentication
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceDefinition, readRateLimit, readService
-from storagegate.core.invocation import CallCredentials, Invoker
+from storagegate.core.invocation import CallCredentials, Invoker, Observer
 from storagegate.core.optionvalues import OptionError
 from storagegate.gateway.calllog import CallLog
 from storagegate.gateway.discovery import DiscoveryOptions, readDiscovery
 from storagegate.gateway.host import ErrorHook, GatewayHost
 from storagegate.gateway.metrics import CallMetrics
 from storagegate.gateway.monitoring import MonitoringOptions, readMonitoring
-from storagegate.gateway.oauth import readProviders
 from storagegate.gateway.options import GatewayOptions, readOptions
 from storagegate.gateway.wires import Wires
 from storagegate.net.reactors import processReactor
@@ -68,15 +70,14 @@ class ProtocolGateway:
         @raise OptionError: If there is no such option, or its value is none.
         """
         self.settings = readOptions(GatewayOptions(), {**(options or {}), **more})
-        self.authentication = readProviders({})
+        self.authentication = Authentication({}, DEFAULT_RULES)
         self.protos: dict[str, Any] = {}
-        self._monitoring: MonitoringOptions | None = None
+        self._monitoring = MonitoringOptions()
         self._discovery = DiscoveryOptions()
         self._transformError: ErrorHook | None = None
         self._metrics = CallMetrics()
         self.invoker = Invoker(self, [self._metrics])
         self._wires: Wires | None = None
-        self._reactor: Any = None
 
     # Services.
 
@@ -90,11 +91,18 @@ class ProtocolGateway:
         """
         if not isinstance(name, str | None):
             name, definition = None, name
-        given = definition if definition is not None else {}
         if more:
-            given = {**given, **more}
-        service = readService(given, name)
-        self.invoker.add(service)
+            definition = {**(definition or {}), **more}
+        service = readService({} if definition is None else definition, name)
+        return self.addKnown(service, isKnown=False)
+
+    def addKnown(self, service: ServiceDefinition, isKnown: bool = True) -> Self:
+        """
+        Add a service whose schemas are known to be good: they are compiled with the first call.
+
+        @raise DefinitionError: If its name is taken.
+        """
+        self.invoker.add(service, isKnown)
         if self._wires is not None:
             self._wires.add(service)
         return self
@@ -163,6 +171,9 @@ class ProtocolGateway:
 
         @raise OptionError: If there is no such option, or its value is none.
         """
+        # What tokens need is a good deal, and nobody needs it who configures none.
+        from storagegate.gateway.oauth import readProviders
+
         self._checkIdle()
         ownKeys = self.authentication.ownKeys
         self.authentication = readProviders({**(config or {}), **more})
@@ -194,8 +205,7 @@ class ProtocolGateway:
         @raise OptionError: If there is no such option, or its value is none.
         """
         self._checkIdle()
-        before = self._monitoring or MonitoringOptions()
-        self._monitoring = readMonitoring(before, {**(config or {}), **more})
+        self._monitoring = readMonitoring(self._monitoring, {**(config or {}), **more})
         return self
 
     def configureServiceDiscovery(
@@ -241,9 +251,18 @@ class ProtocolGateway:
         @return: The ports by wire; WebSocket has that of HTTP. Fails with C{CannotListenError} if a
             place is taken: then no port is left open.
         """
+        isFirst = self._wires is None
         wires = self.start(reactor)
         settings = self.settings
-        return Deferred.fromCoroutine(wires.openAll(settings.enabled, settings.hostname))
+
+        def refused(reason: Failure) -> Failure:
+            if isFirst and self._wires is wires:
+                # It may be told another place.
+                self._wires = None
+            return reason
+
+        opening = Deferred.fromCoroutine(wires.openAll(settings.enabled, settings.hostname))
+        return opening.addErrback(refused)
 
     def start(self, reactor: Any = None) -> Wires:
         """Make the wires; the gateway cannot be configured any more."""
@@ -251,21 +270,29 @@ class ProtocolGateway:
             return self._wires
         if reactor is None:
             reactor = processReactor()
-        self._reactor = reactor
-        if self._monitoring is not None:
-            logging = self._monitoring.logging
-            self.invoker.observers.append(CallLog(logging.level, logging.fields))
-        if self._discovery.provider is not None:
+        self.invoker.observers[:] = self._observers()
+        if self._discovery != DiscoveryOptions():
             _log.warn("not built: discovery")
 
         def run(function: Any, *arguments: Any) -> Deferred[Any]:
             return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
 
         host = GatewayHost(self.invoker, reactor, run, self._transformError)
-        self._wires = Wires(host, self.settings, reactor, self.protos)
+        header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
+        self._wires = Wires(host, self.settings, reactor, self.protos, header)
         for service in self.services.values():
             self._wires.add(service)
         return self._wires
+
+    def _observers(self) -> list[Observer]:
+        """Make what is told of each call."""
+        observers: list[Observer] = []
+        if self._monitoring.metrics.enabled:
+            observers.append(self._metrics)
+        logging = self._monitoring.logging
+        if logging is not None:
+            observers.append(CallLog(logging.level, logging.fields, logging.format))
+        return observers
 
     def stop(self, graceMs: float = DEFAULT_GRACE_MS) -> Deferred[None]:
         """
@@ -275,9 +302,7 @@ class ProtocolGateway:
         @return: Fires when all is closed.
         """
         if self._wires is None:
-            done: Deferred[None] = Deferred()
-            done.callback(None)
-            return done
+            return succeed(None)
         return Deferred.fromCoroutine(self._wires.close(graceMs / 1000))
 
     def run(self, *, graceMs: int = RUN_GRACE_MS) -> None:
@@ -303,7 +328,8 @@ class ProtocolGateway:
         """
         Give what attaches the gateway to an application under a path.
 
-        C{app.use("/rpc", gateway.middleware())} answers C{POST /rpc/{Service}/{method}}.
+        C{app.use("/rpc", gateway.middleware())} answers C{POST /rpc/{Service}/{method}}. The
+        gateway cannot be configured any more.
         """
         return self.start().http().middleware()
 
@@ -323,9 +349,38 @@ class ProtocolGateway:
         """Give C{{"tcp": {...}}} for an application's C{withOptions}."""
         return self._config("tcp")
 
-    def _config(self, wire: str) -> dict[str, Any]:
-        from attrs import asdict
+    def configureFor(self, groups: Mapping[str, Mapping[str, Any]]) -> None:
+        """
+        Take what an application was given of L{getTCPConfig} and the like, perhaps changed.
 
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        settings = readOptions(self.settings, groups)
+        if settings != self.settings:
+            self._checkIdle()
+            self.settings = settings
+
+    def openFor(self, wires: Sequence[str], reactor: Any) -> Deferred[dict[str, Any]]:
+        """
+        Open wires for an application that listens itself; those that are open stay as they are.
+
+        @return: The ports by wire. Fails with C{CannotListenError} if a place is taken.
+        """
+        started = self.start(reactor)
+        wanted = [wire for wire in wires if wire not in started.ports]
+        return Deferred.fromCoroutine(started.openAll(wanted, self.settings.hostname))
+
+    def webSocketMiddleware(self) -> Callable[[Any, Any, Callable[[], Any]], Any]:
+        """Give what makes WebSockets of requests for the path that the options name."""
+
+        def answer(req: Any, res: Any, next: Callable[[], Any]) -> Any:
+            if req.path != (self.settings.websocket.path or "/"):
+                return next()
+            return self.start().webSocket().answer(req, res)
+
+        return answer
+
+    def _config(self, wire: str) -> dict[str, Any]:
         options = asdict(getattr(self.settings, wire), recurse=False)
         return {wire: {**options, "gateway": self}}
 

@@ -45,8 +45,29 @@ class GatewayHost:
         except Exception:
             _log.failure("transformError failed")
             return error
+        if hasattr(described, "__await__"):
+            described = self._settled(described)
         if isinstance(described, ServiceError | Mapping):
             return described
         if described is not None:
             _log.error("transformError gave {kind}, no error", kind=type(described).__name__)
         return error
+
+    def _settled(self, described: Any) -> Any:
+        """
+        Give what an C{async} hook returns, if it does so at once.
+
+        Errors are written where nobody can wait: often the call or its connection is over by then.
+        """
+        steps = described.__await__()
+        try:
+            next(steps)
+        except StopIteration as returned:
+            return returned.value
+        except Exception:
+            _log.failure("transformError failed")
+            return None
+        if hasattr(steps, "close"):
+            steps.close()
+        _log.error("transformError waits for something: errors cannot")
+        return None

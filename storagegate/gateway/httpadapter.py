@@ -15,15 +15,13 @@ from typing import Any
 
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.gateway.asyncapi import describeMessages
 from storagegate.gateway.codecs import JSON
 from storagegate.gateway.host import GatewayHost
-from storagegate.gateway.httpcall import Endpoint, HTTPCall, HTTPRoom, sendError
+from storagegate.gateway.httpcall import Endpoint, HTTPCall, HTTPRoom
+from storagegate.gateway.httperrors import sendError
 from storagegate.gateway.httpmap import HTTPRoute, readRoutes
-from storagegate.gateway.openapi import describeHTTP
 from storagegate.gateway.options import GatewayOptions
 from storagegate.http.application import Application
-from storagegate.http.middleware.cors import cors
 from storagegate.http.pathtext import decodeEscapes
 from storagegate.http.patterns import compilePattern
 from storagegate.http.router import Router
@@ -52,8 +50,8 @@ class HTTPAdapter:
         # Written descriptions, with the services that they describe.
         self._documents: dict[str, tuple[tuple[Any, ...], bytes]] = {}
         self._describers: Mapping[str, Callable[..., Any]] = {
-            "/openapi.json": partial(describeHTTP, apiKeyHeader=apiKeyHeader),
-            "/asyncapi.json": describeMessages,
+            "/openapi.json": partial(_describeHTTP, apiKeyHeader=apiKeyHeader),
+            "/asyncapi.json": _describeMessages,
         }
 
     def checkRoutes(self) -> None:
@@ -80,7 +78,7 @@ class HTTPAdapter:
         """
         base = self._options.http.basePath
         if self._options.http.enableCORS:
-            app.use(cors(exposedHeaders=EXPOSED))
+            app.use(_cors())
         self._register(app, base, isOwn=True)
         if base and self._routes:
             self._registerRoutes(app, "")
@@ -90,7 +88,7 @@ class HTTPAdapter:
         """Make what answers at wherever it is mounted, which takes the place of C{basePath}."""
         router = Router()
         if self._options.http.enableCORS:
-            router.use(cors(exposedHeaders=EXPOSED))
+            router.use(_cors())
         self._register(router, "", isOwn=False)
         return router
 
@@ -203,6 +201,27 @@ class HTTPAdapter:
             document = JSON.encode(describe(methods, self._options, req.baseUrl))
             written = self._documents[req.path] = (state, document)
         return written[1]
+
+
+# Most gateways are never asked for these; a daemon that idles is to stay small.
+
+
+def _describeHTTP(*arguments: Any, **more: Any) -> Any:
+    from storagegate.gateway.openapi import describeHTTP
+
+    return describeHTTP(*arguments, **more)
+
+
+def _describeMessages(*arguments: Any) -> Any:
+    from storagegate.gateway.asyncapi import describeMessages
+
+    return describeMessages(*arguments)
+
+
+def _cors() -> Any:
+    from storagegate.http.middleware.cors import cors
+
+    return cors(exposedHeaders=EXPOSED)
 
 
 def makeApplication() -> Application:

@@ -5,9 +5,7 @@ An answer is one of three: a body with the result, a stream, or a status with an
 after the first item of a stream is its last line.
 """
 
-import re
-from collections.abc import AsyncIterator, Mapping
-from functools import lru_cache
+from collections.abc import AsyncIterator
 from typing import Any
 
 from attrs import frozen
@@ -16,38 +14,31 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from storagegate.core.calltask import runCall
-from storagegate.core.context import Client, RequestContext, Tracing
-from storagegate.core.errors import ServiceError, asServiceError, codedError, isForeseen
+from storagegate.core.context import Client, RequestContext
+from storagegate.core.errors import ServiceError, asServiceError, isForeseen
 from storagegate.core.hooks import whenKnown
 from storagegate.core.invocation import BoundMethod, CallCredentials
-from storagegate.core.scalars import parseDecimal
-from storagegate.core.tracing import newTracing, parseTraceparent
 from storagegate.gateway.codecs import JSON
 from storagegate.gateway.host import GatewayHost
+from storagegate.gateway.httperrors import JSON_FIELD, sendError, writeError
 from storagegate.gateway.httpmap import HTTPRoute, mergeRequest
-from storagegate.gateway.httpstreams import (
-    EVENT_STREAM,
-    EVENTS,
-    LINES,
-    NDJSON,
-    LineDecoder,
-    LineTooLong,
-    StreamFormat,
+from storagegate.gateway.httpreading import (
+    bearerToken,
+    checkType,
+    chooseFormat,
+    readDeadlineField,
+    readObject,
+    readParsed,
+    readTracing,
+    tooLarge,
 )
-from storagegate.gateway.messagefields import MAX_DEADLINE_MS, readDeadline
+from storagegate.gateway.httpstreams import LineDecoder, LineTooLong, StreamFormat
 from storagegate.gateway.options import HTTPOptions
-from storagegate.gateway.shapes import httpError, httpFields, httpResult
-from storagegate.http.contenttypes import matchesType, parseContentType
+from storagegate.gateway.shapes import httpResult
 from storagegate.net.httperrors import BodyLost, BodyTooLarge, ClientLost
 
 INLINE_SIZE = 64 * 1024
 """A body that is read at once, in a millisecond at most. A longer one is read in a thread."""
-
-_JSON_FIELD = {"content-type": ("Content-Type", "application/json; charset=utf-8")}
-_BODY_TYPES = ("json", "+json", NDJSON, "application/ndjson", "application/jsonl")
-
-_TRACE_ID = re.compile(r"[0-9a-fA-F]{32}")
-_NO_TRACE = "0" * 32
 
 # What the end of a connection makes of whatever was waiting: no news to anybody.
 _PARTINGS = (CancelledError, BodyLost, ClientLost)
@@ -91,7 +82,6 @@ class HTTPCall:
         "_credentials",
         "_endpoint",
         "_format",
-        "_isOver",
         "_req",
         "_res",
         "_room",
@@ -106,7 +96,6 @@ class HTTPCall:
         self._seconds: float | None = None
         # That of a stream that has begun.
         self._format: StreamFormat | None = None
-        self._isOver = False
 
     def begin(self) -> Deferred[None] | None:
         """
@@ -138,11 +127,11 @@ class HTTPCall:
         req, bound = self._req, self._endpoint.bound
         lean = req.lean
         headers = lean.headers
-        tracing = _readTracing(headers)
+        tracing = readTracing(headers)
         self._res.setChecked({"x-trace-id": ("X-Trace-ID", tracing.traceId)})
         metadata = {}
         if b"x-deadline-ms" in headers:
-            self._seconds = _readDeadlineField(headers[b"x-deadline-ms"])
+            self._seconds = readDeadlineField(headers[b"x-deadline-ms"])
             metadata["deadline"] = self._room.host.invoker.now() + self._seconds
         address = req.ip
         # Nobody tells the port that a proxy's client has.
@@ -166,12 +155,12 @@ class HTTPCall:
         token = headers.get(b"authorization")
         apiKey = headers.get(self._room.apiKeyHeader)
         self._credentials = CallCredentials(
-            None if token is None else _bearer(token.decode("latin-1")),
+            None if token is None else bearerToken(token.decode("latin-1")),
             None if apiKey is None else apiKey.decode("latin-1"),
             req,
         )
         if self._takesBody() and lean.contentLength != 0:
-            _checkType(headers)
+            checkType(headers)
 
     def _takesBody(self) -> bool:
         route = self._endpoint.route
@@ -205,7 +194,7 @@ class HTTPCall:
         if not self._takesBody():
             return _stream()
         if getattr(self._req, "bodyParsed", False):
-            return _stream(_readParsed(self._req.body))
+            return _stream(readParsed(self._req.body))
         return self._requests()
 
     def _readBody(self) -> Any:
@@ -213,14 +202,14 @@ class HTTPCall:
         lean, limit = self._req.lean, self._room.options.maxRequestBodySize
         if getattr(self._req, "bodyParsed", False):
             # The application's own parser was here before.
-            return _readParsed(self._req.body)
+            return readParsed(self._req.body)
         if (lean.contentLength or 0) > limit:
-            raise _tooLarge(limit)
+            raise tooLarge(limit)
         data = lean.body.takeReady()
         if data is None or len(data) > INLINE_SIZE:
             return self._readLargeBody(data, limit)
         if len(data) > limit:
-            raise _tooLarge(limit)
+            raise tooLarge(limit)
         return readObject(data)
 
     async def _readLargeBody(self, data: bytes | None, limit: int) -> Any:
@@ -228,9 +217,9 @@ class HTTPCall:
             try:
                 data = await self._req.lean.body.read(limit)
             except BodyTooLarge:
-                raise _tooLarge(limit) from None
+                raise tooLarge(limit) from None
         if len(data) > limit:
-            raise _tooLarge(limit)
+            raise tooLarge(limit)
         if len(data) <= INLINE_SIZE:
             return readObject(data)
         return await self._room.host.run(readObject, data)
@@ -246,7 +235,7 @@ class HTTPCall:
             for line in lines.end():
                 yield readObject(line)
         except LineTooLong:
-            raise _tooLarge(limit) from None
+            raise tooLarge(limit) from None
         except BodyLost:
             # A stream that was cut has no end: whoever reads it is cancelled.
             raise CancelledError from None
@@ -254,6 +243,7 @@ class HTTPCall:
     # The answer
 
     async def _answer(self) -> None:
+        """Call the method. What comes after the call has ended, the response refuses to take."""
         request = self._readRequest()
         if hasattr(request, "__await__"):
             request = await request
@@ -264,20 +254,17 @@ class HTTPCall:
         shaped = self._shape(result, httpResult)
         if hasattr(shaped, "__await__"):
             shaped = await shaped
-        if not self._isOver:
-            self._respond(self._encode(shaped))
+        self._respond(self._encode(shaped))
 
     async def _answerStream(self, items: AsyncIterator[Any]) -> None:
         res, req = self._res, self._req
-        chosen = _chooseFormat(req)
+        chosen = chooseFormat(req)
         try:
             async for item in items:
                 shaped = self._shape(item, chosen.shape)
                 if hasattr(shaped, "__await__"):
                     shaped = await shaped
                 piece = chosen.item(self._encode(shaped))
-                if self._isOver:
-                    raise CancelledError
                 self._beginStream(chosen)
                 await res.write(piece)
                 # Where the application compresses, an item would wait for others else.
@@ -286,9 +273,8 @@ class HTTPCall:
                     break
         finally:
             await items.aclose()  # type: ignore[attr-defined]
-        if not self._isOver:
-            self._beginStream(chosen)
-            res.end()
+        self._beginStream(chosen)
+        res.end()
 
     def _beginStream(self, chosen: StreamFormat) -> None:
         if self._format is None:
@@ -311,7 +297,7 @@ class HTTPCall:
 
     def _respond(self, body: bytes) -> None:
         res = self._res
-        res.setChecked(_JSON_FIELD)
+        res.setChecked(JSON_FIELD)
         if self._req.method in ("GET", "HEAD"):
             res.send(body)
         else:
@@ -331,131 +317,19 @@ class HTTPCall:
         self._fail(asServiceError(error))
 
     def _fail(self, error: ServiceError) -> None:
-        self._isOver = True
         res = self._res
-        if self._format is None:
+        if self._format is None or not res.headersSent:
             sendError(self._room.host, res, error)
-        elif not res.finished:
-            res.end(self._format.error(_writeError(self._room.host, error)[1]))
+        else:
+            res.end(self._format.error(writeError(self._room.host, error)[1]))
 
     def _done(self, result: Any) -> None:
-        self._isOver = True
         lean = self._req.lean
         if self._endpoint.bound.method.streamsRequests and not lean.body.complete:
             # A task that a handler has left behind would wait for ever.
             lean.body.fail(BodyLost("the call is over"))
 
 
-def sendError(host: GatewayHost, res: Any, error: ServiceError) -> None:
-    """Answer with an error."""
-    status, body = _writeError(host, error)
-    if not res.reopen():
-        return
-    res.header(httpFields(error))
-    res.status(status).setChecked(_JSON_FIELD)
-    res.end(body)
-
-
-def _writeError(host: GatewayHost, error: ServiceError) -> tuple[int, bytes]:
-    """Give the status and the body of an error."""
-    described = host.describe(error, "http")
-    if isinstance(described, ServiceError):
-        status, shape = httpError(described)
-    else:
-        status, shape = _ownShape(described, error)
-    if not isinstance(status, int) or not 400 <= status <= 599:
-        _log.error("{status} is not the status of an error", status=status)
-        status = 500
-    try:
-        return status, JSON.encode(shape)
-    except ValueError:
-        _log.failure("the details of an error cannot be written")
-        return status, JSON.encode({"error": str(error.code), "message": str(error.message)})
-
-
-def _ownShape(described: Mapping[str, Any], error: ServiceError) -> tuple[Any, Any]:
-    """Read what a hook made of an error: a body, or a status and a body."""
-    if "body" in described and described.keys() <= {"status", "statusCode", "body"}:
-        status = described.get("status", described.get("statusCode", error.statusCode))
-        return status, described["body"]
-    return error.statusCode, dict(described)
-
-
-def readObject(data: bytes) -> dict[str, Any]:
-    """
-    Read a request; an empty one is C{{}}.
-
-    @raise ServiceError: C{INVALID_ARGUMENT} if it is no JSON, or no object. May run in a thread.
-    """
-    try:
-        value = JSON.decode(data) if data else {}
-    except ValueError as error:
-        raise codedError("INVALID_ARGUMENT", f"A request is JSON: {error!s:.200}") from None
-    return _readParsed(value)
-
-
-def _readParsed(value: Any) -> dict[str, Any]:
-    if isinstance(value, bytes | str):
-        return readObject(value if isinstance(value, bytes) else value.encode())
-    if not isinstance(value, dict):
-        raise codedError("INVALID_ARGUMENT", "A request is a JSON object")
-    return value
-
-
 async def _stream(*requests: Any) -> AsyncIterator[Any]:
     for request in requests:
         yield request
-
-
-def _tooLarge(limit: int) -> ServiceError:
-    return codedError("PAYLOAD_TOO_LARGE", f"A request has at most {limit} bytes")
-
-
-def _readTracing(headers: Mapping[bytes, bytes]) -> Tracing:
-    parent = headers.get(b"traceparent")
-    tracing = None if parent is None else parseTraceparent(parent.decode("latin-1"))
-    if tracing is None and b"x-trace-id" in headers:
-        traceId = headers[b"x-trace-id"].decode("latin-1")
-        if _TRACE_ID.fullmatch(traceId) and traceId != _NO_TRACE:
-            tracing = Tracing(traceId.lower())
-    return tracing or newTracing()
-
-
-def _readDeadlineField(value: bytes) -> float:
-    try:
-        ms: Any = parseDecimal(value, MAX_DEADLINE_MS)
-    except ValueError:
-        ms = value
-    seconds = readDeadline(ms)
-    assert seconds is not None
-    return seconds
-
-
-def _bearer(value: str) -> str:
-    """Give a token without its scheme, whose case does not matter (RFC 9110 section 11.1)."""
-    return value[7:].strip() if value[:7].lower() == "bearer " else value
-
-
-def _checkType(headers: Mapping[bytes, bytes]) -> None:
-    coding = headers.get(b"content-encoding", b"identity")
-    if not _isReadable(headers.get(b"content-type")) or coding.lower() != b"identity":
-        raise ServiceError("UNSUPPORTED_MEDIA_TYPE", "A request is JSON in UTF-8, as it is", 415)
-
-
-# Clients send two or three; strangers may send any, which then push each other out.
-@lru_cache(maxsize=16)
-def _isReadable(field: bytes | None) -> bool:
-    """Tell whether bodies of a Content-Type can be read; those without one are JSON."""
-    if field is None:
-        return True
-    value = field.decode("latin-1")
-    charset = parseContentType(value).charset or "utf-8"
-    return matchesType(value, _BODY_TYPES) is not None and charset in ("utf-8", "us-ascii")
-
-
-def _chooseFormat(req: Any) -> StreamFormat:
-    accept = req.lean.headers.get(b"accept", b"")
-    # Nobody else needs a negotiation.
-    if EVENTS.encode() in accept.lower() and req.accepts(NDJSON, EVENTS) == EVENTS:
-        return EVENT_STREAM
-    return LINES

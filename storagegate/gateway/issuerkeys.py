@@ -1,5 +1,5 @@
 """
-The keys of an issuer of tokens, as OpenID Connect Discovery and RFC 8414 have it.
+The keys of an issuer of tokens, as OpenID Connect Discovery and RFC 8414 have it::
 
     issuer -> /.well-known/openid-configuration -> jwks_uri -> a set of keys
 

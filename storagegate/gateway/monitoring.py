@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from attrs.converters import optional
 
 from storagegate.core.optionvalues import MERGED, changeOptions, readFlag, readWord
@@ -105,7 +105,8 @@ class LoggingOptions:
     What is logged of each call.
 
     @ivar level: At which level calls are logged that went well.
-    @ivar fields: What a line tells, see L{FIELDS}.
+    @ivar format: C{json} for an object a line, C{text} for C{name=value}.
+    @ivar fields: What a line tells, see L{FIELDS<storagegate.gateway.calllog.FIELDS>}.
     """
 
     level: str = field(default="info", converter=_level)
@@ -118,9 +119,18 @@ def _isGroup(instance: Any, attribute: Any, value: Any) -> None:
         raise ValueError("is a mapping of options")
 
 
+def _isLogging(instance: Any, attribute: Any, value: Any) -> None:
+    if value is not None and not isinstance(value, LoggingOptions):
+        raise ValueError("is a mapping of options")
+
+
 @frozen(kw_only=True)
 class MonitoringOptions:
-    """Every option of C{configureMonitoring}; C{logging} is off unless it is given."""
+    """
+    Every option of C{configureMonitoring}.
+
+    @ivar logging: C{None} unless it was given: then calls are not logged.
+    """
 
     metrics: MetricsOptions = field(
         factory=MetricsOptions, validator=_isGroup, metadata={MERGED: True}
@@ -128,8 +138,8 @@ class MonitoringOptions:
     tracing: TracingOptions = field(
         factory=TracingOptions, validator=_isGroup, metadata={MERGED: True}
     )
-    logging: LoggingOptions = field(
-        factory=LoggingOptions, validator=_isGroup, metadata={MERGED: True}
+    logging: LoggingOptions | None = field(
+        default=None, validator=_isLogging, metadata={MERGED: True}
     )
 
 
@@ -139,4 +149,6 @@ def readMonitoring(before: MonitoringOptions, changes: Mapping[str, Any]) -> Mon
 
     @raise OptionError: If there is no such option, or its value is none.
     """
+    if before.logging is None and isinstance(changes.get("logging"), Mapping):
+        before = evolve(before, logging=LoggingOptions())
     return changeOptions(before, changes)

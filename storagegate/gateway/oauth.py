@@ -1,5 +1,5 @@
 """
-Authentication with all that the gateway has: the provider C{oauth}, too, which needs HTTP.
+Authentication with all that the gateway has: the provider C{oauth}, too, which needs HTTP::
 
     configureAuthentication({"providers": {"oauth": {
         "issuer": "https://login.example.com/",
@@ -17,6 +17,7 @@ from attrs import field, frozen
 from attrs.converters import optional
 
 from storagegate.core.authentication import Authentication, readAuthentication
+from storagegate.core.checkedtokens import CheckedTokens
 from storagegate.core.context import RequestContext
 from storagegate.core.invocation import CallCredentials
 from storagegate.core.jsonwebkeys import ASYMMETRIC, VerificationKey
@@ -82,6 +83,7 @@ class OAuthProvider:
         self.issuer = options.issuer.text
         self._options = options
         self._keys = keys
+        self._checked = CheckedTokens(options.leeway)
 
     def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
         """Give the token, if it looks like one of these."""
@@ -117,8 +119,12 @@ class OAuthProvider:
     def _claims(self, token: str, key: VerificationKey) -> dict[str, Any]:
         options = self._options
         algorithms = [name for name in key.algorithms if name in options.algorithms]
-        return verifiedClaims(
-            token, key.key, algorithms, options.audience, self.issuer, options.leeway
+        return self._checked.claims(
+            token,
+            key,
+            lambda: verifiedClaims(
+                token, key.key, algorithms, options.audience, self.issuer, options.leeway
+            ),
         )
 
 

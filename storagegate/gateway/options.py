@@ -52,9 +52,10 @@ def _streamHooks(value: Any) -> Mapping[str, Hook]:
 
 
 def _path(value: Any) -> str:
-    if not isinstance(value, str) or not value.startswith("/") or "?" in value or "#" in value:
+    isPath = isinstance(value, str) and not {"?", "#"} & set(value)
+    if not isPath or not (value.startswith("/") or value == ""):
         raise ValueError('is a path such as "/api"')
-    return value.rstrip("/")
+    return str(value).rstrip("/")
 
 
 def _texts(value: Any) -> tuple[str, ...]:

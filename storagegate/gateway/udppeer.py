@@ -80,12 +80,13 @@ class UDPPeer:
         client: Client,
         maxPacketSize: int,
         write: Callable[[bytes], None],
-        ended: Callable[[MessageId, bytes], None],
+        ended: Callable[[MessageId, bytes, bool], None],
         formatResponse: Callable[..., Any] | None = None,
     ) -> None:
         """
         @param write: Sends a datagram.
-        @param ended: Takes the last datagram of an answer with the id.
+        @param ended: Takes the last datagram of an answer with the id, and whether it was known
+            who called.
         @param formatResponse: C{(result, type)} gives a datagram in place of a frame.
         """
         self.client = client
@@ -139,7 +140,7 @@ class UDPPeer:
         self._checkSize(datagram)
         if not self._fits(id, len(datagram), isPartOfAnswer=True):
             raise codedError("RESPONSE_TOO_LARGE", "The answer is too large for an unknown client")
-        self._send(id, datagram, isPartOfAnswer=True)
+        self._write(datagram)
         self._end(id, datagram)
 
     def sendItem(self, id: MessageId, method: str, item: Any) -> None:
@@ -250,5 +251,5 @@ class UDPPeer:
             self._write(datagram)
 
     def _end(self, id: MessageId, datagram: bytes) -> None:
-        self._ended(id, datagram)
+        self._ended(id, datagram, self.session.isKnown(id))
         self.forget(id)

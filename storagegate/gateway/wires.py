@@ -13,6 +13,7 @@ from twisted.logger import Logger
 from storagegate.core.definitions import ServiceDefinition
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.options import GatewayOptions
+from storagegate.gateway.wsorigins import OriginRule
 
 _log = Logger()
 
@@ -31,12 +32,15 @@ class Wires:
         options: GatewayOptions,
         reactor: Any,
         protos: Mapping[str, Any] | None = None,
+        apiKeyHeader: str = "X-API-Key",
     ) -> None:
         """
         @param reactor: The whole reactor: every adapter needs another part of it.
         @param protos: Services of protos that are loaded already, by full name.
+        @param apiKeyHeader: The field of HTTP that API keys are in.
         """
         self._protos = protos or {}
+        self._apiKeyHeader = apiKeyHeader
         self.host = host
         self.ports: dict[str, Any] = {}
         self._options = options
@@ -96,17 +100,18 @@ class Wires:
         @return: The port. Fails with C{CannotListenError} if the place cannot be had.
         """
         opening: Deferred[Any]
+        names: tuple[str, ...] = (wire,)
         if wire in ("http", "websocket"):
-            names = ("http", "websocket") if wire == "http" else ("websocket",)
-            enabled = self._options.enabled
-            self._application = self.application(tuple(n for n in names if n in enabled))
+            if wire == "http" and "websocket" in self._options.enabled:
+                names = ("http", "websocket")
+            self._application = self.application(names)
             opening = self._application.listen(place, reactor=self._reactor)
         else:
             self._others[wire] = self._adapter(wire)
             opening = self._others[wire].open(place)
 
         def opened(port: Any) -> Any:
-            self.ports[wire] = port
+            self.ports.update(dict.fromkeys(names, port))
             return port
 
         return opening.addCallback(opened)
@@ -117,7 +122,11 @@ class Wires:
 
         application = makeApplication()
         if "websocket" in names:
-            self.webSocket().install(application)
+            # Refuses an origin that is none.
+            OriginRule(self._options.websocket.allowedOrigins)
+            path = self._options.websocket.path or "/"
+            # Autobahn takes 6 MB and 60 ms: who is never asked for a WebSocket does not need it.
+            application.all(path, lambda req, res: self.webSocket().answer(req, res))
         if "http" in names:
             self.http().checkRoutes()
             self.http().install(application)
@@ -128,7 +137,7 @@ class Wires:
         if self._http is None:
             from storagegate.gateway.httpadapter import HTTPAdapter
 
-            self._http = HTTPAdapter(self.host, self._options)
+            self._http = HTTPAdapter(self.host, self._options, self._apiKeyHeader)
         return self._http
 
     def webSocket(self) -> Any:

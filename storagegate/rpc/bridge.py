@@ -23,7 +23,11 @@ NOTHING = object()
 
 
 class CompletionPump:
-    """Brings the events of a completion queue to the reactor."""
+    """
+    Brings the events of a completion queue to the reactor.
+
+    @ivar isTaking: Whether the reactor is at work on events, so that C{settle} comes soon.
+    """
 
     _log = Logger()
 
@@ -32,6 +36,7 @@ class CompletionPump:
         reactor: Any,
         poll: Callable[[float | None], Any],
         process: Callable[[Any], object],
+        settle: Callable[[], object],
         ended: Callable[[], object],
         name: str,
     ) -> None:
@@ -41,13 +46,17 @@ class CompletionPump:
             given C{None} as the deadline, else gives L{NOTHING} where there is none by then. Called
             in either thread, never in both.
         @param process: Called with each event, in the reactor thread.
+        @param settle: Called in the reactor thread at the end of each turn, and when no event is
+            there any more, for what was put off in C{process}.
         @param ended: Called in the reactor thread when the queue is shut down and empty.
         @param name: Names the thread.
         """
         self._reactor = reactor
         self._poll = poll
         self._process = process
+        self._settle = settle
         self._ended = ended
+        self.isTaking = False
         self._turn = threading.Semaphore(0)
         self._isOpen = True
         self._thread = threading.Thread(target=self._wait, name=name, daemon=True)
@@ -68,23 +77,33 @@ class CompletionPump:
     def _take(self, event: Any) -> None:
         """Process an event and all that follow. In the reactor thread."""
         process, poll = self._process, self._poll
+        self.isTaking = True
         for _ in range(_EVENTS_A_TURN):
             if event is None:
                 self._end()
                 return
-            if event is NOTHING:
-                self._turn.release()
-                return
             try:
                 process(event)
-            except Exception:
+            except BaseException:
+                # Even a SystemExit, which the reactor would only log, too: whoever stops here
+                # keeps every call that is and that comes waiting for ever.
                 self._log.failure("an event of grpcio was not understood")
             event = None
             event = poll(0)
+            if event is NOTHING:
+                self._settle()
+                # What was put off may have made some.
+                event = poll(0)
+                if event is NOTHING:
+                    self.isTaking = False
+                    self._turn.release()
+                    return
+        self._settle()
+        self.isTaking = False
         self._reactor.callLater(0, self._take, event)
 
     def _end(self) -> None:
-        self._isOpen = False
+        self._isOpen = self.isTaking = False
         self._turn.release()
         self._thread.join()
         self._ended()
@@ -178,7 +197,7 @@ class ChannelPump:
             self._expected -= 1
             try:
                 event.tag(event)
-            except Exception:
+            except BaseException:
                 self._log.failure("an event of grpcio was not understood")
         self._stopIfIdle()
 

@@ -16,6 +16,15 @@ _VALUE = re.compile(r"[\x20-\x7e]*\Z")
 
 _RESERVED = "grpc-"
 
+_FORBIDDEN = (
+    *("connection", "content-length", "content-type", "keep-alive", "proxy-connection", "te"),
+    *("transfer-encoding", "upgrade"),
+)
+"""
+What HTTP/2 has no room for (RFC 9113 section 8.2.2) or gRPC says itself: a peer may end the whole
+connection for one of these.
+"""
+
 _NOTHING = object()
 
 
@@ -57,7 +66,7 @@ def wireMetadata(metadata: Any) -> list[tuple[str, str | bytes]]:
     entries: list[tuple[str, str | bytes]] = []
     for key, values in metadata.items() if isinstance(metadata, Mapping) else metadata:
         name = key.lower() if isinstance(key, str) else ""
-        if not _NAME.match(name) or name.startswith(_RESERVED):
+        if not _NAME.match(name) or name.startswith(_RESERVED) or name in _FORBIDDEN:
             raise ValueError(f"{key!r} is no name for metadata")
         for value in values if isinstance(values, list | tuple) else (values,):
             entries.append((name, _wireValue(name, value)))

@@ -76,16 +76,13 @@ class CallRun(CoroutineRun):
             self._wire.read(self._received)
 
     def _received(self, message: bytes | None) -> None:
-        if message is None:
-            reason = f"{self._wire.path} takes exactly one request, and there was none"
-            self._finish(GrpcError(_UNIMPLEMENTED, reason))
-            self._ended()
-            return
         try:
+            if message is None:
+                reason = f"{self._wire.path} takes exactly one request, and there was none"
+                raise GrpcError(_UNIMPLEMENTED, reason)
             self._call.request = _decode(self._route.method.request, message)
-        except GrpcError as error:
-            self._finish(error)
-            self._ended()
+        except Exception as error:
+            self.failed(error)
             return
         self._answer()
 

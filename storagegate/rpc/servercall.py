@@ -45,6 +45,10 @@ class Engine(Protocol):
 
     isDown: bool
 
+    def putOff(self, call: "ServerCall") -> bool:
+        """Have a call asked soon to send what it has; tells if it is not, for nothing goes on."""
+        ...
+
 
 @implementer(IServerCall)
 class ServerCall:
@@ -64,6 +68,7 @@ class ServerCall:
         "_isSending",
         "_isWatched",
         "_mayEnd",
+        "_next",
         "_outgoing",
         "_outgoingBytes",
         "_readAhead",
@@ -92,6 +97,7 @@ class ServerCall:
         self._inbox: deque[bytes] | None = None
         self._outgoing: deque[tuple[bytes, int]] | None = None
         self._outgoingBytes = 0
+        self._next: tuple[bytes, int] | None = None
         self._room: Deferred[None] | None = None
         self._final: tuple[int, str, Metadata] | None = None
 
@@ -172,7 +178,7 @@ class ServerCall:
         isFinished = self._final is not None
         self._isGone = self.isOver = True
         self._got = None
-        self._outgoing = self._inbox = None
+        self._next = self._outgoing = self._inbox = None
         cancelled, self._cancelled = self._cancelled, None
         if cancelled is not None and not isFinished:
             # Before those who wait for room hear of it: whoever is sent on by that has begun to
@@ -191,12 +197,19 @@ class ServerCall:
         """Send a message."""
         if self.isOver:
             return False
-        if self._outgoing is None:
-            self._outgoing = deque()
-        self._outgoing.append((message, 0 if compress else _PLAIN))
-        self._outgoingBytes += len(message)
-        if not self._isSending:
-            self._sendNext()
+        entry = message, 0 if compress else _PLAIN
+        if self._isSending:
+            if self._outgoing is None:
+                self._outgoing = deque()
+            self._outgoing.append(entry)
+            self._outgoingBytes += len(message)
+        else:
+            self._next = entry
+            # As likely as not another message follows at once, and the two take one system call:
+            # of 50,000 messages a second that are echoed, half of the time was such calls.
+            self._isSending = self._engine.putOff(self)
+            if not self._isSending:
+                self._sendNext()
         return self._holdsUnder(_OUTGOING_MESSAGES, _OUTGOING_BYTES)
 
     def _holdsUnder(self, messages: int, size: int) -> bool:
@@ -222,11 +235,15 @@ class ServerCall:
     def _sendNext(self) -> None:
         """Send what waits: a message, the status, or the last message together with it."""
         operations = self._beginning()
-        if self._outgoing:
-            message, flags = self._outgoing.popleft()
-            self._outgoingBytes -= len(message)
-            if self._outgoing:
-                # grpc core need not wait for the wire between this one and the next.
+        entry, self._next = self._next, None
+        if entry is None and self._outgoing:
+            entry = self._outgoing.popleft()
+            self._outgoingBytes -= len(entry[0])
+        if entry is not None:
+            message, flags = entry
+            if self._outgoing and not operations:
+                # grpc core need not wait for the wire between this one and the next. With the
+                # initial metadata it has to: they are done when they are on the wire.
                 flags |= _BUFFER
             operations.append(cygrpc.SendMessageOperation(message, flags))
         if self._final is not None and not self._outgoing:
@@ -250,6 +267,12 @@ class ServerCall:
             operations.append(cygrpc.ReceiveCloseOnServerOperation(0))
         self._start(operations, _ignore)
 
+    def sendOn(self) -> None:
+        """Send what was put off."""
+        self._isSending = False
+        if not self._isGone:
+            self._sendNext()
+
     def _sent(self, event: Any) -> None:
         self._isSending = False
         if not event.success:
@@ -268,9 +291,10 @@ class ServerCall:
         if self.isOver:
             return
         self.isOver = True
+        self._final = (0, "", trailers)
         operations = self._beginning()
         operations.append(cygrpc.SendMessageOperation(message, 0 if compress else _PLAIN))
-        self._end(operations, 0, "", trailers)
+        self._end(operations, *self._final)
 
     def finish(self, status: int, message: str = "", trailers: Metadata = ()) -> None:
         """End the call, after the messages that were sent."""

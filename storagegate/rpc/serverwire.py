@@ -8,6 +8,7 @@ are those of C{grpc._cython.cygrpc}, which both of grpcio's own servers are writ
 them since 2018, but does not promise to, so L{checkLibrary} looks at them before anything starts.
 """
 
+import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from grpc._cython import cygrpc
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
+from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.rpc.bridge import NOTHING, CompletionPump
@@ -62,6 +64,8 @@ class GrpcioServer:
     @ivar isDown: Whether its queue is shut down, so that nothing may be started any more.
     """
 
+    _log = Logger()
+
     def __init__(self, reactor: Any, arguments: Sequence[tuple[str, Any]]) -> None:
         """
         @param reactor: Where calls are accepted.
@@ -74,8 +78,14 @@ class GrpcioServer:
         self._server = cygrpc.Server((*arguments, _STREAMS_BY_HTTP2), False)
         self._server.register_completion_queue(self._queue)
         self._pump = CompletionPump(
-            reactor, pollQueue(self._queue), self._process, self._ended, "storagegate-grpc"
+            reactor,
+            pollQueue(self._queue),
+            self._process,
+            self._settle,
+            self._ended,
+            "storagegate-grpc",
         )
+        self._unsent: list[ServerCall] = []
         self._accept: Callable[[Any], object] | None = None
         self._isStopping = self._hasEnded = False
         self._waiting: list[Deferred[None]] = []
@@ -92,6 +102,8 @@ class GrpcioServer:
         @raise CannotListenError: If it cannot be had.
         """
         host, _, port = address.rpartition(":")
+        if host == "unix" and _isServed(port):
+            raise CannotListenError(host, port, OSError("another server is there"))
         try:
             if credentials is None:
                 bound = self._server.add_http2_port(address.encode())
@@ -177,6 +189,22 @@ class GrpcioServer:
         else:
             tag(event)
 
+    def putOff(self, call: ServerCall) -> bool:
+        """Have a call asked soon to send what it has; tells if it is not, for nothing goes on."""
+        if self._pump.isTaking:
+            self._unsent.append(call)
+            return True
+        return False
+
+    def _settle(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for call in unsent:
+            try:
+                call.sendOn()
+            except Exception:
+                # Such as trailers that somebody has put past setTrailers; the others go on.
+                self._log.failure("{path} could not be answered", path=call.path)
+
     def _ended(self) -> None:
         self._server.destroy()
         self._hasEnded = True
@@ -188,6 +216,21 @@ class GrpcioServer:
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             done.callback(None)
+
+
+def _isServed(path: str) -> bool:
+    """Tell whether somebody listens at a UNIX socket: grpc core would put its own in its place."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
+        asker.setblocking(False)
+        try:
+            asker.connect(path)
+        except BlockingIOError:
+            # So many wait there already.
+            return True
+        except (OSError, ValueError):
+            # Nobody, or no path; what remains of one who has gone is replaced.
+            return False
+    return True
 
 
 def checkLibrary() -> None:

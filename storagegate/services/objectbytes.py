@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.s3.reading import segmentsOf
@@ -117,7 +117,7 @@ async def _verified(store: ObjectStore, segment: Segment) -> AsyncGenerator[byte
         while (piece := await relay.get()) is not None:
             yield piece
     finally:
-        reading.cancel()
+        relay.leave(reading)
 
 
 class _Relay:
@@ -128,13 +128,16 @@ class _Relay:
         self._taken: Deferred[None] | None = None
         self._asked: Deferred[None] | None = None
         self._outcome: list[Any] = []
+        self._isGiving = False
 
     def put(self, piece: bytes) -> Deferred[None]:
         """Give a piece; wait until it is taken."""
         self._pieces.append(piece)
         taken: Deferred[None] = Deferred()
         self._taken = taken
+        self._isGiving = True
         self._wake()
+        self._isGiving = False
         return taken
 
     def end(self, outcome: Any) -> None:
@@ -161,6 +164,15 @@ class _Relay:
         ended.callback(self._outcome[0])
         await ended
         return None
+
+    def leave(self, giver: Deferred[None]) -> None:
+        """Ask for nothing more; the giver ends where it waits."""
+        if self._isGiving and self._taken is not None:
+            # Whoever was woken by a piece leaves at once: the giver does not wait for it yet, and
+            # could not be cancelled.
+            self._taken.errback(CancelledError())
+        else:
+            giver.cancel()
 
     def _wake(self) -> None:
         asked, self._asked = self._asked, None

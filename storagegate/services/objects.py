@@ -1,5 +1,5 @@
 """
-The Storage service: the buckets and objects that S3 serves, in the gateway's form.
+The Storage service: the buckets and objects that S3 serves, in the gateway's form::
 
     credentials = Credentials(store.catalog, reactor, rootAccessKey, rootSecretKey)
     definition = makeStorageService(store, credentials)

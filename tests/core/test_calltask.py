@@ -1,5 +1,6 @@
 """Calls under way: their cancelling and their deadlines."""
 
+from contextvars import ContextVar
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -41,6 +42,36 @@ class RunTests(SynchronousTestCase):
 
         self.assertEqual(self.successResultOf(runCall(ready(), self.clock, 5)), "r")
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_raises(self) -> None:
+        """What raises without waiting has failed at once."""
+
+        async def raises() -> str:
+            raise ServiceError("X", "x")
+
+        self.assertEqual(self.codeOf(runCall(raises(), self.clock, 5)), "X")
+
+    def test_steps(self) -> None:
+        """What waits again and again gets every result and every error, in one context."""
+        first: Deferred[int] = Deferred()
+        second: Deferred[int] = Deferred()
+
+        async def steps() -> list[Any]:
+            place.set("inside")
+            seen: list[Any] = [await first]
+            try:
+                await second
+            except ValueError as error:
+                seen.append(str(error))
+            return [*seen, place.get()]
+
+        place: ContextVar[str] = ContextVar("place", default="outside")
+        running = runCall(steps(), self.clock)
+        first.callback(1)
+        self.assertNoResult(running)
+        second.errback(ValueError("2"))
+        self.assertEqual(self.successResultOf(running), [1, "2", "inside"])
+        self.assertEqual(place.get(), "outside")
 
     def test_late(self) -> None:
         """What waits gives its result, and takes its timer away."""

@@ -7,7 +7,8 @@ from twisted.internet.defer import Deferred
 
 from storagegate.core.context import Client
 from storagegate.core.definitions import RateLimit
-from storagegate.core.invocation import ANONYMOUS, Invoker
+from storagegate.core.errors import codedError
+from storagegate.core.invocation import ANONYMOUS, CallCredentials, Invoker
 from tests.support.invoking import BAD, CONTEXT, GOOD, Boom, InvokerCase
 
 
@@ -33,6 +34,31 @@ class AccessTests(InvokerCase):
                 else:
                     error = self.refused({}, credentials)
                     self.assertEqual((error.code, error.statusCode), ("UNAUTHENTICATED", 401))
+
+    def test_badTokenLater(self) -> None:
+        """On a public method nobody is the user of a token that is only found bad after a while."""
+        seen: list[Any] = []
+
+        async def refuse(*arguments: Any) -> Any:
+            raise codedError("UNAUTHENTICATED", "Invalid token")
+
+        def authorize(user: Any, method: str, request: Any) -> bool:
+            seen.append(user)
+            return user is not None
+
+        self.tokens.authenticate = refuse  # type: ignore[method-assign]
+        self.add(service={"authentication": {"authorize": authorize}})
+        self.assertEqual(self.refused({}, BAD).code, "PERMISSION_DENIED")
+        self.assertEqual((seen, self.context.authentication), ([None], None))
+
+    def test_whereOnlyProvidersLook(self) -> None:
+        """Who sends no token where the wire has one may have it elsewhere: providers are asked."""
+        self.add()
+        self.call({}, CallCredentials(None, None, {"cookie": "..."}))
+        self.assertIn("authenticate ()", self.steps)
+        self.steps.clear()
+        self.call({}, ANONYMOUS)
+        self.assertNotIn("authenticate ()", self.steps)
 
     def test_authorize(self) -> None:
         """What authorize does not let in is PERMISSION_DENIED; it may be asynchronous."""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.gateway.codecs import CODECS, JSON, MAX_DEPTH, MSGPACK
+from storagegate.gateway.codecs import CODECS, JSON, MAX_CONTAINERS, MAX_DEPTH, MSGPACK
 
 _scalars = (
     st.none()
@@ -155,6 +155,17 @@ class CodecTests(SynchronousTestCase):
         """Many brackets side by side are not deep."""
         value = [[] for _ in range(1000)]
         self.assertEqual(JSON.decode(b"[" + b",".join([b"[]"] * 1000) + b"]"), value)
+
+    def test_containers(self) -> None:
+        """JSON with more lists and objects than can be read in a moment is refused."""
+        most = b"[" + b",".join([b"[]", b"{}"] * (MAX_CONTAINERS // 2)) + b"]"
+        self.assertRaises(ValueError, JSON.decode, most)
+        self.assertEqual(len(JSON.decode(b"[" + most[4:])), MAX_CONTAINERS - 1)
+
+    def test_bracketsInText(self) -> None:
+        """Brackets in text are none."""
+        text = '[{"' * MAX_CONTAINERS + "\\"
+        self.assertEqual(JSON.decode(json.dumps(["a", text, {}]).encode()), ["a", text, {}])
 
     def test_circle(self) -> None:
         """A value that holds itself is refused."""

@@ -5,7 +5,11 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 
 from storagegate.core.errors import codedError
+from storagegate.gateway.httpadapter import HTTPAdapter
+from storagegate.gateway.options import GatewayOptions
+from storagegate.http.application import Application
 from storagegate.http.fetchconnection import ResponseLost
+from storagegate.http.testing import Client
 from tests.gateway.httpcase import EVENTS, HTTPCase
 from tests.support.gateway import Boom
 
@@ -81,6 +85,19 @@ class ServerStreamTests(HTTPCase):
         self.assertIn(b'"INTERNAL_ERROR"', response.body)
         self.assertEqual(closed, [True])
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+
+    def test_headFails(self) -> None:
+        """If not even the head goes out, the failure is a status."""
+
+        def fail() -> None:
+            raise Boom
+
+        app = Application()
+        app.use(lambda req, res, next: [res.beforeHead(fail), next()][1])
+        HTTPAdapter(self.host, GatewayOptions()).install(app)
+        response = Client(app, clock=self.clock).post("/api/Probe/count")
+        self.assertError(response, 500, "INTERNAL_ERROR")
+        self.assertEqual(len(self.flushLoggedErrors(Boom)), 1)
 
     def test_atOnce(self) -> None:
         """An item goes out when it is there."""

@@ -2,65 +2,11 @@
 
 from typing import Any
 
-from twisted.internet.task import Clock
-from twisted.trial.unittest import SynchronousTestCase
-
 from storagegate.gateway.options import TCPOptions
 from storagegate.gateway.tcpadapter import TCPAdapter
 from tests.support.gateway import TOKEN, Boom, makeHost
 from tests.support.tcp import connect, frame
-
-BAD = "INVALID_ARGUMENT"
-
-
-async def unwritable(request: Any, context: Any) -> Any:
-    """Give what no message can carry."""
-    return {"set"}
-
-
-async def unwritableItems(request: Any, context: Any) -> Any:
-    """Give a stream of which the second item is none that a message can carry."""
-    yield 1
-    yield {"set"}
-    yield 2
-
-
-async def large(request: Any, context: Any) -> Any:
-    """Give 2 KiB."""
-    return "x" * 2048
-
-
-ODD = {
-    "name": "Odd",
-    "methods": {"unwritable": unwritable, "unwritableItems": unwritableItems, "large": large},
-}
-
-
-class FrameCase(SynchronousTestCase):
-    """What the cases of this file share."""
-
-    def setUp(self) -> None:
-        """Connect to a listener."""
-        self.clock = Clock()
-        host, self.probe = makeHost(self.clock, [ODD])
-        self.adapter = TCPAdapter(host, TCPOptions(maxFrameSize=1024), None)
-        self.client = connect(self.adapter)
-        self.addCleanup(self.client.lose)
-
-    def assertReceived(self, *expected: tuple[int, Any]) -> None:
-        """Check what has come, and that the connection lives."""
-        self.assertEqual(self.client.received(), list(expected))
-        self.assertTrue(self.client.isOpen)
-
-    def assertErrors(self, *expected: Any) -> None:
-        """Check that errors have come, by their codes and ids, and that the connection lives."""
-        found = []
-        for type, payload in self.client.received():
-            self.assertEqual(type, 3)
-            self.assertEqual(set(payload) - {"id", "details"}, {"error", "message"})
-            found.append((payload["error"], payload.get("id")))
-        self.assertEqual(found, list(expected))
-        self.assertTrue(self.client.isOpen)
+from tests.support.tcpcases import BAD, FrameCase
 
 
 class CallTests(FrameCase):
@@ -324,40 +270,3 @@ class ErrorTests(FrameCase):
         client.call("nothing")
         shape = {"oops": "NOT_FOUND", "wire": "tcp"}
         self.assertEqual(client.received(), [(3, {"id": 4, **shape}), (3, shape)])
-
-
-class RefusalTests(FrameCase):
-    """What ends a connection."""
-
-    def assertRefused(self, wire: bytes, code: str) -> None:
-        """Check that bytes are answered by one error and a closed connection, and not held."""
-        client = connect(self.adapter)
-        client.call("slow", 1)
-        cancelled = len(self.probe.cancelled)
-        client.connection.dataReceived(wire)
-        ((type, error),) = client.received()
-        self.assertEqual((type, error["error"]), (3, code))
-        self.assertFalse(client.isOpen)
-        self.assertEqual(len(self.probe.cancelled), cancelled + 1)
-        client.connection.dataReceived(frame(6, b"x") + wire)
-        self.assertEqual(client.received(), [])
-        self.assertEqual((self.adapter.heldBytes, self.adapter.listener.calls), (0, 0))
-        client.lose()
-
-    def test_version(self) -> None:
-        """Another version is refused."""
-        for wire in (b"\x02", b"GET / HTTP/1.1\r\n\r\n", b"\x00\x01\x00\x00\x00\x00"):
-            self.assertRefused(wire, BAD)
-
-    def test_length(self) -> None:
-        """A length over the limit is refused before its payload comes."""
-        for length in (b"\xff\xff\xff\xff", b"\x00\x00\x04\x01"):
-            self.assertRefused(b"\x01\x01" + length + b"{" * 500, "PAYLOAD_TOO_LARGE")
-
-    def test_answeredBefore(self) -> None:
-        """What came before it is answered."""
-        self.client.connection.dataReceived(frame(6, b"x") + b"\x07")
-        pong, (type, error) = self.client.received()
-        self.assertEqual(pong, (7, b"x"))
-        self.assertEqual((type, error["error"]), (3, BAD))
-        self.assertFalse(self.client.isOpen)

@@ -51,7 +51,12 @@ class PumpTests(TestCase):
         self.enough: Deferred[None] = Deferred()
         self.ended: Deferred[None] = Deferred()
         self.pump = CompletionPump(
-            reactor, self.queue.poll, self.process, lambda: self.ended.callback(None), "pump"
+            reactor,
+            self.queue.poll,
+            self.process,
+            lambda: None,
+            lambda: self.ended.callback(None),
+            "pump",
         )
         self.pump.start()
 
@@ -61,7 +66,7 @@ class PumpTests(TestCase):
         self.seen.append(event)
         if len(self.seen) == self.wanted:
             self.enough.callback(None)
-        if isinstance(event, Exception):
+        if isinstance(event, BaseException):
             raise event
 
     def happen(self, *events: Any) -> Deferred[None]:
@@ -94,11 +99,13 @@ class PumpTests(TestCase):
         self.assertEqual({deadline for name, deadline in self.queue.askers if name != "pump"}, {0})
 
     async def test_failure(self) -> None:
-        """An event that fails is logged, and the next one arrives."""
+        """An event that fails, with whatever exception, is logged, and the next one arrives."""
         await self.happen(RuntimeError("no"), 1)
+        await self.happen(SystemExit("no"), KeyboardInterrupt(), 2)
         await self.end()
-        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
-        self.assertEqual(self.seen[1:], [1])
+        kinds = [failure.type for failure in self.flushLoggedErrors()]
+        self.assertEqual(kinds, [RuntimeError, SystemExit, KeyboardInterrupt])
+        self.assertEqual([each for each in self.seen if isinstance(each, int)], [1, 2])
 
     async def test_end(self) -> None:
         """At the end the thread is gone."""
@@ -131,8 +138,16 @@ class TurnTests(SynchronousTestCase):
         queue = Queue()
         queue.put(*range(999))
         seen: list[Any] = []
-        pump = CompletionPump(turns, queue.poll, seen.append, lambda: None, "pump")
+        settled: list[int] = []
+
+        def settle() -> None:
+            self.assertTrue(pump.isTaking)
+            settled.append(len(seen))
+
+        pump = CompletionPump(turns, queue.poll, seen.append, settle, lambda: None, "pump")
         pump._take("first")
+        self.assertEqual(settled, [len(seen)])
+        self.assertFalse(pump.isTaking)
         self.assertLess(len(seen), 100)
         taken = 0
         while turns.calls:
@@ -140,3 +155,17 @@ class TurnTests(SynchronousTestCase):
             taken += 1
         self.assertEqual(seen, ["first", *range(999)])
         self.assertGreater(taken, 9)
+
+    def test_settlingMakesEvents(self) -> None:
+        """Events that come of what was put off are taken in the same turn."""
+        turns = Turns()
+        queue = Queue()
+        seen: list[Any] = []
+
+        def settle() -> None:
+            if len(seen) < 3:
+                queue.put(len(seen))
+
+        pump = CompletionPump(turns, queue.poll, seen.append, settle, lambda: None, "pump")
+        pump._take("first")
+        self.assertEqual((seen, len(turns.calls)), (["first", 1, 2], 0))

@@ -8,13 +8,19 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import Clock, deferLater
 
 from storagegate.core.context import RequestContext
-from storagegate.core.definitions import readService
+from storagegate.core.definitions import STREAMING, readService
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.invocation import CallCredentials, Invoker
 from storagegate.gateway.host import ErrorHook, GatewayHost
 
 TOKEN = "token-of-ann"
-"""The one token that the fixture's authenticator knows; its user is C{{"sub": "ann"}}."""
+"""A token that the fixture's authenticator knows; its user is C{{"sub": "ann"}}."""
+
+
+FORBIDDEN = "token-of-bob"
+"""Another one, of somebody whom C{Guarded} does not let in."""
+
+_USERS = {TOKEN: {"sub": "ann"}, FORBIDDEN: {"sub": "bob"}}
 
 
 class Boom(Exception):
@@ -22,14 +28,15 @@ class Boom(Exception):
 
 
 class TokenAuthenticator:
-    """Knows one token, wherever it stands."""
+    """Knows some tokens, wherever they stand."""
 
     def authenticate(
         self, context: RequestContext, credentials: CallCredentials, methods: tuple[str, ...]
     ) -> Any:
         """Find out who calls."""
-        if TOKEN in (credentials.token, credentials.apiKey):
-            return {"sub": "ann"}
+        for token in (credentials.token, credentials.apiKey):
+            if token in _USERS:
+                return _USERS[token]
         if credentials.token is None and credentials.apiKey is None:
             return None
         raise codedError("UNAUTHENTICATED", "Invalid token")
@@ -40,12 +47,14 @@ class Probe:
     A service with a method for everything that can happen to a call.
 
     @ivar begun: Names of methods that were called.
+    @ivar hanging: Names of methods whose handlers wait for ever.
     @ivar cancelled: Names of methods whose handlers were cancelled or closed.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
         self.clock = clock
         self.begun: list[str] = []
+        self.hanging: list[str] = []
         self.cancelled: list[str] = []
 
     async def echo(self, request: Any, context: RequestContext) -> Any:
@@ -114,6 +123,64 @@ class Probe:
             self.cancelled.append("chat")
             raise
 
+    # The same four times, once for each way to stream: a request with C{mode} fails or waits.
+
+    async def askNone(self, request: Any, context: RequestContext) -> Any:
+        """Answer in capitals."""
+        return await self._answer("askNone", request)
+
+    async def askServer(self, request: Any, context: RequestContext) -> AsyncIterator[Any]:
+        """Greet, then answer in capitals."""
+        yield {"text": "hello"}
+        yield await self._answer("askServer", request)
+
+    async def askClient(self, requests: AsyncIterable[Any], context: RequestContext) -> Any:
+        """Answer all of them at once."""
+        answers = [await self._answer("askClient", request) async for request in requests]
+        return {"text": " ".join(answer["text"] for answer in answers)}
+
+    async def askBidirectional(
+        self, requests: AsyncIterable[Any], context: RequestContext
+    ) -> AsyncIterator[Any]:
+        """Greet, then answer each."""
+        yield {"text": "hello"}
+        async for request in requests:
+            yield await self._answer("askBidirectional", request)
+
+    async def _answer(self, name: str, request: Any) -> Any:
+        mode = request.get("mode")
+        if mode == "boom":
+            raise Boom("secret")
+        if mode == "hang":
+            self.hanging.append(name)
+            try:
+                await Deferred()
+            finally:
+                self.hanging.remove(name)
+                self.cancelled.append(name)
+        return {"text": request["text"].upper()}
+
+    def _asked(self) -> dict[str, Any]:
+        """Define them, and of each one that may be called twice."""
+        string = {"type": "string"}
+        asked = {
+            "type": "object",
+            "properties": {"text": {"type": "string", "required": True}, "mode": string},
+        }
+        answered = {"type": "object", "properties": {"text": string}}
+        methods: dict[str, Any] = {}
+        for kind in STREAMING:
+            name = kind.capitalize()
+            method = {
+                "handler": getattr(self, f"ask{name}"),
+                "streaming": kind,
+                "input": asked,
+                "output": answered,
+            }
+            methods[f"ask{name}"] = method
+            methods[f"limited{name}"] = {**method, "rateLimit": {"requests": 2, "window": 60_000}}
+        return methods
+
     def definition(self) -> dict[str, Any]:
         """Define the service: C{Probe}."""
         text = {"type": "object", "properties": {"text": {"type": "string", "required": True}}}
@@ -133,6 +200,7 @@ class Probe:
                 "countAnything": self.count,
                 "collect": {"handler": self.collect, "streaming": "client", "input": text},
                 "chat": {"handler": self.chat, "streaming": "bidirectional", "input": text},
+                **self._asked(),
             },
         }
 
@@ -145,7 +213,9 @@ def guarded(probe: Probe) -> dict[str, Any]:
         "name": "Guarded",
         "authentication": {
             "required": True,
-            "authorize": lambda user, method, request: not (request or {}).get("forbidden"),
+            "authorize": lambda user, method, request: (
+                user != _USERS[FORBIDDEN] and not (request or {}).get("forbidden")
+            ),
         },
     }
 

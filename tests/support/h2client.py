@@ -243,6 +243,24 @@ class H2Client:
         self.readUntil(lambda: bool(found()))
         return next(iter(found()), None)
 
+    def discard(self, timeout: float = 0.0) -> None:
+        """
+        Throw away what comes, and answer nothing; frames cannot be read any more.
+
+        @param timeout: How many seconds to wait for more; 0 takes only what is there.
+        @raise ConnectionError: If the server has closed the connection.
+        """
+        self._socket.settimeout(timeout)
+        try:
+            while self._socket.recv(65_536):
+                pass
+        except (BlockingIOError, TimeoutError):
+            return
+        finally:
+            self._socket.settimeout(self._timeout)
+        self.isClosed = True
+        raise ConnectionError("the server has closed the connection")
+
     def readToEnd(self) -> None:
         """Read until the server has closed the connection."""
         self.readUntil(lambda: self.isClosed)

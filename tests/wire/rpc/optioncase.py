@@ -42,6 +42,7 @@ class OptionCase(TestCase):
     """
     A case that serves one application.
 
+    @ivar app: The application that was started last.
     @ivar context: What TLS knew of the client of the last call.
     """
 
@@ -66,6 +67,7 @@ class OptionCase(TestCase):
                 "wait": self.wait,
             },
         )
+        self.app = app
         port = await app.listen(0)
         self.addCleanup(app.stop, 0)
         return int(port.getHost().port)

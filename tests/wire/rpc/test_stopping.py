@@ -1,5 +1,8 @@
 """Listening and stopping, in every order and under load."""
 
+import os
+import socket
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -56,6 +59,16 @@ class SlowService:
         finally:
             self.open -= 1
 
+    async def stuck(self, call: Any) -> AsyncIterator[str]:
+        """Wait for ever, to clean up."""
+        self.open += 1
+        try:
+            while True:
+                yield "more"
+        finally:
+            self.open -= 1
+            await Deferred()
+
     async def stubborn(self, call: Any) -> str:
         """Do not hear of a cancel."""
         self.open += 1
@@ -77,7 +90,9 @@ class StopCase(RPCCase):
     def make(self) -> GRPCServer:
         """Make an application."""
         self.service = SlowService(self.reactor)
-        definition = textService(Unary="none", Slow="none", Endless="server", Stubborn="none")
+        unary, streams = ("Unary", "Slow", "Stubborn"), ("Endless", "Stuck")
+        kinds = dict.fromkeys(unary, "none") | dict.fromkeys(streams, "server")
+        definition = textService(**kinds)
         app = server.grpc().withOptions(grpc={"health": False})
         return app.addService(definition=definition, implementation=self.service)
 
@@ -132,6 +147,16 @@ class LoadTests(StopCase):
         await self.opened(1)
         await self.app.stop(50)
         self.assertEqual(await deferToThread(call.code), UNAVAILABLE)
+        await self.opened(0)
+
+    async def test_stuck(self) -> None:
+        """Nor does a generator that never comes to its end, once it was closed."""
+        port = await self.listen(self.app)
+        stream = self.channel(port).unary_stream("/test.Service/Stuck")(b"")
+        ended = deferToThread(lambda: list(_taken(stream)))
+        await self.opened(1)
+        await self.app.stop(50)
+        await ended
         await self.opened(0)
 
     async def test_newCalls(self) -> None:
@@ -189,6 +214,20 @@ class OrderTests(StopCase):
         self.assertEqual(
             [await self.call(first), await self.call(second)], [UNAVAILABLE, UNAVAILABLE]
         )
+
+    async def test_unixTaken(self) -> None:
+        """A UNIX socket that is served is taken; what a server left behind is not."""
+        with tempfile.TemporaryDirectory() as directory:
+            place = f"unix:{directory}/socket"
+            await self.app.listen(place, reactor=self.reactor)
+            other = self.make()
+            await self.assertFailure(other.listen(place, reactor=self.reactor), CannotListenError)
+            await self.app.stop(0)
+            with socket.socket(socket.AF_UNIX) as left:
+                if not os.path.exists(f"{directory}/socket"):
+                    left.bind(f"{directory}/socket")
+            await other.listen(place, reactor=self.reactor)
+            await other.stop(0)
 
     async def test_again(self) -> None:
         """An application that has stopped may listen again, at the same place."""

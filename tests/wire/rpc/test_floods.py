@@ -1,0 +1,128 @@
+"""Clients that flood a server do not keep it from others, and cost it little memory."""
+
+import subprocess
+import sys
+import time
+
+import grpc
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.support.daemon import daemonEnvironment
+from tests.support.memory import forgetPeak, peakMemory, residentMemory
+from tests.support.modules import CHECKOUT
+
+MEMORY_LIMIT = 50 << 20
+SHARE = 0.5
+"""What is left of another client's calls, at the least."""
+
+SECONDS = 2.0
+ROUNDS = 5
+"""The machine has others to work for, too: one round in five has to be fair."""
+
+PATIENCE = 20.0
+
+_SERVER = """
+import sys
+from twisted.internet.defer import Deferred
+from storagegate import server
+from tests.support.rpcroutes import textService
+
+begun = []
+
+class Service:
+    def unary(self, call):
+        return str(len(begun))
+
+    async def never(self, call):
+        begun.append(call)
+        await Deferred()
+
+definition = textService(Unary="none", Never="none")
+app = server.grpc().withOptions(grpc={"health": False})
+app.addService(definition=definition, implementation=Service())
+app.run(0, "127.0.0.1", started=lambda port: print(port.getHost().port, flush=True))
+"""
+
+
+def said(process: "subprocess.Popen[bytes]") -> bytes:
+    """Wait for a line that a process writes."""
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+class FloodTests(SynchronousTestCase):
+    """A server process, a process that floods it, and a client here."""
+
+    def setUp(self) -> None:
+        """Start the server, and let a first call load what it needs."""
+        self.server = self.start("-c", _SERVER)
+        self.port = int(said(self.server))
+        channel = grpc.insecure_channel(f"127.0.0.1:{self.port}")
+        self.addCleanup(channel.close)
+        self.unary = channel.unary_unary("/test.Service/Unary")
+        self.rate()
+
+    def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        """Start a process that is gone when the test ends."""
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=CHECKOUT,
+            env=daemonEnvironment(),
+            stdout=subprocess.PIPE,
+        )
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def rate(self) -> float:
+        """Call for a while; tell how many calls fitted into a second."""
+        start = time.monotonic()
+        count = 0
+        while (took := time.monotonic() - start) < SECONDS:
+            self.unary(b"", timeout=PATIENCE)
+            count += 1
+        return count / took
+
+    def flooded(self) -> float:
+        """Do the same from the beginning of a flood on."""
+        flooding = self.start("-m", "tests.support.flooding", str(self.port), self.kind)
+        said(flooding)
+        try:
+            return self.rate()
+        finally:
+            flooding.kill()
+            flooding.wait()
+
+    def assertBorne(self, kind: str) -> None:
+        """A flood leaves others half of the calls that they had, and takes little memory."""
+        self.kind = kind
+        forgetPeak(self.server.pid)
+        before = residentMemory(self.server.pid)
+        shares: list[float] = []
+        while max(shares, default=0.0) <= SHARE and len(shares) < ROUNDS:
+            quiet = self.rate()
+            shares.append(self.flooded() / quiet)
+        self.assertGreater(max(shares), SHARE, shares)
+        self.assertLess(peakMemory(self.server.pid) - before, MEMORY_LIMIT)
+        self.assertIsNone(self.server.poll())
+
+    def test_resets(self) -> None:
+        """Calls that are begun and reset, 20,000 of them on each connection, run no handler."""
+        self.assertBorne("resets")
+        self.assertEqual(self.unary(b"", timeout=PATIENCE), b"0")
+
+    def test_cancelled(self) -> None:
+        """So do calls whose request has come with them, but for the handler."""
+        self.assertBorne("cancelled")
+
+    def test_continuations(self) -> None:
+        """So does a block of headers without an end, in frames that are as long as may be."""
+        self.assertBorne("continuations")
+
+    def test_pings(self) -> None:
+        """So do pings."""
+        self.assertBorne("pings")
+
+    def test_settings(self) -> None:
+        """So do settings, each of which wants an answer."""
+        self.assertBorne("settings")
