@@ -16,6 +16,10 @@ from storagegate.gateway.peers import Listener, StreamHooks
 from storagegate.gateway.session import Session
 from storagegate.gateway.shapes import MessageId
 
+MESSAGES_AHEAD = 128
+"""Messages that wait while one is understood, on a wire that cannot let its peer wait: what a
+connection may have in flight. Others stop with the first."""
+
 _log = Logger()
 
 
@@ -42,7 +46,10 @@ class RoutedSession(Session):
 
     def request(self, message: Any, id: MessageId, native: Any = None) -> None:
         """Find out what is called, and begin."""
-        self._inTurn(partial(self._begin, message, id))
+        if len(self._later) < MESSAGES_AHEAD:
+            self._inTurn(partial(self._begin, message, id))
+        else:
+            self._refuse(codedError("UNAVAILABLE", "Too many calls at a time"), id)
 
     def item(self, id: MessageId, data: Any) -> None:
         """Take an item of a client's stream."""
@@ -64,10 +71,10 @@ class RoutedSession(Session):
             self._routing.cancel()
 
     def _inTurn(self, step: Callable[[], None]) -> None:
-        if self._routing is not None:
-            self._later.append(step)
-        else:
+        if self._routing is None:
             step()
+        elif len(self._later) < MESSAGES_AHEAD:
+            self._later.append(step)
 
     def _begin(self, message: Any, id: MessageId) -> None:
         try:

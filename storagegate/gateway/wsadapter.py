@@ -50,6 +50,9 @@ class WebSocketAdapter:
     def answer(self, req: Any, res: Any) -> None:
         """Make a WebSocket of a request, or say why not."""
         lean, options = req.lean, self._options
+        if lean.disconnected:
+            # Its connection would tell nobody that it is gone.
+            return
         try:
             handshake = readHandshake(
                 lean.method,

@@ -22,7 +22,17 @@ from storagegate.gateway.options import WebSocketOptions
 from storagegate.gateway.wsmessages import MAX_ANSWER
 from tests.gateway.wscase import WebSocketCase
 from tests.support.gateway import TOKEN
-from tests.support.wsclient import ACCEPT, BINARY, TEXT, closeFrame, frame
+from tests.support.wsclient import (
+    ACCEPT,
+    BINARY,
+    FIELDS,
+    TEXT,
+    MemoryRequest,
+    MemoryResponse,
+    MemoryTransport,
+    closeFrame,
+    frame,
+)
 
 
 class HandshakeTests(WebSocketCase):
@@ -96,6 +106,12 @@ class HandshakeTests(WebSocketCase):
         self.assertEqual(context.client.port, 54321)
         self.assertEqual(context.client.userAgent, "Probe/1")
         self.assertEqual(context.headers["cookie"], "a=b")
+
+    def test_goneAlready(self) -> None:
+        """A client that is gone before its request is answered takes no room."""
+        request = MemoryRequest(dict(FIELDS), MemoryTransport(self.clock), disconnected=True)
+        self.adapter.answer(request, MemoryResponse())
+        self.assertEqual((request.protocol, self.adapter.connections), (None, 0))
 
     def test_options(self) -> None:
         """An allowed origin that is none is an error of the options."""
@@ -300,6 +316,15 @@ class EndTests(WebSocketCase):
         self.clock.advance(0)
         self.successResultOf(done)
         self.assertFalse(client.transport.isAborted)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_lostAtTheEnd(self) -> None:
+        """A client that goes without answering the close is not waited for."""
+        client = self.connect()
+        done = self.closed(30)
+        client.transport.abortConnection()
+        self.clock.advance(0)
+        self.successResultOf(done)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_busyAtTheEnd(self) -> None:

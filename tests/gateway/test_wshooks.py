@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from twisted.internet.defer import CancelledError
 from twisted.internet.task import deferLater
 
 from storagegate.core.errors import ServiceError
@@ -101,14 +102,24 @@ class RouteTests(WebSocketCase):
         self.assertEqual(client.transport.producerState, "producing")
 
     def test_lostMeanwhile(self) -> None:
-        """A client that goes while the hook thinks calls nothing."""
-        self.configure(routeMessage=self.routeLater)
+        """A client that goes while the hook thinks calls nothing, and the hook is told."""
+        seen: list[Any] = []
+
+        async def route(message: Any) -> Any:
+            seen.append(message)
+            try:
+                await deferLater(self.clock, 5)
+            except CancelledError:
+                seen.append("cancelled")
+                raise
+            return {"service": "Probe", "method": "echo"}
+
+        self.configure(routeMessage=route)
         client = self.connect()
-        client.say({"call": "Probe.echo", "takes": 5}, {"call": "Probe.echo"})
+        client.say("first", "second")
         client.transport.abortConnection()
         self.clock.advance(0)
-        self.clock.advance(10)
-        self.assertEqual(self.probe.begun, [])
+        self.assertEqual((seen, self.probe.begun), (["first", "cancelled"], []))
 
     def test_fails(self) -> None:
         """A hook that raises refuses the message; what nobody foresaw is logged."""

@@ -178,6 +178,7 @@ class MemoryRequest:
     clientPort: int = 54321
     ip: str = "192.168.1.1"
     leftover: bytes = b""
+    disconnected: bool = False
     protocol: Any = None
 
     @property

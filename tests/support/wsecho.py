@@ -18,6 +18,7 @@ class Echo:
 
     def received(self, payload: bytes, isBinary: bool) -> None:
         """Say it again."""
+        assert not self.isLost, "told after the end"
         (self.wire.sendBinary if isBinary else self.wire.sendText)(payload)
 
     def lost(self) -> None:

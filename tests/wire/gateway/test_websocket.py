@@ -353,17 +353,18 @@ class PressureTests(LiveCase):
         self.assertEqual(self.adapters[0].connections, 0)
 
     async def test_failedSender(self) -> None:
-        """A client that goes on sending what is refused reads the reason all the same."""
+        """A client that goes on sending what is refused reads the reason, and is not reset."""
         await self.open()
         client = await self.raw()
-        client.write(frame(BINARY, bytes(100), length=1 << 40))
+        client.write(frame(3) + bytes(100_000))
+        frames, _ = readFrames(await client.until(lambda received: len(received) > 4))
+        self.assertEqual(frames[0].code, 1002)
         for _ in range(20):
             client.write(bytes(50_000))
-        frames, _ = readFrames(await client.until(lambda received: len(received) > 4))
-        self.assertEqual(frames[0].code, 1009)
-        self.assertFalse(client.closed.called)
+            await deferLater(self.reactor, 0.01)
         client.transport.loseConnection()
         await client.closed
+        self.assertFalse(client.reset)
         await self.turnUntil(lambda: not self.adapters[0].connections)
 
     async def test_bombByHand(self) -> None:
