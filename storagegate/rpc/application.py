@@ -16,7 +16,7 @@ from storagegate.net.reactors import processReactor
 from storagegate.rpc.callrun import CallRun, Middleware
 from storagegate.rpc.definitions import RPCService
 from storagegate.rpc.health import HEALTH, Health
-from storagegate.rpc.options import RPCOptions, readOptions
+from storagegate.rpc.options import GRPCOptions, RPCOptions, readOptions
 from storagegate.rpc.places import checkPlace
 from storagegate.rpc.reflection import reflectionServices
 from storagegate.rpc.routes import Route, serviceRoutes
@@ -27,6 +27,12 @@ DEFAULT_GRACE_MS = 30_000
 
 RUN_GRACE_MS = 5_000
 """The same for L{GRPCServer.run}: whoever presses Ctrl-C waits for it."""
+
+_FORGOTTEN = 2
+"""
+How many times C{maxConcurrentStreams} a connection may have at work: a client that gives all of its
+calls up and makes as many anew has so many until the handlers of the first have ended.
+"""
 
 _EXHAUSTED = GRPC_STATUSES["RESOURCE_EXHAUSTED"]
 _UNIMPLEMENTED = GRPC_STATUSES["UNIMPLEMENTED"]
@@ -71,6 +77,7 @@ class GRPCServer:
         self._middleware: list[Middleware] = []
         self._ports: list[RPCPort] = []
         self._closing: list[RPCPort] = []
+        self._callsOf: dict[str, int] = {}
 
     def withOptions(self, **options: Any) -> Self:
         """
@@ -233,15 +240,38 @@ class GRPCServer:
             service = wire.path.strip("/").rpartition("/")[0]
             kind = "method" if service in self.services else "service"
             wire.finish(_UNIMPLEMENTED, f"unknown {kind}: {wire.path:.200}")
-        elif self.activeCalls >= settings.grpc.maxConcurrentRpcs:
-            wire.finish(_EXHAUSTED, "too many calls at a time")
-        else:
-            self.activeCalls += 1
-            run = CallRun(wire, route, self._middleware, settings.compresses, self._ended)
-            run.begin()
+            return
+        peer = wire.peer()
+        refusal = self._refusal(settings.grpc, peer)
+        if refusal is not None:
+            wire.finish(_EXHAUSTED, refusal)
+            return
+        self.activeCalls += 1
+        self._callsOf[peer] = self._callsOf.get(peer, 0) + 1
+        ended = partial(self._ended, peer)
+        CallRun(wire, route, self._middleware, settings.compresses, ended).begin()
 
-    def _ended(self) -> None:
+    def _refusal(self, options: GRPCOptions, peer: str) -> str | None:
+        """Tell why a peer's call is one too many, if it is."""
+        if self.activeCalls >= options.maxConcurrentRpcs:
+            return "too many calls at a time"
+        allowed = options.maxConcurrentStreams
+        # All clients of a UNIX socket have one name.
+        if allowed is None or peer.startswith("unix:"):
+            return None
+        # The library sees to the limit, but forgets at once a call that its client has reset. Who
+        # resets calls as fast as it makes them would have all there may be.
+        if self._callsOf.get(peer, 0) >= _FORGOTTEN * allowed:
+            return "too many calls at a time on this connection"
+        return None
+
+    def _ended(self, peer: str) -> None:
         self.activeCalls -= 1
+        left = self._callsOf[peer] - 1
+        if left:
+            self._callsOf[peer] = left
+        else:
+            del self._callsOf[peer]
 
     def stop(self, graceMs: float = DEFAULT_GRACE_MS) -> Deferred[None]:
         """

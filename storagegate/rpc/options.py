@@ -139,6 +139,11 @@ class GRPCOptions:
         are.
     @ivar maxConcurrentRpcs: Calls at a time; more are refused with C{RESOURCE_EXHAUSTED}.
     @ivar maxConcurrentStreams: Calls at a time on one connection; more wait at the client.
+    @ivar overloadProtection: Whether a call counts on its connection until the server has taken
+        note of its end. So nobody can keep a server busy with calls that are reset as fast as they
+        are made; but a client with more than half of C{maxConcurrentStreams} at a time may have
+        calls refused (C{REFUSED_STREAM}, C{UNAVAILABLE}), which it can make again. For ports that
+        strangers reach.
     @ivar maxMetadataSize: Bytes of a call's headers. Some calls over it are refused with
         C{RESOURCE_EXHAUSTED}, and all that have more than twice as much.
     @ivar reflection: Whether clients can ask what services there are.
@@ -175,6 +180,10 @@ class GRPCOptions:
     )
     # As most servers of HTTP/2 have it: it takes ten clients to reach maxConcurrentRpcs.
     maxConcurrentStreams: int | None = _argument("grpc.max_concurrent_streams", _count, 100)
+    # Off, for a client that makes thousands of calls at once would lose every third of them.
+    overloadProtection: bool = field(
+        default=False, converter=readFlag, metadata={_KEYS: ("grpc.http.overload_protection",)}
+    )
     maxMetadataSize: int | None = _argument("grpc.max_metadata_size", _metadataSize, 8 * 1024)
     reusePort: bool = field(
         default=False, converter=readFlag, metadata={_KEYS: ("grpc.so_reuseport",)}

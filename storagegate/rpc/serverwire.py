@@ -26,15 +26,6 @@ from storagegate.rpc.wire import IServerEngine
 _REQUESTED_CALLS = 64
 """How many calls grpcio may hand over before it is asked again: what one turn takes."""
 
-_STREAMS_BY_HTTP2 = ("grpc.http.overload_protection", 0)
-"""
-Counts the calls of a connection as its client does: to where they have ended on the wire.
-
-grpc core would also count those whose end the reactor has yet to take note of, and refuse new ones:
-of a client that keeps to the limit of 100 at a time, every fourth call. It does so against clients
-that cancel as fast as they call; 60,000 such calls on end take 2 MB here.
-"""
-
 _TIMEOUT = cygrpc.CompletionType.queue_timeout
 _SHUTDOWN = cygrpc.CompletionType.queue_shutdown
 
@@ -75,7 +66,7 @@ class GrpcioServer:
         self.isDown = False
         self._reactor = reactor
         self._queue = cygrpc.CompletionQueue()
-        self._server = cygrpc.Server((*arguments, _STREAMS_BY_HTTP2), False)
+        self._server = cygrpc.Server(tuple(arguments), False)
         self._server.register_completion_queue(self._queue)
         self._pump = CompletionPump(
             reactor,

@@ -173,6 +173,24 @@ class AcceptTests(SynchronousTestCase):
         self.app._accept(self.app.settings, third)
         self.assertEqual(third.messages, [b""])
 
+    def test_oneConnection(self) -> None:
+        """A connection that has twice its calls at work is refused more, and no other is."""
+        self.app.withOptions(grpc={"maxConcurrentStreams": 2})
+
+        def begin(address: str) -> FakeServerCall:
+            call = FakeServerCall("/pkg.A/echo", address=address)
+            self.app._accept(self.app.settings, call)
+            return call
+
+        one, other, unix = "ipv4:127.0.0.1:5000", "ipv4:127.0.0.1:5001", "unix:"
+        first, *_ = [begin(one) for _ in range(4)]
+        self.assertEqual(begin(one).status, (8, "too many calls at a time on this connection", ()))
+        self.assertIsNone(begin(other).status)
+        self.assertEqual([begin(unix).status for _ in range(9)], [None] * 9)
+        first.arrive(b"")
+        self.assertIsNone(begin(one).status)
+        self.assertEqual(self.app.activeCalls, 14)
+
 
 class PlaceTests(SynchronousTestCase):
     """Where an application listens."""

@@ -19,6 +19,7 @@ DEFAULTS = {
     "grpc.max_metadata_size": 8 << 10,
     "grpc.absolute_max_metadata_size": 16 << 10,
     "grpc.so_reuseport": 0,
+    "grpc.http.overload_protection": 0,
 }
 
 KEYS = {
@@ -41,6 +42,7 @@ KEYS = {
     ("maxConnectionAge", 2**31 - 1): {"grpc.max_connection_age_ms": 2**31 - 1},
     ("maxConnectionAgeGrace", 0): {"grpc.max_connection_age_grace_ms": 0},
     ("maxConcurrentStreams", 7): {"grpc.max_concurrent_streams": 7},
+    ("overloadProtection", True): {"grpc.http.overload_protection": 1},
     ("compression", "gzip"): {"grpc.default_compression_level": 1},
     ("compression", "deflate"): {"grpc.default_compression_level": 3},
     ("compression", "identity"): {},

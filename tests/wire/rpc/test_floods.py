@@ -1,5 +1,6 @@
 """Clients that flood a server do not keep it from others, and cost it little memory."""
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -31,14 +32,16 @@ begun = []
 
 class Service:
     def unary(self, call):
-        return str(len(begun))
+        return str(app.activeCalls if call.request else len(begun))
 
     async def never(self, call):
         begun.append(call)
         await Deferred()
 
 definition = textService(Unary="none", Never="none")
-app = server.grpc().withOptions(grpc={"health": False})
+protected = {"maxConcurrentStreams": 200, "overloadProtection": True}
+grpc = {"health": False, **(protected if sys.argv[1] == "protected" else {})}
+app = server.grpc().withOptions(grpc=grpc)
 app.addService(definition=definition, implementation=Service())
 app.run(0, "127.0.0.1", started=lambda port: print(port.getHost().port, flush=True))
 """
@@ -50,12 +53,20 @@ def said(process: "subprocess.Popen[bytes]") -> bytes:
     return process.stdout.readline()
 
 
-class FloodTests(SynchronousTestCase):
-    """A server process, a process that floods it, and a client here."""
+class FloodCase(SynchronousTestCase):
+    """
+    A server process, a process that floods it, and a client here.
+
+    @ivar mode: Whether the server is C{protected}.
+    @ivar kind: What it is flooded with.
+    """
+
+    mode = ""
+    kind = "resets"
 
     def setUp(self) -> None:
         """Start the server, and let a first call load what it needs."""
-        self.server = self.start("-c", _SERVER)
+        self.server = self.start("-c", _SERVER, self.mode)
         self.port = int(said(self.server))
         channel = grpc.insecure_channel(f"127.0.0.1:{self.port}")
         self.addCleanup(channel.close)
@@ -106,6 +117,12 @@ class FloodTests(SynchronousTestCase):
         self.assertLess(peakMemory(self.server.pid) - before, MEMORY_LIMIT)
         self.assertIsNone(self.server.poll())
 
+
+class ProtectedTests(FloodCase):
+    """A server as it should be where strangers reach it."""
+
+    mode = "protected"
+
     def test_resets(self) -> None:
         """Calls that are begun and reset, 20,000 of them on each connection, run no handler."""
         self.assertBorne("resets")
@@ -126,3 +143,24 @@ class FloodTests(SynchronousTestCase):
     def test_settings(self) -> None:
         """So do settings, each of which wants an answer."""
         self.assertBorne("settings")
+
+
+class OpenTests(FloodCase):
+    """A server as it is where nothing is said."""
+
+    def active(self) -> bytes:
+        """Tell how many calls are at work, this one included; nothing if it was not answered."""
+        with contextlib.suppress(grpc.RpcError):
+            return bytes(self.unary(b"active", timeout=PATIENCE))
+        return b""
+
+    def test_after(self) -> None:
+        """A flood of calls may keep it busy, but it comes back, and nothing of them is left."""
+        for self.kind in ("resets", "cancelled"):
+            with contextlib.suppress(grpc.RpcError):
+                self.flooded()
+        deadline = time.monotonic() + PATIENCE
+        while self.active() != b"1":
+            self.assertLess(time.monotonic(), deadline)
+        self.rate()
+        self.assertIsNone(self.server.poll())
