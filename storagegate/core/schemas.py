@@ -85,6 +85,8 @@ def normalised(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
         raise ValueError("it is nested too deeply")
     if not isinstance(schema, Mapping):
         raise ValueError(f"{schema!r:.60} is no mapping")
+    if not isinstance(schema.get("properties", {}), Mapping):
+        raise ValueError("its properties are no mapping")
     result: dict[str, Any] = {}
     for key, value in schema.items():
         if key == "required" and isinstance(value, bool):
@@ -98,7 +100,7 @@ def normalised(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
         result[key] = value
     required = [
         name
-        for name, part in (schema.get("properties") or {}).items()
+        for name, part in schema.get("properties", {}).items()
         if isinstance(part, Mapping) and part.get("required") is True
     ]
     if required:

@@ -14,13 +14,17 @@ from storagegate.rpc.protos import protoPath
 from tests.support.modules import CHECKOUT
 from tests.support.wheels import CAN_BUILD, WHY_NOT, build, copySources
 
-FILES = {"user.proto", "user.protoset", "health.proto"}
+FILES = {"user.proto", "user.protoset", "storage.proto", "storage.protoset", "health.proto"}
 
 # Prints where storagegate and its files are, and what one of them defines. A folder of editable
 # installations is one that Python reads at its start.
 SCRIPT = """
 import site, sys
+paths, finders = list(sys.path), list(sys.meta_path)
 site.addsitedir(sys.argv[1])
+# Before what the environment of the tests may have installed itself.
+sys.path.sort(key=lambda path: path in paths)
+sys.meta_path.sort(key=lambda finder: finder in finders)
 import storagegate
 from storagegate.rpc.protos import loadProto, ourProto, protoPath
 assert loadProto(protoPath() / "health.proto").Health
