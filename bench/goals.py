@@ -102,7 +102,14 @@ GRPC_GOALS = (
     Goal("server", 4, 1.5, "grpc.aio"),
 )
 
-GOALS = {"s3": S3_GOALS, "http": HTTP_GOALS, "grpc": GRPC_GOALS}
+GATEWAY_GOALS = (
+    Goal("http", 64, 1.5, "moleculer"),
+    Goal("websocket", 64, 0.8, "autobahn"),
+    Goal("tcp", 64, 0.7, "twisted"),
+    Goal("udp", 64, 0.5, "twisted"),
+)
+
+GOALS = {"s3": S3_GOALS, "http": HTTP_GOALS, "grpc": GRPC_GOALS, "gateway": GATEWAY_GOALS}
 """The goals of each bench."""
 
 
@@ -118,13 +125,24 @@ def _streamsMegabytes(results: Results) -> float | None:
     return results.median(OURS, "open300", 64, lambda cell: (cell.grownBytes or 0) / 1e6)
 
 
+def _invokerMicros(results: Results) -> float | None:
+    """Give what a call takes, on a machine where the bare echo makes 20,000 a second."""
+    calls = results.rate(OURS, "invoker", 1)
+    bare = results.rate("twisted", "tcp", 64)
+    return None if calls is None or bare is None else 1e6 / calls * bare / 20_000
+
+
 S3_LIMITS = (Limit("peak memory of the whole run, MB", 100, _peakMegabytes),)
 GRPC_LIMITS = (
     Limit("unary calls beside 300 open streams, p99 in ms", 100, _besideStreamsMs),
     Limit("memory of 300 open streams, MB", 40, _streamsMegabytes),
 )
 
-LIMITS = {"s3": S3_LIMITS, "http": (), "grpc": GRPC_LIMITS}
+GATEWAY_LIMITS = (
+    Limit("a call of the invoker where the bare TCP echo makes 20k/s, us", 25, _invokerMicros),
+)
+
+LIMITS = {"s3": S3_LIMITS, "http": (), "grpc": GRPC_LIMITS, "gateway": GATEWAY_LIMITS}
 """The limits of each bench."""
 
 

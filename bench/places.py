@@ -5,8 +5,11 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 BLAST_SOURCE = CHECKOUT / "bench" / "blast.c"
+ECHOLOAD_SOURCE = CHECKOUT / "bench" / "echoload.c"
 BULK_FILL = CHECKOUT / "bench" / "bulkfill.py"
 NGINX_TEMPLATE = CHECKOUT / "bench" / "nginx.conf"
+GATEWAY_PEERS = CHECKOUT / "bench" / "gatewaypeers"
+INVOKER_CLIENT = CHECKOUT / "bench" / "invoking.py"
 GRPC_CLIENT = CHECKOUT / "bench" / "grpcclient.py"
 GRPC_PEERS = CHECKOUT / "bench" / "grpcpeers"
 HTTP_PEERS = CHECKOUT / "bench" / "httppeers"

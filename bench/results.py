@@ -15,7 +15,7 @@ class Run(msgspec.Struct, frozen=True, tag="run", tag_field="kind"):
     """
     Where and how it was measured. The first line.
 
-    @ivar bench: C{s3}, C{http} or C{grpc}.
+    @ivar bench: C{s3}, C{http}, C{grpc} or C{gateway}.
     """
 
     started: str

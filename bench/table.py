@@ -22,7 +22,12 @@ from bench.results import Results, Run, readResults
 
 BEGIN = ".. begin of the generated {} tables\n"
 END = ".. end of the generated {} tables\n"
-COUNTED = {"s3": "Requests", "http": "Requests", "grpc": "Calls, or messages of streams,"}
+COUNTED = {
+    "s3": "Requests",
+    "http": "Requests",
+    "grpc": "Calls, or messages of streams,",
+    "gateway": "Calls",
+}
 """What is counted, by bench."""
 
 CLIENT_BOUND = 0.95

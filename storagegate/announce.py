@@ -9,8 +9,6 @@ from twisted.internet.interfaces import IAddress
 from storagegate.config import Configuration
 from storagegate.credentials import Credentials
 
-_UNBUILT_LISTENERS = ("http", "tcp", "udp")
-
 # Addresses that mean "every interface" cannot be connected to everywhere.
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -61,10 +59,5 @@ def firstKeyText(pair: Credentials, region: str, url: str | None, path: str) -> 
 
 def notBuilt(configuration: Configuration) -> Iterator[str]:
     """Name what the configuration asks for and this version does not have."""
-    for name in _UNBUILT_LISTENERS:
-        if getattr(configuration.listeners, name) is not None:
-            yield name
-    if configuration.services:
-        yield "service"
     if configuration.workers != 1:
         yield "workers"

@@ -17,6 +17,8 @@ from storagegate.credentials import Credentials
 
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 
+_GATEWAY = "gateway"
+
 # A file of two dozen keys; what is larger is another file.
 _FILE_LIMIT = 1 << 20
 
@@ -70,6 +72,7 @@ class Configuration:
     """
     All options of the daemon.
 
+    @ivar gateway: The table of that name in the file, for the gateway to judge.
     @ivar values: The same by key.
     """
 
@@ -77,6 +80,7 @@ class Configuration:
     store: StoreOptions
     s3: S3Options
     services: tuple[str, ...]
+    gateway: Mapping[str, Any] = field(repr=False)
     workers: int
     shutdownGraceSeconds: int
     logFormat: str
@@ -100,29 +104,33 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
     @param environment: The process's variables.
     @raise ConfigurationError: If anything is unknown or not right.
     """
+    gateway: Mapping[str, Any] = {}
     found = {key.name: _Found(key, key.default, "default") for key in KEYS if key.default}
     if environment.get("STATE_DIRECTORY"):
         # systemd gives a list with colons where a unit asks for several.
         directory = environment["STATE_DIRECTORY"].split(":")[0]
         found["data"] = _Found(found["data"].key, directory, "variable STATE_DIRECTORY")
     if flags.get("config"):
-        found.update((item.key.name, item) for item in _fromFile(str(flags["config"])))
+        table = _readFile(str(flags["config"]))
+        gateway = _takeTable(table, str(flags["config"]))
+        found.update((item.key.name, item) for item in _fromTable(table, f"file {flags['config']}"))
     found.update((item.key.name, item) for item in _fromVariables(environment))
     found.update((item.key.name, item) for item in _fromFlags(flags))
     _checkPair(found)
-    return _assemble({name: _read(item) for name, item in found.items()})
+    return _assemble({name: _read(item) for name, item in found.items()}, gateway)
 
 
 def needRestart(old: Configuration, new: Configuration) -> list[str]:
     """Name the keys that differ and that a running daemon cannot change."""
-    return [
+    names = [
         key.name
         for key in KEYS
         if not key.reloads and old.values.get(key.name) != new.values.get(key.name)
     ]
+    return names if old.gateway == new.gateway else [*names, _GATEWAY]
 
 
-def _fromFile(path: str) -> Iterator[_Found]:
+def _readFile(path: str) -> dict[str, Any]:
     origin = f"file {path}"
     try:
         with open(path, "rb") as file:
@@ -132,10 +140,21 @@ def _fromFile(path: str) -> Iterator[_Found]:
     if len(content) > _FILE_LIMIT:
         raise ConfigurationError(f"config ({origin}): larger than {_FILE_LIMIT} bytes")
     try:
-        table = tomllib.loads(content.decode("utf-8"))
+        return tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ConfigurationError(f"config ({origin}): {reason}") from error
+
+
+def _takeTable(table: dict[str, Any], path: str) -> Mapping[str, Any]:
+    """Take the gateway's part out of a file: it has tables of its own, and no flag or variable."""
+    part = table.pop(_GATEWAY, {})
+    if not isinstance(part, dict):
+        raise ConfigurationError(f"{_GATEWAY} (file {path}): expected a table")
+    return part
+
+
+def _fromTable(table: Mapping[str, Any], origin: str) -> Iterator[_Found]:
     known = {key.name: key for key in KEYS}
     for name, raw in table.items():
         if name not in known:
@@ -179,7 +198,7 @@ def _read(item: _Found) -> Any:
         raise ConfigurationError(f"{item.key.name} ({item.origin}): {error}{got}") from error
 
 
-def _assemble(values: Mapping[str, Any]) -> Configuration:
+def _assemble(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configuration:
     root = None
     if "accessKey" in values:
         root = Credentials(values["accessKey"], values["secretKey"])
@@ -192,6 +211,7 @@ def _assemble(values: Mapping[str, Any]) -> Configuration:
             values["region"], values.get("s3Domain"), root, values["requireSignedPayload"]
         ),
         services=values.get("service", ()),
+        gateway=gateway,
         workers=values["workers"],
         shutdownGraceSeconds=values["shutdownGraceSeconds"],
         logFormat=values["logFormat"],

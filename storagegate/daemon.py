@@ -21,6 +21,8 @@ from twisted.python.failure import Failure
 from storagegate import announce
 from storagegate.admin import Readiness
 from storagegate.config import Configuration, ConfigurationError, needRestart
+from storagegate.core.definitions import DefinitionError
+from storagegate.core.optionvalues import OptionError
 from storagegate.credentials import Credentials, CredentialsError, loadOrCreate
 from storagegate.directories import makeDirectory
 from storagegate.parts import Door, Parts, Room, Site, Store
@@ -64,7 +66,7 @@ class Daemon(Service):
         self._door: Door | None = None
         self._sites: dict[str, Site] = {}
         self._ports: dict[str, IListeningPort] = {}
-        self._grpc: Room | None = None
+        self._gateway: Room | None = None
         self._addresses: dict[str, IAddress] = {}
         self._signals = parts.signals(reactor.stop, self.reload)
 
@@ -78,11 +80,19 @@ class Daemon(Service):
         self._signals.install()
         self._reactor.callWhenRunning(self._signals.install)
         listeners = self._configuration.listeners
+        if any((listeners.http, listeners.grpc, listeners.tcp, listeners.udp)):
+            # The first of all: what is wrong with a service is said before any port is open.
+            try:
+                self._gateway = self._parts.gatewayRoom(self._configuration)
+            except ConfigurationError as error:
+                raise refusal(str(error), self._twistdOptions) from error
         if listeners.s3 is not None:
             self._door = self._parts.door()
             self._bind("s3", listeners.s3, self._door)
         if listeners.admin is not None:
             self._bind("admin", listeners.admin, self._parts.adminResource(self.readiness))
+        for name in ("http", "tcp", "udp"):
+            self._open(name)
 
     def startService(self) -> None:
         """
@@ -96,11 +106,16 @@ class Daemon(Service):
             makeDirectory(directory, 0o700)
             # First the key pair, then the store: once that is open there are threads.
             root = self._root()
-            self._openGRPC(directory)
+            # Here and not with the others: its library begins to work as it binds, which it should
+            # not before the process is the user that it stays.
+            self._open("grpc")
             self._store = self._parts.store(self._configuration.store, directory)
         except (OSError, CredentialsError, StoreError) as error:
             raise refusal(f"cannot open the data: {error}", self._twistdOptions) from error
         self._furnish(root)
+        if self._gateway is not None:
+            region = self._configuration.s3.region
+            self._gateway.furnish(self._store, root, region, directory)
         self._log.info("data directory={directory}", directory=directory)
         self._warnOfPlainHTTP()
         for name, address in self._addresses.items():
@@ -152,7 +167,7 @@ class Daemon(Service):
         grace = self._configuration.shutdownGraceSeconds
         self._log.info("stopping, {grace} s for what is in flight", grace=grace)
         # The admin listener goes last: it tells whoever asks that this daemon is stopping.
-        closing = (self._close("s3", grace), self._closeGRPC(grace))
+        closing = (self._close("s3", grace), self._closeGateway(grace))
         await gatherResults([Deferred.fromCoroutine(each) for each in closing])
         if self._store is not None:
             try:
@@ -174,14 +189,14 @@ class Daemon(Service):
             # What follows, above all closing the store, matters more than this listener.
             self._log.failure("listener {name} did not close in order", name=name)
 
-    async def _closeGRPC(self, graceSeconds: float) -> None:
-        room, self._grpc = self._grpc, None
+    async def _closeGateway(self, graceSeconds: float) -> None:
+        room, self._gateway = self._gateway, None
         if room is None:
             return
         try:
             await room.close(graceSeconds)
         except Exception:
-            self._log.failure("listener grpc did not close in order")
+            self._log.failure("the gateway did not close in order")
 
     def _bind(self, name: str, description: str, root: Any) -> None:
         site = self._parts.site(root)
@@ -195,21 +210,15 @@ class Daemon(Service):
         self._ports[name] = port
         self._addresses[name] = port.getHost()
 
-    def _openGRPC(self, directory: str) -> None:
-        """
-        Open the gRPC listener, which its library binds and begins in one go.
-
-        It comes here and not with the others, for the library must not be there when C{twistd}
-        goes to the background by a fork.
-        """
-        place = self._configuration.listeners.grpc
-        if place is None:
+    def _open(self, name: str) -> None:
+        """Open a listener of the gateway."""
+        place = getattr(self._configuration.listeners, name)
+        if place is None or self._gateway is None:
             return
-        self._grpc = self._parts.grpcRoom(directory)
         try:
-            self._addresses["grpc"] = self._grpc.open(place)
-        except CannotListenError as error:
-            reason = f"cannot listen name=grpc endpoint={place}: {error}"
+            self._addresses[name] = self._gateway.open(name, place)
+        except (CannotListenError, DefinitionError, OptionError) as error:
+            reason = f"cannot listen name={name} endpoint={place}: {error}"
             raise refusal(reason, self._twistdOptions) from error
 
     def _warnOfPlainHTTP(self) -> None:

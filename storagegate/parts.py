@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IListeningPort, IProtocolFactory
 
 from storagegate import admin
-from storagegate.config import S3Options, StoreOptions
+from storagegate.config import Configuration, S3Options, StoreOptions
 from storagegate.credentials import Credentials
 from storagegate.process import settleProcess, tuneProcess
 from storagegate.signals import SignalHandlers
@@ -43,10 +43,13 @@ class Site(Protocol):
 
 
 class Room(Protocol):
-    """What the daemon itself asks of a room that has a listener of its own."""
+    """What the daemon itself asks of the room behind the gateway's listeners."""
 
-    def open(self, place: str) -> IAddress:
-        """Begin to listen. Raises C{CannotListenError} if the place cannot be had."""
+    def open(self, name: str, place: str) -> IAddress:
+        """Open a listener. Raises C{CannotListenError} if the place cannot be had."""
+
+    def furnish(self, store: Any, root: Credentials, region: str, directory: str) -> None:
+        """Put in the services that need the store."""
 
     def close(self, graceSeconds: float) -> Awaitable[None]:
         """Let calls end, cut them after the grace, and let go of what they needed."""
@@ -149,12 +152,12 @@ class Parts:
             reactor=self._reactor,
         )
 
-    def grpcRoom(self, directory: str) -> Room:
+    def gatewayRoom(self, configuration: Configuration) -> Room:
         """
-        Make the room behind the gRPC listener.
+        Make the room behind the listeners of the gateway.
 
-        @param directory: The data directory as an absolute path.
+        @raise ConfigurationError: If a service or an option of it is none.
         """
-        from storagegate.grpcroom import GRPCRoom
+        from storagegate.gatewayroom import GatewayRoom
 
-        return GRPCRoom(directory, self._reactor)
+        return GatewayRoom(configuration, self._reactor)

@@ -280,3 +280,34 @@ class RestartTests(SynchronousTestCase):
         self.assertEqual(len(names), len(set(names)))
         for name in names:
             self.assertTrue(re.fullmatch(r"[a-z][A-Za-z0-9]*", name))
+
+
+class GatewayTests(SynchronousTestCase):
+    """The gateway's tables in the file."""
+
+    def configuration(self, text: str) -> Configuration:
+        """Read a file."""
+        path = Path(self.mktemp())
+        path.write_text(text)
+        return load({"config": str(path)}, {})
+
+    def test_tables(self) -> None:
+        """They come as they are: the gateway judges them."""
+        read = self.configuration('[gateway.websocket]\nallowedOrigins = ["https://a.example"]\n')
+        self.assertEqual(read.gateway, {"websocket": {"allowedOrigins": ["https://a.example"]}})
+        self.assertEqual(load({}, {}).gateway, {})
+
+    def test_noTable(self) -> None:
+        """What is no table is refused."""
+        error = self.assertRaises(ConfigurationError, self.configuration, "gateway = 5\n")
+        self.assertIn("gateway", str(error))
+
+    def test_noVariable(self) -> None:
+        """There is no variable for them."""
+        self.assertRaises(ConfigurationError, load, {}, {"STORAGEGATE_GATEWAY": "x"})
+
+    def test_restart(self) -> None:
+        """A change takes a restart."""
+        before = self.configuration("[gateway.http]\nenableCORS = true\n")
+        self.assertEqual(needRestart(before, before), [])
+        self.assertEqual(needRestart(before, load({}, {})), ["gateway"])

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred
 
 from storagegate.config import Configuration, ConfigurationError, load
 from storagegate.credentials import Credentials
@@ -50,6 +50,14 @@ class DaemonCase(LogCase):
         daemon.startService()
         return daemon
 
+    def exitLine(self, start: object) -> str:
+        """Give the line with which a start ends the process."""
+        assert callable(start)
+        error = self.assertRaises(SystemExit, start)
+        line = str(error.code)
+        self.assertEqual(len(line.splitlines()), 1)
+        return line
+
 
 class StartTests(DaemonCase):
     """What is done before the first request, and in which order."""
@@ -87,30 +95,9 @@ class StartTests(DaemonCase):
         self.assertFalse([line for line in self.logged() if line.startswith("listening")])
 
     def test_notBuilt(self) -> None:
-        """A room that is not built yet is said, and the daemon starts."""
-        self.started(http="tcp:8080", tcp="tcp:9102")
-        self.assertIn("not built: http", self.logged())
-        self.assertIn("not built: tcp", self.logged())
-        self.assertNotIn("not built: udp", self.logged())
-
-    def test_grpc(self) -> None:
-        """The gRPC listener is opened before the store, for its port may be taken, and is said."""
-        self.started(grpc="127.0.0.1:50051")
-        directory = Path(self.data).absolute()
-        self.assertEqual(
-            self.parts.events[3:6],
-            [f"grpc room {directory}", "listen 127.0.0.1:50051", "store opened"],
-        )
-        self.assertIn("listening name=grpc address=127.0.0.1:50051", self.logged())
-
-    def test_grpcTaken(self) -> None:
-        """A gRPC port that is taken stops the start with one line, and the store stays closed."""
-        self.parts.refused.add("127.0.0.1:50051")
-        daemon = self.daemon(grpc="127.0.0.1:50051")
-        daemon.privilegedStartService()
-        line = self.exitLine(daemon.startService)
-        self.assertIn("cannot listen name=grpc endpoint=127.0.0.1:50051", line)
-        self.assertNotIn("store opened", self.parts.events)
+        """What is not built yet is said, and the daemon starts."""
+        self.started(workers="2")
+        self.assertIn("not built: workers", self.logged())
 
     def test_signals(self) -> None:
         """Signals are taken at once, and again when the reactor has taken its own."""
@@ -159,14 +146,6 @@ class StartTests(DaemonCase):
         daemon.privilegedStartService()
         self.assertIn(self.data, self.exitLine(daemon.startService))
         self.assertNotIn("store opened", self.parts.events)
-
-    def exitLine(self, start: object) -> str:
-        """Give the line with which a start ends the process."""
-        assert callable(start)
-        error = self.assertRaises(SystemExit, start)
-        line = str(error.code)
-        self.assertEqual(len(line.splitlines()), 1)
-        return line
 
 
 class RootTests(DaemonCase):
@@ -268,27 +247,6 @@ class ReloadTests(DaemonCase):
 
 class StopTests(DaemonCase):
     """The orderly stop."""
-
-    def test_together(self) -> None:
-        """All listeners get the grace at the same time; the store waits for the last of them."""
-        daemon = self.started(grpc="127.0.0.1:50051")
-        self.parts.sites[0].drained = Deferred()
-        self.parts.theRoom.ended = Deferred()
-        stopping = daemon.stopService()
-        self.assertEqual((self.parts.sites[0].grace, self.parts.theRoom.grace), (30, 30))
-        self.parts.sites[0].drained.callback(None)
-        self.assertNotIn("store closed", self.parts.events)
-        self.parts.theRoom.ended.callback(None)
-        self.successResultOf(stopping)
-        self.assertIn("store closed", self.parts.events)
-
-    def test_grpcFails(self) -> None:
-        """A listener that does not close in order is logged, and the store is closed."""
-        daemon = self.started(grpc="127.0.0.1:50051")
-        self.parts.theRoom.ended = fail(RuntimeError("no"))
-        self.successResultOf(daemon.stopService())
-        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
-        self.assertIn("store closed", self.parts.events)
 
     def test_order(self) -> None:
         """No new connections, then drain, then close the store; the admin listener goes last."""

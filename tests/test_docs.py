@@ -78,11 +78,25 @@ class ReadmeTests(SynchronousTestCase):
         kinds = {name: method.streaming for name, method in methods.items()}
         self.assertEqual(kinds, {"greet": "none", "count": "server"})
 
+    def test_gateway(self) -> None:
+        """And the gateway, on ports that no other program of the page has."""
+        gateway = self.named("gateway", 2)
+        methods = gateway.services["Greeter"].methods
+        kinds = {name: method.streaming for name, method in methods.items()}
+        self.assertEqual(kinds, {"greet": "none", "count": "server"})
+        settings = gateway.settings
+        ports = (settings.port, settings.grpc.port, settings.tcp.port, settings.udp.port)
+        self.assertEqual(ports, (8088, 50054, 9112, 9113))
+
     def application(self, position: int) -> Any:
         """Give the application of one of its programs."""
+        return self.named("app", position)
+
+    def named(self, name: str, position: int) -> Any:
+        """Give what has a name in one of its programs."""
         names: dict[str, Any] = {"__name__": "documentation"}
         exec(codeBlocks(documents.README, "python")[position].code, names)
-        return names["app"]
+        return names[name]
 
     def test_examples(self) -> None:
         """The examples that it names are there, and none is left out."""

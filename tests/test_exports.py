@@ -14,10 +14,12 @@ from tests.support.modules import CHECKOUT
 PUBLIC = [
     "GrpcError",
     "ObjectStore",
+    "ProtocolGateway",
     "S3Resource",
     "ServiceError",
     "__version__",
     "createGrpcClient",
+    "createProtocolGateway",
     "loadProto",
     "server",
 ]

@@ -48,8 +48,9 @@ LAYERS = {
     "storagegate.http.middleware.parthead": 2,
     "storagegate.gateway": 4,
     "storagegate.gateway.httpmap": 2,
-    "storagegate.gateway.wsmessages": 2,
+    "storagegate.gateway.codecs": 2,
     "storagegate.gateway.frames": 2,
+    "storagegate.gateway.lines": 2,
     "storagegate.gateway.shapes": 2,
     "storagegate.rpc": 4,
     "storagegate": 5,
@@ -71,6 +72,8 @@ SIDEWAYS = {
     # The domain of S3 and the Storage service are written in the store's values.
     ("storagegate.s3", "storagegate.storage"),
     ("storagegate.services", "storagegate.storage"),
+    # The Storage service acts on the store as S3 does: by its domain, which knows no HTTP.
+    ("storagegate.services", "storagegate.s3"),
     ("storagegate.gateway.httpadapter", "storagegate.http"),
     ("storagegate.gateway.grpcadapter", "storagegate.rpc"),
 }
@@ -220,14 +223,14 @@ class LayerTests(SynchronousTestCase):
             ("storagegate.rpc.application", "grpc._cython.cygrpc"),
             ("storagegate.rpc.health", "grpc_health.v1.health_pb2"),
             ("storagegate.rpc.protos", "grpc_tools.protoc"),
-            ("storagegate.grpcroom", "google.protobuf.message"),
+            ("storagegate.gatewayroom", "google.protobuf.message"),
             ("storagegate.core.errors", "grpclib.const"),
         ):
             self.assertTrue(homeless(module, name), f"{module} {name}")
         for module, name in (
             ("storagegate.rpc.serverwire", "grpc._cython.cygrpc"),
             ("storagegate.rpc.forms", "google.protobuf.message"),
-            ("storagegate.grpcroom", "storagegate.rpc.application"),
+            ("storagegate.gatewayroom", "storagegate.rpc.application"),
         ):
             self.assertFalse(homeless(module, name), f"{module} {name}")
 

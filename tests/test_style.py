@@ -17,7 +17,7 @@ FUNCTION_LINES = 60
 FOREIGN_NAME = re.compile(r"(test|render|opt|visit|on)_\w+")
 
 # Methods of libraries that a test has to write by their own names: botocore's and grpcio's.
-FOREIGN_METHODS = frozenset({"headers_to_sign", "start_server_batch"})
+FOREIGN_METHODS = frozenset({"call_later", "headers_to_sign", "start_server_batch"})
 
 _SNAKE = re.compile(r"[a-z0-9]+(_[A-Za-z0-9]+)+")
 

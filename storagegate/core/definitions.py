@@ -122,7 +122,7 @@ def readService(definition: Any, name: str | None = None) -> ServiceDefinition:
         {key: _readMethod(name, key, value) for key, value in methods.items()},
         _readMiddleware(name, definition.get("middleware")),
         _readAuthentication(name, definition.get("authentication")),
-        _readRateLimit(name, definition.get("rateLimit")),
+        readRateLimit(name, definition.get("rateLimit")),
     )
 
 
@@ -185,7 +185,7 @@ def _readMethod(service: str, key: Any, value: Any) -> ServiceMethod:
         value.get("input"),
         value.get("output"),
         required,
-        _readRateLimit(name, value.get("rateLimit")),
+        readRateLimit(name, value.get("rateLimit")),
     )
 
 
@@ -224,7 +224,13 @@ def _readAuthentication(name: str, value: Any) -> ServiceAuthentication:
     return ServiceAuthentication(required, tuple(methods), authorize)
 
 
-def _readRateLimit(name: str, value: Any) -> RateLimit | None:
+def readRateLimit(name: str, value: Any) -> RateLimit | None:
+    """
+    Read a limit.
+
+    @param name: What it is the limit of.
+    @raise DefinitionError: If it is none.
+    """
     if value is None or isinstance(value, RateLimit):
         return value
     if not isinstance(value, Mapping):

@@ -7,6 +7,7 @@ from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IListeningPort
 from twisted.python.failure import Failure
 
+from storagegate.http.gateways import closeGateways, configureGateways, openGateways
 from storagegate.http.options import Options, readOptions
 from storagegate.http.resource import AppResource, describeRejection
 from storagegate.http.router import Router
@@ -59,8 +60,9 @@ class Application(Router):
         @raise OptionError: If there is no such option, or its value is none.
         """
         self.settings = readOptions(self.settings, options)
+        configureGateways(options)
         self.trust = compileTrust(self.settings.trustProxy)
-        if options.keys() & {"cors", "compression", "rateLimit", "development"}:
+        if options.keys() & {"cors", "compression", "rateLimit", "development", "websocket"}:
             self._installBuiltIn()
         return self
 
@@ -115,7 +117,16 @@ class Application(Router):
             self._refusal = reason.getErrorMessage()
             return reason
 
-        return self._open(reactor, port, site).addCallbacks(started, refused)
+        opening = self._open(reactor, port, site).addCallback(started)
+        return opening.addCallback(self._openWires, reactor).addErrback(refused)
+
+    def _openWires(self, port: IListeningPort, reactor: Any) -> Deferred[IListeningPort]:
+        """Open the wires of gateways that options name; if one cannot be, close all."""
+
+        def failed(reason: Failure) -> Deferred[Any]:
+            return self.close(0).addCallback(lambda _: reason)
+
+        return openGateways(self.settings, reactor).addCallbacks(lambda _: port, failed)
 
     def _open(
         self, reactor: Any, description: str, site: Site
@@ -170,6 +181,7 @@ class Application(Router):
             maybeDeferred(port.stopListening).addCallback(drain, port, site)
             for port, site in serving
         ]
+        closing.extend(closeGateways(self.settings, graceMs))
         return gatherResults(closing).addCallback(lambda results: None)
 
     def run(

@@ -36,4 +36,6 @@ def builtInMiddleware(options: Options) -> list[Callable[..., Any]]:
         from storagegate.http.middleware.compression import compression
 
         middleware.append(compression(**options.compression))
+    if options.websocket is not None:
+        middleware.append(options.websocket["gateway"].webSocketMiddleware())
     return middleware

@@ -8,7 +8,6 @@ table, never from the machine: what a server says must not depend on its C{/etc/
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from mimetypes import MimeTypes
 from types import MappingProxyType
 
 from attrs import frozen
@@ -116,11 +115,16 @@ _COMMON = {
     "7z": "application/x-7z-compressed",
 }
 
-# Of the standard library only what is compiled in, not what it read from the machine.
-_TYPES = {
-    **{extension[1:]: known for extension, known in MimeTypes().types_map[True].items()},
-    **_COMMON,
-}
+
+@lru_cache(maxsize=1)
+def _types() -> dict[str, str]:
+    """Give the table, made when it is first needed: an idle server has no use for it."""
+    from mimetypes import MimeTypes
+
+    # Of the standard library only what is compiled in, not what it read from the machine.
+    known = MimeTypes().types_map[True]
+    return {**{extension[1:]: type for extension, type in known.items()}, **_COMMON}
+
 
 # Types beside text/* that are text in UTF-8, as C{mime-types} has them.
 _TEXTUAL = frozenset(
@@ -193,7 +197,7 @@ def lookupType(name: str) -> str | None:
     if dot and not stem and base != name:
         # A path whose last part is a dotfile: it has no extension.
         return None
-    return _TYPES.get(extension.lower())
+    return _types().get(extension.lower())
 
 
 # An application names a few types; reading one takes 2 microseconds.

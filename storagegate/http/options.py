@@ -56,6 +56,14 @@ class DevelopmentOptions:
     console: bool = field(default=False, converter=readFlag)
 
 
+def _wire(value: Any) -> Mapping[str, Any] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not hasattr(value.get("gateway"), "openFor"):
+        raise ValueError("is what a gateway gives for it, by getTCPConfig() or one like it")
+    return dict(value)
+
+
 def _development(value: Any) -> DevelopmentOptions | None:
     if value is None or value is False or isinstance(value, DevelopmentOptions):
         return value or None
@@ -85,6 +93,11 @@ class Options:
     @ivar rateLimit: The same for C{rateLimit}.
     @ivar trustProxy: Whose C{X-Forwarded} fields are believed, see
         L{compileTrust<storagegate.http.trust.compileTrust>}.
+    @ivar websocket: What a gateway's C{getWebSocketConfig} gives: the application answers its
+        WebSockets, too.
+    @ivar grpc: What C{getGRPCConfig} gives: C{listen} opens that wire of the gateway.
+    @ivar udp: The same of C{getUDPConfig}.
+    @ivar tcp: The same of C{getTCPConfig}.
     """
 
     port: int = field(default=3000, converter=readPort)
@@ -99,6 +112,10 @@ class Options:
     compression: Mapping[str, Any] | None = field(default=None, converter=_mapping)
     rateLimit: Mapping[str, Any] | None = field(default=None, converter=_mapping)
     trustProxy: Any = field(default=False)
+    websocket: Mapping[str, Any] | None = field(default=None, converter=_wire)
+    grpc: Mapping[str, Any] | None = field(default=None, converter=_wire)
+    udp: Mapping[str, Any] | None = field(default=None, converter=_wire)
+    tcp: Mapping[str, Any] | None = field(default=None, converter=_wire)
 
     @trustProxy.validator
     def _checkTrust(self, attribute: Any, value: Any) -> None:

@@ -15,15 +15,18 @@ class HTTPWire:
         does not know on to the L{FastServer} below.
     @ivar secure: Whether it is encrypted.
     @ivar clientHost: The peer's address, C{''} for a UNIX socket.
+    @ivar clientPort: Its port, 0 for a UNIX socket.
     @ivar fileSender: The transport, if it may send files as they are.
     """
 
-    __slots__ = ("_reading", "clientHost", "fileSender", "secure", "transport")
+    __slots__ = ("_reading", "clientHost", "clientPort", "fileSender", "secure", "transport")
 
     def __init__(self, transport: Any) -> None:
         self.transport = transport
         self.secure: bool = ISSLTransport.providedBy(transport)
-        self.clientHost: str = getattr(transport.getPeer(), "host", "")
+        peer = transport.getPeer()
+        self.clientHost: str = getattr(peer, "host", "")
+        self.clientPort: int = getattr(peer, "port", 0)
         self.fileSender: FastServer | None = None
         if isinstance(transport, FastServer) and not self.secure:
             self.fileSender = transport

@@ -78,6 +78,12 @@ class Request(Reply):
         host: str = self._channel.wire.clientHost
         return host
 
+    @property
+    def clientPort(self) -> int:
+        """Give the client's port, 0 for a UNIX socket."""
+        port: int = self._channel.wire.clientPort
+        return port
+
     # The connection
 
     def onDisconnect(self, callback: Callable[[], None]) -> None:

@@ -26,7 +26,7 @@ class CompletionPump:
     """
     Brings the events of a completion queue to the reactor.
 
-    @ivar isTaking: Whether the reactor is at work on events, so that L{settle} comes soon.
+    @ivar isTaking: Whether the reactor is at work on events, so that C{settle} comes soon.
     """
 
     _log = Logger()

@@ -5,7 +5,6 @@ It stands before the routing, so no operation can forget it. The order of the qu
 choice between 400, 401 and 403 are written down in C{docs/s3.rst}.
 """
 
-import hmac
 from collections.abc import Callable, Collection, Mapping
 
 from attrs import evolve, frozen
@@ -216,15 +215,11 @@ class Authenticator:
         secret = headers.get(SECRET_HEADER, b"")
         if not accessKey or not secret:
             raise _refusal("InvalidAccessKeyId" if secret else "SignatureDoesNotMatch")
-        credential = self._credentials.find(accessKey)
-        # An unknown key is compared too: its refusal takes as long as a wrong secret's.
-        expected = credential.secretKey.encode() if credential is not None else b"\0"
-        matches = hmac.compare_digest(secret, expected)
-        if credential is None:
-            raise _refusal("InvalidAccessKeyId")
-        if not matches:
-            raise _refusal("SignatureDoesNotMatch")
-        return Authenticated(credential.identity, _payloadHash(headers))
+        identity = self._credentials.prove(accessKey, secret)
+        if identity is None:
+            isKnown = self._credentials.find(accessKey) is not None
+            raise _refusal("SignatureDoesNotMatch" if isKnown else "InvalidAccessKeyId")
+        return Authenticated(identity, _payloadHash(headers))
 
 
 def _proven(credential: Credential | None) -> Identity:

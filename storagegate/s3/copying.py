@@ -1,5 +1,7 @@
 """Copies: a new name (or a part) for bytes that are there already; no byte is written again."""
 
+from collections.abc import Callable
+
 from attrs import evolve, frozen
 
 from storagegate.s3.checksums import newHasher
@@ -9,6 +11,7 @@ from storagegate.s3.multipart import MultipartService
 from storagegate.s3.reading import digest, segmentsOf
 from storagegate.s3.service import UNCONDITIONAL, ObjectService
 from storagegate.s3.upload import DEFAULT_ALGORITHM, Received
+from storagegate.storage.errors import ConcurrentChange
 from storagegate.storage.interfaces import IBlobSink
 from storagegate.storage.records import (
     Attributes,
@@ -19,6 +22,9 @@ from storagegate.storage.records import (
     Upload,
     WriteCondition,
 )
+
+TRIES = 3
+"""How often a copy starts over when its source is replaced under it."""
 
 
 @frozen
@@ -45,6 +51,27 @@ class CopyService:
         self._multipart = multipart
         self._store = service.store
 
+    async def copyCurrent(
+        self,
+        identity: Identity,
+        find: Callable[[], ObjectRecord],
+        want: Callable[[ObjectRecord], CopyRequest],
+    ) -> ObjectRecord:
+        """
+        Copy what a name stands for, also where that is replaced meanwhile.
+
+        @param find: Looks the source up, as often as it is needed.
+        @param want: Says what is asked of a copy of it.
+        @raise S3Error: As L{copyObject}, and whatever C{find} gives.
+        """
+        for _ in range(TRIES):
+            source = find()
+            try:
+                return await self.copyObject(identity, source, want(source))
+            except ConcurrentChange:
+                continue
+        raise S3Error("OperationAborted")
+
     async def copyObject(
         self, identity: Identity, source: ObjectRecord, wanted: CopyRequest
     ) -> ObjectRecord:
@@ -53,8 +80,8 @@ class CopyService:
 
         The ETag stays the source's: it names the same bytes.
 
-        @raise S3Error: C{InvalidRequest} where nothing would change; C{OperationAborted} where
-            the source keeps changing.
+        @raise S3Error: C{InvalidRequest} where nothing would change.
+        @raise ConcurrentChange: The source was replaced meanwhile.
         """
         if wanted.attributes is None and not wanted.algorithm and _isSelf(source, wanted):
             raise S3Error(

@@ -5,6 +5,8 @@ Issued keys live in the catalog, where another process adds and removes them; a 
 looks at the catalog's generation number at most twice a second and so obeys within a second.
 """
 
+import hmac
+
 from attrs import field, frozen
 from twisted.internet.interfaces import IReactorTime
 
@@ -74,6 +76,14 @@ class Credentials:
             self._refresh()
             self._checkAt = now + REFRESH_SECONDS
         return self._issued.get(accessKey)
+
+    def prove(self, accessKey: str, secretKey: bytes) -> Identity | None:
+        """Give the identity of a whole key pair; how long it takes tells nothing of the secret."""
+        credential = self.find(accessKey)
+        # An unknown key is compared too: its refusal takes as long as a wrong secret's.
+        expected = credential.secretKey.encode() if credential is not None else b"\0"
+        matches = hmac.compare_digest(secretKey, expected)
+        return credential.identity if credential is not None and matches else None
 
     def _refresh(self) -> None:
         generation = self._catalog.keysGeneration()

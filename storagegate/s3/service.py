@@ -97,7 +97,7 @@ class ObjectService:
     async def deleteBucket(self, identity: Identity, name: str) -> None:
         """Remove an empty bucket."""
         self.bucket(identity, name)
-        await self._catalog.deleteBucket(name)
+        await self.store.deleteBucket(name)
 
     def object(
         self, identity: Identity, bucket: str, key: bytes, versionId: str | None = None
@@ -119,10 +119,13 @@ class ObjectService:
         delimiter: bytes,
         after: bytes,
         limit: int,
+        contentTypes: bool = False,
     ) -> Listing:
         """List a page of a bucket; see L{ICatalog.listObjects}."""
         self.bucket(identity, bucket)
-        page: Listing = await self._catalog.listObjects(bucket, prefix, delimiter, after, limit)
+        page: Listing = await self._catalog.listObjects(
+            bucket, prefix, delimiter, after, limit, contentTypes
+        )
         return page
 
     def sink(self, expectedSize: int | None, inlineLimit: int) -> IBlobSink:

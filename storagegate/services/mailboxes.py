@@ -6,7 +6,7 @@ slowly: when a mailbox is full, its own call ends with C{RATE_LIMITED}, and what
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -99,21 +99,25 @@ class Topics:
     """Who is told of what. Reactor thread."""
 
     def __init__(self) -> None:
-        self._boxes: dict[str, set[Mailbox]] = {}
+        self._boxes: dict[str, dict[Mailbox, Callable[[Any], bool] | None]] = {}
 
     def __len__(self) -> int:
         return sum(len(boxes) for boxes in self._boxes.values())
 
-    def join(self, topic: str) -> Mailbox:
-        """Give a mailbox for what is said of a topic from now on; it has to L{leave} again."""
+    def join(self, topic: str, wants: Callable[[Any], bool] | None = None) -> Mailbox:
+        """
+        Give a mailbox for what is said of a topic from now on; it has to L{leave} again.
+
+        @param wants: Tells whether a message is for it; C{None} for all that there are.
+        """
         box = Mailbox()
-        self._boxes.setdefault(topic, set()).add(box)
+        self._boxes.setdefault(topic, {})[box] = wants
         return box
 
     def leave(self, topic: str, box: Mailbox) -> None:
         """Take a mailbox out."""
         boxes = self._boxes[topic]
-        boxes.discard(box)
+        boxes.pop(box, None)
         if not boxes:
             del self._boxes[topic]
         box.end()
@@ -121,9 +125,10 @@ class Topics:
     def tell(self, topic: str, items: Iterable[Any]) -> None:
         """Tell everybody who has joined."""
         told = list(items)
-        for box in tuple(self._boxes.get(topic, ())):
+        for box, wants in tuple(self._boxes.get(topic, {}).items()):
             for item in told:
-                box.put(item)
+                if wants is None or wants(item):
+                    box.put(item)
 
     def close(self, topic: str) -> None:
         """End a topic: whoever has joined is told nothing more of it."""

@@ -1,5 +1,5 @@
 """
-The reference UserService, in the gateway's form: C{handler(request, context)}.
+The reference UserService, in the gateway's form: C{handler(request, context)}::
 
     definition = makeUserService(SQLiteUserStore("data/users.sqlite", reactor))
 

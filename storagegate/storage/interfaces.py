@@ -60,7 +60,12 @@ class ICatalog(Interface):
         """
 
     def listObjects(
-        bucket: str, prefix: bytes, delimiter: bytes, after: bytes, limit: int
+        bucket: str,
+        prefix: bytes,
+        delimiter: bytes,
+        after: bytes,
+        limit: int,
+        contentTypes: bool = ...,
     ) -> Deferred[Listing]:
         """
         List a page of current objects in key order, at the cost of the answer's size.
@@ -69,6 +74,8 @@ class ICatalog(Interface):
         @param after: Start strictly after this. Where it equals a common prefix of this query
             (starts with C{prefix}, ends with C{delimiter}), the whole group is skipped.
         @param limit: Objects and common prefixes together; 0 gives an empty page with no C{last}.
+        @param contentTypes: Whether the rows have their content types, which costs a look into the
+            attributes of each.
         @raise NoSuchBucket: As a failure of the Deferred.
         """
 

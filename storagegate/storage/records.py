@@ -129,8 +129,26 @@ class ObjectRecord:
 
 
 @frozen
+class ObjectChange:
+    """
+    Something that was committed.
+
+    @ivar key: L{None} where the bucket itself was removed.
+    @ivar record: The object that is there now; L{None} where one was removed.
+    """
+
+    bucket: str
+    key: bytes | None
+    record: ObjectRecord | None
+
+
+@frozen
 class ListedObject:
-    """A row of a listing: what a list answer needs, and no more."""
+    """
+    A row of a listing: what a list answer needs, and no more.
+
+    @ivar contentType: Empty where it was not asked for.
+    """
 
     key: str
     size: int
@@ -141,6 +159,7 @@ class ListedObject:
     checksumAlgorithm: str
     checksumKind: str
     versionId: str
+    contentType: str = ""
 
 
 @frozen

@@ -28,7 +28,14 @@ from storagegate.storage.interfaces import IBlobSink
 from storagegate.storage.lock import DirectoryLock
 from storagegate.storage.pool import WorkPool
 from storagegate.storage.reclaim import Hold, Reclaimer
-from storagegate.storage.records import INLINE_LIMIT, Content, ObjectRecord, Part, WriteCondition
+from storagegate.storage.records import (
+    INLINE_LIMIT,
+    Content,
+    ObjectChange,
+    ObjectRecord,
+    Part,
+    WriteCondition,
+)
 from storagegate.storage.scrub import BYTES_PER_SECOND, Scrubber
 from storagegate.storage.sweep import sweepStaging
 from storagegate.storage.verifying import VerifyingReader
@@ -62,6 +69,8 @@ class ObjectStore:
     @ivar blobs: The bytes.
     @ivar verifier: Compares blobs while they are read, where that is wanted; else L{None}.
     @ivar run: Runs a function in the store's threads: C{run(function, *args) -> Deferred}.
+    @ivar observers: Are told of each change that this process has committed, in the reactor thread
+        and in the order of the commits. They take what they need and return at once.
     """
 
     _log = Logger()
@@ -91,6 +100,7 @@ class ObjectStore:
         self.run = pool.run
         self.scrubber = scrubber
         self.verifier = verifier
+        self.observers: list[Callable[[ObjectChange], None]] = []
         self._reclaimer = reclaimer
         self._catchUp = catchUp
         self._space = space
@@ -167,7 +177,9 @@ class ObjectStore:
         @param sink: The finished sink that made the content; L{None} for a copy.
         """
         crcs = {} if sink is None else sink.handOver()
-        return self._write(lambda: self.catalog.putObject(record, condition, crcs=crcs), crcs)
+        return self._write(
+            lambda: self.catalog.putObject(record, condition, crcs=crcs), crcs, self._tellCreated
+        )
 
     def putPart(
         self, bucket: str, key: bytes, uploadId: str, part: Part, sink: IBlobSink | None
@@ -191,14 +203,27 @@ class ObjectStore:
     ) -> Deferred[ObjectRecord]:
         """Turn parts into an object; see L{ICatalog.completeUpload}."""
         return self._write(
-            lambda: self.catalog.completeUpload(uploadId, record, parts, condition), {}
+            lambda: self.catalog.completeUpload(uploadId, record, parts, condition),
+            {},
+            self._tellCreated,
         )
 
     def deleteObjects(
         self, bucket: str, entries: Sequence[tuple[bytes, str | None, WriteCondition]]
     ) -> Deferred[list[bool | Exception]]:
         """Remove objects; see L{ICatalog.deleteObjects}. Their blobs go in the background."""
-        return self._write(lambda: self.catalog.deleteObjects(bucket, entries), {})
+
+        def tell(results: list[bool | Exception]) -> None:
+            for (key, _, _), removed in zip(entries, results, strict=True):
+                if removed is True:
+                    self._tell(ObjectChange(bucket, key, None))
+
+        return self._write(lambda: self.catalog.deleteObjects(bucket, entries), {}, tell)
+
+    async def deleteBucket(self, name: str) -> None:
+        """Remove an empty bucket; see L{ICatalog.deleteBucket}."""
+        await self.catalog.deleteBucket(name)
+        self._tell(ObjectChange(name, None, None))
 
     def abandon(self, sink: IBlobSink) -> None:
         """
@@ -261,7 +286,23 @@ class ObjectStore:
             await self.pool.stop()
             self._closing.close()
 
-    def _write(self, mutate: Callable[[], Deferred[T]], crcs: Mapping[str, int]) -> Deferred[T]:
+    def _tellCreated(self, record: ObjectRecord) -> None:
+        self._tell(ObjectChange(record.bucket, record.key, record))
+
+    def _tell(self, change: ObjectChange) -> None:
+        for observer in tuple(self.observers):
+            try:
+                observer(change)
+            except Exception:
+                # It is committed, whatever anybody makes of it.
+                self._log.failure("an observer of the store failed")
+
+    def _write(
+        self,
+        mutate: Callable[[], Deferred[T]],
+        crcs: Mapping[str, int],
+        tell: Callable[[T], None] | None = None,
+    ) -> Deferred[T]:
         """
         Change the catalog, and see to the new blobs whatever comes of it.
 
@@ -275,6 +316,8 @@ class ObjectStore:
 
         def committed(result: T) -> T:
             self.blobs.settle(tuple(crcs))
+            if tell is not None and self.observers:
+                tell(result)
             return result
 
         def refused(failure: Failure) -> Failure:

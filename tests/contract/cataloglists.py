@@ -49,6 +49,18 @@ class ListContract(CatalogCase):
             ),
         )
 
+    async def test_contentTypes(self) -> None:
+        """A list shows content types where they are asked for, also beside common prefixes."""
+        await self.put(inlineRecord(b"a", b"", attributes=Attributes(contentType="text/x")))
+        await self.put(inlineRecord(b"b/c", b""))
+        await self.put(inlineRecord(b"d", b""))
+        for delimiter, usual in ((b"", ["b/c", "d"]), (b"/", ["d"])):
+            plain = await self.catalog.listObjects("b", b"", delimiter, b"", 10)
+            self.assertEqual({row.contentType for row in plain.objects}, {""})
+            page = await self.catalog.listObjects("b", b"", delimiter, b"", 10, contentTypes=True)
+            types = {row.key: row.contentType for row in page.objects}
+            self.assertEqual(types, {"a": "text/x"} | dict.fromkeys(usual, "binary/octet-stream"))
+
     async def test_missingBucket(self) -> None:
         """A missing bucket cannot be listed."""
         await self.assertRefused(self.catalog.listObjects("none", b"", b"", b"", 0), NoSuchBucket)

@@ -12,7 +12,16 @@ class ExampleTests(SynchronousTestCase):
     def test_short(self) -> None:
         """Each is read on one screen, says how it is run, and has its tests."""
         names = sorted(path.name for path in EXAMPLES.glob("*.py"))
-        self.assertEqual(names, ["grpc_users.py", "jsonapi.py", "streaming.py", "uploadform.py"])
+        self.assertEqual(
+            names,
+            [
+                "gateway_orders.py",
+                "grpc_users.py",
+                "jsonapi.py",
+                "streaming.py",
+                "uploadform.py",
+            ],
+        )
         for name in names:
             text = (EXAMPLES / name).read_text()
             self.assertLess(text.count("\n"), 80, name)

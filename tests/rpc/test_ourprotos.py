@@ -90,7 +90,7 @@ class FileTests(SynchronousTestCase):
     def test_syntax(self) -> None:
         """They are in proto3."""
         paths = sorted(protoPath().glob("*.proto"))
-        self.assertEqual([path.stem for path in paths][:2], ["health", "user"])
+        self.assertEqual([path.stem for path in paths], ["health", "storage", "user"])
         for path in paths:
             file = FileDescriptorProto()
             loadProto(path).file.CopyToProto(file)
@@ -138,18 +138,19 @@ class UserTests(SynchronousTestCase):
         self.assertEqual(ours, theirs)
 
     def test_compiled(self) -> None:
-        """The compiled file is what the compiler makes of the source as it stands."""
-        made = Path(self.mktemp()).absolute()
-        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{protoPath()}"]
-        command += ["--include_imports", f"--descriptor_set_out={made}", "user.proto"]
-        subprocess.run(command, capture_output=True, check=True)
-        files = []
-        for path in (made, protoPath() / "user.protoset"):
-            # What is imported comes with the compiler, in whatever words its version has.
-            files.append(FileDescriptorSet.FromString(path.read_bytes()).file)
-        (*_, expected), (*imports, kept) = files
-        self.assertEqual(kept, expected)
-        self.assertEqual([each.name for each in imports], list(kept.dependency))
+        """The compiled files are what the compiler makes of their sources as they stand."""
+        for name in ("user", "storage"):
+            made = Path(self.mktemp()).absolute()
+            command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{protoPath()}"]
+            command += ["--include_imports", f"--descriptor_set_out={made}", f"{name}.proto"]
+            subprocess.run(command, capture_output=True, check=True)
+            files = []
+            for path in (made, protoPath() / f"{name}.protoset"):
+                # What is imported comes with the compiler, in whatever words its version has.
+                files.append(FileDescriptorSet.FromString(path.read_bytes()).file)
+            (*_, expected), (*imports, kept) = files
+            self.assertEqual(kept, expected)
+            self.assertEqual([each.name for each in imports], list(kept.dependency))
 
     def test_ours(self) -> None:
         """The compiled file gives the same service as its source, without a compiler."""

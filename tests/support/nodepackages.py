@@ -7,7 +7,7 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
-NODE_PACKAGES = ("@grpc/grpc-js@1.14.7", "@grpc/proto-loader@0.8.1")
+NODE_PACKAGES = ("@grpc/grpc-js@1.14.7", "@grpc/proto-loader@0.8.1", "ws@8.23.0")
 """Pinned: a new release must not change what a test of ours says."""
 
 INSTALL_SECONDS = 120
@@ -17,16 +17,16 @@ class NodeMissing(Exception):
     """Node or its packages cannot be had; the message says why."""
 
 
-@lru_cache(maxsize=1)
-def _install() -> Path | str:
-    """Install the packages, or tell why that did not work. Blocks."""
+@lru_cache
+def _install(packages: tuple[str, ...]) -> Path | str:
+    """Install packages, or tell why that did not work. Blocks."""
     for program in ("node", "npm"):
         if shutil.which(program) is None:
             return f"{program} is not installed"
     directory = tempfile.mkdtemp(prefix="storagegate-node-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     quiet = ("--no-audit", "--no-fund", "--no-save", "--ignore-scripts", "--loglevel=error")
-    command = ["npm", "install", "--prefix", directory, *quiet, *NODE_PACKAGES]
+    command = ["npm", "install", "--prefix", directory, *quiet, *packages]
     try:
         done = subprocess.run(
             command,
@@ -40,17 +40,18 @@ def _install() -> Path | str:
         return f"npm did not answer within {INSTALL_SECONDS} s"
     if done.returncode:
         error = (done.stderr or done.stdout).decode("utf-8", "backslashreplace")
-        return f"npm could not install {', '.join(NODE_PACKAGES)}: {error.strip()[-300:]}"
+        return f"npm could not install {', '.join(packages)}: {error.strip()[-300:]}"
     return Path(directory) / "node_modules"
 
 
-def nodeModules() -> Path:
+def nodeModules(*packages: str) -> Path:
     """
     Give the folder of the packages, for C{NODE_PATH}. Blocks, the first time for seconds.
 
+    @param packages: Those of L{NODE_PACKAGES} if none is named.
     @raise NodeMissing: If there is none.
     """
-    found = _install()
+    found = _install(packages or NODE_PACKAGES)
     if isinstance(found, str):
         raise NodeMissing(found)
     return found

@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IAddress, IListeningPort
 from zope.interface import implementer
 
 from storagegate.admin import Readiness
-from storagegate.config import S3Options, StoreOptions
+from storagegate.config import Configuration, ConfigurationError, S3Options, StoreOptions
 from storagegate.credentials import Credentials
 from storagegate.parts import Parts
 from storagegate.storage.errors import StoreError
@@ -110,24 +110,28 @@ class FakeDoor:
 
 @define
 class FakeRoom:
-    """A room that has ended when C{ended} fires."""
+    """A gateway's room that has ended when C{ended} fires."""
 
     refused: set[str]
     events: list[str]
     ended: Deferred[None] = field(factory=lambda: succeed(None))
     grace: float | None = None
 
-    def open(self, place: str) -> IAddress:
+    def open(self, name: str, place: str) -> IAddress:
         """Listen."""
         self.events.append(f"listen {place}")
         if place in self.refused:
             raise CannotListenError("127.0.0.1", 50051, OSError(98, "Address in use"))
         return IPv4Address("TCP", "127.0.0.1", 50051)
 
+    def furnish(self, store: Any, root: Credentials, region: str, directory: str) -> None:
+        """Take note."""
+        self.events.append(f"gateway furnished {region} {directory}")
+
     def close(self, graceSeconds: float) -> Deferred[None]:
         """Begin to close."""
         self.grace = graceSeconds
-        self.events.append("grpc closing")
+        self.events.append("gateway closing")
         return self.ended
 
 
@@ -149,6 +153,7 @@ class FakeParts(Parts):
     @ivar refused: Endpoint descriptions that cannot be opened.
     @ivar pending: Endpoint descriptions that do not open at once.
     @ivar storeError: What opening the store raises.
+    @ivar roomError: What making the gateway's room raises.
     """
 
     def __init__(self) -> None:
@@ -165,6 +170,7 @@ class FakeParts(Parts):
         self.theDoor = FakeDoor()
         self.theSignals = FakeSignals()
         self.theRoom = FakeRoom(self.refused, self.events)
+        self.roomError: ConfigurationError | None = None
 
     def tuneProcess(self) -> None:
         """Leave the process of the tests alone."""
@@ -218,7 +224,9 @@ class FakeParts(Parts):
         """Give what the S3 room was made of."""
         return (store, options, root)
 
-    def grpcRoom(self, directory: str) -> Any:
+    def gatewayRoom(self, configuration: Configuration) -> Any:
         """Give the fake room."""
-        self.events.append(f"grpc room {directory}")
+        self.events.append("gateway room")
+        if self.roomError is not None:
+            raise self.roomError
         return self.theRoom

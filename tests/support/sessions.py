@@ -1,71 +1,110 @@
-"""The sessions of a page whose prompt can await."""
+"""A session with a peer in memory."""
 
-import ast
-import doctest
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
-from io import StringIO
-from pathlib import Path
-from traceback import format_exception_only
-from types import CodeType
+from collections.abc import AsyncIterator
 from typing import Any
 
-from tests.support.documents import FLAGS, codeBlocks
+from attrs import define, field
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.core.context import Client, RequestContext
+from storagegate.core.definitions import readService
+from storagegate.core.errors import ServiceError
+from storagegate.gateway.peers import Listener
+from storagegate.gateway.session import Session
+from tests.support.gateway import makeHost
 
 
-async def runAwaitingBlocks(page: Path) -> dict[str, Any]:
-    """
-    Run what a page shows, in the reactor that runs the tests; see
-    L{runBlocks<tests.support.documents.runBlocks>}.
-
-    @return: The names that there are in the end.
-    @raise AssertionError: If a session prints something else.
-    """
-    names: dict[str, Any] = {"__name__": "documentation"}
-    for block in codeBlocks(page, "python", "pycon"):
-        if block.language == "python":
-            exec(compile("\n" * (block.line - 1) + block.code, str(page), "exec"), names)
-            continue
-        for example in doctest.DocTestParser().get_examples(block.code, page.name):
-            said = await _ask(example.source, names)
-            checker = doctest.OutputChecker()
-            if not checker.check_output(example.want, said, FLAGS):
-                line = block.line + example.lineno
-                raise AssertionError(
-                    f"{page.name}:{line}: {example.source}"
-                    + checker.output_difference(example, said, FLAGS)
-                )
-    return names
-
-
-async def _ask(source: str, names: dict[str, Any]) -> str:
-    """Give what a prompt prints for a statement; of a traceback, its first and its last line."""
-    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    code: CodeType = compile(source, "<session>", "single", flags)
-    with _printed() as said:
-        try:
-            waiting = eval(code, names)
-            if waiting is not None:
-                await waiting
-        except Exception as error:
-            last = "".join(format_exception_only(error))
-            return f"{said.getvalue()}Traceback (most recent call last):\n{last}"
-    return said.getvalue()
-
-
-@contextmanager
-def _printed() -> Iterator[StringIO]:
-    """Collect what is printed, values of expressions as well."""
-    said = StringIO()
-
-    def show(value: Any) -> None:
-        if value is not None:
-            said.write(f"{value!r}\n")
-
-    before, sys.displayhook = sys.displayhook, show
+async def stubborn(request: Any, context: RequestContext) -> Any:
+    """Answer whatever happens."""
     try:
-        with redirect_stdout(said):
-            yield said
-    finally:
-        sys.displayhook = before
+        await Deferred()
+    except CancelledError:
+        return {}
+
+
+async def stubbornStream(request: Any, context: RequestContext) -> AsyncIterator[Any]:
+    """Give an item and an end, whatever happens."""
+    try:
+        await Deferred()
+    except CancelledError:
+        yield {}
+
+
+STUBBORN = {
+    "name": "Stubborn",
+    "methods": {"stubborn": stubborn, "stubbornStream": stubbornStream},
+}
+
+
+@define
+class FakePeer:
+    """
+    A peer that keeps what it is sent.
+
+    @ivar sent: Tuples of what, the id, and the content.
+    @ivar isStalled: Whether it reads nothing.
+    @ivar isReading: Whether it is read.
+    """
+
+    protocol: str = "tcp"
+    client: Client = field(factory=lambda: Client("1", "127.0.0.1", 5000))
+    sent: list[Any] = field(factory=list)
+    isStalled: bool = False
+    isReading: bool = True
+    waiting: list[Deferred[None]] = field(factory=list)
+
+    def respond(self, id: Any, method: str, result: Any) -> None:
+        """Take a result."""
+        self.sent.append(("result", id, result))
+
+    def sendItem(self, id: Any, method: str, item: Any) -> None:
+        """Take an item."""
+        self.sent.append(("item", id, item))
+
+    def sendEnd(self, id: Any, method: str) -> None:
+        """Take an end."""
+        self.sent.append(("end", id))
+
+    def sendError(self, id: Any, error: ServiceError) -> None:
+        """Take an error."""
+        self.sent.append(("error", id, error.code))
+
+    def drained(self) -> Deferred[None] | None:
+        """Wait while it is stalled."""
+        if not self.isStalled:
+            return None
+        waiting: Deferred[None] = Deferred()
+        self.waiting.append(waiting)
+        return waiting
+
+    def setReading(self, wanted: bool) -> None:
+        """Read or not."""
+        assert wanted != self.isReading, "told twice"
+        self.isReading = wanted
+
+    def readAgain(self) -> None:
+        """Read what was sent."""
+        self.isStalled = False
+        waiting, self.waiting = self.waiting, []
+        for each in waiting:
+            each.callback(None)
+
+
+class SessionCase(SynchronousTestCase):
+    """A session of four calls at a time, on a listener of ten."""
+
+    def setUp(self) -> None:
+        """Make a session."""
+        self.clock = Clock()
+        host, self.probe = makeHost(self.clock)
+        host.invoker.add(readService(STUBBORN))
+        self.listener = Listener(host.invoker, self.clock, 10)
+        self.peer = FakePeer()
+        self.session = Session(self.listener, self.peer, 4)
+        self.addCleanup(lambda: self.session.close())
+
+    def request(self, method: str, id: Any = "1", **more: Any) -> None:
+        """Begin a call of the fixture."""
+        self.session.request({"service": "Probe", "method": method, **more}, id)

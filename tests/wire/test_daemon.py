@@ -33,6 +33,11 @@ from tests.support.daemon import (
 from tests.support.daemonprocess import DaemonProcess
 from tests.support.http import ROOT_HEADERS, connect, getJSON, request
 
+EVERYTHING = (
+    *("--http", "tcp:0:interface=127.0.0.1", "--tcp", "tcp:0:interface=127.0.0.1"),
+    *("--grpc", "127.0.0.1:0", "--udp", "127.0.0.1:0"),
+)
+
 
 def readableByAll(path: Path) -> bool:
     """Tell whether every user may go into a directory."""
@@ -112,8 +117,9 @@ class StartTests(DaemonCase):
         A start with every listener takes less than a second of CPU time, and an idle daemon less
         than 80 MB.
         """
-        with self.daemon("--grpc", "127.0.0.1:0") as daemon:
-            daemon.waitForLog("listening name=grpc")
+        with self.daemon(*EVERYTHING) as daemon:
+            for name in ("http", "tcp", "udp", "grpc"):
+                daemon.waitForLog(f"listening name={name}")
             getJSON(daemon.address("admin"), "/readyz")
             process = Path("/proc") / str(daemon.pid)
             fields = (process / "stat").read_text().rpartition(")")[2].split()
@@ -123,9 +129,9 @@ class StartTests(DaemonCase):
             self.assertLess(resident, 80_000_000)
 
     def test_notBuilt(self) -> None:
-        """A room that is not built yet does not keep the daemon from starting."""
-        with self.daemon("--http", "tcp:0:interface=127.0.0.1") as daemon:
-            daemon.waitForLog("not built: http")
+        """What is not built yet does not keep the daemon from starting."""
+        with self.daemon("--workers", "2") as daemon:
+            daemon.waitForLog("not built: workers")
 
     def test_file(self) -> None:
         """The configuration file is obeyed, and flags win over it."""

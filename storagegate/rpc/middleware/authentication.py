@@ -9,6 +9,7 @@ from twisted.logger import Logger
 
 from storagegate.core.errors import GrpcError, ServiceError
 from storagegate.core.hooks import requestHook
+from storagegate.core.tokens import noteKind
 from storagegate.rpc.middleware.methodnames import methodMatcher
 
 MAX_TOKEN = 8192
@@ -95,18 +96,9 @@ def _refusal(error: Exception, told: set[str]) -> Exception:
     """
     Give what a caller is told of an exception of a verifier.
 
-    It is logged the first time of each kind so that it is seen, for it may be a mistake in the
-    verifier; bad tokens are an everyday thing. Neither its text nor its traceback is told: they
-    may quote the token.
-
     @param told: The kinds that were seen.
     """
     if isinstance(error, GrpcError | ServiceError | CancelledError):
         return error
-    kind = f"{type(error).__module__}.{type(error).__qualname__}"
-    if kind in told:
-        _log.debug("a token was refused by {kind}", kind=kind)
-    else:
-        told.add(kind)
-        _log.warn("verify raised {kind}; from now on this is told at debug level", kind=kind)
+    noteKind(_log, told, error)
     return GrpcError("UNAUTHENTICATED", INVALID)

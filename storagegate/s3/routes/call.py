@@ -7,6 +7,7 @@ from attrs import define, frozen
 
 from storagegate.net.site import Request
 from storagegate.s3.authentication import Authenticated, Authenticator
+from storagegate.s3.authorising import authorise, authoriseOperation
 from storagegate.s3.copying import CopyService
 from storagegate.s3.credentials import Identity
 from storagegate.s3.errors import S3Error
@@ -20,8 +21,6 @@ from storagegate.storage.store import ObjectStore
 Pairs = Sequence[tuple[bytes, bytes]]
 
 XML: tuple[bytes, bytes] = (b"Content-Type", b"application/xml")
-
-_LISTS = frozenset({"ListObjects", "ListObjectsV2", "ListObjectVersions", "ListMultipartUploads"})
 
 
 @frozen
@@ -92,17 +91,10 @@ class Call:
         """
         Ask the key's policy for what the operation does.
 
-        A list is asked for by its prefix; what names several objects judges each of them itself.
-
         @raise S3Error: C{AccessDenied}.
         """
-        access = self.operation.access.value
-        key: bytes | None = self.key or None
-        if not self.key and access == "list" and self.operation.name in _LISTS:
-            key = self.query.get("prefix", "").encode()
-            if not self.identity.policy.coversPrefix(key.decode()):
-                raise S3Error("AccessDenied")
-        self.authorise(access, self.bucket, key)
+        prefix = self.query.get("prefix", "")
+        authoriseOperation(self.identity.policy, self.operation, self.bucket, self.key, prefix)
         if self.bucket and self.operation.name != "CreateBucket":
             self.checkOwner(self.bucket, b"x-amz-expected-bucket-owner")
 
@@ -112,10 +104,7 @@ class Call:
 
         @raise S3Error: C{AccessDenied}.
         """
-        policy = self.identity.policy
-        name = key.decode("utf-8", "replace") if key is not None else None
-        if not policy.allows(access, bucket or None, name):
-            raise S3Error("AccessDenied")
+        authorise(self.identity.policy, access, bucket, key)
 
     def checkOwner(self, bucket: str, header: bytes) -> None:
         """

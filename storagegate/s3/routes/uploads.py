@@ -4,6 +4,7 @@ from storagegate.core.scalars import parseDecimal
 from storagegate.s3 import documents, listdocuments
 from storagegate.s3.bodies import readComplete
 from storagegate.s3.checksumheaders import declared
+from storagegate.s3.copying import TRIES
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.faults import asS3Error
 from storagegate.s3.headers import attributesFrom, checksumHeaders, refuseUnsupported
@@ -17,7 +18,7 @@ from storagegate.s3.routes.payload import (
     receiveBody,
     writeCondition,
 )
-from storagegate.s3.routes.writes import TRIES, findCopySource
+from storagegate.s3.routes.writes import findCopySource
 from storagegate.s3.upload import DEFAULT_ALGORITHM, PUT_LIMIT
 from storagegate.storage.errors import ConcurrentChange, NoSuchUpload
 from storagegate.storage.records import Upload

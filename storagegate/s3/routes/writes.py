@@ -1,5 +1,7 @@
 """PutObject, CopyObject, DeleteObject and DeleteObjects."""
 
+from functools import partial
+
 from attrs import evolve
 
 from storagegate.s3 import bodies, documents
@@ -13,11 +15,7 @@ from storagegate.s3.partchecksums import requestedKind
 from storagegate.s3.routes.call import Call
 from storagegate.s3.routes.payload import expectationOf, readDocument, receiveBody, writeCondition
 from storagegate.s3.service import DeleteEntry, checkVersion
-from storagegate.storage.errors import ConcurrentChange
 from storagegate.storage.records import Attributes, ObjectRecord, WriteCondition
-
-TRIES = 3
-"""How often a copy starts over when its source is replaced under it."""
 
 
 def _etag(record: ObjectRecord) -> tuple[bytes, bytes]:
@@ -95,19 +93,14 @@ async def copyObject(call: Call) -> None:
     condition = writeCondition(call)
     algorithm = _requestedAlgorithm(call)
     call.services.objects.bucket(call.identity, call.bucket)
-    for _ in range(TRIES):
-        source = findCopySource(call)
+
+    def want(source: ObjectRecord) -> CopyRequest:
         attributes = _copiedAttributes(call, source)
-        request = CopyRequest(call.bucket, call.key, attributes, algorithm, condition)
-        try:
-            record = await call.services.copies.copyObject(call.identity, source, request)
-        except ConcurrentChange:
-            continue
-        call.document(
-            documents.copyObject(record.etag, record.modifiedMs, record.attributes.checksum)
-        )
-        return
-    raise S3Error("OperationAborted")
+        return CopyRequest(call.bucket, call.key, attributes, algorithm, condition)
+
+    find = partial(findCopySource, call)
+    record = await call.services.copies.copyCurrent(call.identity, find, want)
+    call.document(documents.copyObject(record.etag, record.modifiedMs, record.attributes.checksum))
 
 
 def _condition(etag: str | None) -> WriteCondition:

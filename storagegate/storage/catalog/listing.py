@@ -13,35 +13,59 @@ import msgspec
 from storagegate.storage.catalog.rows import readAttributes, readPart
 from storagegate.storage.catalog.walk import Place, Range, cutPage, walkSQL
 from storagegate.storage.errors import NoSuchBucket, NoSuchUpload
-from storagegate.storage.records import Bucket, ListedObject, Listing, Part, Upload
+from storagegate.storage.records import (
+    Attributes,
+    Bucket,
+    ListedObject,
+    Listing,
+    Part,
+    Upload,
+)
 
 _LISTED = """
     CAST(o.key AS TEXT) AS name, o.size, o.etag, o.modifiedMs, o.account, o.storageClass,
     o.checksumAlgorithm, o.checksumKind, o.versionId
 """
-_LISTED_JSON = """
-    json_object('key', name, 'size', size, 'etag', etag, 'modifiedMs', modifiedMs,
-        'account', account, 'storageClass', storageClass,
-        'checksumAlgorithm', checksumAlgorithm, 'checksumKind', checksumKind,
-        'versionId', versionId)
+_SHOWN = """
+    'key', name, 'size', size, 'etag', etag, 'modifiedMs', modifiedMs,
+    'account', account, 'storageClass', storageClass,
+    'checksumAlgorithm', checksumAlgorithm, 'checksumKind', checksumKind, 'versionId', versionId
 """
 
-_FLAT = f"""
-    SELECT json_group_array({_LISTED_JSON}), '[]' FROM (
-        SELECT {_LISTED} FROM objects AS o
-        WHERE o.bucketId = :bucket AND o.key >= :floor AND o.key < :end
-        ORDER BY o.key LIMIT :most)
+# For this the attributes of each row are parsed, so a list shows it only where it is asked for.
+_TYPED = f"""{_LISTED},
+    ifnull(json_extract(o.attributes, '$.contentType'), '{Attributes().contentType}') AS contentType
 """
+_TYPED_SHOWN = f"{_SHOWN}, 'contentType', contentType"
 
-_GROUPED = f"""
-    {walkSQL("objects")}
-    SELECT json_group_array({_LISTED_JSON}) FILTER (WHERE part IS NULL),
-        json_group_array(CAST(part AS TEXT)) FILTER (WHERE part IS NOT NULL)
-    FROM (
-        SELECT step.part, {_LISTED} FROM step
-        LEFT JOIN objects AS o ON step.part IS NULL AND o.bucketId = :bucket AND o.key = step.key
-        ORDER BY step.n)
-"""
+
+def _flatSQL(columns: str, shown: str) -> str:
+    return f"""
+        SELECT json_group_array(json_object({shown})), '[]' FROM (
+            SELECT {columns} FROM objects AS o
+            WHERE o.bucketId = :bucket AND o.key >= :floor AND o.key < :end
+            ORDER BY o.key LIMIT :most)
+    """
+
+
+def _groupedSQL(columns: str, shown: str) -> str:
+    return f"""
+        {walkSQL("objects")}
+        SELECT json_group_array(json_object({shown})) FILTER (WHERE part IS NULL),
+            json_group_array(CAST(part AS TEXT)) FILTER (WHERE part IS NOT NULL)
+        FROM (
+            SELECT step.part, {columns} FROM step
+            LEFT JOIN objects AS o
+                ON step.part IS NULL AND o.bucketId = :bucket AND o.key = step.key
+            ORDER BY step.n)
+    """
+
+
+# By whether content types are shown: the list without a delimiter, and the one with.
+_OBJECTS = {
+    False: (_flatSQL(_LISTED, _SHOWN), _groupedSQL(_LISTED, _SHOWN)),
+    True: (_flatSQL(_TYPED, _TYPED_SHOWN), _groupedSQL(_TYPED, _TYPED_SHOWN)),
+}
 
 # The rows come in the order of the loops, which CROSS JOIN fixes: sorting them would mean to read
 # all the uploads of these keys, not a page of them.
@@ -89,12 +113,15 @@ def listBuckets(
     return _decodeBuckets(connection.execute(sql, values).fetchall()[0][0])
 
 
-def listObjects(connection: Connection, bucket: str, where: Range, limit: int) -> Listing:
+def listObjects(
+    connection: Connection, bucket: str, where: Range, limit: int, contentTypes: bool = False
+) -> Listing:
     """See L{ICatalog.listObjects<storagegate.storage.interfaces.ICatalog.listObjects>}."""
     number = _bucketId(connection, bucket)
     if limit <= 0:
         return Listing((), (), None)
-    sql = _GROUPED if where.delimiter else _FLAT
+    flat, grouped = _OBJECTS[contentTypes]
+    sql = grouped if where.delimiter else flat
     rows = connection.execute(sql, where.parameters(number, limit + 1)).fetchall()
     objects, prefixes = _decodeObjects(rows[0][0]), _decodeTexts(rows[0][1])
     last = cutPage(objects, lambda each: (each.key, ""), prefixes, limit)

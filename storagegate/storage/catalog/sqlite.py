@@ -200,11 +200,17 @@ class SQLiteCatalog:
         return self._readers.read(listing.listBuckets, account, prefix, after, limit)
 
     def listObjects(
-        self, bucket: str, prefix: bytes, delimiter: bytes, after: bytes, limit: int
+        self,
+        bucket: str,
+        prefix: bytes,
+        delimiter: bytes,
+        after: bytes,
+        limit: int,
+        contentTypes: bool = False,
     ) -> Deferred[Listing]:
         """List a page of objects."""
         where = Range(prefix, delimiter, after)
-        return self._readers.read(listing.listObjects, bucket, where, limit)
+        return self._readers.read(listing.listObjects, bucket, where, limit, contentTypes)
 
     def parts(
         self, bucket: str, key: bytes, uploadId: str, after: int, limit: int

@@ -19,7 +19,7 @@ from storagegate.rpc.protos import loadProto, protoPath
 from tests.support.daemon import START_SECONDS, STOP_SECONDS, Daemon, daemonEnvironment
 from tests.support.documents import DOCS, codeBlocks, literal, table
 from tests.support.h2client import H2Client
-from tests.support.sessions import runAwaitingBlocks
+from tests.support.prompts import runAwaitingBlocks
 from tests.wire.rpc.support import RPCCase
 
 PAGE = DOCS / "grpc.rst"

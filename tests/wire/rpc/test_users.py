@@ -1,6 +1,5 @@
 """The daemon's UserService, called by grpcio's own client."""
 
-import os
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from threading import Thread
@@ -10,8 +9,8 @@ import grpc
 from google.protobuf.json_format import MessageToDict, ParseDict
 from twisted.internet.threads import deferToThread
 
-from storagegate.grpcroom import GRPCRoom
 from storagegate.rpc.protos import loadProto, protoPath
+from tests.support.rooms import openRoom
 from tests.wire.rpc.support import RPCCase
 
 ADA = {
@@ -36,13 +35,9 @@ class UsersCase(RPCCase):
     async def setUp(self) -> None:
         """Start both."""
         super().setUp()
-        directory = self.mktemp()
-        os.mkdir(directory)
-        room = GRPCRoom(directory, self.reactor)
-        self.addCleanup(room.close, 0)
-        place = room.open("127.0.0.1:0")
+        room = openRoom(self, "grpc")
         self.service = loadProto(protoPath() / "user.proto").UserService
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{place.port}")
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{room.port('grpc')}")
         self.addCleanup(deferToThread, self.channel.close)
 
     def begin(self, name: str, request: Any) -> Any:

@@ -1,0 +1,33 @@
+"""
+The bench's service on storagegate's gateway, over one wire.
+
+    python storagegate_app.py PORT WIRE PROTO
+"""
+
+import sys
+from typing import Any
+
+from storagegate.gateway.gateway import createProtocolGateway
+
+TEXT = {"type": "object", "properties": {"text": {"type": "string", "required": True}}}
+
+
+async def echo(request: Any, context: Any) -> Any:
+    """Answer what was asked."""
+    return request
+
+
+def main(port: int, wire: str, proto: str) -> None:
+    """Serve until the end."""
+    options = {} if wire in ("http", "websocket") else {wire: {"port": port}}
+    gateway = createProtocolGateway(protocols=[wire], port=port, **options)
+    if wire == "grpc":
+        names = {"bench.Echo": "Echo"}
+        gateway.configureGRPC(protoFiles=[proto], services=names, methodMapping={"Once": "echo"})
+    method = {"handler": echo, "input": TEXT, "output": TEXT}
+    gateway.addService("Echo", {"methods": {"echo": method}})
+    gateway.run()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), *sys.argv[2:])

@@ -1,0 +1,79 @@
+r"""
+One service, written once, called over five wires; gRPC, TCP and UDP are on the ports behind HTTP's.
+
+    python examples/gateway_orders.py 3000
+
+HTTP: a result, a configured route, a stream as lines of JSON, and what describes it all:
+
+    curl -d '{"item": "tea"}' http://127.0.0.1:3000/api/Orders/create
+    curl http://127.0.0.1:3000/orders/1
+    curl -X POST http://127.0.0.1:3000/api/Orders/list
+    curl http://127.0.0.1:3000/api/openapi.json
+
+WebSocket, in the console of a browser that shows http://127.0.0.1:3000/orders/1:
+
+    socket = new WebSocket("ws://127.0.0.1:3000/ws"); socket.onmessage = (e) => console.log(e.data)
+    socket.send('{"id": 1, "service": "Orders", "method": "create", "data": {"item": "tea"}}')
+
+gRPC, with a client that learns the messages by reflection; TCP, a line a message; UDP, a frame:
+
+    grpcurl -plaintext -d '{"item": "tea"}' 127.0.0.1:3001 Orders/create
+    echo '{"id": 1, "service": "Orders", "method": "list"}' | nc -w 1 127.0.0.1 3002
+    printf '\1\1\0\0\0\072%s' '{"id":1,"service":"Orders","method":"get","data":{"id":1}}' |
+        nc -u -w 1 127.0.0.1 3003
+"""
+
+import sys
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import react
+
+from storagegate import ServiceError, createProtocolGateway
+
+ORDER = {
+    "type": "object",
+    "properties": {"id": {"type": "integer"}, "item": {"type": "string", "minLength": 1}},
+}
+ROUTES = {"GET /orders/:id": "Orders.get"}
+orders = []
+
+
+async def create(request, context):
+    """Take a request that fits its schema, give a result; the context tells who calls, and how."""
+    orders.append({"id": len(orders) + 1, "item": request["item"]})
+    print(f"{context.protocol}: {request['item']}", flush=True)
+    return orders[-1]
+
+
+async def find(request, context):
+    """Fail with a code, a message and a status; each wire has its form for them."""
+    if not 1 <= request["id"] <= len(orders):
+        raise ServiceError("NOT_FOUND", f"There is no order {request['id']}", 404)
+    return orders[request["id"] - 1]
+
+
+async def everything(request, context):
+    """Give a stream: it waits while the client does not read."""
+    for order in orders:
+        yield order
+
+
+methods = {
+    "create": {"handler": create, "input": {**ORDER, "required": ["item"]}, "output": ORDER},
+    "get": {"handler": find, "input": {**ORDER, "required": ["id"]}, "output": ORDER},
+    "list": {"handler": everything, "output": ORDER},
+}
+
+
+async def main(reactor, first="3000"):
+    port = [int(first) + offset if int(first) else 0 for offset in range(4)]
+    gateway = createProtocolGateway(port=port[0], http={"routes": ROUTES})
+    gateway.configureGRPC(port=port[1], reflection=True).configureTCP(port=port[2])
+    gateway.configureUDP(port=port[3]).addService("Orders", methods=methods)
+    for wire, listening in (await gateway.listen(reactor=reactor)).items():
+        print(f"{wire} listening on 127.0.0.1:{listening.getHost().port}", flush=True)
+    reactor.addSystemEventTrigger("before", "shutdown", gateway.stop, 1000)
+    await Deferred()
+
+
+react(main, sys.argv[1:])

@@ -1,0 +1,387 @@
+"""
+The one road that a call takes, whatever wire it came by.
+
+Look up, rate limit, authenticate, validate the request, authorise, middleware, handler, validate
+the response, measure: in this order, here and nowhere else. An adapter of a wire makes a context
+of what it got, gives it to an L{Invoker} and writes down what comes back.
+"""
+
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from math import ceil
+from typing import Any, Protocol
+
+from attrs import field, frozen
+from twisted.internet.defer import CancelledError
+from twisted.logger import Logger
+
+from storagegate.core.clientkeys import clientKey
+from storagegate.core.context import RequestContext
+from storagegate.core.definitions import (
+    DefinitionError,
+    RateLimit,
+    ServiceDefinition,
+    ServiceMethod,
+)
+from storagegate.core.errors import (
+    GRPC_STATUSES,
+    ServiceError,
+    asServiceError,
+    codedError,
+    isForeseen,
+)
+from storagegate.core.hooks import requestHook
+from storagegate.core.ratestores import MemoryRateLimitStore
+from storagegate.core.schemas import Schema
+
+_log = Logger()
+
+
+@frozen
+class CallCredentials:
+    """
+    What a client says of itself.
+
+    @ivar token: The token of the wire's place for tokens; C{None} if there is none.
+    @ivar apiKey: What the place for API keys has, where the wire has one of its own.
+    @ivar native: The request, message or call as the wire's own hooks get it.
+    """
+
+    token: str | None = None
+    apiKey: str | None = None
+    native: Any = None
+
+
+ANONYMOUS = CallCredentials()
+
+
+class Authenticator(Protocol):
+    """Who finds out who calls."""
+
+    def authenticate(
+        self, context: RequestContext, credentials: CallCredentials, methods: tuple[str, ...]
+    ) -> Any:
+        """
+        Find out who calls.
+
+        @param methods: The providers that the service allows; empty for those of the wire.
+        @return: The user, or something to wait for that gives it; C{None} if no provider
+            recognised the credentials, or there are none.
+        @raise ServiceError: C{UNAUTHENTICATED} if one did and they are not good.
+        """
+
+
+class Observer(Protocol):
+    """Who counts calls."""
+
+    def began(self, context: RequestContext) -> None:
+        """Take note of a call that was looked up."""
+
+    def ended(self, context: RequestContext, error: ServiceError | None, seconds: float) -> None:
+        """Take note of its end."""
+
+
+@frozen(eq=False)
+class BoundMethod:
+    """
+    A method that can be called.
+
+    @ivar service: The service.
+    @ivar name: Its bare name.
+    @ivar method: Its definition.
+    @ivar input: Checks a request; C{None} for any.
+    @ivar output: Checks a response.
+    @ivar isPublic: Whether nobody has to be known.
+    @ivar rates: Counts its calls; C{None} if they are not limited.
+    """
+
+    service: ServiceDefinition
+    name: str
+    method: ServiceMethod
+    input: Schema | None
+    output: Schema | None
+    isPublic: bool
+    limit: RateLimit | None
+    rates: MemoryRateLimitStore | None
+    handler: Callable[[Any, RequestContext], Any] = field(repr=False)
+
+    @property
+    def streaming(self) -> str:
+        """Tell how it streams."""
+        return self.method.streaming
+
+
+class Invoker:
+    """
+    Calls the methods of services.
+
+    @ivar services: The services by name.
+    @ivar observers: Who counts calls.
+    @ivar rateLimit: Holds for every method that has no limit of its own.
+    """
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        observers: Iterable[Observer] = (),
+        rateLimit: RateLimit | None = None,
+        now: Callable[[], float] = time.time,
+        seconds: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """
+        @param rateLimit: Holds for every method that has no limit of its own.
+        @param now: Gives seconds since 1970.
+        @param seconds: Gives seconds for measuring.
+        """
+        self.services: dict[str, ServiceDefinition] = {}
+        self._authenticator = authenticator
+        self.observers = list(observers)
+        self.rateLimit = rateLimit
+        self.now = now
+        self._seconds = seconds
+        self._methods: dict[str, dict[str, BoundMethod]] = {}
+
+    def add(self, service: ServiceDefinition, isKnown: bool = False) -> None:
+        """
+        Add a service.
+
+        @param isKnown: Whether its schemas are known to be good, so that they need not be compiled
+            before the first call.
+        @raise DefinitionError: If there is one of its name, or one of its schemas is none.
+        """
+        if service.name in self.services:
+            raise DefinitionError(f"there is a service {service.name} already")
+        self._methods[service.name] = {
+            name: self._bind(service, name, method, isKnown)
+            for name, method in service.methods.items()
+        }
+        self.services[service.name] = service
+
+    def _bind(
+        self, service: ServiceDefinition, name: str, method: ServiceMethod, isKnown: bool
+    ) -> BoundMethod:
+        whole = f"{service.name}.{name}"
+        limit = method.rateLimit or service.rateLimit or self.rateLimit
+        required = method.authentication
+        if required is None:
+            required = service.authentication.required
+        return BoundMethod(
+            service,
+            name,
+            method,
+            _schema(method.input, f"the input of {whole}", isKnown),
+            _schema(method.output, f"the output of {whole}", isKnown),
+            not required,
+            limit,
+            None if limit is None else MemoryRateLimitStore(limit.window, now=self.now),
+            requestHook(method.handler, whole, "request", "context"),
+        )
+
+    def limitAll(self, limit: RateLimit | None) -> None:
+        """Limit every method that has no limit of its own; counts begin anew."""
+        self.rateLimit = limit
+        services, self.services = list(self.services.values()), {}
+        for service in services:
+            self.add(service)
+
+    def find(self, service: str, method: str) -> BoundMethod:
+        """
+        Look a method up.
+
+        @raise ServiceError: C{NOT_FOUND} if there is none.
+        """
+        methods = self._methods.get(service)
+        if methods is None:
+            raise _notFound("service", service)
+        found = methods.get(method)
+        if found is None:
+            raise _notFound("method", f"{service}.{method}")
+        return found
+
+    async def call(
+        self, context: RequestContext, request: Any, credentials: CallCredentials = ANONYMOUS
+    ) -> Any:
+        """
+        Call a method.
+
+        @param context: C{service} and C{method} say which; C{authentication} is filled in.
+        @param request: The request, or an asynchronous iterable of them for a method that streams
+            requests.
+        @return: The result, or for a method that streams responses an asynchronous iterator of
+            them, which has to be used up or closed.
+        @raise ServiceError: Whatever went wrong; what nobody foresaw is logged here.
+        """
+        bound = self.find(context.service, context.method)
+        began = self._seconds()
+        for observer in self.observers:
+            observer.began(context)
+        try:
+            result = await self._pass(bound, context, request, credentials)
+        except BaseException as error:
+            raise self._failed(context, error, began) from error
+        if bound.method.streamsResponses:
+            return self._measured(result, context, began)
+        self._ended(context, None, began)
+        return result
+
+    async def _pass(
+        self, bound: BoundMethod, context: RequestContext, request: Any, credentials: Any
+    ) -> Any:
+        if bound.rates is not None:
+            self._count(bound, context)
+        user = await self._identify(bound, context, credentials)
+        context.authentication = user
+        streams = bound.method.streamsRequests
+        if bound.input is not None:
+            check = bound.input.read
+            request = _checked(request, check) if streams else check(request)
+        authorize = bound.service.authentication.authorize
+        if authorize is not None:
+            allowed = authorize(user, bound.name, None if streams else request)
+            if hasattr(allowed, "__await__"):
+                allowed = await allowed
+            if not allowed:
+                raise codedError("PERMISSION_DENIED", "You may not call this method")
+        if bound.service.middleware:
+            result = await self._step(bound, 0, request, context)
+        else:
+            result = bound.handler(request, context)
+            if hasattr(result, "__await__"):
+                result = await result
+        if bound.method.streamsResponses:
+            return _results(bound, result)
+        if bound.output is not None:
+            _checkResult(bound, result)
+        return result
+
+    def _count(self, bound: BoundMethod, context: RequestContext) -> None:
+        """Count a call against the limit of its method and its client's address."""
+        limit, rates = bound.limit, bound.rates
+        if limit is None or rates is None:
+            return
+        hits, end = rates.increment(clientKey(context.client.address))
+        if hits > limit.requests:
+            retryAfterMs = max(1, ceil((end - self.now()) * 1000))
+            raise codedError("RATE_LIMITED", "Too many calls", {"retryAfterMs": retryAfterMs})
+
+    async def _identify(
+        self, bound: BoundMethod, context: RequestContext, credentials: CallCredentials
+    ) -> Any:
+        """Find out who calls; on a public method what is wrong with a token does not matter."""
+        user = None
+        # Where only the wire's own request is known, a provider may know where to look in it.
+        if credentials is not ANONYMOUS:
+            methods = bound.service.authentication.methods
+            try:
+                found = self._authenticator.authenticate(context, credentials, methods)
+                # Nobody is the user before the provider has said so.
+                user = await found if hasattr(found, "__await__") else found
+            except ServiceError as error:
+                if not bound.isPublic or error.code != "UNAUTHENTICATED":
+                    raise
+        if user is None and not bound.isPublic:
+            raise codedError("UNAUTHENTICATED", "Authentication is required")
+        return user
+
+    async def _step(
+        self, bound: BoundMethod, position: int, request: Any, context: RequestContext
+    ) -> Any:
+        """Go through the service's middleware from a position on, to the handler."""
+        if position == len(bound.service.middleware):
+            result = bound.handler(request, context)
+        else:
+
+            def next(request: Any = request, context: RequestContext = context) -> Awaitable[Any]:
+                return self._step(bound, position + 1, request, context)
+
+            result = bound.service.middleware[position](request, context, next)
+        return await result if hasattr(result, "__await__") else result
+
+    async def _measured(
+        self, results: AsyncIterator[Any], context: RequestContext, began: float
+    ) -> AsyncIterator[Any]:
+        """Give the results of a stream, and take note of its end."""
+        error: BaseException | None = None
+        try:
+            async for result in results:
+                yield result
+        except BaseException as raised:
+            error = raised
+            if isinstance(raised, GeneratorExit):
+                raise
+            raise self._failed(context, raised, began) from raised
+        finally:
+            # Closed here and now: what is left to the collector is closed at any time.
+            await results.aclose()  # type: ignore[attr-defined]
+            if error is None:
+                self._ended(context, None, began)
+            elif isinstance(error, GeneratorExit):
+                self._failed(context, error, began)
+
+    def _failed(self, context: RequestContext, error: BaseException, began: float) -> ServiceError:
+        """Take note of a call's bad end; give its error as callers may see it."""
+        if isinstance(error, CancelledError | GeneratorExit):
+            known = codedError("CANCELLED", "The call was cancelled")
+        else:
+            if not isForeseen(error):
+                _log.failure(
+                    "{service}.{method} failed",
+                    service=context.service,
+                    method=context.method,
+                    protocol=context.protocol,
+                )
+            known = asServiceError(error)
+        self._ended(context, known, began)
+        return known
+
+    def _ended(self, context: RequestContext, error: ServiceError | None, began: float) -> None:
+        """Take note of a call's end."""
+        seconds = self._seconds() - began
+        for observer in self.observers:
+            observer.ended(context, error, seconds)
+
+
+def _schema(schema: Mapping[str, Any] | None, name: str, isKnown: bool) -> Schema | None:
+    return None if schema is None else Schema(schema, name, isKnown)
+
+
+async def _checked(requests: AsyncIterable[Any], check: Callable[[Any], Any]) -> AsyncIterator[Any]:
+    async for request in requests:
+        yield check(request)
+
+
+async def _results(bound: BoundMethod, results: Any) -> AsyncIterator[Any]:
+    """Give the responses of a handler, whatever kind of stream it made; each is checked."""
+    output = bound.output
+    if isinstance(results, AsyncIterable):
+        try:
+            async for result in results:
+                if output is not None:
+                    _checkResult(bound, result)
+                yield result
+        finally:
+            close = getattr(results, "aclose", None)
+            if close is not None:
+                await close()
+        return
+    if not isinstance(results, Iterable) or isinstance(results, Mapping | str | bytes):
+        raise TypeError(f"{bound.name} gives a stream, not {type(results).__name__}")
+    for result in results:
+        if output is not None:
+            _checkResult(bound, result)
+        yield result
+
+
+def _checkResult(bound: BoundMethod, result: Any) -> None:
+    try:
+        assert bound.output is not None
+        bound.output.check(result)
+    except ServiceError as error:
+        raise ValueError(
+            f"the result of {bound.service.name}.{bound.name} does not fit: {error.details}"
+        ) from None
+
+
+def _notFound(kind: str, name: str) -> ServiceError:
+    unimplemented = GRPC_STATUSES["UNIMPLEMENTED"]
+    return ServiceError("NOT_FOUND", f"Unknown {kind}: {name:.200}", 404, None, unimplemented)

@@ -1,0 +1,159 @@
+"""
+How messages are written: JSON and MessagePack.
+
+Both carry the same values: mappings with names for keys, lists, text, numbers, truth values,
+C{None} and bytes, which are base64 in JSON. Nothing else gets in or out, so that a service answers
+the same on every wire.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import msgspec
+
+MAX_DEPTH = 100
+"""Levels of a value: what protobuf has, so that every wire carries what one of them does."""
+
+MAX_CONTAINERS = 250_000
+"""Lists and mappings of a JSON text. Reading them takes a quarter of a second, in which nobody else
+is served; of empty lists, 16 MiB would hold five million and take nine seconds."""
+
+# The types that need no second look, for speed: most of what is in a message.
+_PLAIN = frozenset({str, int, bool, type(None), bytes})
+
+_INFINITY = float("inf")
+
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+
+
+class Codec(Protocol):
+    """
+    Writes and reads values.
+
+    @ivar isBinary: Whether what it writes is something else than text.
+    """
+
+    isBinary: bool
+
+    def encode(self, value: Any) -> bytes:
+        """
+        Write a value.
+
+        @raise ValueError: If it has a part that messages cannot carry.
+        """
+
+    def decode(self, data: bytes) -> Any:
+        """
+        Read a value.
+
+        @raise ValueError: If C{data} is none.
+        """
+
+
+class JSONCodec:
+    """JSON, RFC 8259. Integers are kept however large they are."""
+
+    isBinary = False
+
+    def encode(self, value: Any) -> bytes:
+        """Write a value."""
+        return _encoded(_encodeJSON, value)
+
+    def decode(self, data: bytes) -> Any:
+        """Read a value."""
+        # A value is no deeper than it has brackets, and few have so many.
+        brackets = _brackets(data) if len(data) > MAX_DEPTH else 0
+        if brackets > MAX_CONTAINERS and _brackets(_STRING.sub(b"", data)) > MAX_CONTAINERS:
+            raise ValueError(f"it has more than {MAX_CONTAINERS} lists and objects")
+        try:
+            value = _decodeJSON(data)
+        except RecursionError:
+            raise _tooDeep() from None
+        if brackets > MAX_DEPTH:
+            checkValue(value)
+        return value
+
+
+class MsgpackCodec:
+    """MessagePack, without extensions. Its integers have 64 bits."""
+
+    isBinary = True
+
+    def encode(self, value: Any) -> bytes:
+        """Write a value."""
+        return _encoded(_encodeMsgpack, value)
+
+    def decode(self, data: bytes) -> Any:
+        """Read a value."""
+        try:
+            value = _decodeMsgpack(data)
+        except RecursionError:
+            raise _tooDeep() from None
+        checkValue(value)
+        return value
+
+
+JSON = JSONCodec()
+MSGPACK = MsgpackCodec()
+
+CODECS: Mapping[str, Codec] = MappingProxyType({"json": JSON, "msgpack": MSGPACK})
+"""The codecs by the names of formats."""
+
+
+def checkValue(value: Any, depth: int = MAX_DEPTH) -> None:
+    """
+    Check that messages can carry a value.
+
+    @raise ValueError: If they cannot.
+    """
+    if isinstance(value, dict):
+        _checkLevel(depth)
+        for key, part in value.items():
+            if type(key) is not str:
+                raise ValueError(f"messages have text for keys, not {type(key).__name__}")
+            if type(part) not in _PLAIN:
+                checkValue(part, depth - 1)
+    elif isinstance(value, list | tuple):
+        _checkLevel(depth)
+        for part in value:
+            if type(part) not in _PLAIN:
+                checkValue(part, depth - 1)
+    elif type(value) is float:
+        # So written, it is true of NaN, too.
+        if not -_INFINITY < value < _INFINITY:
+            raise ValueError(f"messages carry no {value}")
+    elif type(value) not in _PLAIN and not isinstance(value, bytearray | memoryview):
+        raise ValueError(f"messages carry no {type(value).__name__}")
+
+
+def _brackets(data: bytes) -> int:
+    return data.count(b"[") + data.count(b"{")
+
+
+def _checkLevel(depth: int) -> None:
+    if depth <= 0:
+        raise _tooDeep()
+
+
+def _tooDeep() -> ValueError:
+    return ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
+
+
+def _encoded(encode: Callable[[Any], bytes], value: Any) -> bytes:
+    checkValue(value)
+    try:
+        return encode(value)
+    except (TypeError, OverflowError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _refuseExtension(code: int, data: memoryview) -> Any:
+    raise ValueError(f"messages carry no extension {code}")
+
+
+_encodeJSON = msgspec.json.Encoder().encode
+_decodeJSON = msgspec.json.Decoder().decode
+_encodeMsgpack = msgspec.msgpack.Encoder().encode
+_decodeMsgpack = msgspec.msgpack.Decoder(ext_hook=_refuseExtension).decode

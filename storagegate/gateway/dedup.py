@@ -1,0 +1,80 @@
+"""
+Answers that were given, for datagrams that come again.
+
+Who sends by UDP repeats what is not answered, and the network repeats some by itself. So an id that
+comes again from the same address gets the answer that it got, and the method does not run twice.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+from attrs import define
+
+SECONDS = 247.0
+"""How long an answer is kept: as long as CoAP does (RFC 7252 section 4.8.2, EXCHANGE_LIFETIME)."""
+
+MAX_ANSWERS = 10_000
+"""Answers that are kept, and calls that are under way: 12 MB of the largest datagrams."""
+
+
+@define
+class Exchange:
+    """
+    A request that was seen.
+
+    @ivar answer: The last datagram of the answer; C{None} while it is under way.
+    @ivar until: When it is forgotten.
+    @ivar size: How many bytes it had.
+    @ivar isKnown: Whether it was known who calls.
+    """
+
+    until: float
+    size: int
+    answer: bytes | None = None
+    isKnown: bool = False
+
+
+class AnswerCache:
+    """Requests that were seen, each with its answer once there is one."""
+
+    def __init__(
+        self, now: Callable[[], float], seconds: float = SECONDS, maxAnswers: int = MAX_ANSWERS
+    ) -> None:
+        """
+        @param now: Gives seconds of a clock that only goes forward.
+        """
+        self._now = now
+        self._seconds = seconds
+        self._maxAnswers = maxAnswers
+        # In the order in which they came, which is that in which they are forgotten.
+        self._exchanges: OrderedDict[Hashable, Exchange] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Count the requests that are remembered."""
+        return len(self._exchanges)
+
+    def begin(self, key: Hashable, size: int = 0) -> Exchange | None:
+        """
+        Take note of a request of so many bytes.
+
+        @return: C{None} if it is a new one, else what is known of it.
+        """
+        now = self._now()
+        exchanges = self._exchanges
+        while exchanges:
+            oldest = next(iter(exchanges))
+            if exchanges[oldest].until > now:
+                break
+            del exchanges[oldest]
+        known = exchanges.get(key)
+        if known is None:
+            if len(exchanges) >= self._maxAnswers:
+                exchanges.popitem(last=False)
+            exchanges[key] = Exchange(now + self._seconds, size)
+        return known
+
+    def end(self, key: Hashable, answer: bytes, isKnown: bool = False) -> None:
+        """Keep the answer of a request, and whether it was known who calls."""
+        exchange = self._exchanges.get(key)
+        if exchange is not None:
+            exchange.answer, exchange.isKnown = answer, isKnown

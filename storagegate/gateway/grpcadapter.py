@@ -1,0 +1,211 @@
+"""
+Services over gRPC, by the server of L{storagegate.rpc}.
+
+A service is served under its own name with messages made from its schemas, or under the name of a
+proto's service that stands for it, with the messages of that. The status of an error, its details
+and the cancelling of calls are the server's own.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from storagegate.core.context import Client, RequestContext
+from storagegate.core.definitions import DefinitionError, ServiceDefinition
+from storagegate.core.errors import GrpcError, ServiceError
+from storagegate.core.invocation import CallCredentials
+from storagegate.core.tracing import newTracing, parseTraceparent
+from storagegate.gateway.host import GatewayHost
+from storagegate.gateway.options import GRPCOptions
+from storagegate.rpc.application import GRPCServer
+from storagegate.rpc.call import Call
+from storagegate.rpc.definitions import RPCMethod, RPCService
+from storagegate.rpc.protos import loadProto
+from storagegate.rpc.schemas import serviceFromSchemas
+
+PROTOCOL = "grpc"
+
+_BEARER = "bearer "
+
+
+class GRPCAdapter:
+    """The gRPC listener of a gateway."""
+
+    def __init__(
+        self,
+        host: GatewayHost,
+        options: GRPCOptions,
+        reactor: Any,
+        protos: Mapping[str, RPCService] | None = None,
+    ) -> None:
+        """
+        @param protos: Services of protos that are loaded already, by full name.
+        @raise ProtoError: If a proto of the options cannot be loaded.
+        @raise DefinitionError: If a name of the options is none of their services.
+        """
+        self._host = host
+        self._options = options
+        self._reactor = reactor
+        self._server = GRPCServer().withOptions(
+            grpc={
+                "reflection": options.reflection,
+                "maxReceiveMessageLength": options.maxMessageSize,
+                "maxSendMessageLength": options.maxMessageSize,
+            }
+        )
+        self._protos = _servicesOf(options, protos or {})
+
+    def add(self, service: ServiceDefinition) -> None:
+        """
+        Serve a service, whether calls are accepted already or not.
+
+        @raise DefinitionError: If its names or schemas cannot be those of gRPC.
+        """
+        found = [proto for proto, name in self._options.services.items() if name == service.name]
+        definitions = [self._protos[name] for name in found] or [serviceFromSchemas(service)]
+        for definition in definitions:
+            implementation = {
+                name: self._answer(service, method, gatewayMethod)
+                for name, method in definition.methods.items()
+                if (gatewayMethod := self._methodOf(service, method)) is not None
+            }
+            self._server.addService(definition=definition, implementation=implementation)
+        # The name that it has on the other wires, whatever its proto calls it.
+        self._server.setServingStatus(service.name, "SERVING")
+
+    def open(self, place: str) -> Deferred[Any]:
+        """
+        Begin to listen.
+
+        @param place: C{HOST:PORT}; port 0 takes a free one.
+        @return: The port. Fails with C{CannotListenError} if the place cannot be had.
+        """
+        return self._server.listen(place, reactor=self._reactor)
+
+    def close(self, graceSeconds: float) -> Deferred[None]:
+        """Accept nothing more, let calls end, and cancel those that have not after the grace."""
+        return self._server.stop(graceSeconds * 1000)
+
+    def _methodOf(self, service: ServiceDefinition, method: RPCMethod) -> str | None:
+        """Give the name of the method that answers an RPC."""
+        mapped = self._options.methodMapping.get(method.name)
+        for name in (mapped, method.name, method.camelName):
+            if name in service.methods:
+                return name
+        return None
+
+    def _answer(
+        self, service: ServiceDefinition, rpc: RPCMethod, name: str
+    ) -> Callable[[Call], Any]:
+        streams = rpc.streaming in ("client", "bidirectional")
+        kind = service.methods[name].streaming
+        if kind != rpc.streaming:
+            raise DefinitionError(
+                f"{service.name}.{name} streams {kind}, and {rpc.path} {rpc.streaming}"
+            )
+        whole = f"{service.name}.{name}"
+
+        async def begin(call: Call) -> Any:
+            request: Any = call.requests if streams else call.request
+            transform = self._options.transformRequest
+            if transform is not None:
+                if streams:
+                    request = _transformed(request, transform, whole)
+                else:
+                    request = await _settled(transform(request, whole))
+            context = contextOf(call, service.name, name)
+            return await self._host.invoker.call(context, request, credentialsOf(call))
+
+        async def once(call: Call) -> Any:
+            try:
+                return await self._shaped(await begin(call), whole)
+            except ServiceError as error:
+                raise self._described(error) from error
+
+        async def each(call: Call) -> AsyncIterator[Any]:
+            try:
+                results = await begin(call)
+                try:
+                    async for result in results:
+                        yield await self._shaped(result, whole)
+                finally:
+                    await results.aclose()
+            except ServiceError as error:
+                raise self._described(error) from error
+
+        return each if rpc.streaming in ("server", "bidirectional") else once
+
+    async def _shaped(self, result: Any, method: str) -> Any:
+        transform = self._options.transformResponse
+        return result if transform is None else await _settled(transform(result, method))
+
+    def _described(self, error: ServiceError) -> Exception:
+        """Give an error as the gateway's hook wants clients to see it."""
+        described = self._host.describe(error, PROTOCOL)
+        if isinstance(described, Mapping):
+            return GrpcError(
+                described.get("code", error.grpcStatus),
+                str(described.get("message", error.message)),
+                described.get("details"),
+            )
+        return described
+
+
+def credentialsOf(call: Call) -> CallCredentials:
+    """Read who calls from C{authorization} and C{x-api-key}."""
+    tokens = call.metadata.get("authorization")
+    keys = call.metadata.get("x-api-key")
+    token = tokens[0] if tokens else None
+    if token is not None and token[: len(_BEARER)].lower() == _BEARER:
+        token = token[len(_BEARER) :]
+    return CallCredentials(token or None, keys[0] if keys else None, call)
+
+
+def contextOf(call: Call, service: str, method: str) -> RequestContext:
+    """Tell of a call what handlers are told on every wire."""
+    headers: dict[str, str] = {}
+    for name, value in call.metadata:
+        if isinstance(value, str):
+            headers.setdefault(name, value)
+    peer = call.getPeer()
+    address, _, port = peer.rpartition(":")
+    if peer.startswith("unix:"):
+        address, port = peer, "0"
+    return RequestContext(
+        protocol=PROTOCOL,
+        service=service,
+        method=method,
+        client=Client(
+            id=peer,
+            address=address.strip("[]"),
+            port=int(port) if port.isdigit() else 0,
+            userAgent=headers.get("user-agent"),
+        ),
+        tracing=parseTraceparent(headers.get("traceparent", "")) or newTracing(),
+        headers=headers,
+        metadata={} if call.deadline is None else {"deadline": call.deadline},
+    )
+
+
+def _servicesOf(options: GRPCOptions, loaded: Mapping[str, RPCService]) -> dict[str, RPCService]:
+    """Load the services of the protos that the options name."""
+    found = dict(loaded)
+    for path in options.protoFiles:
+        found.update(loadProto(path).services)
+    for name in options.services:
+        if name not in found:
+            known = ", ".join(sorted(found)) or "none"
+            raise DefinitionError(f"no proto has the service {name}; there is {known}")
+    return found
+
+
+async def _transformed(
+    requests: Any, transform: Callable[..., Any], method: str
+) -> AsyncIterator[Any]:
+    async for request in requests:
+        yield await _settled(transform(request, method))
+
+
+async def _settled(value: Any) -> Any:
+    return await value if hasattr(value, "__await__") else value

@@ -1,0 +1,73 @@
+"""What the adapters of a gateway share."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from storagegate.core.errors import ServiceError
+from storagegate.core.invocation import Invoker
+
+ErrorHook = Callable[[ServiceError, str], Any]
+"""C{transformError(error, protocol)}: gives another error, or a mapping of the wire's own shape."""
+
+_log = Logger()
+
+
+@frozen
+class GatewayHost:
+    """
+    What an adapter needs of the gateway that it belongs to.
+
+    @ivar invoker: Calls the methods.
+    @ivar clock: For deadlines and delays.
+    @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread.
+    """
+
+    invoker: Invoker
+    clock: IReactorTime
+    run: Callable[..., Deferred[Any]]
+    transformError: ErrorHook | None = None
+
+    def describe(self, error: ServiceError, protocol: str) -> ServiceError | Mapping[str, Any]:
+        """
+        Give an error as clients of a wire are to see it.
+
+        @return: The error itself, another one, or a mapping that is the wire's shape already.
+        """
+        if self.transformError is None:
+            return error
+        try:
+            described = self.transformError(error, protocol)
+        except Exception:
+            _log.failure("transformError failed")
+            return error
+        if hasattr(described, "__await__"):
+            described = self._settled(described)
+        if isinstance(described, ServiceError | Mapping):
+            return described
+        if described is not None:
+            _log.error("transformError gave {kind}, no error", kind=type(described).__name__)
+        return error
+
+    def _settled(self, described: Any) -> Any:
+        """
+        Give what an C{async} hook returns, if it does so at once.
+
+        Errors are written where nobody can wait: often the call or its connection is over by then.
+        """
+        steps = described.__await__()
+        try:
+            next(steps)
+        except StopIteration as returned:
+            return returned.value
+        except Exception:
+            _log.failure("transformError failed")
+            return None
+        if hasattr(steps, "close"):
+            steps.close()
+        _log.error("transformError waits for something: errors cannot")
+        return None

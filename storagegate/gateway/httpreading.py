@@ -1,0 +1,129 @@
+"""What the header fields and the body of a call over HTTP say."""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from storagegate.core.context import Tracing
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.scalars import parseDecimal
+from storagegate.core.tracing import newTracing, parseTraceparent
+from storagegate.gateway.codecs import JSON
+from storagegate.gateway.httpstreams import EVENT_STREAM, EVENTS, LINES, NDJSON, StreamFormat
+from storagegate.gateway.messagefields import MAX_DEADLINE_MS, readDeadline
+from storagegate.http.contenttypes import matchesType, parseContentType
+
+_UNTYPED = (b"application/x-www-form-urlencoded", b"text/plain")
+
+_BODY_TYPES = ("json", "+json", NDJSON, "application/ndjson", "application/jsonl")
+
+_TRACE_ID = re.compile(r"[0-9a-fA-F]{32}")
+_NO_TRACE = "0" * 32
+
+
+def readObject(data: bytes) -> dict[str, Any]:
+    """
+    Read a request; an empty one is C{{}}.
+
+    @raise ServiceError: C{INVALID_ARGUMENT} if it is no JSON, or no object. May run in a thread.
+    """
+    try:
+        value = JSON.decode(data) if data else {}
+    except ValueError as error:
+        raise codedError("INVALID_ARGUMENT", f"A request is JSON: {error!s:.200}") from None
+    return _object(value)
+
+
+def readParsed(value: Any) -> dict[str, Any]:
+    """
+    Take what a parser of the application has made of a body.
+
+    @raise ServiceError: C{INVALID_ARGUMENT} if it is no object, nor the JSON of one.
+    """
+    if isinstance(value, str):
+        value = value.encode()
+    return readObject(value) if isinstance(value, bytes) else _object(value)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise codedError("INVALID_ARGUMENT", "A request is a JSON object")
+    return value
+
+
+def tooLarge(limit: int) -> ServiceError:
+    """Make the error for a request, or a line of a stream of them, over the limit."""
+    return codedError("PAYLOAD_TOO_LARGE", f"A request has at most {limit} bytes")
+
+
+def readTracing(headers: Mapping[bytes, bytes]) -> Tracing:
+    """Give the trace that C{traceparent} or else C{X-Trace-ID} names, or a new one."""
+    parent = headers.get(b"traceparent")
+    tracing = None if parent is None else parseTraceparent(parent.decode("latin-1"))
+    if tracing is None and b"x-trace-id" in headers:
+        traceId = headers[b"x-trace-id"].decode("latin-1")
+        if _TRACE_ID.fullmatch(traceId) and traceId != _NO_TRACE:
+            tracing = Tracing(traceId.lower())
+    return tracing or newTracing()
+
+
+def readDeadlineField(value: bytes) -> float:
+    """
+    Read C{X-Deadline-Ms}.
+
+    @return: Seconds.
+    @raise ServiceError: C{INVALID_ARGUMENT} if it is no deadline.
+    """
+    try:
+        ms: Any = parseDecimal(value, MAX_DEADLINE_MS)
+    except ValueError:
+        ms = value
+    seconds = readDeadline(ms)
+    assert seconds is not None
+    return seconds
+
+
+def bearerToken(value: str) -> str:
+    """Give a token without its scheme, whose case does not matter (RFC 9110 section 11.1)."""
+    return value[7:].strip() if value[:7].lower() == "bearer " else value
+
+
+def checkType(headers: Mapping[bytes, bytes]) -> None:
+    """
+    Check that a body can be read.
+
+    @raise ServiceError: C{UNSUPPORTED_MEDIA_TYPE} if it is no JSON by its head, or compressed.
+    """
+    coding = headers.get(b"content-encoding", b"identity")
+    # What tools send that were told no type. Pages of any origin may send it as well, unasked and
+    # with no preflight; browsers then say whose page it is.
+    isTool = b"origin" not in headers and _isUntyped(headers.get(b"content-type"))
+    readable = isTool or _isReadable(headers.get(b"content-type"))
+    if not readable or coding.lower() != b"identity":
+        raise ServiceError("UNSUPPORTED_MEDIA_TYPE", "A request is JSON in UTF-8, as it is", 415)
+
+
+def _isUntyped(field: bytes | None) -> bool:
+    """Tell whether a Content-Type is what curl says of any text."""
+    return field is not None and field.lower() in _UNTYPED
+
+
+# Clients send two or three; strangers may send any, which then push each other out.
+@lru_cache(maxsize=16)
+def _isReadable(field: bytes | None) -> bool:
+    """Tell whether bodies of a Content-Type can be read; those without one are JSON."""
+    if field is None:
+        return True
+    value = field.decode("latin-1")
+    charset = parseContentType(value).charset or "utf-8"
+    return matchesType(value, _BODY_TYPES) is not None and charset in ("utf-8", "us-ascii")
+
+
+def chooseFormat(req: Any) -> StreamFormat:
+    """Give the format of a stream that the client likes best."""
+    accept = req.lean.headers.get(b"accept", b"")
+    # Nobody else needs a negotiation.
+    if EVENTS.encode() in accept.lower() and req.accepts(NDJSON, EVENTS) == EVENTS:
+        return EVENT_STREAM
+    return LINES

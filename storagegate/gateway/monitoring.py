@@ -1,0 +1,154 @@
+"""What C{configureMonitoring} and C{configureServiceDiscovery} take."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import evolve, field, frozen
+from attrs.converters import optional
+
+from storagegate.core.optionvalues import MERGED, changeOptions, readFlag, readWord
+from storagegate.gateway.calllog import FIELDS, LEVELS
+
+COLLECTORS = (
+    "request_count",
+    "request_duration",
+    "error_rate",
+    "active_connections",
+    "throughput",
+)
+
+PROTOCOL_METRICS: Mapping[str, tuple[str, ...]] = {
+    "http": ("status_codes", "user_agents"),
+    "websocket": ("connection_duration", "message_frequency"),
+    "grpc": ("stream_count", "rpc_latency"),
+    "udp": ("packet_loss", "packet_size"),
+    "tcp": ("connection_pool", "buffer_utilization"),
+}
+
+PROVIDERS = ("otlp", "jaeger", "zipkin")
+
+
+def _words(value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise ValueError("is a list of words")
+    return tuple(readWord(each, choices) for each in value)
+
+
+def _collectors(value: Any) -> tuple[str, ...]:
+    return _words(value, COLLECTORS)
+
+
+def _protocolMetrics(value: Any) -> Mapping[str, tuple[str, ...]]:
+    if not isinstance(value, Mapping):
+        raise ValueError("is a mapping of protocols to lists")
+    return {
+        readWord(name, tuple(PROTOCOL_METRICS)): _words(words, PROTOCOL_METRICS[name])
+        for name, words in value.items()
+    }
+
+
+def _provider(value: Any) -> str:
+    return readWord(value, PROVIDERS)
+
+
+def _level(value: Any) -> str:
+    return readWord(value, LEVELS)
+
+
+def _format(value: Any) -> str:
+    return readWord(value, ("json", "text"))
+
+
+def _fields(value: Any) -> tuple[str, ...]:
+    return _words(value, FIELDS)
+
+
+def _header(value: Any) -> str:
+    if not isinstance(value, str) or not value.replace("-", "").isalnum() or not value.isascii():
+        raise ValueError("is the name of a header field")
+    return value
+
+
+def _hook(value: Any) -> Any:
+    if not callable(value):
+        raise ValueError("is a function")
+    return value
+
+
+@frozen(kw_only=True)
+class MetricsOptions:
+    """What is counted."""
+
+    enabled: bool = field(default=True, converter=readFlag)
+    collectors: tuple[str, ...] = field(default=COLLECTORS, converter=_collectors)
+    protocolMetrics: Mapping[str, tuple[str, ...]] = field(factory=dict, converter=_protocolMetrics)
+
+
+@frozen(kw_only=True)
+class TracingOptions:
+    """
+    Where calls are traced to.
+
+    @ivar correlationHeader: Which field of HTTP carries the id of the trace.
+    @ivar spanAttributes: C{(context)} gives attributes of the call's span.
+    """
+
+    enabled: bool = field(default=False, converter=readFlag)
+    provider: str | None = field(default=None, converter=optional(_provider))
+    correlationHeader: str = field(default="X-Trace-ID", converter=_header)
+    spanAttributes: Any = field(default=None, converter=optional(_hook))
+
+
+@frozen(kw_only=True)
+class LoggingOptions:
+    """
+    What is logged of each call.
+
+    @ivar level: At which level calls are logged that went well.
+    @ivar format: C{json} for an object a line, C{text} for C{name=value}.
+    @ivar fields: What a line tells, see L{FIELDS<storagegate.gateway.calllog.FIELDS>}.
+    """
+
+    level: str = field(default="info", converter=_level)
+    format: str = field(default="json", converter=_format)
+    fields: tuple[str, ...] = field(default=FIELDS, converter=_fields)
+
+
+def _isGroup(instance: Any, attribute: Any, value: Any) -> None:
+    if not isinstance(value, attribute.type):
+        raise ValueError("is a mapping of options")
+
+
+def _isLogging(instance: Any, attribute: Any, value: Any) -> None:
+    if value is not None and not isinstance(value, LoggingOptions):
+        raise ValueError("is a mapping of options")
+
+
+@frozen(kw_only=True)
+class MonitoringOptions:
+    """
+    Every option of C{configureMonitoring}.
+
+    @ivar logging: C{None} unless it was given: then calls are not logged.
+    """
+
+    metrics: MetricsOptions = field(
+        factory=MetricsOptions, validator=_isGroup, metadata={MERGED: True}
+    )
+    tracing: TracingOptions = field(
+        factory=TracingOptions, validator=_isGroup, metadata={MERGED: True}
+    )
+    logging: LoggingOptions | None = field(
+        default=None, validator=_isLogging, metadata={MERGED: True}
+    )
+
+
+def readMonitoring(before: MonitoringOptions, changes: Mapping[str, Any]) -> MonitoringOptions:
+    """
+    Change some options.
+
+    @raise OptionError: If there is no such option, or its value is none.
+    """
+    if before.logging is None and isinstance(changes.get("logging"), Mapping):
+        before = evolve(before, logging=LoggingOptions())
+    return changeOptions(before, changes)

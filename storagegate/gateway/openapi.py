@@ -1,0 +1,228 @@
+"""
+The description of services over HTTP: OpenAPI 3.1, U{https://spec.openapis.org/oas/v3.1.1.html}.
+
+All of it is made from the definitions of the services. A stream is described by one of its lines.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from storagegate import __version__
+from storagegate.core.errors import CODES
+from storagegate.core.invocation import BoundMethod
+from storagegate.gateway.httpmap import HTTPRoute, readRoutes
+from storagegate.gateway.httpstreams import EVENTS, NDJSON
+from storagegate.gateway.options import GatewayOptions
+from storagegate.gateway.schemadocuments import SchemaCollection, reference
+
+_JSON = "application/json"
+
+_PARAMETER = re.compile(r":([^\W\d]\w*)(\?)?")
+_OPTIONAL = re.compile(r"/:[^\W\d]\w*\?")
+
+_ERROR = {
+    "type": "object",
+    "required": ["error", "message"],
+    "properties": {
+        "error": {"type": "string", "examples": list(CODES)},
+        "message": {"type": "string"},
+        "details": {},
+    },
+}
+
+_TRACE_ID = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
+_TRACE_HEADER = {"X-Trace-ID": {"schema": _TRACE_ID}}
+
+_PARAMETERS = {
+    "deadline": {
+        "name": "X-Deadline-Ms",
+        "in": "header",
+        "description": "Milliseconds from the arrival of the request that the call may take",
+        "schema": {"type": "integer", "minimum": 1},
+    },
+    "trace": {
+        "name": "traceparent",
+        "in": "header",
+        "description": "The trace that the call belongs to (W3C Trace Context)",
+        "schema": {"type": "string"},
+    },
+}
+
+_STATUSES = {
+    "400": "The request is none, or does not fit",
+    "401": "Nobody is known to call",
+    "403": "Whoever calls may not",
+    "413": "The request is too large",
+    "415": "The request is no JSON",
+    "429": "Too many calls",
+    "504": "The deadline has passed",
+    "default": "The call failed",
+}
+
+
+def describeHTTP(
+    methods: Sequence[BoundMethod],
+    options: GatewayOptions,
+    baseUrl: str,
+    apiKeyHeader: str = "X-API-Key",
+) -> dict[str, Any]:
+    """
+    Describe services over HTTP.
+
+    @param baseUrl: Where the places of the methods begin.
+    """
+    describing = _Describing(options)
+    paths = describing.routes(methods)
+    for bound in methods:
+        path = f"/{quote(bound.service.name)}/{quote(bound.name)}"
+        paths.setdefault(path, {}).setdefault("post", describing.place(bound))
+    return {
+        "openapi": "3.1.1",
+        "info": {"title": "Services", "version": __version__},
+        "servers": [{"url": baseUrl or "/"}],
+        "tags": [{"name": name} for name in dict.fromkeys(b.service.name for b in methods)],
+        "paths": paths,
+        "components": {
+            "schemas": {"Error": _ERROR, **describing.collection.schemas},
+            "parameters": _PARAMETERS,
+            "responses": {status: _errorResponse(status) for status in _STATUSES},
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "apiKey": {"type": "apiKey", "in": "header", "name": apiKeyHeader},
+            },
+        },
+    }
+
+
+class _Describing:
+    """A description that is being made."""
+
+    def __init__(self, options: GatewayOptions) -> None:
+        self.collection = SchemaCollection(modern=True)
+        self._routes = readRoutes(options.http.routes)
+        self._isTransformed = options.http.transformResponse is not None
+
+    def routes(self, methods: Iterable[BoundMethod]) -> dict[str, dict[str, Any]]:
+        """Describe configured routes, but for those with a wildcard: there is no word for it."""
+        byName = {(bound.service.name, bound.name): bound for bound in methods}
+        paths: dict[str, dict[str, Any]] = {}
+        # Paths that differ in the names of parameters only are one path, described once.
+        known: dict[str, str] = {}
+        for route in self._routes:
+            bound = byName.get((route.service, route.method))
+            if bound is None or "*" in route.path:
+                continue
+            for path in dict.fromkeys((_template(route.path), _template(_shortened(route.path)))):
+                if known.setdefault(re.sub(r"\{.*?\}", "{}", path), path) == path:
+                    operation = self._route(bound, route, path)
+                    paths.setdefault(path, {}).setdefault(route.verb.lower(), operation)
+        return paths
+
+    def place(self, bound: BoundMethod) -> dict[str, Any]:
+        """Describe the place that every method has."""
+        operation = self._operation(bound, f"{bound.service.name}.{bound.name}")
+        request = self.collection.request(bound) or {"type": "object"}
+        operation["requestBody"] = _body(bound, request)
+        return operation
+
+    def _route(self, bound: BoundMethod, route: HTTPRoute, path: str) -> dict[str, Any]:
+        operation = self._operation(bound, f"{route.verb} {path}")
+        request = self.collection.request(bound)
+        schema = self.collection.resolved(request)
+        properties, required = schema.get("properties", {}), schema.get("required", ())
+        inPath = re.findall(r"\{(.*?)\}", path)
+        for name in inPath:
+            part = properties.get(name, {"type": "string"})
+            operation["parameters"].append(_parameter(name, "path", part, True))
+        rest = {name: part for name, part in properties.items() if name not in inPath}
+        needed = [name for name in required if name in rest]
+        if not route.takesBody:
+            for name, part in rest.items():
+                operation["parameters"].append(_parameter(name, "query", part, name in needed))
+        elif bound.method.streamsRequests or not inPath:
+            operation["requestBody"] = _body(bound, request or {"type": "object"})
+        else:
+            whole: dict[str, Any] = {**schema, "type": "object", "properties": rest}
+            operation["requestBody"] = _body(bound, {**whole, "required": needed})
+        return operation
+
+    def _operation(self, bound: BoundMethod, operationId: str) -> dict[str, Any]:
+        response = self.collection.response(bound)
+        schema = {} if self._isTransformed else _enveloped(response)
+        if bound.method.streamsResponses:
+            content = {NDJSON: {"schema": schema}, EVENTS: {"schema": {"type": "string"}}}
+        else:
+            content = {_JSON: {"schema": schema}}
+        ok = {"description": "The result", "headers": _TRACE_HEADER, "content": content}
+        return {
+            "operationId": operationId,
+            "tags": [bound.service.name],
+            "parameters": [{"$ref": f"#/components/parameters/{name}"} for name in _PARAMETERS],
+            "responses": {"200": ok, **_errors(bound)},
+            "security": _security(bound),
+            "x-streaming": bound.method.streaming,
+        }
+
+
+def _template(path: str) -> str:
+    """Write a route's path with its parameters in braces."""
+    return _PARAMETER.sub(r"{\1}", path)
+
+
+def _shortened(path: str) -> str:
+    """Leave out what is optional in a route's path."""
+    return _OPTIONAL.sub("", path) or "/"
+
+
+def _enveloped(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "required": ["data"], "properties": {"data": schema}}
+
+
+def _body(bound: BoundMethod, schema: Mapping[str, Any]) -> dict[str, Any]:
+    if bound.method.streamsRequests:
+        return {"required": True, "content": {NDJSON: {"schema": schema}}}
+    # An empty body is an empty object.
+    isNeeded = bound.input is not None and bool(bound.input.document.get("required"))
+    return {"required": isNeeded, "content": {_JSON: {"schema": schema}}}
+
+
+def _parameter(name: str, place: str, schema: Any, required: bool) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": required, "schema": schema}
+
+
+def _errors(bound: BoundMethod) -> dict[str, Any]:
+    authentication = bound.service.authentication
+    possible = {
+        "401": not bound.isPublic,
+        "403": authentication.authorize is not None,
+        "429": bound.rates is not None,
+    }
+    return {
+        status: {"$ref": f"#/components/responses/{status}"}
+        for status in _STATUSES
+        if possible.get(status, True)
+    }
+
+
+def _errorResponse(status: str) -> dict[str, Any]:
+    headers: dict[str, Any] = dict(_TRACE_HEADER)
+    if status == "429":
+        headers["Retry-After"] = {"schema": {"type": "integer"}}
+    return {
+        "description": _STATUSES[status],
+        "headers": headers,
+        "content": {_JSON: {"schema": reference("Error")}},
+    }
+
+
+def _security(bound: BoundMethod) -> list[dict[str, list[str]]]:
+    """Say which credentials are good; a public method takes them, and needs none."""
+    providers = bound.service.authentication.methods or ("jwt", "apikey", "oauth")
+    ways: list[dict[str, list[str]]] = [] if not bound.isPublic else [{}]
+    if "jwt" in providers or "oauth" in providers:
+        ways.append({"token": []})
+    if "apikey" in providers:
+        ways.append({"apiKey": []})
+    return ways

@@ -1,0 +1,295 @@
+"""
+The options of a gateway, read once.
+
+Sizes are bytes or text such as C{"1mb"}; hooks are functions, plain or C{async}.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import field, frozen
+from attrs.converters import optional
+
+from storagegate.core.optionvalues import (
+    MERGED,
+    changeOptions,
+    readFlag,
+    readHostname,
+    readNumber,
+    readPort,
+    readSize,
+    readWord,
+)
+from storagegate.gateway.httpmap import readRoutes
+from storagegate.gateway.wsorigins import OriginRule
+
+PROTOCOLS = ("http", "websocket", "grpc", "udp", "tcp")
+"""The wires, in the words of the options."""
+
+MESSAGE_FORMATS = ("json", "binary", "msgpack")
+
+Hook = Callable[..., Any]
+
+# What UDP can carry at all.
+_MAX_PACKET_SIZE = 65_507
+
+# What the length of a frame can say is 4 GiB; no payload of a quarter of it fits in memory twice.
+_MAX_FRAME_SIZE = 1024 * 1024 * 1024
+
+
+def _hook(value: Any) -> Any:
+    if value is not None and not callable(value):
+        raise ValueError("is a function")
+    return value
+
+
+def _streamHooks(value: Any) -> Mapping[str, Hook]:
+    if not isinstance(value, Mapping) or not set(value) <= {"server", "client"}:
+        raise ValueError("is a mapping with functions for server and client")
+    for hook in value.values():
+        _hook(hook)
+    return dict(value)
+
+
+def _path(value: Any) -> str:
+    isPath = isinstance(value, str) and not {"?", "#"} & set(value)
+    if not isPath or not (value.startswith("/") or value == ""):
+        raise ValueError('is a path such as "/api"')
+    return str(value).rstrip("/")
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not all(isinstance(each, str) for each in value):
+        raise ValueError("is a list of texts")
+    return tuple(value)
+
+
+def _origins(value: Any) -> tuple[str, ...]:
+    origins = _texts(value)
+    OriginRule(origins)
+    return origins
+
+
+def _names(value: Any) -> Mapping[str, str]:
+    isMapping = isinstance(value, Mapping)
+    if not isMapping or not all(isinstance(each, str) for pair in value.items() for each in pair):
+        raise ValueError("is a mapping of names to names")
+    return dict(value)
+
+
+def _routes(value: Any) -> Mapping[str, str]:
+    routes = _names(value)
+    readRoutes(routes)
+    return routes
+
+
+def _packetSize(value: Any) -> int:
+    return readNumber(readSize(value), 64, _MAX_PACKET_SIZE, "bytes")
+
+
+def _frameSize(value: Any) -> int:
+    return readNumber(readSize(value), 64, _MAX_FRAME_SIZE, "bytes")
+
+
+def _count(value: Any) -> int:
+    return readNumber(value, 1, 1_000_000)
+
+
+def _format(value: Any) -> str:
+    return readWord(value, MESSAGE_FORMATS)
+
+
+@frozen(kw_only=True)
+class HTTPOptions:
+    """
+    How services are called over HTTP.
+
+    @ivar basePath: Where they are: C{POST {basePath}/{Service}/{method}}.
+    @ivar enableCORS: Whether pages of every origin may call.
+    @ivar routes: Further places, C{"GET /users/:id"} to C{"UserService.GetUser"}.
+    @ivar transformRequest: C{(req, method)} gives the request.
+    @ivar transformResponse: C{(result, method, req)} gives what is sent.
+    @ivar maxRequestBodySize: Bytes of a request, or of one line of a stream of them.
+    """
+
+    basePath: str = field(default="/api", converter=_path)
+    enableCORS: bool = field(default=False, converter=readFlag)
+    routes: Mapping[str, str] = field(factory=dict, converter=_routes)
+    transformRequest: Hook | None = field(default=None, converter=_hook)
+    transformResponse: Hook | None = field(default=None, converter=_hook)
+    maxRequestBodySize: int = field(default=10 * 1024 * 1024, converter=readSize)
+
+
+@frozen(kw_only=True)
+class WebSocketOptions:
+    """
+    How services are called over WebSocket.
+
+    @ivar path: Where, on the port of HTTP.
+    @ivar enableCompression: Whether permessage-deflate is offered.
+    @ivar allowedOrigins: Whose pages may connect; empty for those of the same host.
+    @ivar messageFormat: What clients speak that name no subprotocol.
+    @ivar maxMessageSize: Bytes of a message, inflated.
+    @ivar maxConnections: Connections at a time.
+    @ivar pingSeconds: How often a silent client is asked whether it is there.
+    @ivar routeMessage: C{(message)} gives a mapping of C{service}, C{method}, C{request} and
+        C{messageId}.
+    @ivar formatResponse: C{(result, messageId, method)} gives the message.
+    @ivar handleStreaming: C{server(stream, send, messageId)} and C{client(messages, call,
+        messageId)}.
+    """
+
+    path: str = field(default="/ws", converter=_path)
+    enableCompression: bool = field(default=False, converter=readFlag)
+    allowedOrigins: tuple[str, ...] = field(default=(), converter=_origins)
+    messageFormat: str = field(default="json", converter=_format)
+    maxMessageSize: int = field(default=1024 * 1024, converter=readSize)
+    maxConnections: int = field(default=10_000, converter=_count)
+    pingSeconds: int = field(default=30, converter=_count)
+    routeMessage: Hook | None = field(default=None, converter=_hook)
+    formatResponse: Hook | None = field(default=None, converter=_hook)
+    handleStreaming: Mapping[str, Hook] = field(factory=dict, converter=_streamHooks)
+
+
+@frozen(kw_only=True)
+class GRPCOptions:
+    """
+    How services are called over gRPC.
+
+    @ivar protoFiles: Paths of protos whose messages services have.
+    @ivar services: The names of services in protos, with those of the gateway.
+    @ivar methodMapping: The names of RPCs, with those of methods.
+    @ivar maxMessageSize: Bytes of a message, in either direction.
+    @ivar transformRequest: C{(request, method)} gives the request.
+    @ivar transformResponse: C{(result, method)} gives what is sent.
+    """
+
+    port: int = field(default=50051, converter=readPort)
+    hostname: str | None = field(default=None, converter=optional(readHostname))
+    reflection: bool = field(default=False, converter=readFlag)
+    maxMessageSize: int = field(default=4 * 1024 * 1024, converter=readSize)
+    protoFiles: tuple[str, ...] = field(default=(), converter=_texts)
+    services: Mapping[str, str] = field(factory=dict, converter=_names)
+    methodMapping: Mapping[str, str] = field(factory=dict, converter=_names)
+    transformRequest: Hook | None = field(default=None, converter=_hook)
+    transformResponse: Hook | None = field(default=None, converter=_hook)
+
+
+@frozen(kw_only=True)
+class UDPOptions:
+    """
+    How services are called over UDP.
+
+    @ivar maxPacketSize: Bytes of an answer's datagram.
+    @ivar parseMessage: C{(bytes)} gives the message.
+    @ivar formatResponse: C{(result, type)} gives bytes; C{type} is C{response}, C{error},
+        C{stream} or C{stream_end}.
+    @ivar routeMessage: C{(message)} gives a mapping of C{service}, C{method}, C{request} and
+        C{messageId}.
+    """
+
+    port: int = field(default=9103, converter=readPort)
+    hostname: str | None = field(default=None, converter=optional(readHostname))
+    # What passes everywhere in one piece.
+    maxPacketSize: int = field(default=1200, converter=_packetSize)
+    parseMessage: Hook | None = field(default=None, converter=_hook)
+    formatResponse: Hook | None = field(default=None, converter=_hook)
+    routeMessage: Hook | None = field(default=None, converter=_hook)
+
+
+@frozen(kw_only=True)
+class TCPOptions:
+    """
+    How services are called over TCP.
+
+    @ivar keepAlive: Whether the system looks after silent connections.
+    @ivar noDelay: Whether small frames go out at once.
+    @ivar maxFrameSize: Bytes of a frame's payload, or of a line.
+    @ivar maxConnections: Connections at a time.
+    @ivar maxConnectionsPerAddress: How many of them one client may have.
+    """
+
+    port: int = field(default=9102, converter=readPort)
+    hostname: str | None = field(default=None, converter=optional(readHostname))
+    keepAlive: bool = field(default=True, converter=readFlag)
+    noDelay: bool = field(default=True, converter=readFlag)
+    maxFrameSize: int = field(default=16 * 1024 * 1024, converter=_frameSize)
+    # More than a listener's clients have, and what an unprivileged process may open by far.
+    maxConnections: int = field(default=4096, converter=_count)
+    # A large machine's pool; sixteen such addresses fill the listener.
+    maxConnectionsPerAddress: int = field(default=256, converter=_count)
+
+
+def _isGroup(instance: Any, attribute: Any, value: Any) -> None:
+    if not isinstance(value, attribute.type):
+        raise ValueError("is a mapping of options")
+
+
+def _protocols(value: Any) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    names = _texts(value)
+    for name in names:
+        readWord(name, PROTOCOLS)
+    return tuple(dict.fromkeys(names))
+
+
+@frozen(kw_only=True)
+class GatewayOptions:
+    """
+    Every option of C{createProtocolGateway}.
+
+    @ivar protocols: Which wires, see L{enabled}.
+    @ivar port: That of HTTP and WebSocket.
+    @ivar hostname: The interface of all of them.
+    """
+
+    protocols: tuple[str, ...] | None = field(default=None, converter=_protocols)
+    port: int = field(default=8080, converter=readPort)
+    hostname: str = field(default="127.0.0.1", converter=readHostname)
+    enableHTTP: bool | None = field(default=None, converter=optional(readFlag))
+    enableWebSocket: bool | None = field(default=None, converter=optional(readFlag))
+    enableGRPC: bool | None = field(default=None, converter=optional(readFlag))
+    enableUDP: bool | None = field(default=None, converter=optional(readFlag))
+    enableTCP: bool | None = field(default=None, converter=optional(readFlag))
+    http: HTTPOptions = field(factory=HTTPOptions, validator=_isGroup, metadata={MERGED: True})
+    websocket: WebSocketOptions = field(
+        factory=WebSocketOptions, validator=_isGroup, metadata={MERGED: True}
+    )
+    grpc: GRPCOptions = field(factory=GRPCOptions, validator=_isGroup, metadata={MERGED: True})
+    udp: UDPOptions = field(factory=UDPOptions, validator=_isGroup, metadata={MERGED: True})
+    tcp: TCPOptions = field(factory=TCPOptions, validator=_isGroup, metadata={MERGED: True})
+
+    @property
+    def enabled(self) -> tuple[str, ...]:
+        """
+        Tell which wires are on.
+
+        C{protocols} is exact; without it they all are, unless some are enabled by name. Then each
+        C{enable} adds its wire or takes it away.
+        """
+        said = {
+            "http": self.enableHTTP,
+            "websocket": self.enableWebSocket,
+            "grpc": self.enableGRPC,
+            "udp": self.enableUDP,
+            "tcp": self.enableTCP,
+        }
+        if self.protocols is not None:
+            base = set(self.protocols)
+        elif any(said.values()):
+            base = set()
+        else:
+            base = set(PROTOCOLS)
+        return tuple(
+            name for name in PROTOCOLS if (said[name] if said[name] is not None else name in base)
+        )
+
+
+def readOptions(before: GatewayOptions, changes: Mapping[str, Any]) -> GatewayOptions:
+    """
+    Change some options; those of a wire that are not named stay as they were.
+
+    @raise OptionError: If there is no such option, or its value is none.
+    """
+    return changeOptions(before, changes)

@@ -1,0 +1,93 @@
+"""What a session writes with, and what the sessions of a listener share."""
+
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from storagegate.core.context import Client
+from storagegate.core.errors import ServiceError
+from storagegate.core.invocation import Invoker
+from storagegate.gateway.shapes import MessageId
+
+CALLS_OF_A_LISTENER = 1024
+"""Calls in flight of all peers of a listener."""
+
+
+class Peer(Protocol):
+    """
+    What a wire gives a session to write with; a peer that is gone takes all.
+
+    A result or an item that cannot be written raises C{ValueError} or a C{ServiceError}, which ends
+    its call. Nothing else raises.
+
+    @ivar protocol: The name of the wire.
+    @ivar client: Who is there.
+    """
+
+    protocol: str
+    client: Client
+
+    def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
+        """
+        Send a result.
+
+        @return: What to wait for, if it takes time to say how.
+        """
+
+    def sendItem(self, id: MessageId, method: str, item: Any) -> None:
+        """Send an item of a stream."""
+
+    def sendEnd(self, id: MessageId, method: str) -> None:
+        """Send the end of a stream."""
+
+    def sendError(self, id: MessageId, error: ServiceError) -> None:
+        """Send an error."""
+
+    def drained(self) -> Deferred[None] | None:
+        """Wait until the peer has read enough of what was sent; C{None} if it has."""
+
+    def setReading(self, wanted: bool) -> None:
+        """Read on, or let the peer wait."""
+
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+@frozen
+class StreamHooks:
+    """
+    What a user does with streams in place of the session.
+
+    @ivar server: C{(results, send, id)} sends the messages of a stream of results.
+    @ivar client: C{(requests, call, id)} gives the result; C{call} calls the method with whatever
+        asynchronous iterable it gets.
+    @ivar send: Sends any message, and gives what to wait for before the next.
+    """
+
+    send: Callable[[Any], Deferred[None]]
+    server: Callable[[AsyncIterable[Any], Callable[[Any], Any], MessageId], Any] | None = None
+    client: Callable[[AsyncIterable[Any], Callable[[Any], Any], MessageId], Any] | None = None
+
+
+class Listener:
+    """
+    What all sessions of a listener share.
+
+    @ivar invoker: Who calls the methods.
+    @ivar clock: For deadlines.
+    @ivar calls: How many calls are in flight.
+    @ivar isDraining: Whether it takes no further ones.
+    """
+
+    def __init__(
+        self, invoker: Invoker, clock: IReactorTime, maxCalls: int = CALLS_OF_A_LISTENER
+    ) -> None:
+        self.invoker = invoker
+        self.clock = clock
+        self.maxCalls = maxCalls
+        self.calls = 0
+        self.isDraining = False

@@ -1,0 +1,380 @@
+"""
+Services over UDP: one frame a datagram, best effort.
+
+What is no frame is dropped and counted: whoever sent it may not be who it seems. A well-framed
+request gets an answer, once, see L{storagegate.gateway.dedup}; how large it may be, see
+L{storagegate.gateway.udppeer}. Nothing slows a client down but what it loses.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.protocol import DatagramProtocol
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from storagegate.core.context import Client
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.gateway.codecs import JSON
+from storagegate.gateway.dedup import AnswerCache, Exchange
+from storagegate.gateway.frames import (
+    CANCEL,
+    CLIENT_END,
+    CLIENT_ITEM,
+    HEADER_LENGTH,
+    PING,
+    PONG,
+    REQUEST,
+    FrameError,
+    decodeFrame,
+)
+from storagegate.gateway.host import GatewayHost
+from storagegate.gateway.messagefields import readId
+from storagegate.gateway.options import UDPOptions
+from storagegate.gateway.peers import Listener
+from storagegate.gateway.routedsession import RoutedSession
+from storagegate.gateway.session import Session
+from storagegate.gateway.shapes import MessageId
+from storagegate.gateway.udppeer import AMPLIFICATION, UDPPeer
+
+MAX_DATAGRAM = 65_507
+"""What an IPv4 datagram can hold."""
+
+MAX_PEERS = 10_000
+"""Addresses that are remembered; those with calls under way stay."""
+
+IDLE_SECONDS = 60
+"""How long an address with no calls is remembered."""
+
+SILENT_PORTS = frozenset({0, 7, 13, 17, 19, 53, 123})
+"""Services that answer whatever they get: a forged address there would make two talk for ever."""
+
+DATAGRAMS_A_SECOND = 20_000
+"""Of one address: more than one can sensibly have answered."""
+
+_log = Logger()
+
+Address = tuple[str, int]
+
+
+class UDPAdapter(DatagramProtocol):
+    """
+    The UDP listener of a gateway.
+
+    @ivar dropped: How many datagrams were dropped, by reason.
+    """
+
+    noisy = False
+
+    def __init__(self, host: GatewayHost, options: UDPOptions, reactor: Any) -> None:
+        """
+        @param reactor: Listens.
+        """
+        self.dropped: Counter[str] = Counter()
+        self._host = host
+        self._options = options
+        self._reactor = reactor
+        self._listener = Listener(host.invoker, host.clock)
+        self._answers = AnswerCache(host.clock.seconds)
+        # The one that was silent longest first.
+        self._peers: OrderedDict[Address, _Peer] = OrderedDict()
+        self._port: Any = None
+        self._watch = LoopingCall(self._forgetIdle)
+        self._watch.clock = host.clock
+
+    def open(self, place: str) -> Deferred[Any]:
+        """
+        Begin to listen.
+
+        @param place: C{HOST:PORT}; port 0 takes a free one.
+        @return: The port. Fails with C{CannotListenError} if the place cannot be had.
+        """
+        hostname, _, port = place.rpartition(":")
+        opening = maybeDeferred(
+            self._reactor.listenUDP,
+            int(port),
+            self,
+            interface=hostname.strip("[]"),
+            maxPacketSize=MAX_DATAGRAM + 1,
+        )
+        return opening.addCallback(self._opened)
+
+    def _opened(self, port: Any) -> Any:
+        self._port = port
+        self._watch.start(IDLE_SECONDS / 2, now=False)
+        return port
+
+    def close(self, graceSeconds: float) -> Deferred[None]:
+        """Take no further calls, let those under way end, and cancel them after the grace."""
+        self._listener.isDraining = True
+        ended: Deferred[None] = Deferred()
+
+        def end(result: Any = None) -> None:
+            if not ended.called:
+                ended.callback(None)
+
+        timer = self._host.clock.callLater(graceSeconds, end)
+        gatherResults([peer.session.whenIdle() for peer in self._peers.values()]).addCallback(end)
+        return ended.addCallback(self._close, timer)
+
+    def _close(self, result: Any, timer: IDelayedCall) -> Any:
+        if timer.active():
+            timer.cancel()
+        for peer in self._peers.values():
+            peer.session.close()
+        self._peers.clear()
+        if self._watch.running:
+            self._watch.stop()
+        port, self._port = self._port, None
+        return None if port is None else port.stopListening()
+
+    # Datagrams
+
+    def datagramReceived(self, datagram: bytes, address: Any) -> None:
+        """Take a datagram."""
+        source: Address = (address[0], address[1])
+        if source[1] in SILENT_PORTS:
+            self.dropped["port"] += 1
+            return
+        try:
+            if self._options.parseMessage is None:
+                self._takeFrame(datagram, source)
+            else:
+                self._parse(datagram, source)
+        except Exception:
+            # One datagram takes no other with it.
+            _log.failure("a datagram could not be taken")
+
+    def _takeFrame(self, datagram: bytes, source: Address) -> None:
+        try:
+            frame = decodeFrame(datagram, MAX_DATAGRAM - HEADER_LENGTH)
+        except FrameError:
+            self.dropped["frame"] += 1
+            return
+        if frame.type == PONG:
+            return
+        peer = self._peer(source)
+        if peer is None:
+            return
+        if frame.type == PING:
+            peer.writer.sendPong(frame.payload)
+        else:
+            peer.take(frame.type, frame.payload, len(datagram))
+
+    def _parse(self, datagram: bytes, source: Address) -> None:
+        """Let the user's hook read a datagram."""
+        peer = self._peer(source)
+        if peer is None:
+            return
+        assert self._options.parseMessage is not None
+        try:
+            message = self._options.parseMessage(datagram)
+        except Exception as error:
+            if not isinstance(error, ServiceError | ValueError | KeyError):
+                _log.failure("parseMessage failed")
+            self.dropped["frame"] += 1
+            return
+        if hasattr(message, "__await__"):
+            parsed = Deferred.fromCoroutine(_awaited(message))
+            parsed.addCallback(peer.takeMessage, len(datagram))
+            parsed.addErrback(lambda failure: _log.failure("parseMessage failed", failure))
+        else:
+            peer.takeMessage(message, len(datagram))
+
+    def _peer(self, source: Address) -> "_Peer | None":
+        """Give an address that sends something; C{None} if that is to be dropped."""
+        peer = self._peers.get(source)
+        if peer is None:
+            if len(self._peers) >= MAX_PEERS and not self._dropIdle():
+                self.dropped["peers"] += 1
+                return None
+            peer = self._peers[source] = _Peer(self, source)
+        self._peers.move_to_end(source)
+        if peer.isTooFast(self._host.clock.seconds()):
+            self.dropped["rate"] += 1
+            return None
+        return peer
+
+    def _dropIdle(self) -> bool:
+        """Forget the address that was silent longest, if it has no calls."""
+        source, peer = next(iter(self._peers.items()))
+        if peer.session.active:
+            return False
+        del self._peers[source]
+        return True
+
+    def _forgetIdle(self) -> None:
+        """Forget addresses that are silent; streams that never ended are cut."""
+        limit = self._host.clock.seconds() - IDLE_SECONDS
+        for source, peer in list(self._peers.items()):
+            if peer.lastSeen > limit:
+                break
+            if peer.session.active:
+                peer.session.inputLost()
+                self._peers.move_to_end(source)
+            else:
+                del self._peers[source]
+
+    def send(self, source: Address, datagram: bytes) -> None:
+        """Send a datagram; one that the system does not take is lost like any other."""
+        transport: Any = self.transport
+        try:
+            # The transport's own write would look at the address for four microseconds, a tenth of
+            # a call, to find out what we know: that it is one.
+            transport.socket.sendto(datagram, source)
+        except OSError as error:
+            self.dropped[f"send {error.errno}"] += 1
+
+    def makeSession(self, writer: UDPPeer) -> Session:
+        """Make the session of an address."""
+        route = self._options.routeMessage
+        if route is None:
+            return Session(self._listener, writer)
+        return RoutedSession(route, self._listener, writer, {})
+
+    @property
+    def answers(self) -> AnswerCache:
+        """Give the answers that were given."""
+        return self._answers
+
+    def makeWriter(self, source: Address) -> UDPPeer:
+        """Make what writes to an address."""
+        return UDPPeer(
+            self._host,
+            Client(f"{source[0]}:{source[1]}", source[0], source[1]),
+            self._options.maxPacketSize,
+            partial(self.send, source),
+            lambda id, *answer: self._answers.end((source, id), *answer),
+            self._options.formatResponse,
+        )
+
+
+class _Peer:
+    """
+    An address.
+
+    @ivar lastSeen: When it last sent something.
+    """
+
+    def __init__(self, adapter: UDPAdapter, source: Address) -> None:
+        self.lastSeen = 0.0
+        self._secondEnds = 0.0
+        self._hits = 0
+        self._adapter = adapter
+        self._source = source
+        self.writer = adapter.makeWriter(source)
+        self.session = self.writer.session = adapter.makeSession(self.writer)
+
+    def isTooFast(self, now: float) -> bool:
+        """Count a datagram, and tell whether there are too many."""
+        self.lastSeen = now
+        if now >= self._secondEnds:
+            self._secondEnds = now + 1
+            self._hits = 0
+        self._hits += 1
+        return self._hits > DATAGRAMS_A_SECOND
+
+    def take(self, type: int, payload: bytes, size: int) -> None:
+        """Take a frame of a datagram of so many bytes."""
+        try:
+            message = JSON.decode(payload)
+        except ValueError as error:
+            self._refuse(None, size, codedError("INVALID_ARGUMENT", f"Unreadable: {error}"))
+            return
+        if not isinstance(message, Mapping):
+            self._refuse(None, size, codedError("INVALID_ARGUMENT", "The payload is no object"))
+            return
+        try:
+            id = readId(message.get("id"))
+        except ServiceError as error:
+            self._refuse(None, size, error)
+            return
+        if type == REQUEST:
+            self.request(message, id, size)
+        elif type in (CLIENT_ITEM, CLIENT_END):
+            self._takeItem(type, message, id, size)
+        elif type == CANCEL:
+            self.session.cancel(id)
+            self.writer.forget(id)
+        else:
+            self._refuse(id, size, codedError("INVALID_ARGUMENT", f"Unknown type {type}"))
+
+    def takeMessage(self, message: Any, size: int) -> None:
+        """Take a message that the user's hook has read."""
+        id: MessageId = None
+        if isinstance(message, Mapping):
+            try:
+                id = readId(message.get("id"))
+            except ServiceError:
+                id = None
+        self.request(message, id, size)
+
+    def request(self, message: Any, id: MessageId, size: int) -> None:
+        """Begin a call, unless it was begun already."""
+        writer, adapter = self.writer, self._adapter
+        if id is not None:
+            known = adapter.answers.begin((self._source, id), size)
+            if known is not None:
+                self._repeat(known, size)
+                return
+        if id is None and self._streams(message):
+            self._refuse(id, size, codedError("INVALID_ARGUMENT", "A stream needs an id"))
+            return
+        if id is None and None in writer.exchanges:
+            # In order means one at a time, and a client that does not wait cannot tell answers
+            # apart: what it wants is an id.
+            adapter.dropped["busy"] += 1
+            return
+        writer.begin(id, size)
+        self.session.request(message, id)
+        writer.begun(id)
+
+    def _repeat(self, known: Exchange, size: int) -> None:
+        """Answer again; a few bytes with an id that anybody may guess get no large answer."""
+        isOwed = known.isKnown and size >= known.size
+        answer = known.answer
+        if answer is not None and (isOwed or len(answer) <= AMPLIFICATION * size):
+            self._adapter.send(self._source, answer)
+
+    def _streams(self, message: Any) -> bool:
+        if not isinstance(message, Mapping):
+            return False
+        service, method = message.get("service"), message.get("method")
+        if not isinstance(service, str) or not isinstance(method, str):
+            return False
+        try:
+            bound = self._adapter._host.invoker.find(service, method)
+        except ServiceError:
+            return False
+        return bound.streaming != "none"
+
+    def _takeItem(self, type: int, message: Mapping[str, Any], id: MessageId, size: int) -> None:
+        exchange = self.writer.exchanges.get(id)
+        if exchange is None or id is None:
+            return
+        exchange.allowed += 3 * size
+        seq: Any = message.get("seq")
+        isNumber = isinstance(seq, int) and not isinstance(seq, bool) and seq >= 0
+        if type == CLIENT_END:
+            exchange.requests.end(seq if isNumber else None)
+        elif not isNumber:
+            self._refuse(id, size, codedError("INVALID_ARGUMENT", "An item needs its seq"))
+            return
+        elif not exchange.requests.put(seq, message.get("data", {})):
+            self._adapter.dropped["item"] += 1
+            return
+        self.writer.deliver(id)
+
+    def _refuse(self, id: MessageId, size: int, error: ServiceError) -> None:
+        """Send an error for a datagram that begins nothing, if it fits."""
+        if id not in self.writer.exchanges:
+            self.writer.begin(id, size)
+        self.writer.sendError(id, error)
+
+
+async def _awaited(value: Any) -> Any:
+    return await value

@@ -1,0 +1,138 @@
+"""Services over WebSocket, on the port of HTTP."""
+
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall
+
+from storagegate.core.context import Client
+from storagegate.gateway.host import GatewayHost
+from storagegate.gateway.options import WebSocketOptions
+from storagegate.gateway.peers import Listener
+from storagegate.gateway.shapes import httpError
+from storagegate.gateway.wsfactory import WireFactory
+from storagegate.gateway.wshandshake import Handshake, HandshakeRefused, readHandshake
+from storagegate.gateway.wsorigins import OriginRule
+from storagegate.gateway.wspeer import FramePeer, MessagePeer
+from storagegate.gateway.wswire import Wire
+
+
+class WebSocketAdapter:
+    """The WebSockets of a gateway."""
+
+    def __init__(self, host: GatewayHost, options: WebSocketOptions, reactor: Any = None) -> None:
+        """
+        @param reactor: Not used: the connections are those of HTTP.
+        @raise ValueError: If an allowed origin is none.
+        """
+        self._host = host
+        self._options = options
+        self._origins = OriginRule(options.allowedOrigins)
+        self._listener = Listener(host.invoker, host.clock)
+        self._factory = WireFactory(
+            host.clock, options.maxMessageSize, options.enableCompression, self._forget
+        )
+        self._peers: dict[Wire, MessagePeer | FramePeer] = {}
+        self._gone: list[Deferred[None]] = []
+        self._watch = LoopingCall(self._look)
+        self._watch.clock = host.clock
+
+    @property
+    def connections(self) -> int:
+        """Count the WebSockets."""
+        return len(self._peers)
+
+    def install(self, app: Any) -> None:
+        """Answer in an application, at the path that the options name."""
+        app.all(self._options.path or "/", self.answer)
+
+    def answer(self, req: Any, res: Any) -> None:
+        """Make a WebSocket of a request, or say why not."""
+        lean, options = req.lean, self._options
+        if lean.disconnected:
+            # Its connection would tell nobody that it is gone.
+            return
+        try:
+            handshake = readHandshake(
+                lean.method,
+                lean.version,
+                lean.headers,
+                lean.secure,
+                self._origins,
+                options,
+            )
+            self._checkRoom()
+        except HandshakeRefused as error:
+            status, body = httpError(error)
+            res.status(status).header(error.fields).json(body)
+            return
+        wire = self._factory.makeWire(handshake)
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in lean.headers.items()
+        }
+        client = _clientOf(req, headers)
+        self._peers[wire] = wire.receiver = self._makePeer(handshake, wire, client, headers)
+        if not self._watch.running:
+            self._watch.start(options.pingSeconds, now=False)
+        lean.upgrade(wire)
+
+    def _checkRoom(self) -> None:
+        if self._listener.isDraining or len(self._peers) >= self._options.maxConnections:
+            raise HandshakeRefused("UNAVAILABLE", "No further connections are taken", 503)
+
+    def _makePeer(
+        self, handshake: Handshake, wire: Wire, client: Client, headers: dict[str, str]
+    ) -> MessagePeer | FramePeer:
+        host, options, listener = self._host, self._options, self._listener
+        if handshake.format == "binary":
+            return FramePeer(host, options, wire, listener, client, headers)
+        return MessagePeer(host, options, handshake.format, wire, listener, client, headers)
+
+    def close(self, graceSeconds: float) -> Deferred[None]:
+        """
+        Take no further calls, and close each WebSocket when its calls are answered.
+
+        @return: Fires when all connections are gone. Calls that are not answered after
+            C{graceSeconds} are cancelled, and clients that do not go then are dropped soon.
+        """
+        self._listener.isDraining = True
+        gone: Deferred[None] = Deferred()
+        if not self._peers:
+            gone.callback(None)
+            return gone
+        self._gone.append(gone)
+        for wire, peer in list(self._peers.items()):
+            peer.session.whenIdle().addCallback(partial(_goAway, wire))
+        ending = self._host.clock.callLater(graceSeconds, self._end)
+        return gone.addCallback(lambda _: ending.cancel() if ending.active() else None)
+
+    def _end(self) -> None:
+        for wire in list(self._peers):
+            wire.goAway()
+
+    def _look(self) -> None:
+        for wire in list(self._peers):
+            wire.look()
+
+    def _forget(self, wire: Wire) -> None:
+        del self._peers[wire]
+        if not self._peers:
+            if self._watch.running:
+                self._watch.stop()
+            gone, self._gone = self._gone, []
+            for each in gone:
+                each.callback(None)
+
+
+def _goAway(wire: Wire, result: Any) -> None:
+    wire.goAway()
+
+
+def _clientOf(req: Any, headers: dict[str, str]) -> Client:
+    lean, address = req.lean, req.ip
+    # Nobody tells the port that a proxy's client has.
+    port = lean.clientPort if address == lean.clientHost else 0
+    return Client(
+        f"{address}:{port}" if port else address, address, port, headers.get("user-agent")
+    )

@@ -1,0 +1,366 @@
+"""
+One WebSocket, as far as it is bytes: Autobahn's protocol with limits of its own.
+
+Autobahn reads frames, inflates, and checks the grammar. Here is what it leaves open: it would read
+and queue without bounds, and look at all that it holds for each frame.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, Protocol
+
+from autobahn.twisted.websocket import WebSocketServerProtocol
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IPushProducer
+from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from storagegate.gateway.wshandshake import Handshake
+from storagegate.net.transport import FastServer
+
+GOING_AWAY = 1001
+TOO_BIG = 1009
+INTERNAL = 1011
+TRY_LATER = 1013
+
+MAX_FRAGMENTS = 4096
+"""Frames of a message. A client that fills the largest message with them has 256 bytes in each;
+one that sends empty ones is up to no good."""
+
+MAX_UNSENT = 64 * 1024 * 1024
+"""Bytes that wait for a peer which reads slowly. Streams wait for it and it is not read either, so
+only the results of calls that were under way already can become so many."""
+
+CLOSE_SECONDS = 5
+"""How long a peer has to answer a close."""
+
+# Autobahn copies all that it has not read for each frame that it reads: this much at most.
+_PIECE = 4096
+
+# Messages are joined up to this size before they go out.
+_JOINED = 64 * 1024
+
+# Below this deflate makes messages larger, or not much smaller.
+_COMPRESSED = 256
+
+_log = Logger()
+
+
+class Receiver(Protocol):
+    """Whoever uses a wire."""
+
+    def received(self, payload: bytes, isBinary: bool) -> None:
+        """Take a message."""
+
+    def lost(self) -> None:
+        """Take note that nothing comes or goes any more. Called once."""
+
+
+class Quiet:
+    """A log for what clients do wrong: none of it is news, and they could fill a disk with it."""
+
+    def __getattr__(self, level: str) -> Callable[..., None]:
+        return self._ignore
+
+    def _ignore(self, *arguments: Any, **keywords: Any) -> None:
+        pass
+
+
+@implementer(IPushProducer)
+class Wire(WebSocketServerProtocol):
+    """
+    One WebSocket.
+
+    @ivar isHeard: Whether anything has come since this was last set to C{False}.
+    @ivar isFull: Whether the peer is behind with reading.
+    @ivar isHeld: Whether the peer is not read.
+    """
+
+    log = Quiet()
+    transport: Any
+    message_data: Any
+
+    def __init__(self, handshake: Handshake) -> None:
+        super().__init__()
+        self._handshake = handshake
+        self.receiver: Receiver
+        self.isHeard = True
+        self._isAsked = False
+        self._seenSent = -1
+        self.isFull = self.isHeld = False
+        self._isWanted = True
+        self._isReading = self._isOver = self._isDiscarding = False
+        # What came while the peer was held, and what goes out when what came has been read.
+        self._pending = b""
+        self._outgoing: list[bytes] = []
+        self._outgoingSize = self._unsent = self._fragments = 0
+        self._drained: deque[Deferred[None]] = deque()
+
+    # Connection
+
+    def connectionMade(self) -> None:
+        """Answer the handshake."""
+        super().connectionMade()
+        self.transport.registerProducer(self, True)
+        self.dataReceived(self._handshake.head)
+
+    def onConnect(self, request: Any) -> str | None:
+        """Agree on the subprotocol."""
+        return self._handshake.subprotocol
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Let go of everything."""
+        # Autobahn's own method logs each broken TLS connection as an error.
+        self._connectionLost(reason)  # type: ignore[arg-type]
+        if self.closeHandshakeTimeoutCall is not None:
+            self.closeHandshakeTimeoutCall.cancel()
+            self.closeHandshakeTimeoutCall = None
+        self._end()
+        self.factory.onLost(self)
+
+    def goAway(self) -> None:
+        """Close: this end stops. Who has not gone although it was closed before is dropped."""
+        if self.isOpen:
+            self._end()
+            self.sendCloseFrame(GOING_AWAY, b"")
+        else:
+            self.abort()
+
+    def abort(self) -> None:
+        """Drop the connection without a word."""
+        self.dropConnection(abort=True)
+        # That does nothing if the connection has been dropped, but never went.
+        if self.transport is not None:
+            self.transport.abortConnection()
+
+    def look(self) -> None:
+        """
+        Look whether the peer is there still. Called now and then.
+
+        One that says nothing is asked; one that did not answer by the next time, took nothing of
+        what waits for it, or did not go after the close is dropped. One that is not read because
+        its calls take their time could not answer: it is asked so that the system notices.
+        """
+        sent = getattr(self.transport, "sentBytes", 0)
+        isMoving = sent != self._seenSent
+        self._seenSent = sent
+        if self.isHeard:
+            self.isHeard = self._isAsked = False
+            return
+        isExcused = isMoving if self.isFull else self.isHeld
+        if self._isAsked and not isExcused:
+            self.abort()
+        else:
+            self._isAsked = True
+            self.sendPing()
+
+    @property
+    def isOpen(self) -> bool:
+        """Tell whether messages may be sent."""
+        return bool(self.state == self.STATE_OPEN)
+
+    def _end(self) -> None:
+        """Tell the receiver, once, that it is over."""
+        if self._isOver:
+            return
+        self._isOver = True
+        self._pending = b""
+        self.receiver.lost()
+        while self._drained:
+            waiting = self._drained.popleft()
+            if not waiting.called:
+                waiting.callback(None)
+
+    # Reading
+
+    def dataReceived(self, data: bytes) -> None:
+        """Read what has come, as long as nobody has enough of it."""
+        self.isHeard = True
+        if not self._isDiscarding:
+            self._pending = self._pending + data if self._pending else data
+            self._read()
+
+    def _read(self) -> None:
+        if self._isReading:
+            return
+        self._isReading = True
+        try:
+            while not (self.isHeld or self._isDiscarding):
+                piece, self._pending = self._pending[:_PIECE], self._pending[_PIECE:]
+                self._dataReceived(piece)
+                self._flush()
+                if not self._pending:
+                    return
+        finally:
+            self._isReading = False
+            self._flush()
+
+    def processData(self) -> bool:
+        """Read the next part of a frame, if it is wanted; say whether to go on."""
+        return not (self.isHeld or self._isDiscarding) and bool(super().processData())
+
+    def onMessageBegin(self, isBinary: bool) -> None:
+        """Begin a message."""
+        super().onMessageBegin(isBinary)
+        self._fragments = 0
+
+    def onMessageFrameBegin(self, length: int) -> None:
+        """Begin a frame of a message."""
+        super().onMessageFrameBegin(length)
+        self._fragments += 1
+        if self._fragments > MAX_FRAGMENTS:
+            self._fail_connection(TOO_BIG, f"A message has {MAX_FRAGMENTS} frames at most")
+
+    def onMessageEnd(self) -> None:
+        """Hand a message over."""
+        if self.isOpen:
+            data = self.message_data
+            try:
+                self.receiver.received(
+                    data[0] if len(data) == 1 else b"".join(data), self.message_is_binary
+                )
+            except Exception:
+                # Nothing that a client can do gets here; it is our mistake.
+                _log.failure("a message was not taken")
+                self._fail_connection(INTERNAL, "Internal error")
+        self.message_data = None
+
+    def setReading(self, wanted: bool) -> None:
+        """Read on, or let the peer wait."""
+        self._isWanted = wanted
+        self._hold()
+
+    def _hold(self) -> None:
+        held = self.isFull or not self._isWanted
+        if held == self.isHeld or self._isOver:
+            return
+        self.isHeld = held
+        if held:
+            self.transport.pauseProducing()
+        else:
+            self.transport.resumeProducing()
+            self._read()
+
+    # Writing
+
+    def sendText(self, payload: bytes) -> None:
+        """Send a message of text."""
+        self._sendMessage(0x81, payload)
+
+    def sendBinary(self, payload: bytes) -> None:
+        """Send a message of bytes."""
+        self._sendMessage(0x82, payload)
+
+    def _sendMessage(self, first: int, payload: bytes) -> None:
+        """
+        Send a message in one frame.
+
+        Autobahn's C{sendMessage} holds the limit for what comes against what goes, too, and takes
+        as long as all the rest of a small call.
+
+        @param first: The first byte of the frame.
+        """
+        if not self.isOpen:
+            return
+        deflate = self._perMessageCompress
+        if deflate is not None and len(payload) >= _COMPRESSED:
+            deflate.start_compress_message()
+            payload = deflate.compress_message_data(payload) + deflate.end_compress_message()
+            first |= 0x40
+        length = len(payload)
+        if length < 126:
+            head = bytes((first, length))
+        elif length < 0x10000:
+            head = _packShort(first, 126, length)
+        else:
+            head = _packLong(first, 127, length)
+        self.sendData(head + payload)
+
+    def sendData(self, data: bytes, sync: bool = False, chopsize: int | None = None) -> None:
+        """Send bytes; those that are sent while bytes are read go out together."""
+        if self.isFull:
+            self._unsent += len(data)
+            if self._unsent > MAX_UNSENT:
+                self._overflow()
+                return
+        if not self._isReading:
+            self.transport.write(data)
+            return
+        self._outgoing.append(data)
+        self._outgoingSize += len(data)
+        if self._outgoingSize >= _JOINED:
+            self._flush()
+
+    def _flush(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        self._outgoingSize = 0
+        if outgoing and self.transport is not None:
+            self.transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
+
+    def _overflow(self) -> None:
+        """Give a peer up that does not read."""
+        self._unsent = -MAX_UNSENT
+        self._fail_connection(TRY_LATER, "Too much is unread")
+
+    def drained(self) -> Deferred[None] | None:
+        """Wait until the peer has read enough of what was sent; C{None} if it has."""
+        if not self.isFull or self._isOver:
+            return None
+        waiting: Deferred[None] = Deferred()
+        self._drained.append(waiting)
+        return waiting
+
+    def pauseProducing(self) -> None:
+        """Take note that the peer is behind with reading. What it says waits, too."""
+        self.isFull = True
+        self._unsent = 0
+        self._hold()
+
+    def resumeProducing(self) -> None:
+        """Go on: whoever waits first, then what the peer says."""
+        self.isFull = False
+        while self._drained and not self.isFull:
+            waiting = self._drained.popleft()
+            if not waiting.called:
+                waiting.callback(None)
+        self._hold()
+
+    def stopProducing(self) -> None:
+        """Do nothing: C{connectionLost} follows."""
+
+    # Ends
+
+    def _fail_connection(self, code: int = GOING_AWAY, reason: str = "") -> None:
+        """
+        Close because of what the peer did.
+
+        RFC 6455 section 7.1.7: what it sends is not looked at any more. Its own close is not waited
+        for either, which would lie behind all that; the connection is closed in one direction, so
+        that ours is not lost.
+        """
+        isNew = not self._isDiscarding
+        super()._fail_connection(code, reason)
+        self._isDiscarding = True
+        self._end()
+        if isNew and self.transport is not None:
+            self._flush()
+            self.unregisterProducer()
+            if self.isHeld:
+                self.transport.resumeProducing()
+            self.isFull = self.isHeld = False
+            if isinstance(self.transport, FastServer):
+                self.transport.loseWriteConnection()
+            else:
+                self.transport.loseConnection()
+
+    def _closeConnection(self, abort: bool = False) -> None:
+        """Close the connection; after a proper goodbye without a reset."""
+        self._flush()
+        super()._closeConnection(abort and not self.wasClean)
+
+
+_packShort = Struct("!BBH").pack
+_packLong = Struct("!BBQ").pack

@@ -1,0 +1,89 @@
+"""
+The tables C{[gateway.*]} of the configuration file, given to a gateway::
+
+    [gateway.websocket]
+    allowedOrigins = ["https://app.example.com"]
+
+    [gateway.authentication.providers.apikey]
+    validate = "mymodule:validate"
+
+A function is C{"module:name"}. Ports and interfaces are the listeners' own keys.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from storagegate.config import ConfigurationError
+from storagegate.core.definitions import DefinitionError
+from storagegate.core.optionvalues import OptionError
+from storagegate.gateway.gateway import ProtocolGateway
+from storagegate.naming import NamingError, findNamed
+
+_FUNCTIONS = frozenset(
+    {
+        "transformRequest",
+        "transformResponse",
+        "routeMessage",
+        "formatResponse",
+        "parseMessage",
+        "transformError",
+        "spanAttributes",
+        "validate",
+        "extractToken",
+    }
+)
+"""Keys whose values are functions; the last one may be a table of them by protocol."""
+
+_PLACES = frozenset({"port", "hostname"})
+
+
+def configureGateway(gateway: ProtocolGateway, tables: Mapping[str, Any]) -> None:
+    """
+    Give a gateway what the file says.
+
+    @raise ConfigurationError: If a table or a key is not known, or a value is not right.
+    """
+    configure = {
+        "http": gateway.configureHTTP,
+        "websocket": gateway.configureWebSocket,
+        "grpc": gateway.configureGRPC,
+        "tcp": gateway.configureTCP,
+        "udp": gateway.configureUDP,
+        "authentication": gateway.configureAuthentication,
+        "errorHandling": gateway.configureErrorHandling,
+        "rateLimit": gateway.configureRateLimit,
+        "monitoring": gateway.configureMonitoring,
+        "discovery": gateway.configureServiceDiscovery,
+    }
+    for name, table in tables.items():
+        if name not in configure:
+            raise ConfigurationError(
+                f"gateway.{name}: unknown key; there are {', '.join(sorted(configure))}"
+            )
+        if not isinstance(table, Mapping):
+            raise ConfigurationError(f"gateway.{name}: expected a table")
+        for key in _PLACES & set(table):
+            raise ConfigurationError(f"gateway.{name}.{key}: the listener's own key says where")
+        try:
+            configure[name](_resolved(table))
+        except (OptionError, DefinitionError, NamingError) as error:
+            raise ConfigurationError(f"gateway.{name}: {error}") from error
+
+
+def _resolved(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Put functions in the places of their names."""
+    resolved: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in _FUNCTIONS and isinstance(value, str):
+            value = findNamed(value)
+        elif key in _FUNCTIONS and isinstance(value, Mapping):
+            value = {
+                name: findNamed(each) if isinstance(each, str) else each
+                for name, each in value.items()
+            }
+        elif key == "handleStreaming" and isinstance(value, Mapping):
+            value = {name: findNamed(each) for name, each in value.items()}
+        elif isinstance(value, Mapping):
+            value = _resolved(value)
+        resolved[key] = value
+    return resolved

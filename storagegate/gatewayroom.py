@@ -1,0 +1,147 @@
+"""
+What the daemon serves over HTTP, WebSocket, gRPC, TCP and UDP: the user's services, or the
+reference services.
+
+Nothing here is imported unless one of these listeners is on, and what only one of them needs is
+imported when it is opened.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress
+
+from storagegate.config import Configuration, ConfigurationError
+from storagegate.core.context import RequestContext
+from storagegate.core.definitions import DefinitionError
+from storagegate.core.invocation import CallCredentials
+from storagegate.core.optionvalues import OptionError
+from storagegate.gateway.gateway import ProtocolGateway
+from storagegate.gatewayconfig import configureGateway
+from storagegate.naming import NamingError, findNamed
+
+USERS_FILE = "users.sqlite"
+"""Where in the data directory the users are."""
+
+_PROTOS = {"user.UserService": "UserService", "storagegate.Storage": "Storage"}
+"""The names of the reference services in their protos."""
+
+
+class GatewayRoom:
+    """The listeners of the gateway and the services behind them."""
+
+    def __init__(self, configuration: Configuration, reactor: Any) -> None:
+        """
+        @raise ConfigurationError: If a service or an option is none, with one line.
+        """
+        listeners = configuration.listeners
+        self._reactor = reactor
+        self._services = configuration.services
+        self._closers: list[Callable[[], Any]] = []
+        self._gateway = ProtocolGateway(
+            protocols=[
+                name
+                for name, place in (
+                    ("http", listeners.http),
+                    ("websocket", listeners.http),
+                    ("grpc", listeners.grpc),
+                    ("tcp", listeners.tcp),
+                    ("udp", listeners.udp),
+                )
+                if place is not None
+            ],
+            grpc={"reflection": True},
+        )
+        for name in self._services:
+            try:
+                self._gateway.addService(findNamed(name))
+            except NamingError as error:
+                raise ConfigurationError(f"service: {error}") from error
+            except DefinitionError as error:
+                raise ConfigurationError(f"service: {name}: {error}") from error
+        if not self._services and listeners.grpc is not None:
+            self._useProtos()
+        configureGateway(self._gateway, configuration.gateway)
+
+    def _useProtos(self) -> None:
+        """Serve the reference services over gRPC by their protos."""
+        from storagegate.rpc.protos import ourProto
+
+        for name in ("user.proto", "storage.proto"):
+            self._gateway.protos.update(ourProto(name).services)
+        self._gateway.configureGRPC(services=_PROTOS, transformResponse=_fitted)
+
+    def open(self, name: str, place: str) -> IAddress:
+        """
+        Open a listener; nobody is served before the reactor runs.
+
+        @param name: C{http}, C{grpc}, C{tcp} or C{udp}.
+        @raise CannotListenError: If the place cannot be had.
+        @raise OptionError: If an option does not fit the others.
+        """
+        found: list[Any] = []
+        self._gateway.start(self._reactor).open(name, place).addBoth(found.append)
+        if not found:
+            raise OptionError(f"the listener {name} did not open at once")
+        [port] = found
+        if hasattr(port, "raiseException"):
+            port.raiseException()
+        address: IAddress = port.getHost()
+        return address
+
+    def furnish(self, store: Any, root: Any, region: str, directory: str) -> None:
+        """
+        Put the reference services in, unless there are the user's.
+
+        @param root: The root key pair.
+        @param directory: The data directory as an absolute path.
+        """
+        if self._services:
+            return
+        from storagegate.s3.credentials import Credentials
+        from storagegate.services.objects import makeStorageService, storageAuthenticate
+        from storagegate.services.users import makeUserService
+        from storagegate.services.userstore import SQLiteUserStore
+
+        users = SQLiteUserStore(os.path.join(directory, USERS_FILE), self._reactor)
+        self._closers.append(users.close)
+        self._gateway.addKnown(makeUserService(users))
+        credentials = Credentials(store.catalog, self._reactor, root.accessKey, root.secretKey)
+        self._gateway.authentication.ownKeys["Storage"] = _StorageKeys(
+            storageAuthenticate(credentials)
+        )
+        self._gateway.addKnown(makeStorageService(store, credentials, region))
+
+    def close(self, graceSeconds: float) -> Deferred[None]:
+        """Let calls end, cancel them after the grace, and close what the services had."""
+        return Deferred.fromCoroutine(self._close(graceSeconds))
+
+    async def _close(self, graceSeconds: float) -> None:
+        await self._gateway.stop(graceSeconds * 1000)
+        closers, self._closers = self._closers, []
+        for close in closers:
+            await close()
+
+
+class _StorageKeys:
+    """Knows C{ACCESSKEY:SECRETKEY} wherever a key or a token may stand."""
+
+    def __init__(self, prove: Callable[[str], Any]) -> None:
+        self._prove = prove
+
+    def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
+        """Give the key."""
+        return credentials.apiKey or credentials.token
+
+    def verify(self, token: str, context: RequestContext) -> Any:
+        """Give whose it is; C{None} for nobody's."""
+        return self._prove(token)
+
+
+def _fitted(result: Any, method: str) -> Any:
+    """Leave out what the message CreateMultipleUsersResponse has no field for."""
+    if method == "UserService.CreateMultipleUsers" and "errors" in result:
+        return {key: value for key, value in result.items() if key != "errors"}
+    return result

@@ -1,0 +1,289 @@
+"""
+The Storage service: the buckets and objects that S3 serves, in the gateway's form::
+
+    credentials = Credentials(store.catalog, reactor, rootAccessKey, rootSecretKey)
+    definition = makeStorageService(store, credentials)
+    authentication.ownKeys["Storage"] = APIKeyProvider(storageAuthenticate(credentials))
+
+It is the domain of S3 with another front door: the same accounts, access keys, policies, names and
+limits. A client authenticates with C{ACCESSKEY:SECRETKEY}.
+"""
+
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from attrs import evolve
+
+from storagegate.core.context import RequestContext
+from storagegate.core.definitions import ServiceAuthentication, ServiceDefinition, ServiceMethod
+from storagegate.core.errors import codedError
+from storagegate.s3.authorising import authoriseOperation
+from storagegate.s3.copying import CopyRequest, CopyService
+from storagegate.s3.credentials import Credentials, Identity
+from storagegate.s3.listing import BUCKETS_LIMIT
+from storagegate.s3.multipart import MultipartService
+from storagegate.s3.names import checkBucketName
+from storagegate.s3.operations import OPERATIONS
+from storagegate.s3.service import DeleteEntry, ObjectService
+from storagegate.s3.tokens import makeToken
+from storagegate.s3.upload import Expectation, receive
+from storagegate.services import objectshapes as shapes
+from storagegate.services.objectbytes import CHUNK, DATAGRAM_CHUNK, beginUpload, readContent
+from storagegate.services.objecterrors import translated
+from storagegate.services.objectrequests import (
+    attributesOf,
+    bucketOf,
+    keyOf,
+    readListing,
+    readRange,
+    textOf,
+)
+from storagegate.services.objectwatch import Watches
+from storagegate.storage.records import INLINE_LIMIT, ObjectRecord
+from storagegate.storage.store import ObjectStore
+
+Request = Mapping[str, Any]
+Result = dict[str, Any]
+
+
+def storageAuthenticate(credentials: Credentials) -> Callable[[str], Identity | None]:
+    """
+    Make what knows the users of L{makeStorageService} by C{ACCESSKEY:SECRETKEY}.
+
+    The first colon ends the access key. How long a refusal takes tells nothing of the secret.
+    """
+
+    def authenticate(apiKey: str) -> Identity | None:
+        accessKey, _, secretKey = apiKey.partition(":")
+        return credentials.prove(accessKey, secretKey.encode("utf-8", "surrogatepass"))
+
+    return authenticate
+
+
+def makeStorageService(
+    store: ObjectStore,
+    credentials: Credentials,
+    region: str = "us-east-1",
+    now: Callable[[], float] = time.time,
+) -> ServiceDefinition:
+    """
+    Make the service.
+
+    @param store: Who opened it closes it.
+    @param credentials: Those of the S3 listener, or others of the same store.
+    @param region: The region that new buckets are said to be in.
+    @param now: Gives seconds since 1970.
+    """
+    storage = _Storage(store, credentials, region, now)
+    methods = {
+        "ListBuckets": ServiceMethod(storage.listBuckets, "none", shapes.EMPTY, shapes.BUCKETS),
+        "CreateBucket": ServiceMethod(
+            storage.createBucket, "none", shapes.BUCKET_REQUEST, shapes.EMPTY
+        ),
+        "DeleteBucket": ServiceMethod(
+            storage.deleteBucket, "none", shapes.BUCKET_REQUEST, shapes.EMPTY
+        ),
+        "ListObjects": ServiceMethod(
+            storage.listObjects, "none", shapes.LIST_REQUEST, shapes.LISTING
+        ),
+        "HeadObject": ServiceMethod(
+            storage.headObject, "none", shapes.OBJECT_REQUEST, shapes.OBJECT
+        ),
+        "GetObject": ServiceMethod(
+            storage.getObject, "server", shapes.READ_REQUEST, shapes.READ_ITEM
+        ),
+        "PutObject": ServiceMethod(storage.putObject, "client", shapes.WRITE_ITEM, shapes.OBJECT),
+        "DeleteObject": ServiceMethod(
+            storage.deleteObject, "none", shapes.OBJECT_REQUEST, shapes.EMPTY
+        ),
+        "CopyObject": ServiceMethod(storage.copyObject, "none", shapes.COPY_REQUEST, shapes.OBJECT),
+        "WatchBucket": ServiceMethod(
+            storage.watchBucket, "server", shapes.WATCH_REQUEST, shapes.CHANGE
+        ),
+    }
+    return ServiceDefinition(
+        "Storage",
+        methods,
+        authentication=ServiceAuthentication(required=True, methods=("apikey",)),
+    )
+
+
+class _Storage:
+    """The methods."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        credentials: Credentials,
+        region: str,
+        now: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._credentials = credentials
+        self._objects = ObjectService(store, region, lambda: int(now() * 1000))
+        self._copies = CopyService(self._objects, MultipartService(self._objects))
+        self._secret = store.catalog.secret()
+        self._watches = Watches(store)
+
+    async def listBuckets(self, request: Request, context: RequestContext) -> Result:
+        """List the account's buckets by name, as many as a page of S3 has at most."""
+        with translated():
+            identity = _admitted(context, "ListBuckets")
+            found = await self._objects.buckets(identity, "", "", BUCKETS_LIMIT)
+            allows = identity.policy.allows
+            shown = [each for each in found if allows("list", each.name, None)]
+            return {"buckets": [shapes.bucketShape(each) for each in shown]}
+
+    async def createBucket(self, request: Request, context: RequestContext) -> Result:
+        """Create a bucket."""
+        with translated():
+            bucket = bucketOf(request)
+            identity = _admitted(context, "CreateBucket", bucket)
+            checkBucketName(bucket)
+            await self._objects.createBucket(identity, bucket)
+            return {}
+
+    async def deleteBucket(self, request: Request, context: RequestContext) -> Result:
+        """Remove an empty bucket."""
+        with translated():
+            bucket = bucketOf(request)
+            identity = _admitted(context, "DeleteBucket", bucket)
+            await self._objects.deleteBucket(identity, bucket)
+            return {}
+
+    async def listObjects(self, request: Request, context: RequestContext) -> Result:
+        """List a page of a bucket."""
+        with translated():
+            page = readListing(request, self._secret)
+            identity = _admitted(context, "ListObjectsV2", page.bucket, prefix=page.prefix)
+            found = await self._objects.listObjects(
+                identity,
+                page.bucket,
+                page.prefix.encode(),
+                page.delimiter.encode(),
+                page.after.encode(),
+                page.limit,
+                contentTypes=True,
+            )
+        result: Result = {
+            "objects": [shapes.listedShape(row) for row in found.objects],
+            "commonPrefixes": list(found.prefixes),
+        }
+        if found.last is not None:
+            result["nextContinuationToken"] = makeToken(self._secret, page.bucket, found.last)
+        return result
+
+    async def headObject(self, request: Request, context: RequestContext) -> Result:
+        """Describe an object."""
+        with translated():
+            return shapes.objectShape(self._found(context, "HeadObject", request))
+
+    async def getObject(self, request: Request, context: RequestContext) -> AsyncIterator[Result]:
+        """Give an object: what it is, then its bytes."""
+        most = DATAGRAM_CHUNK if context.protocol == "udp" else CHUNK
+        with translated():
+            record = self._found(context, "GetObject", request)
+            start, length = readRange(request, record.size)
+            # An overwrite or a delete in the meantime must not take the blobs from under us.
+            hold = self._store.hold(record.content)
+            try:
+                yield {"object": shapes.objectShape(record)}
+                chunks = readContent(self._store, record.content, start, length, most)
+                async with aclosing(chunks):
+                    async for chunk in chunks:
+                        yield {"chunk": chunk}
+            finally:
+                hold.release()
+
+    async def putObject(self, requests: AsyncIterable[Request], context: RequestContext) -> Result:
+        """Store an object, once all of its bytes have come; of a stream that is cut nothing is."""
+        first, body = await beginUpload(requests)
+        with translated():
+            bucket, key = bucketOf(first), keyOf(first)
+            identity = _admitted(context, "PutObject", bucket, key)
+            attributes = attributesOf(first)
+            # What is sure to be refused is refused before its bytes are read.
+            self._objects.bucket(identity, bucket)
+            received = await receive(
+                body, Expectation(), lambda limit: self._objects.sink(None, limit), INLINE_LIMIT
+            )
+            attributes = evolve(attributes, checksum=received.checksum)
+            return shapes.objectShape(
+                await self._objects.putObject(identity, bucket, key, received, attributes)
+            )
+
+    async def deleteObject(self, request: Request, context: RequestContext) -> Result:
+        """Delete an object; one that is not there is deleted already, as in S3."""
+        with translated():
+            bucket, key = bucketOf(request), keyOf(request)
+            identity = _admitted(context, "DeleteObject", bucket, key)
+            await self._objects.deleteObject(identity, bucket, DeleteEntry(key))
+            return {}
+
+    async def copyObject(self, request: Request, context: RequestContext) -> Result:
+        """Give an object's bytes a second name."""
+        with translated():
+            wanted = CopyRequest(bucketOf(request), keyOf(request))
+            identity = _admitted(context, "CopyObject", wanted.bucket, wanted.key)
+            source = {"bucket": bucketOf(request, "fromBucket"), "key": textOf(request, "fromKey")}
+            self._objects.bucket(identity, wanted.bucket)
+            record = await self._copies.copyCurrent(
+                identity,
+                # Whoever copies reads.
+                lambda: self._found(context, "GetObject", source),
+                lambda record: wanted,
+            )
+            return shapes.objectShape(record)
+
+    async def watchBucket(self, request: Request, context: RequestContext) -> AsyncIterator[Result]:
+        """
+        Tell of the objects that are created and removed from now on, until the bucket is deleted.
+
+        A reader who falls too far behind is told so and nothing more. Only what this process
+        changes is seen.
+        """
+        with translated():
+            bucket, prefix = bucketOf(request), textOf(request, "prefix")
+            identity = _admitted(context, "ListObjectsV2", bucket, prefix=prefix)
+            self._objects.bucket(identity, bucket)
+            box = self._watches.join(bucket, prefix)
+            try:
+                while (change := await box.get()) is not None:
+                    self._checkKey(identity)
+                    # What another process does to the bucket is not seen. Once it was deleted here,
+                    # what waits is of the time before.
+                    if not box.isOver:
+                        self._objects.bucket(identity, bucket)
+                    yield change
+            finally:
+                self._watches.leave(bucket, box)
+
+    def _checkKey(self, identity: Identity) -> None:
+        """See that a key that was good when the call began has not been revoked since."""
+        credential = self._credentials.find(identity.accessKey)
+        if credential is None or credential.identity != identity:
+            raise codedError("UNAUTHENTICATED", "The access key is not valid any more")
+
+    def _found(self, context: RequestContext, operation: str, request: Request) -> ObjectRecord:
+        """Look up the object of a request that may read it."""
+        bucket, key = bucketOf(request), keyOf(request)
+        identity = _admitted(context, operation, bucket, key)
+        return self._objects.object(identity, bucket, key)
+
+
+def _admitted(
+    context: RequestContext, operation: str, bucket: str = "", key: bytes = b"", prefix: str = ""
+) -> Identity:
+    """
+    Give who calls, if the policy of the key allows what S3 calls an operation.
+
+    @raise S3Error: C{AccessDenied}.
+    """
+    identity = context.authentication
+    if not isinstance(identity, Identity):
+        # A user of something else than the store's own keys is nobody here.
+        raise codedError("UNAUTHENTICATED", "An access key of the store is required")
+    authoriseOperation(identity.policy, OPERATIONS[operation], bucket, key, prefix)
+    return identity

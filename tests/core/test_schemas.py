@@ -1,0 +1,90 @@
+"""Schemas of requests and responses."""
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.core.definitions import DefinitionError
+from storagegate.core.errors import ServiceError
+from storagegate.core.schemas import Schema, normalised
+
+TEXT = {"type": "string"}
+BYTES = {"type": "string", "contentEncoding": "base64"}
+
+
+def objectOf(**properties: Any) -> dict[str, Any]:
+    """Make a schema of an object."""
+    return {"type": "object", "properties": properties}
+
+
+class CheckTests(SynchronousTestCase):
+    """What fits, and what is said of the rest."""
+
+    def violation(self, schema: dict[str, Any], value: Any) -> tuple[str, str]:
+        """Give the path and the message of what does not fit."""
+        error = self.assertRaises(ServiceError, Schema(schema, "it").check, value)
+        self.assertEqual(
+            (error.code, error.statusCode, error.grpcStatus), ("VALIDATION_ERROR", 400, 3)
+        )
+        [detail] = error.details
+        return detail["path"], detail["message"]
+
+    def test_fits(self) -> None:
+        """Values that fit are left as they are; what is not named is allowed."""
+        schema = objectOf(id={**TEXT, "required": True}, n={"type": "integer"})
+        for value in ({"id": "a"}, {"id": "a", "n": 1}, {"id": "a", "more": []}):
+            self.assertIs(Schema(schema, "it").read(value), value)
+
+    def test_required(self) -> None:
+        """A property says itself that it is required, at any depth; so does JSON Schema's list."""
+        schema = objectOf(
+            id={**TEXT, "required": True}, inner=objectOf(z={**TEXT, "required": True})
+        )
+        self.assertEqual(self.violation(schema, {}), ("id", "is required"))
+        self.assertEqual(
+            self.violation(schema, {"id": "", "inner": {}}), ("inner.z", "is required")
+        )
+        listed = {**objectOf(a={**TEXT, "required": True}, b=TEXT), "required": ["b"]}
+        self.assertEqual(normalised(listed)["required"], ["b", "a"])
+        self.assertNotIn("required", normalised(listed)["properties"]["a"])
+
+    def test_paths(self) -> None:
+        """The path names the place."""
+        schema = objectOf(list={"type": "array", "items": {"type": "integer"}})
+        path, message = self.violation(schema, {"list": [1, "x"]})
+        self.assertEqual((path, message), ("list[1]", "must be integer"))
+        self.assertEqual(self.violation(schema, 5), ("", "must be object"))
+        self.assertEqual(self.violation(objectOf(a=TEXT), {"a": None})[0], "a")
+
+    def test_bytes(self) -> None:
+        """Bytes come as base64 or as they are, also in lists; handlers get bytes."""
+        schema = Schema(objectOf(b=BYTES, many={"type": "array", "items": BYTES}), "it")
+        read = schema.read({"b": "AAE=", "many": ["AA==", b"x"], "c": 1})
+        self.assertEqual(read, {"b": b"\0\1", "many": [b"\0", b"x"], "c": 1})
+        error = self.assertRaises(ServiceError, schema.read, {"b": "?"})
+        self.assertEqual(error.details, [{"path": "b", "message": "must be base64"}])
+        error = self.assertRaises(ServiceError, schema.read, {"many": ["AA==", 5]})
+        self.assertEqual(error.details[0]["path"], "many[1]")
+
+    def test_later(self) -> None:
+        """A schema that is known to be good is compiled with the first value, and does the same."""
+        schema = Schema(objectOf(id={**TEXT, "required": True}), "it", isKnown=True)
+        for _ in range(2):
+            self.assertRaises(ServiceError, schema.check, {})
+            schema.check({"id": "a"})
+
+    def test_refused(self) -> None:
+        """What is no schema is an error that names what it is of; nothing is fetched."""
+        deep: dict[str, Any] = {}
+        for _ in range(100):
+            deep = objectOf(a=deep)
+        for wrong in (
+            {"type": "wat"},
+            {"properties": {"a": 5}},
+            {"properties": 5},
+            {"$ref": "http://127.0.0.1:1/schema"},
+            {"$ref": "file:///etc/passwd"},
+            deep,
+        ):
+            error = self.assertRaises(DefinitionError, Schema, wrong, "the input of A.b")
+            self.assertIn("the input of A.b", str(error))

@@ -1,0 +1,239 @@
+"""What is written of the gateway, held against its code."""
+
+import sys
+import tomllib
+from types import ModuleType
+from typing import Any
+
+from attrs import fields
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.core.apikeyprovider import APIKeyOptions
+from storagegate.core.authentication import DEFAULT_RULES
+from storagegate.core.context import Client, RequestContext, Tracing
+from storagegate.core.definitions import ServiceAuthentication, ServiceDefinition, ServiceMethod
+from storagegate.core.errors import CODES, GRPC_NAMES, codedError
+from storagegate.core.jwtprovider import JWTOptions
+from storagegate.core.tokens import MAX_TOKEN_LENGTH
+from storagegate.gateway import (
+    codecs,
+    dedup,
+    frames,
+    messagefields,
+    peercall,
+    peers,
+    session,
+    udpadapter,
+    udpstreams,
+    wsmessages,
+)
+from storagegate.gateway.gateway import (
+    DEFAULT_GRACE_MS,
+    RUN_GRACE_MS,
+    ProtocolGateway,
+    createProtocolGateway,
+)
+from storagegate.gateway.monitoring import LoggingOptions
+from storagegate.gateway.oauth import OAuthOptions
+from storagegate.gateway.options import (
+    GatewayOptions,
+    GRPCOptions,
+    HTTPOptions,
+    TCPOptions,
+    UDPOptions,
+    WebSocketOptions,
+)
+from storagegate.gateway.shapes import messageEnd, messageError, messageItem, messageResult
+from storagegate.gatewayconfig import configureGateway
+from storagegate.rpc.protos import ourProto
+from tests.support.documents import DOCS, codeBlocks, literal, table
+from tests.support.signatures import firstWords
+
+PAGE = DOCS / "gateway.rst"
+
+# What an application calls, and no user.
+ROOMS_PARTS = {
+    "addKnown",
+    "authenticate",
+    "authentication",
+    "configureFor",
+    "invoker",
+    "openFor",
+    "protos",
+    "settings",
+    "start",
+}
+
+GROUPS = {
+    "Options": GatewayOptions,
+    "HTTP options": HTTPOptions,
+    "WebSocket options": WebSocketOptions,
+    "gRPC options": GRPCOptions,
+    "TCP options": TCPOptions,
+    "UDP options": UDPOptions,
+    "Logging options": LoggingOptions,
+    "Options of jwt": JWTOptions,
+    "Options of apikey": APIKeyOptions,
+    "Options of oauth": OAuthOptions,
+}
+
+
+def shown(attribute: Any) -> str:
+    """Give an option's default as a table has it."""
+    default = attribute.default
+    if repr(default) == "NOTHING":
+        return "required"
+    if hasattr(default, "factory"):
+        return "``{}``" if default.factory is dict else ""
+    return f"``{default!r}``"
+
+
+class OptionTests(SynchronousTestCase):
+    """The tables of options."""
+
+    def test_options(self) -> None:
+        """Each has exactly the options of the code, in their order, with their defaults."""
+        for title, kind in GROUPS.items():
+            rows = [[literal(row[0]), row[1]] for row in table(PAGE, title)]
+            expected = [[each.alias, shown(each)] for each in fields(kind)]
+            for row, right in zip(rows, expected, strict=True):
+                # Long lists are told in words.
+                if row[1].startswith("all of"):
+                    row[1] = right[1]
+            self.assertEqual(rows, expected, title)
+
+    def test_definitions(self) -> None:
+        """So have those of services and methods, and of the context."""
+        for title, kind in (
+            ("Service", ServiceDefinition),
+            ("Method", ServiceMethod),
+            ("Context", RequestContext),
+        ):
+            names = [literal(row[0]) for row in table(PAGE, title)]
+            self.assertEqual(names, [each.name for each in fields(kind)], title)
+        texts = {literal(row[0]): row[1] for row in table(PAGE, "Context")}
+        for name, part in (("client", Client), ("tracing", Tracing)):
+            for each in fields(part):
+                self.assertIn(f"``{each.name}``", texts[name])
+        text = next(row[2] for row in table(PAGE, "Service") if row[0] == "``authentication``")
+        for each in fields(ServiceAuthentication):
+            self.assertIn(f"``{each.name}``", text)
+
+    def test_members(self) -> None:
+        """Every member of a gateway is there, with the graces that it has."""
+        rows = table(PAGE, "Gateway")
+        members = {name for name in dir(ProtocolGateway) if name[0] != "_"}
+        self.assertEqual(sorted(firstWords(rows)), sorted(members - ROOMS_PARTS))
+        names = {row[0] for row in rows}
+        self.assertIn(f"``stop(graceMs={DEFAULT_GRACE_MS})``", names)
+        self.assertIn(f"``run(graceMs={RUN_GRACE_MS})``", names)
+
+    def test_tables(self) -> None:
+        """The page names every table of the configuration file; the gateway knows each."""
+        text = PAGE.read_text().partition("The tables are ")[2].partition(", each with")[0]
+        names = text.split("``")[1::2]
+        error = self.assertRaises(
+            ValueError, configureGateway, createProtocolGateway(), {"nothing": {}}
+        )
+        known = str(error).partition("there are ")[2].split(", ")
+        self.assertEqual(sorted(names), sorted(known))
+
+    def test_file(self) -> None:
+        """The files that this page and that of the configuration show are right."""
+        module: Any = ModuleType("orders")
+        module.validate = lambda apiKey, context: None
+        sys.modules["orders"] = module
+        self.addCleanup(sys.modules.pop, "orders")
+        for page in (PAGE, DOCS / "configuration.rst"):
+            tables = [tomllib.loads(block.code) for block in codeBlocks(page, "toml")]
+            [shown] = [each["gateway"] for each in tables if "gateway" in each]
+            gateway = createProtocolGateway()
+            configureGateway(gateway, shown)
+            self.assertEqual(gateway.settings.http.basePath, "/v1")
+            self.assertIn("apikey", gateway.authentication.providers)
+
+
+class ShapeTests(SynchronousTestCase):
+    """What goes over the wires."""
+
+    def test_codes(self) -> None:
+        """The table of errors is that of the code."""
+        rows = [
+            (literal(code), int(status), literal(name))
+            for code, status, name, _ in table(PAGE, "Codes")
+        ]
+        expected = [(code, http, GRPC_NAMES[number]) for code, (http, number) in CODES.items()]
+        self.assertEqual(rows, expected)
+
+    def test_frames(self) -> None:
+        """So is that of the types of frames."""
+        for number, name, _, _ in table(PAGE, "Frame types"):
+            self.assertEqual(getattr(frames, literal(name)), int(number))
+        self.assertEqual(len(table(PAGE, "Frame types")), frames.GOING_AWAY)
+
+    def test_messages(self) -> None:
+        """What the server says has the keys, in their order, that the table says."""
+        error = codedError("NOT_FOUND", "nothing", {"a": 1})
+        made = [messageResult(1, "m", {}), messageItem(1, {}), messageEnd(1)]
+        made.append(messageError(1, error))
+        told = [literal(row[1]) for row in table(PAGE, "Messages") if row[0] == "server"]
+        self.assertEqual([keysOf(text) for text in told], [list(each) for each in made])
+        self.assertIn("{code, message, details}", told[-1])
+        self.assertEqual(list(made[-1]["error"]), ["code", "message", "details"])
+
+    def test_rules(self) -> None:
+        """The default rules are those of the code."""
+        rows = {literal(row[0]): tuple(literal(row[1]).split()) for row in table(PAGE, "Rules")}
+        self.assertEqual(rows, dict(DEFAULT_RULES))
+
+    def test_storage(self) -> None:
+        """The methods of Storage are those of the code, with their kinds."""
+        methods = ourProto("storage.proto").services["storagegate.Storage"].methods
+        rows = [(literal(row[0]), literal(row[1])) for row in table(PAGE, "Storage methods")]
+        self.assertEqual(rows, [(name, each.streaming) for name, each in methods.items()])
+
+    def test_limits(self) -> None:
+        """The limits that have no option are those of the code."""
+        expected = [
+            session.CALLS_OF_A_CONNECTION,
+            peers.CALLS_OF_A_LISTENER,
+            codecs.MAX_DEPTH,
+            codecs.MAX_CONTAINERS,
+            MAX_TOKEN_LENGTH,
+            messagefields.MAX_ID_LENGTH,
+            messagefields.MAX_DEADLINE_MS,
+            peercall.ITEMS_AHEAD,
+            wsmessages.MAX_ANSWER,
+            int(dedup.SECONDS),
+            dedup.MAX_ANSWERS,
+            udpstreams.WINDOW,
+            udpadapter.DATAGRAMS_A_SECOND,
+        ]
+        rows = [row[1].replace(";", " ").split()[0] for row in table(PAGE, "Limits")]
+        self.assertEqual(rows, [str(number) for number in expected])
+
+
+class ProgramTests(SynchronousTestCase):
+    """The programs that need no socket."""
+
+    def test_programs(self) -> None:
+        """The service has the methods that the page calls; the guarded one is guarded."""
+        names: dict[str, Any] = {"__name__": "documentation"}
+        for block in codeBlocks(PAGE, "python"):
+            if not block.code.startswith("# datagram.py"):
+                exec(compile(block.code, str(PAGE), "exec"), names)
+        kinds = {
+            name: method.streaming
+            for name, method in names["gateway"].services["Orders"].methods.items()
+        }
+        self.assertEqual(kinds, {"create": "none", "get": "none", "list": "server"})
+        self.assertTrue(names["guarded"].services["Orders"].authentication.required)
+        self.assertEqual(set(names["guarded"].authentication.providers), {"apikey", "jwt"})
+        # It is part of an application.
+        self.assertRaises(RuntimeError, names["gateway"].configureTCP, port=1)
+
+
+def keysOf(text: str) -> list[str]:
+    """Give the keys of an object as the page writes one."""
+    flat = text.strip("{}").partition(": {")[0]
+    return [each.partition(":")[0].strip() for each in flat.split(",")]

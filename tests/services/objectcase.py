@@ -1,0 +1,145 @@
+"""The Storage service and S3 side by side on one real store."""
+
+import os
+from collections.abc import AsyncIterable
+from hashlib import md5
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import TestCase
+
+from storagegate.core.apikeyprovider import APIKeyProvider
+from storagegate.core.authentication import DEFAULT_RULES, Authentication
+from storagegate.core.context import Client, RequestContext, Tracing
+from storagegate.core.errors import ServiceError
+from storagegate.core.invocation import CallCredentials, Invoker
+from storagegate.net.endpoints import listen
+from storagegate.net.httplimits import HTTPLimits
+from storagegate.net.site import Site
+from storagegate.s3.credentials import REFRESH_SECONDS, Credentials
+from storagegate.s3.resource import makeS3Resource
+from storagegate.services.objects import makeStorageService, storageAuthenticate
+from storagegate.storage.records import AccessKey
+from storagegate.storage.store import ObjectStore
+from tests.services.usercase import Requests, ended
+from tests.support.clients import REGION, ROOT, Account
+from tests.support.s3signer import Answer, Outgoing, exchange
+
+BIG = os.urandom(1 << 16) * 20 + b"end"
+"""More than the catalog keeps inline and than one read gives."""
+
+
+def etagOf(body: bytes) -> str:
+    """Give the ETag that S3 gives to a body."""
+    return md5(body).hexdigest()
+
+
+def upload(bucket: str, key: str, *chunks: bytes, **more: Any) -> Requests:
+    """Give the items of an upload."""
+    first = {"bucket": bucket, "key": key, **more}
+    return ended(first, *({"chunk": chunk} for chunk in chunks))
+
+
+class StorageCase(TestCase):
+    """A test with a store, the service as the wires call it, and S3 where one asks for it."""
+
+    timeout = 60
+    verifyReads = False
+
+    def setUp(self) -> None:
+        """Make the store and the service."""
+        from twisted.internet import reactor
+
+        self.reactor: Any = reactor
+        self.directory = os.path.abspath(self.mktemp())
+        self.store = ObjectStore.open(
+            self.directory, reactor, durability="os", verifyReads=self.verifyReads
+        )
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.store.close()))
+        self.clock = Clock()
+        credentials = Credentials(self.store.catalog, self.clock, ROOT.accessKey, ROOT.secretKey)
+        authentication = Authentication({}, DEFAULT_RULES)
+        authentication.ownKeys["Storage"] = APIKeyProvider(storageAuthenticate(credentials))
+        self.invoker = Invoker(authentication)
+        self.definition = makeStorageService(self.store, credentials, REGION)
+        self.invoker.add(self.definition)
+        self.address: tuple[str, int] | None = None
+
+    async def issue(self, name: str, **limits: str) -> Account:
+        """Issue a key of an account named like it."""
+        account = Account(f"KEY{name.upper()}", f"secret-of-{name}")
+        await self.store.catalog.addAccessKey(
+            AccessKey(account.accessKey, account.secretKey, **{"account": name, **limits})
+        )
+        # What was looked up a moment ago is not looked up again at once.
+        self.clock.advance(REFRESH_SECONDS)
+        return account
+
+    def call(
+        self, method: str, request: Any, account: Account = ROOT, protocol: str = "tcp"
+    ) -> Deferred[Any]:
+        """Call a method as a wire does."""
+        context = RequestContext(
+            protocol, "Storage", method, Client("a", "127.0.0.1", 1), Tracing("0" * 32)
+        )
+        key = f"{account.accessKey}:{account.secretKey}"
+        credentials = CallCredentials(token=key, apiKey=key)
+        return Deferred.fromCoroutine(self.invoker.call(context, request, credentials))
+
+    async def stream(self, method: str, request: Any, **more: Any) -> list[Any]:
+        """Call a method and read all of its responses."""
+        items: AsyncIterable[Any] = await self.call(method, request, **more)
+        return [item async for item in items]
+
+    async def put(self, bucket: str, key: str, *chunks: bytes, **more: Any) -> Any:
+        """Store an object."""
+        return await self.call("PutObject", upload(bucket, key, *chunks, **more))
+
+    async def read(self, bucket: str, key: str, **more: Any) -> bytes:
+        """Give the bytes of an object."""
+        first, *rest = await self.stream("GetObject", {"bucket": bucket, "key": key, **more})
+        self.assertEqual(list(first), ["object"])
+        return b"".join(item["chunk"] for item in rest)
+
+    async def refused(
+        self, code: str, method: str, request: Any, account: Account = ROOT
+    ) -> ServiceError:
+        """Give the error of a call, unary or of a stream of responses."""
+        try:
+            result = await self.call(method, request, account)
+            if hasattr(result, "__anext__"):
+                async for _ in result:
+                    pass
+        except ServiceError as error:
+            self.assertEqual(error.code, code, error.message)
+            return error
+        raise self.failureException(f"{method} took {request!r:.100}")
+
+    async def openS3(self) -> None:
+        """Serve the same store by S3."""
+        resource = makeS3Resource(
+            self.store,
+            region=REGION,
+            s3Domain=None,
+            rootAccessKey=ROOT.accessKey,
+            rootSecretKey=ROOT.secretKey,
+            reactor=self.reactor,
+        )
+        site = Site(resource, HTTPLimits(), self.reactor)
+        port = await listen(self.reactor, "tcp:0:interface=127.0.0.1", site)
+        self.addCleanup(site.drain, 0)
+        self.addCleanup(port.stopListening)
+        self.address = ("127.0.0.1", port.getHost().port)
+
+    async def s3(
+        self, method: str, target: str, body: bytes = b"", status: int = 200, **headers: str
+    ) -> Answer:
+        """Do something by S3, with underscores for hyphens in the names of headers."""
+        if self.address is None:
+            await self.openS3()
+        outgoing = Outgoing(method, target, ROOT.plainHeaders(), body).adding(**headers)
+        answer: Answer = await deferToThread(exchange, self.address, outgoing)
+        self.assertEqual(answer.status, status, answer.body[:500])
+        return answer

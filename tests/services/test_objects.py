@@ -1,0 +1,346 @@
+"""The Storage service: buckets, listings, copies and what is wrong with requests."""
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from storagegate.core.definitions import readService
+from tests.services.objectcase import BIG, StorageCase, etagOf, upload
+from tests.services.usercase import ended
+from tests.support.clients import ROOT
+
+KINDS = {
+    "ListBuckets": "none",
+    "CreateBucket": "none",
+    "DeleteBucket": "none",
+    "ListObjects": "none",
+    "HeadObject": "none",
+    "GetObject": "server",
+    "PutObject": "client",
+    "DeleteObject": "none",
+    "CopyObject": "none",
+    "WatchBucket": "server",
+}
+
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.000Z"
+
+
+class DefinitionTests(StorageCase):
+    """What the service is."""
+
+    def test_methods(self) -> None:
+        """The methods stream as the RPCs do, each has schemas, and none is for everybody."""
+        self.assertEqual(self.definition.name, "Storage")
+        methods = self.definition.methods
+        self.assertEqual({name: each.streaming for name, each in methods.items()}, KINDS)
+        for name, method in methods.items():
+            self.assertIsNotNone(method.input, name)
+            self.assertIsNotNone(method.output, name)
+        self.assertTrue(self.definition.authentication.required)
+        self.assertEqual(self.definition.authentication.methods, ("apikey",))
+        self.assertIs(readService(self.definition), self.definition)
+
+
+class BucketTests(StorageCase):
+    """C{CreateBucket}, C{ListBuckets} and C{DeleteBucket}."""
+
+    async def test_buckets(self) -> None:
+        """A bucket is made, listed with its time, and removed; S3 sees the same."""
+        self.assertEqual(await self.call("CreateBucket", {"bucket": "one"}), {})
+        await self.s3("HEAD", "/one")
+        await self.s3("PUT", "/two")
+        listed = (await self.call("ListBuckets", {}))["buckets"]
+        self.assertEqual([each["name"] for each in listed], ["one", "two"])
+        for each in listed:
+            self.assertRegex(each["createdAt"], TIME)
+        self.assertEqual(await self.call("DeleteBucket", {"bucket": "one"}), {})
+        await self.s3("HEAD", "/one", status=404)
+
+    async def test_refused(self) -> None:
+        """What S3 refuses of buckets is refused here, in the codes of services."""
+        await self.call("CreateBucket", {"bucket": "one"})
+        again = await self.refused("ALREADY_EXISTS", "CreateBucket", {"bucket": "one"})
+        self.assertEqual((again.statusCode, again.grpcStatus), (409, 6))
+        for name in ("A", "a..b", "192.168.0.1", "\ud800", "a/b"):
+            await self.refused("INVALID_ARGUMENT", "CreateBucket", {"bucket": name})
+        await self.refused("VALIDATION_ERROR", "CreateBucket", {})
+        await self.refused("VALIDATION_ERROR", "CreateBucket", {"bucket": 5})
+        none = await self.refused("NOT_FOUND", "DeleteBucket", {"bucket": "none"})
+        self.assertEqual((none.statusCode, none.grpcStatus), (404, 5))
+        await self.put("one", "key", b"x")
+        full = await self.refused("BUCKET_NOT_EMPTY", "DeleteBucket", {"bucket": "one"})
+        self.assertEqual((full.statusCode, full.grpcStatus), (409, 6))
+
+
+class ObjectTests(StorageCase):
+    """Objects one at a time."""
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        """Make a bucket."""
+        super().setUp()
+        await self.call("CreateBucket", {"bucket": "box"})
+
+    async def test_head(self) -> None:
+        """An object is shown with what was said of it."""
+        metadata = {"colour": "blue", "city": "Köln"}
+        made = await self.put("box", "ä/key", b"hello", contentType="text/plain", metadata=metadata)
+        self.assertRegex(made.pop("lastModified"), TIME)
+        wanted = {
+            "key": "ä/key",
+            "size": 5,
+            "etag": etagOf(b"hello"),
+            "contentType": "text/plain",
+            "metadata": metadata,
+        }
+        self.assertEqual(made, wanted)
+        found = await self.call("HeadObject", {"bucket": "box", "key": "ä/key"})
+        self.assertRegex(found.pop("lastModified"), TIME)
+        self.assertEqual(found, wanted)
+
+    async def test_fromS3(self) -> None:
+        """What S3 has stored is read here: bytes, ETag, content type, metadata and time."""
+        for body in (b"", b"small", BIG):
+            stored = await self.s3(
+                "PUT", "/box/k", body, content_type="image/x", x_amz_meta_colour="red"
+            )
+            found = await self.call("HeadObject", {"bucket": "box", "key": "k"})
+            self.assertEqual(f'"{found["etag"]}"', stored.headers["etag"])
+            self.assertEqual(found["contentType"], "image/x")
+            self.assertEqual(found["metadata"], {"colour": "red"})
+            self.assertEqual(found["size"], len(body))
+            self.assertEqual(await self.read("box", "k"), body)
+
+    async def test_toS3(self) -> None:
+        """What is stored here S3 reads: the same things, and the checksum that its own PUT has."""
+        for body in (b"", b"small", BIG):
+            chunks = [body[start : start + 50_000] for start in range(0, len(body), 50_000)]
+            await self.put("box", "k", *chunks, contentType="image/x", metadata={"Colour": "red"})
+            await self.s3("PUT", "/box/twin", body)
+            found = await self.s3("GET", "/box/k", x_amz_checksum_mode="ENABLED")
+            twin = await self.s3("GET", "/box/twin", x_amz_checksum_mode="ENABLED")
+            self.assertEqual(found.body, body)
+            self.assertEqual(found.headers["content-type"], "image/x")
+            self.assertEqual(found.headers["x-amz-meta-colour"], "red")
+            for name in ("etag", "x-amz-checksum-crc64nvme", "x-amz-checksum-type"):
+                self.assertEqual(found.headers[name], twin.headers[name], name)
+        await self.put("box", "plain", b"x")
+        plain = await self.s3("HEAD", "/box/plain")
+        self.assertEqual(plain.headers["content-type"], "binary/octet-stream")
+
+    async def test_delete(self) -> None:
+        """An object is deleted, and one that is not there is, too."""
+        await self.put("box", "k", b"x")
+        self.assertEqual(await self.call("DeleteObject", {"bucket": "box", "key": "k"}), {})
+        self.assertEqual(await self.call("DeleteObject", {"bucket": "box", "key": "k"}), {})
+        await self.s3("HEAD", "/box/k", status=404)
+        await self.refused("NOT_FOUND", "DeleteObject", {"bucket": "none", "key": "k"})
+
+    async def test_copy(self) -> None:
+        """A copy has bytes, ETag and all that was said of its source."""
+        await self.put("box", "k", BIG, contentType="text/x", metadata={"a": "b"})
+        request = {"fromBucket": "box", "fromKey": "k", "bucket": "box", "key": "c"}
+        made = await self.call("CopyObject", request)
+        self.assertEqual((made["key"], made["etag"]), ("c", etagOf(BIG)))
+        self.assertEqual((made["contentType"], made["metadata"]), ("text/x", {"a": "b"}))
+        self.assertEqual(await self.read("box", "c"), BIG)
+        await self.refused("INVALID_ARGUMENT", "CopyObject", {**request, "key": "k"})
+        await self.refused("NOT_FOUND", "CopyObject", {**request, "fromKey": "none"})
+        await self.refused("NOT_FOUND", "CopyObject", {**request, "bucket": "none"})
+
+    async def test_missing(self) -> None:
+        """Buckets and keys that are not there are C{NOT_FOUND}; names that are none are refused."""
+        for method in ("HeadObject", "GetObject"):
+            await self.refused("NOT_FOUND", method, {"bucket": "box", "key": "none"})
+            await self.refused("NOT_FOUND", method, {"bucket": "none", "key": "k"})
+            await self.refused("INVALID_ARGUMENT", method, {"bucket": "box", "key": "\ud800"})
+            await self.refused("INVALID_ARGUMENT", method, {"bucket": "box", "key": "k" * 1025})
+            await self.refused("VALIDATION_ERROR", method, {"bucket": "box", "key": ""})
+        await self.refused("NOT_FOUND", "WatchBucket", {"bucket": "none"})
+
+    async def test_unspeakable(self) -> None:
+        """What no header of S3 could say is not stored: it would forge S3's answers."""
+        for more in (
+            {"contentType": "a\r\nSet-Cookie: x"},
+            {"contentType": "a\x00"},
+            {"contentType": " a"},
+            {"metadata": {"a": "b\nc"}},
+            {"metadata": {"a": "\ud800"}},
+            {"metadata": {"a b": "c"}},
+            {"metadata": {"a:": "c"}},
+            {"metadata": {"": "c"}},
+            {"metadata": {"ä": "c"}},
+            {"metadata": {"a": "1", "A": "2"}},
+            {"metadata": {"a": "x" * 2048}},
+        ):
+            await self.refused("INVALID_ARGUMENT", "PutObject", upload("box", "k", b"x", **more))
+        items = ended({"bucket": "box", "key": "k", "metadata": {"a": 1}})
+        await self.refused("VALIDATION_ERROR", "PutObject", items)
+        await self.refused("NOT_FOUND", "HeadObject", {"bucket": "box", "key": "k"})
+
+    async def test_encodedWords(self) -> None:
+        """Text that S3's clients had to encode is readable here; what is none stays as it is."""
+        word = "=?utf-8?b?S8O2bG4=?="
+        await self.s3("PUT", "/box/k", b"", x_amz_meta_a=word, x_amz_meta_b="=?x?q?y?=")
+        found = await self.call("HeadObject", {"bucket": "box", "key": "k"})
+        self.assertEqual(found["metadata"], {"a": "Köln", "b": "=?x?q?y?="})
+        await self.put("box", "k", b"", metadata={"a": "Köln"})
+        self.assertEqual((await self.s3("HEAD", "/box/k")).headers["x-amz-meta-a"], word)
+
+
+class ListingTests(StorageCase):
+    """C{ListObjects}."""
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        """Make a bucket with some objects."""
+        super().setUp()
+        await self.call("CreateBucket", {"bucket": "box"})
+        for key in ("a/1", "a/2", "b", "c/1", "ä"):
+            await self.put("box", key, key.encode(), contentType=f"text/{len(key)}")
+        await self.put("box", "z", b"")
+
+    async def list(self, **more: Any) -> Any:
+        """List."""
+        return await self.call("ListObjects", {"bucket": "box", **more})
+
+    async def test_rows(self) -> None:
+        """A row has key, size, ETag, content type and time, and no more."""
+        listed = await self.list()
+        self.assertEqual(sorted(listed), ["commonPrefixes", "objects"])
+        self.assertEqual(
+            [each["key"] for each in listed["objects"]], ["a/1", "a/2", "b", "c/1", "z", "ä"]
+        )
+        row = listed["objects"][2]
+        self.assertRegex(row.pop("lastModified"), TIME)
+        self.assertEqual(
+            row, {"key": "b", "size": 1, "etag": etagOf(b"b"), "contentType": "text/1"}
+        )
+        self.assertEqual(listed["objects"][4]["contentType"], "binary/octet-stream")
+
+    async def test_groups(self) -> None:
+        """A delimiter makes common prefixes, a prefix narrows."""
+        listed = await self.list(delimiter="/")
+        self.assertEqual(listed["commonPrefixes"], ["a/", "c/"])
+        types = {each["key"]: each["contentType"] for each in listed["objects"]}
+        self.assertEqual(types, {"b": "text/1", "z": "binary/octet-stream", "ä": "text/1"})
+        listed = await self.list(prefix="a/")
+        self.assertEqual([each["key"] for each in listed["objects"]], ["a/1", "a/2"])
+
+    async def test_pages(self) -> None:
+        """Pages follow each other by a token, which is good for this bucket alone."""
+        keys: list[str] = []
+        more: dict[str, Any] = {}
+        while more is not None:
+            page = await self.list(maxKeys=4, **more)
+            keys += [each["key"] for each in page["objects"]]
+            token = page.get("nextContinuationToken")
+            more = {"continuationToken": token} if token else None  # type: ignore[assignment]
+            if len(keys) == 4:
+                self.assertIsNotNone(token)
+                await self.call("CreateBucket", {"bucket": "other"})
+                request = {"bucket": "other", "continuationToken": token}
+                await self.refused("INVALID_ARGUMENT", "ListObjects", request)
+        self.assertEqual(keys, ["a/1", "a/2", "b", "c/1", "z", "ä"])
+        for name, value in (("continuationToken", "x"), ("prefix", "\ud800")):
+            await self.refused("INVALID_ARGUMENT", "ListObjects", {"bucket": "box", name: value})
+        await self.refused("VALIDATION_ERROR", "ListObjects", {"bucket": "box", "maxKeys": -1})
+        self.assertEqual(len((await self.list(maxKeys=1 << 40))["objects"]), 6)
+
+
+class PolicyTests(StorageCase):
+    """Accounts, keys and what their policies allow."""
+
+    async def test_unauthenticated(self) -> None:
+        """Only a whole key pair of the store is somebody, root's or an issued one."""
+        ann = await self.issue("ann")
+        self.assertEqual(await self.call("ListBuckets", {}, ann), {"buckets": []})
+        account = type(ROOT)
+        for key, secret in (
+            (ROOT.accessKey, ann.secretKey),
+            (ROOT.accessKey, ""),
+            ("", ROOT.secretKey),
+            ("none", "\0"),
+            (ROOT.accessKey, ROOT.secretKey + "x"),
+            (ROOT.accessKey, "\ud800"),
+        ):
+            await self.refused("UNAUTHENTICATED", "ListBuckets", {}, account(key, secret))
+
+    async def test_foreignUser(self) -> None:
+        """A user whom something else has admitted is nobody to the store."""
+        from tests.services.usercase import contextOf
+
+        for method, definition in self.definition.methods.items():
+            context = contextOf(method)
+            context.authentication = {"sub": "ann", "isRoot": True}
+            names = {"bucket": "box", "key": "k", "fromBucket": "box", "fromKey": "k"}
+            request: Any = ended(names) if method == "PutObject" else names
+            called = definition.handler(request, context)
+            waiting = anext(called) if hasattr(called, "__anext__") else called
+
+            async def wait(waiting: Any = waiting) -> Any:
+                return await waiting
+
+            failed = await Deferred.fromCoroutine(wait()).addErrback(lambda failure: failure.value)
+            self.assertEqual(getattr(failed, "code", failed), "UNAUTHENTICATED", method)
+
+    async def test_accounts(self) -> None:
+        """An account sees its own buckets; those of others are closed to it, but not to root."""
+        ann, bob = await self.issue("ann"), await self.issue("bob")
+        await self.call("CreateBucket", {"bucket": "anns"}, ann)
+        await self.call("PutObject", upload("anns", "k", b"x"), ann)
+        self.assertEqual(await self.call("ListBuckets", {}, bob), {"buckets": []})
+        for method in self.definition.methods:
+            if method in ("ListBuckets", "CreateBucket"):
+                continue
+            names = {"bucket": "anns", "key": "k", "fromBucket": "anns", "fromKey": "k"}
+            request: Any = ended(names) if method == "PutObject" else names
+            denied = await self.refused("PERMISSION_DENIED", method, request, bob)
+            self.assertEqual((denied.statusCode, denied.grpcStatus), (403, 7))
+        await self.refused("ALREADY_EXISTS", "CreateBucket", {"bucket": "anns"}, bob)
+        self.assertEqual(await self.read("anns", "k"), b"x")
+
+    async def test_policies(self) -> None:
+        """A key may do what its policy says, to the buckets and keys that it names."""
+        await self.call("CreateBucket", {"bucket": "logs"})
+        await self.put("logs", "k", b"x")
+        reader = await self.issue("r", account="root", policy="readonly")
+        writer = await self.issue("w", account="root", policy="writeonly")
+        names = {"bucket": "logs", "key": "k"}
+        await self.call("HeadObject", names, reader)
+        await self.call("PutObject", upload("logs", "k", b"y"), writer)
+        for method in ("CreateBucket", "DeleteBucket", "DeleteObject"):
+            await self.refused("PERMISSION_DENIED", method, names, reader)
+        await self.refused("PERMISSION_DENIED", "PutObject", upload("logs", "k"), reader)
+        for method in ("ListBuckets", "ListObjects", "HeadObject", "GetObject", "WatchBucket"):
+            await self.refused("PERMISSION_DENIED", method, names, writer)
+        # Whoever copies reads.
+        copy = {"fromBucket": "logs", "fromKey": "k", "bucket": "logs", "key": "c"}
+        await self.refused("PERMISSION_DENIED", "CopyObject", copy, writer)
+
+    async def test_patterns(self) -> None:
+        """A key of some prefixes lists and watches below them alone, and sees its buckets only."""
+        wide = await self.issue("wide")
+        narrow = await self.issue(
+            "narrow", account="wide", bucketPattern="logs*", prefixPattern="a/*"
+        )
+        for bucket in ("logs", "other"):
+            await self.call("CreateBucket", {"bucket": bucket}, wide)
+            await self.call("PutObject", upload(bucket, "a/1", b"x"), wide)
+        listed = await self.call("ListBuckets", {}, narrow)
+        self.assertEqual([each["name"] for each in listed["buckets"]], ["logs"])
+        listed = await self.call("ListObjects", {"bucket": "logs", "prefix": "a/"}, narrow)
+        self.assertEqual([each["key"] for each in listed["objects"]], ["a/1"])
+        for request in ({"bucket": "logs"}, {"bucket": "other", "prefix": "a/"}):
+            await self.refused("PERMISSION_DENIED", "ListObjects", request, narrow)
+            await self.refused("PERMISSION_DENIED", "WatchBucket", request, narrow)
+        await self.call("HeadObject", {"bucket": "logs", "key": "a/1"}, narrow)
+        # The prefix alone matches; what may stand behind it does not.
+        single = await self.issue("single", account="wide", prefixPattern="a/?")
+        for method in ("ListObjects", "WatchBucket"):
+            request = {"bucket": "logs", "prefix": "a/1"}
+            await self.refused("PERMISSION_DENIED", method, request, single)
+        for bucket, key in (("logs", "b"), ("other", "a/1")):
+            names = {"bucket": bucket, "key": key}
+            await self.refused("PERMISSION_DENIED", "HeadObject", names, narrow)
+            await self.refused("PERMISSION_DENIED", "PutObject", upload(bucket, key), narrow)
+            copy = {"fromBucket": bucket, "fromKey": key, "bucket": "logs", "key": "a/2"}
+            await self.refused("PERMISSION_DENIED", "CopyObject", copy, narrow)

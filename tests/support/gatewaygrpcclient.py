@@ -1,0 +1,119 @@
+"""
+A client for the gRPC of a gateway, by grpcio.
+
+See L{tests.support.gatewayclients} for what all clients have in common.
+"""
+
+import queue
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.message_factory import GetMessageClass
+from google.rpc.error_details_pb2 import BadRequest, RetryInfo
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+from grpc_status import rpc_status
+
+from tests.support.gatewayanswers import SECONDS, Answer, Problem, streams
+
+
+class GRPCClient:
+    """Calls over gRPC, by grpcio, which learns the methods by reflection."""
+
+    def __init__(self, port: int) -> None:
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+        self._pool = DescriptorPool(ProtoReflectionDescriptorDatabase(self._channel))
+
+    def begin(
+        self,
+        service: str,
+        method: str,
+        kind: str,
+        requests: Sequence[Any],
+        *,
+        token: str | None = None,
+        deadlineMs: int | None = None,
+        isOpen: bool = False,
+    ) -> "GRPCBegun":
+        """Begin a call; of a method that is not there, too."""
+        found: Any = None
+        with suppress(KeyError):
+            found = self._pool.FindServiceByName(service).FindMethodByName(method)
+        request, response = Empty, Empty
+        messages: list[Any] = [Empty()]
+        if found is not None:
+            request, response = (
+                GetMessageClass(found.input_type),
+                GetMessageClass(found.output_type),
+            )
+            messages = [ParseDict(each, request()) for each in requests]
+        several, answers = streams(kind)
+        word = f"{'stream' if several else 'unary'}_{'stream' if answers else 'unary'}"
+        start = getattr(self._channel, word)(
+            f"/{service}/{method}", request.SerializeToString, response.FromString
+        )
+        begun = GRPCBegun(answers)
+        given = begun.give(messages, isOpen) if several else messages[0]
+        metadata = () if token is None else (("x-api-key", token),)
+        timeout = SECONDS if deadlineMs is None else deadlineMs / 1000
+        if not answers:
+            start = start.future
+        begun.call = start(given, timeout=timeout, metadata=metadata)
+        return begun
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._channel.close()
+
+
+class GRPCBegun:
+    """A call over gRPC."""
+
+    call: Any
+
+    def __init__(self, streams: bool) -> None:
+        self._streams = streams
+        self._ended: queue.Queue[None] = queue.Queue()
+
+    def give(self, messages: Sequence[Any], isOpen: bool) -> Iterator[Any]:
+        """Give requests, in a thread of grpcio; then wait if the stream is to stay open."""
+        yield from messages
+        if isOpen:
+            self._ended.get(timeout=SECONDS)
+
+    def cancel(self) -> None:
+        """Give it up."""
+        self.call.cancel()
+        self._ended.put(None)
+
+    def finish(self) -> Answer:
+        """Read the answer to its end."""
+        values: list[Any] = []
+        try:
+            if self._streams:
+                values.extend(MessageToDict(each) for each in self.call)
+            else:
+                values.append(MessageToDict(self.call.result()))
+        except grpc.RpcError as error:
+            return Answer(values, self._problem(error))
+        finally:
+            self._ended.put(None)
+        return Answer(values)
+
+    def _problem(self, error: Any) -> Problem:
+        status = rpc_status.from_call(error)
+        violations: list[str] = []
+        after = None
+        for packed in status.details if status else ():
+            bad, retry = BadRequest(), RetryInfo()
+            if packed.Unpack(bad):
+                violations += [each.field for each in bad.field_violations]
+            elif packed.Unpack(retry):
+                after = retry.retry_delay.ToMilliseconds()
+        return Problem(error.code().name, error.details(), tuple(violations), after)

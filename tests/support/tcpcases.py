@@ -1,0 +1,90 @@
+"""Cases with a TCP listener in memory."""
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.gateway.options import TCPOptions
+from storagegate.gateway.tcpadapter import TCPAdapter
+from storagegate.gateway.tcpconnection import TCPLimits
+from tests.support.gateway import makeHost
+from tests.support.tcp import TCPClient, TCPTransport, connect
+
+
+class TCPCase(SynchronousTestCase):
+    """A listener to connect to."""
+
+    def setUp(self) -> None:
+        """Make a listener."""
+        self.clock = Clock()
+        self.host, self.probe = makeHost(self.clock)
+        self.adapter = self.makeAdapter()
+
+    def makeAdapter(self, limits: TCPLimits | None = None, **options: Any) -> TCPAdapter:
+        """Make a listener with options."""
+        return TCPAdapter(self.host, TCPOptions(**options), None, limits)
+
+    def connect(self, transport: TCPTransport | None = None) -> TCPClient:
+        """Connect to the listener."""
+        client = connect(self.adapter, transport)
+        self.addCleanup(self.lose, client)
+        return client
+
+    def lose(self, client: TCPClient) -> None:
+        """Lose a connection, unless it is lost."""
+        if client.connection in self.adapter._connections:
+            client.lose()
+
+
+BAD = "INVALID_ARGUMENT"
+
+
+async def unwritable(request: Any, context: Any) -> Any:
+    """Give what no message can carry."""
+    return {"set"}
+
+
+async def unwritableItems(request: Any, context: Any) -> Any:
+    """Give a stream of which the second item is none that a message can carry."""
+    yield 1
+    yield {"set"}
+    yield 2
+
+
+async def large(request: Any, context: Any) -> Any:
+    """Give 2 KiB."""
+    return "x" * 2048
+
+
+ODD = {
+    "name": "Odd",
+    "methods": {"unwritable": unwritable, "unwritableItems": unwritableItems, "large": large},
+}
+
+
+class FrameCase(SynchronousTestCase):
+    """A listener with a client that speaks frames, and payloads of 1 KiB at most."""
+
+    def setUp(self) -> None:
+        """Connect to a listener."""
+        self.clock = Clock()
+        host, self.probe = makeHost(self.clock, [ODD])
+        self.adapter = TCPAdapter(host, TCPOptions(maxFrameSize=1024), None)
+        self.client = connect(self.adapter)
+        self.addCleanup(self.client.lose)
+
+    def assertReceived(self, *expected: tuple[int, Any]) -> None:
+        """Check what has come, and that the connection lives."""
+        self.assertEqual(self.client.received(), list(expected))
+        self.assertTrue(self.client.isOpen)
+
+    def assertErrors(self, *expected: Any) -> None:
+        """Check that errors have come, by their codes and ids, and that the connection lives."""
+        found = []
+        for type, payload in self.client.received():
+            self.assertEqual(type, 3)
+            self.assertEqual(set(payload) - {"id", "details"}, {"error", "message"})
+            found.append((payload["error"], payload.get("id")))
+        self.assertEqual(found, list(expected))
+        self.assertTrue(self.client.isOpen)

@@ -1,0 +1,34 @@
+"""WebSockets that say everything again: what the framing is tested with."""
+
+from typing import Any
+
+from storagegate.gateway.wsadapter import WebSocketAdapter
+
+
+class Echo:
+    """
+    Whoever uses a wire, and says everything again.
+
+    @ivar isLost: Whether it was told of the end.
+    """
+
+    def __init__(self, wire: Any) -> None:
+        self.wire = wire
+        self.isLost = False
+
+    def received(self, payload: bytes, isBinary: bool) -> None:
+        """Say it again."""
+        assert not self.isLost, "told after the end"
+        (self.wire.sendBinary if isBinary else self.wire.sendText)(payload)
+
+    def lost(self) -> None:
+        """Take note."""
+        assert not self.isLost, "told twice"
+        self.isLost = True
+
+
+class EchoAdapter(WebSocketAdapter):
+    """The adapter, with nothing but framing behind it."""
+
+    def _makePeer(self, handshake: Any, wire: Any, client: Any, headers: Any) -> Any:
+        return Echo(wire)

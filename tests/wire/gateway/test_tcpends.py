@@ -1,0 +1,164 @@
+"""How TCP connections end over real sockets, and floods and slow readers."""
+
+import os
+import socket
+import time
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThread
+
+from storagegate.gateway.session import CALLS_OF_A_CONNECTION
+from tests.support.memory import residentMemory
+from tests.wire.gateway.tcpcase import PlainClient, TCPCase, written
+
+
+class EndTests(TCPCase):
+    """How connections end."""
+
+    async def test_halfClosed(self) -> None:
+        """Who shuts the writing side gets every answer, and then the end."""
+
+        def work(client: PlainClient) -> Any:
+            client.call("slow", id=1, data={"seconds": 0.3})
+            client.call("count", id=2, data={"to": 200})
+            client.socket.shutdown(socket.SHUT_WR)
+            found = [client.frame() for _ in range(202)]
+            return found[0], found[-1], client.rest()
+
+        first, last, rest = await self.run_(work)
+        self.assertEqual(first, (4, {"id": 2, "data": {"number": 0}}))
+        self.assertEqual(last, (2, {"id": 1, "data": {"seconds": 0.3}}))
+        self.assertEqual(rest, b"")
+
+    async def test_gone(self) -> None:
+        """Who closes with a silent call in flight is noticed, though it looks half closed."""
+
+        def work(client: PlainClient) -> None:
+            client.call("slow", id=1)
+            client.send(6, b"")
+            client.frame()
+
+        await self.run_(work)
+        await self.until(lambda: self.probe.cancelled == ["slow"], 10)
+        await self.until(lambda: self.adapter.connections == 0)
+
+    async def test_goneUnread(self) -> None:
+        """Who closes while it is not read, for all the calls it has in flight, is noticed."""
+
+        def work(client: PlainClient) -> None:
+            for number in range(CALLS_OF_A_CONNECTION + 5):
+                client.call("slow", id=number)
+
+        await self.run_(work)
+        await self.until(lambda: len(self.probe.cancelled) >= CALLS_OF_A_CONNECTION, 10)
+        await self.until(lambda: self.adapter.connections == 0)
+        self.assertEqual(self.adapter.listener.calls, 0)
+
+    async def test_halfClosedLong(self) -> None:
+        """Who shuts the writing side and waits is asked whether it is there, and answered."""
+
+        def work(client: PlainClient) -> Any:
+            client.call("slow", id=1, data={"seconds": 3.5})
+            client.socket.shutdown(socket.SHUT_WR)
+            found = []
+            while not found or found[-1][0] != 2:
+                found.append(client.frame())
+            return found, client.rest()
+
+        found, rest = await self.run_(work)
+        self.assertEqual({type for type, _ in found[:-1]}, {6})
+        self.assertEqual(found[-1], (2, {"id": 1, "data": {"seconds": 3.5}}))
+        self.assertEqual(rest, b"")
+
+    async def test_refused(self) -> None:
+        """Who lies about a length, or speaks another protocol, gets one error and the end."""
+        before = residentMemory(os.getpid())
+        for wire in (b"\x01\x01\xff\xff\xff\xff", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"):
+
+            def work(client: PlainClient, wire: bytes = wire) -> Any:
+                client.socket.sendall(wire + b"x" * 500_000)
+                return client.frame()[0], client.rest()
+
+            self.assertEqual(await self.run_(work), (3, b""))
+        self.assertLess(residentMemory(os.getpid()) - before, 50_000_000)
+        await self.until(lambda: self.adapter.connections == 0)
+
+    async def test_stop(self) -> None:
+        """A client is told, gets its answer, and then the end."""
+
+        def work(client: PlainClient) -> Any:
+            client.call("slow", id=1, data={"seconds": 0.3})
+            return client.frame(), client.frame(), client.rest()
+
+        working = self.run_(work)
+        await self.until(lambda: self.probe.begun == ["slow"])
+        await self.adapter.close(10)
+        self.assertEqual(await working, ((12, {}), (2, {"id": 1, "data": {"seconds": 0.3}}), b""))
+
+
+class FlowTests(TCPCase):
+    """Clients that read slowly, and floods."""
+
+    def speed(self) -> Deferred[float]:
+        """Measure how many seconds 300 calls of another client take."""
+
+        def work(client: PlainClient) -> float:
+            began = time.monotonic()
+            for _ in range(300):
+                client.call("echo")
+                client.frame()
+            return time.monotonic() - began
+
+        return self.run_(work)
+
+    async def test_slowReaders(self) -> None:
+        """Endless streams that nobody reads cost no memory, and others little time."""
+        alone = await self.speed()
+        before = residentMemory(os.getpid())
+        clients = [await deferToThread(PlainClient, self.port) for _ in range(20)]
+        for client in clients:
+            self.addCleanup(client.close)
+            request = {"service": "Bulk", "method": "endless"}
+            await deferToThread(client.send, 1, request)
+        await self.until(lambda: all(each._isFull for each in self.adapter._connections))
+        besides = await self.speed()
+        self.assertLess(residentMemory(os.getpid()) - before, 60_000_000)
+        # A producer that had not stopped would take all the time there is.
+        self.assertLess(besides, alone * 10 + 2)
+        for client in clients:
+            client.close()
+        await self.until(lambda: len(self.closed) == 20)
+
+    async def test_floodUnread(self) -> None:
+        """Who sends calls without end and reads nothing is not read any more."""
+
+        def work(client: PlainClient) -> int:
+            one = written(1, {"service": "Probe", "method": "echo", "data": {"t": "x" * 1000}})
+            client.socket.settimeout(2)
+            sent = 0
+            try:
+                while sent < 200_000_000:
+                    sent += client.socket.send(one * 50)
+            except TimeoutError:
+                pass
+            return sent
+
+        self.assertLess(await self.run_(work), 100_000_000)
+
+    async def test_addressLimit(self) -> None:
+        """One address may have so many connections and no more."""
+        await self.listen(maxConnectionsPerAddress=3)
+
+        def work() -> Any:
+            clients = [PlainClient(self.port) for _ in range(4)]
+            error = clients[3].frame()
+            rest = clients[3].rest()
+            clients[0].call("echo")
+            answer = clients[0].frame()
+            for client in clients:
+                client.close()
+            return error[0], error[1]["error"], rest, answer
+
+        self.assertEqual(await deferToThread(work), (3, "UNAVAILABLE", b"", (2, {})))
+        await self.until(lambda: self.adapter.connections == 0)
