@@ -21,11 +21,8 @@ from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceDefinition, readRateLimit, readService
 from storagegate.core.invocation import CallCredentials, Invoker, Observer
 from storagegate.core.optionvalues import OptionError
-from storagegate.gateway.calllog import CallLog
-from storagegate.gateway.discovery import DiscoveryOptions, readDiscovery
 from storagegate.gateway.host import ErrorHook, GatewayHost
 from storagegate.gateway.metrics import CallMetrics
-from storagegate.gateway.monitoring import MonitoringOptions, readMonitoring
 from storagegate.gateway.options import GatewayOptions, readOptions
 from storagegate.gateway.wires import Wires
 from storagegate.net.reactors import processReactor
@@ -72,8 +69,9 @@ class ProtocolGateway:
         self.settings = readOptions(GatewayOptions(), {**(options or {}), **more})
         self.authentication = Authentication({}, DEFAULT_RULES)
         self.protos: dict[str, Any] = {}
-        self._monitoring = MonitoringOptions()
-        self._discovery = DiscoveryOptions()
+        # Their options are not even loaded unless somebody configures them.
+        self._monitoring: Any = None
+        self._discovery: Any = None
         self._transformError: ErrorHook | None = None
         self._metrics = CallMetrics()
         self.invoker = Invoker(self, [self._metrics])
@@ -204,8 +202,11 @@ class ProtocolGateway:
 
         @raise OptionError: If there is no such option, or its value is none.
         """
+        from storagegate.gateway.monitoring import MonitoringOptions, readMonitoring
+
         self._checkIdle()
-        self._monitoring = readMonitoring(self._monitoring, {**(config or {}), **more})
+        before = self._monitoring or MonitoringOptions()
+        self._monitoring = readMonitoring(before, {**(config or {}), **more})
         return self
 
     def configureServiceDiscovery(
@@ -217,8 +218,11 @@ class ProtocolGateway:
 
         @raise OptionError: If there is no such option, or its value is none.
         """
+        from storagegate.gateway.discovery import DiscoveryOptions, readDiscovery
+
         self._checkIdle()
-        self._discovery = readDiscovery(self._discovery, {**(config or {}), **more})
+        before = self._discovery or DiscoveryOptions()
+        self._discovery = readDiscovery(before, {**(config or {}), **more})
         return self
 
     def configureRateLimit(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
@@ -271,7 +275,7 @@ class ProtocolGateway:
         if reactor is None:
             reactor = processReactor()
         self.invoker.observers[:] = self._observers()
-        if self._discovery != DiscoveryOptions():
+        if self._discovery is not None:
             _log.warn("not built: discovery")
 
         def run(function: Any, *arguments: Any) -> Deferred[Any]:
@@ -287,10 +291,12 @@ class ProtocolGateway:
     def _observers(self) -> list[Observer]:
         """Make what is told of each call."""
         observers: list[Observer] = []
-        if self._monitoring.metrics.enabled:
+        if self._monitoring is None or self._monitoring.metrics.enabled:
             observers.append(self._metrics)
-        logging = self._monitoring.logging
+        logging = None if self._monitoring is None else self._monitoring.logging
         if logging is not None:
+            from storagegate.gateway.calllog import CallLog
+
             observers.append(CallLog(logging.level, logging.fields, logging.format))
         return observers
 
