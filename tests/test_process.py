@@ -37,6 +37,25 @@ print(json.dumps(seen))
 """
 
 
+# Pages between a few blocks that stay, as a start leaves them.
+TRIMMED = """
+import json
+from storagegate.process import settleProcess, tuneProcess
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+tuneProcess()
+blocks = [bytes(1000) for _ in range(40_000)]
+kept = blocks[::100]
+del blocks
+before = resident()
+settleProcess()
+print(json.dumps(before - resident()))
+"""
+
+
 class ProcessTests(SynchronousTestCase):
     """The garbage collector over a start."""
 
@@ -59,3 +78,10 @@ class ProcessTests(SynchronousTestCase):
         self.assertTrue(seen["settled"])
         self.assertGreater(seen["frozen"], 1000)
         self.assertFalse(seen["leftLater"])
+
+    def test_memory(self) -> None:
+        """What only a start needed is given back to the system."""
+        result = subprocess.run(
+            [sys.executable, "-c", TRIMMED], cwd=CHECKOUT, capture_output=True, check=True
+        )
+        self.assertGreater(json.loads(result.stdout), 10_000_000)
