@@ -1,4 +1,4 @@
-"""The tests. They run with C{python -m twisted.trial tests}, on machines that others use as well."""
+"""The tests: C{python -m twisted.trial tests}, on machines that others use as well."""
 
 from hypothesis import HealthCheck, settings
 
