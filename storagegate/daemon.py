@@ -253,3 +253,5 @@ class Daemon(Service):
         """Give the S3 listener its room; requests in flight keep the one that they entered."""
         if self._door is not None and self._store is not None:
             self._door.room = self._parts.s3Room(self._store, self._configuration.s3, root)
+        if self._gateway is not None:
+            self._gateway.changeRoot(root)

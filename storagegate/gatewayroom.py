@@ -40,6 +40,7 @@ class GatewayRoom:
         self._reactor = reactor
         self._services = configuration.services
         self._closers: list[Callable[[], Any]] = []
+        self._credentials: Any = None
         self._gateway = ProtocolGateway(
             protocols=[
                 name
@@ -109,10 +110,16 @@ class GatewayRoom:
         self._closers.append(users.close)
         self._gateway.addKnown(makeUserService(users))
         credentials = Credentials(store.catalog, self._reactor, root.accessKey, root.secretKey)
+        self._credentials = credentials
         self._gateway.authentication.ownKeys["Storage"] = _StorageKeys(
             storageAuthenticate(credentials)
         )
         self._gateway.addKnown(makeStorageService(store, credentials, region))
+
+    def changeRoot(self, root: Any) -> None:
+        """Take another root key pair: the one before is nobody's from now on."""
+        if self._credentials is not None:
+            self._credentials.setRoot(root.accessKey, root.secretKey)
 
     def close(self, graceSeconds: float) -> Deferred[None]:
         """Let calls end, cancel them after the grace, and close what the services had."""

@@ -51,6 +51,9 @@ class Room(Protocol):
     def furnish(self, store: Any, root: Credentials, region: str, directory: str) -> None:
         """Put in the services that need the store."""
 
+    def changeRoot(self, root: Credentials) -> None:
+        """Take another root key pair."""
+
     def close(self, graceSeconds: float) -> Awaitable[None]:
         """Let calls end, cut them after the grace, and let go of what they needed."""
 

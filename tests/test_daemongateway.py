@@ -5,6 +5,7 @@ from pathlib import Path
 from twisted.internet.defer import Deferred, fail
 
 from storagegate.config import ConfigurationError
+from storagegate.credentials import Credentials
 from tests.test_daemon import DaemonCase
 
 
@@ -83,3 +84,14 @@ class GatewayStopTests(DaemonCase):
         self.successResultOf(daemon.stopService())
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
         self.assertIn("store closed", self.parts.events)
+
+
+class GatewayReloadTests(DaemonCase):
+    """SIGHUP."""
+
+    def test_root(self) -> None:
+        """Another root key pair reaches the gateway as it reaches S3."""
+        daemon = self.started(tcp="tcp:9102")
+        self.next = self.configuration(tcp="tcp:9102", accessKey="root", secretKey="geheimnis")
+        daemon.reload()
+        self.assertEqual(self.parts.theRoom.root, Credentials("root", "geheimnis"))

@@ -5,11 +5,11 @@ from contextvars import copy_context
 from types import coroutine as generatorCoroutine
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, fail, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
-from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.errors import codedError
 
 
 def runCall(
@@ -77,11 +77,3 @@ def _end(running: Deferred[Any], outcome: Deferred[Any], code: str) -> None:
     if not outcome.called:
         outcome.errback(Failure(codedError(code, _REASONS[code])))
     running.cancel()
-
-
-def endedEarly(failure: Failure) -> bool:
-    """Tell whether a call was cancelled: then nobody waits for an answer."""
-    error = failure.value
-    return isinstance(error, CancelledError) or (
-        isinstance(error, ServiceError) and error.code == "CANCELLED"
-    )

@@ -70,6 +70,19 @@ def readWord(value: Any, choices: Sequence[str]) -> str:
     return value
 
 
+def readFunction(value: Any) -> Any:
+    """Read a function of the user's."""
+    if not callable(value):
+        raise ValueError("is a function")
+    return value
+
+
+def checkGroup(instance: Any, attribute: Any, value: Any) -> None:
+    """Check options that have parts of their own: the C{validator} of their field."""
+    if not isinstance(value, attribute.type):
+        raise ValueError("is a mapping of options")
+
+
 def makeOptions(kind: type[K], given: Mapping[str, Any], prefix: str = "") -> K:
     """
     Make options of all that was given: where one has no default, or is only good with another.

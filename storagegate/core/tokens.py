@@ -21,6 +21,17 @@ MAX_TOKEN_LENGTH = 8 * 1024
 _JWT = re.compile(r"e[wy][\w-]*\.[\w-]*\.[\w-]*", re.ASCII)
 
 
+# The scheme's name is in any case, and one blank follows it or several (RFC 9110 section 11.4).
+_BEARER = re.compile(r"bearer(?: +|\Z)", re.IGNORECASE)
+
+
+def bearerToken(value: str) -> str:
+    """Give the token of an C{Authorization} field or entry, which may come without its scheme."""
+    value = value.strip()
+    scheme = _BEARER.match(value)
+    return value if scheme is None else value[scheme.end() :]
+
+
 class TokenError(ValueError):
     """A token is not good; the reason, which quotes nothing of it, is for the log alone."""
 

@@ -15,6 +15,7 @@ from storagegate.core.context import Client, RequestContext
 from storagegate.core.definitions import DefinitionError, ServiceDefinition
 from storagegate.core.errors import GrpcError, ServiceError
 from storagegate.core.invocation import CallCredentials
+from storagegate.core.tokens import bearerToken
 from storagegate.core.tracing import newTracing, parseTraceparent
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.options import GRPCOptions
@@ -25,8 +26,6 @@ from storagegate.rpc.protos import loadProto
 from storagegate.rpc.schemas import serviceFromSchemas
 
 PROTOCOL = "grpc"
-
-_BEARER = "bearer "
 
 
 class GRPCAdapter:
@@ -156,9 +155,7 @@ def credentialsOf(call: Call) -> CallCredentials:
     """Read who calls from C{authorization} and C{x-api-key}."""
     tokens = call.metadata.get("authorization")
     keys = call.metadata.get("x-api-key")
-    token = tokens[0] if tokens else None
-    if token is not None and token[: len(_BEARER)].lower() == _BEARER:
-        token = token[len(_BEARER) :]
+    token = bearerToken(tokens[0]) if tokens else None
     return CallCredentials(token or None, keys[0] if keys else None, call)
 
 

@@ -18,12 +18,12 @@ from storagegate.core.context import Client, RequestContext
 from storagegate.core.errors import ServiceError, asServiceError, isForeseen
 from storagegate.core.hooks import whenKnown
 from storagegate.core.invocation import BoundMethod, CallCredentials
+from storagegate.core.tokens import bearerToken
 from storagegate.gateway.codecs import JSON
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.httperrors import JSON_FIELD, sendError, writeError
 from storagegate.gateway.httpmap import HTTPRoute, mergeRequest
 from storagegate.gateway.httpreading import (
-    bearerToken,
     checkType,
     chooseFormat,
     readDeadlineField,

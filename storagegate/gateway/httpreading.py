@@ -84,11 +84,6 @@ def readDeadlineField(value: bytes) -> float:
     return seconds
 
 
-def bearerToken(value: str) -> str:
-    """Give a token without its scheme, whose case does not matter (RFC 9110 section 11.1)."""
-    return value[7:].strip() if value[:7].lower() == "bearer " else value
-
-
 def checkType(headers: Mapping[bytes, bytes]) -> None:
     """
     Check that a body can be read.

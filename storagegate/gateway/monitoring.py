@@ -6,7 +6,14 @@ from typing import Any
 from attrs import evolve, field, frozen
 from attrs.converters import optional
 
-from storagegate.core.optionvalues import MERGED, changeOptions, readFlag, readWord
+from storagegate.core.optionvalues import (
+    MERGED,
+    changeOptions,
+    checkGroup,
+    readFlag,
+    readFunction,
+    readWord,
+)
 from storagegate.gateway.calllog import FIELDS, LEVELS
 
 COLLECTORS = (
@@ -69,12 +76,6 @@ def _header(value: Any) -> str:
     return value
 
 
-def _hook(value: Any) -> Any:
-    if not callable(value):
-        raise ValueError("is a function")
-    return value
-
-
 @frozen(kw_only=True)
 class MetricsOptions:
     """What is counted."""
@@ -96,7 +97,7 @@ class TracingOptions:
     enabled: bool = field(default=False, converter=readFlag)
     provider: str | None = field(default=None, converter=optional(_provider))
     correlationHeader: str = field(default="X-Trace-ID", converter=_header)
-    spanAttributes: Any = field(default=None, converter=optional(_hook))
+    spanAttributes: Any = field(default=None, converter=optional(readFunction))
 
 
 @frozen(kw_only=True)
@@ -114,11 +115,6 @@ class LoggingOptions:
     fields: tuple[str, ...] = field(default=FIELDS, converter=_fields)
 
 
-def _isGroup(instance: Any, attribute: Any, value: Any) -> None:
-    if not isinstance(value, attribute.type):
-        raise ValueError("is a mapping of options")
-
-
 def _isLogging(instance: Any, attribute: Any, value: Any) -> None:
     if value is not None and not isinstance(value, LoggingOptions):
         raise ValueError("is a mapping of options")
@@ -133,10 +129,10 @@ class MonitoringOptions:
     """
 
     metrics: MetricsOptions = field(
-        factory=MetricsOptions, validator=_isGroup, metadata={MERGED: True}
+        factory=MetricsOptions, validator=checkGroup, metadata={MERGED: True}
     )
     tracing: TracingOptions = field(
-        factory=TracingOptions, validator=_isGroup, metadata={MERGED: True}
+        factory=TracingOptions, validator=checkGroup, metadata={MERGED: True}
     )
     logging: LoggingOptions | None = field(
         default=None, validator=_isLogging, metadata={MERGED: True}

@@ -13,7 +13,9 @@ from attrs.converters import optional
 from storagegate.core.optionvalues import (
     MERGED,
     changeOptions,
+    checkGroup,
     readFlag,
+    readFunction,
     readHostname,
     readNumber,
     readPort,
@@ -37,17 +39,11 @@ _MAX_PACKET_SIZE = 65_507
 _MAX_FRAME_SIZE = 1024 * 1024 * 1024
 
 
-def _hook(value: Any) -> Any:
-    if value is not None and not callable(value):
-        raise ValueError("is a function")
-    return value
-
-
 def _streamHooks(value: Any) -> Mapping[str, Hook]:
     if not isinstance(value, Mapping) or not set(value) <= {"server", "client"}:
         raise ValueError("is a mapping with functions for server and client")
     for hook in value.values():
-        _hook(hook)
+        readFunction(hook)
     return dict(value)
 
 
@@ -115,8 +111,8 @@ class HTTPOptions:
     basePath: str = field(default="/api", converter=_path)
     enableCORS: bool = field(default=False, converter=readFlag)
     routes: Mapping[str, str] = field(factory=dict, converter=_routes)
-    transformRequest: Hook | None = field(default=None, converter=_hook)
-    transformResponse: Hook | None = field(default=None, converter=_hook)
+    transformRequest: Hook | None = field(default=None, converter=optional(readFunction))
+    transformResponse: Hook | None = field(default=None, converter=optional(readFunction))
     maxRequestBodySize: int = field(default=10 * 1024 * 1024, converter=readSize)
 
 
@@ -146,8 +142,8 @@ class WebSocketOptions:
     maxMessageSize: int = field(default=1024 * 1024, converter=readSize)
     maxConnections: int = field(default=10_000, converter=_count)
     pingSeconds: int = field(default=30, converter=_count)
-    routeMessage: Hook | None = field(default=None, converter=_hook)
-    formatResponse: Hook | None = field(default=None, converter=_hook)
+    routeMessage: Hook | None = field(default=None, converter=optional(readFunction))
+    formatResponse: Hook | None = field(default=None, converter=optional(readFunction))
     handleStreaming: Mapping[str, Hook] = field(factory=dict, converter=_streamHooks)
 
 
@@ -171,8 +167,8 @@ class GRPCOptions:
     protoFiles: tuple[str, ...] = field(default=(), converter=_texts)
     services: Mapping[str, str] = field(factory=dict, converter=_names)
     methodMapping: Mapping[str, str] = field(factory=dict, converter=_names)
-    transformRequest: Hook | None = field(default=None, converter=_hook)
-    transformResponse: Hook | None = field(default=None, converter=_hook)
+    transformRequest: Hook | None = field(default=None, converter=optional(readFunction))
+    transformResponse: Hook | None = field(default=None, converter=optional(readFunction))
 
 
 @frozen(kw_only=True)
@@ -192,9 +188,9 @@ class UDPOptions:
     hostname: str | None = field(default=None, converter=optional(readHostname))
     # What passes everywhere in one piece.
     maxPacketSize: int = field(default=1200, converter=_packetSize)
-    parseMessage: Hook | None = field(default=None, converter=_hook)
-    formatResponse: Hook | None = field(default=None, converter=_hook)
-    routeMessage: Hook | None = field(default=None, converter=_hook)
+    parseMessage: Hook | None = field(default=None, converter=optional(readFunction))
+    formatResponse: Hook | None = field(default=None, converter=optional(readFunction))
+    routeMessage: Hook | None = field(default=None, converter=optional(readFunction))
 
 
 @frozen(kw_only=True)
@@ -218,11 +214,6 @@ class TCPOptions:
     maxConnections: int = field(default=4096, converter=_count)
     # A large machine's pool; sixteen such addresses fill the listener.
     maxConnectionsPerAddress: int = field(default=256, converter=_count)
-
-
-def _isGroup(instance: Any, attribute: Any, value: Any) -> None:
-    if not isinstance(value, attribute.type):
-        raise ValueError("is a mapping of options")
 
 
 def _protocols(value: Any) -> tuple[str, ...] | None:
@@ -252,13 +243,13 @@ class GatewayOptions:
     enableGRPC: bool | None = field(default=None, converter=optional(readFlag))
     enableUDP: bool | None = field(default=None, converter=optional(readFlag))
     enableTCP: bool | None = field(default=None, converter=optional(readFlag))
-    http: HTTPOptions = field(factory=HTTPOptions, validator=_isGroup, metadata={MERGED: True})
+    http: HTTPOptions = field(factory=HTTPOptions, validator=checkGroup, metadata={MERGED: True})
     websocket: WebSocketOptions = field(
-        factory=WebSocketOptions, validator=_isGroup, metadata={MERGED: True}
+        factory=WebSocketOptions, validator=checkGroup, metadata={MERGED: True}
     )
-    grpc: GRPCOptions = field(factory=GRPCOptions, validator=_isGroup, metadata={MERGED: True})
-    udp: UDPOptions = field(factory=UDPOptions, validator=_isGroup, metadata={MERGED: True})
-    tcp: TCPOptions = field(factory=TCPOptions, validator=_isGroup, metadata={MERGED: True})
+    grpc: GRPCOptions = field(factory=GRPCOptions, validator=checkGroup, metadata={MERGED: True})
+    udp: UDPOptions = field(factory=UDPOptions, validator=checkGroup, metadata={MERGED: True})
+    tcp: TCPOptions = field(factory=TCPOptions, validator=checkGroup, metadata={MERGED: True})
 
     @property
     def enabled(self) -> tuple[str, ...]:

@@ -43,10 +43,6 @@ class WebSocketAdapter:
         """Count the WebSockets."""
         return len(self._peers)
 
-    def install(self, app: Any) -> None:
-        """Answer in an application, at the path that the options name."""
-        app.all(self._options.path or "/", self.answer)
-
     def answer(self, req: Any, res: Any) -> None:
         """Make a WebSocket of a request, or say why not."""
         lean, options = req.lean, self._options

@@ -116,6 +116,7 @@ class FakeRoom:
     events: list[str]
     ended: Deferred[None] = field(factory=lambda: succeed(None))
     grace: float | None = None
+    root: Credentials | None = None
 
     def open(self, name: str, place: str) -> IAddress:
         """Listen."""
@@ -127,6 +128,10 @@ class FakeRoom:
     def furnish(self, store: Any, root: Credentials, region: str, directory: str) -> None:
         """Take note."""
         self.events.append(f"gateway furnished {region} {directory}")
+
+    def changeRoot(self, root: Credentials) -> None:
+        """Take note."""
+        self.root = root
 
     def close(self, graceSeconds: float) -> Deferred[None]:
         """Begin to close."""

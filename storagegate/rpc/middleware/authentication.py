@@ -1,6 +1,5 @@
 """Who calls: a token in the metadata C{authorization}, and whoever knows what it is worth."""
 
-import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -9,7 +8,7 @@ from twisted.logger import Logger
 
 from storagegate.core.errors import GrpcError, ServiceError
 from storagegate.core.hooks import requestHook
-from storagegate.core.tokens import noteKind
+from storagegate.core.tokens import bearerToken, noteKind
 from storagegate.rpc.middleware.methodnames import methodMatcher
 
 MAX_TOKEN = 8192
@@ -23,8 +22,6 @@ HEALTH = "grpc.health.v1.Health"
 
 MISSING = "Missing authorization"
 INVALID = "Invalid token"
-
-_BEARER = re.compile(r"bearer(?: +|\Z)", re.IGNORECASE)
 
 _log = Logger()
 
@@ -86,7 +83,7 @@ def _tokenOf(call: Any) -> str:
     value: str = values[0].strip() if values else ""
     if not value:
         raise GrpcError("UNAUTHENTICATED", MISSING)
-    token = _BEARER.sub("", value, count=1) if _BEARER.match(value) else value
+    token = bearerToken(value)
     if not token or len(token) > MAX_TOKEN:
         raise GrpcError("UNAUTHENTICATED", INVALID)
     return token

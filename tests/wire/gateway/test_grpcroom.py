@@ -11,8 +11,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 from twisted.internet.threads import deferToThread
 
-from storagegate import createGrpcClient
+from storagegate import GrpcError, createGrpcClient
 from storagegate.config import load
+from storagegate.credentials import Credentials
 from storagegate.gatewayroom import USERS_FILE, GatewayRoom
 from tests.support.rooms import OpenRoom
 from tests.wire.rpc.support import RPCCase
@@ -133,6 +134,19 @@ class RoomTests(RoomCase):
         second = GatewayRoom(load(given, {}), self.reactor)
         self.assertRaises(CannotListenError, second.open, "grpc", place)
         await second.close(0)
+
+    async def test_changeRoot(self) -> None:
+        """Another root key pair is known at once, and the one before is nobody's."""
+        room, place = self.room()
+        self.addCleanup(lambda: Deferred.fromCoroutine(room.close()))
+        client = createGrpcClient(place, "insecure", "storagegate.Storage")
+        self.addCleanup(client.close)
+        old, new = ({"x-api-key": f"{key}:the-root-secret"} for key in ("AKROOT", "AKNEXT"))
+        self.assertEqual(await client.listBuckets({}, metadata=old), {})
+        room.room.changeRoot(Credentials("AKNEXT", "the-root-secret"))
+        self.assertEqual(await client.listBuckets({}, metadata=new), {})
+        error = await self.assertFailure(client.listBuckets({}, metadata=old).deferred(), GrpcError)
+        self.assertEqual(error.statusName, "UNAUTHENTICATED")
 
     async def test_close(self) -> None:
         """A room that closes lets calls end in the grace, takes no more, and leaves no thread."""

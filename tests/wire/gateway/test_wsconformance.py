@@ -35,7 +35,7 @@ class ConformanceTests(ServedCase):
         host, _ = makeHost(self.reactor)
         app = Application()
         adapter = EchoAdapter(host, WebSocketOptions(path="/"))
-        adapter.install(app)
+        app.all("/", adapter.answer)
         port: Any = await app.listen("tcp:0:interface=127.0.0.1", reactor=self.reactor)
         self.addCleanup(lambda: maybeDeferred(app.close, 0))
         self.addCleanup(adapter.close, 0)
