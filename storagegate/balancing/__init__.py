@@ -1,1 +1,1 @@
-"""Which of a service's instances a call goes to, which of them are well, and how a call gets there."""
+"""Which of a service's instances gets a call, which of them are well, and the way to them."""
