@@ -25,12 +25,14 @@ class GatewayHost:
     @ivar invoker: Calls the methods.
     @ivar clock: For deadlines and delays.
     @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread.
+    @ivar correlationHeader: The field of HTTP that has the id of a call's trace.
     """
 
     invoker: Invoker
     clock: IReactorTime
     run: Callable[..., Deferred[Any]]
     transformError: ErrorHook | None = None
+    correlationHeader: str = "X-Trace-ID"
 
     def describe(self, error: ServiceError, protocol: str) -> ServiceError | Mapping[str, Any]:
         """

@@ -26,9 +26,6 @@ from storagegate.http.pathtext import decodeEscapes
 from storagegate.http.patterns import compilePattern
 from storagegate.http.router import Router
 
-EXPOSED = ("X-Trace-ID", "Retry-After")
-"""The fields of answers that pages of other origins may see."""
-
 
 class HTTPAdapter:
     """Answers calls over HTTP."""
@@ -50,7 +47,9 @@ class HTTPAdapter:
         # Written descriptions, with the services that they describe.
         self._documents: dict[str, tuple[tuple[Any, ...], bytes]] = {}
         self._describers: Mapping[str, Callable[..., Any]] = {
-            "/openapi.json": partial(_describeHTTP, apiKeyHeader=apiKeyHeader),
+            "/openapi.json": partial(
+                _describeHTTP, apiKeyHeader=apiKeyHeader, traceHeader=host.correlationHeader
+            ),
             "/asyncapi.json": _describeMessages,
         }
 
@@ -78,7 +77,7 @@ class HTTPAdapter:
         """
         base = self._options.http.basePath
         if self._options.http.enableCORS:
-            app.use(_cors())
+            app.use(_cors(self._host.correlationHeader))
         self._register(app, base, isOwn=True)
         if base and self._routes:
             self._registerRoutes(app, "")
@@ -88,7 +87,7 @@ class HTTPAdapter:
         """Make what answers at wherever it is mounted, which takes the place of C{basePath}."""
         router = Router()
         if self._options.http.enableCORS:
-            router.use(_cors())
+            router.use(_cors(self._host.correlationHeader))
         self._register(router, "", isOwn=False)
         return router
 
@@ -218,10 +217,11 @@ def _describeMessages(*arguments: Any) -> Any:
     return describeMessages(*arguments)
 
 
-def _cors() -> Any:
+def _cors(correlationHeader: str) -> Any:
     from storagegate.http.middleware.cors import cors
 
-    return cors(exposedHeaders=EXPOSED)
+    # What pages of other origins may see of answers.
+    return cors(exposedHeaders=(correlationHeader, "Retry-After"))
 
 
 def makeApplication() -> Application:
