@@ -11,7 +11,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from math import ceil
 from typing import Any, Protocol
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
@@ -22,6 +22,7 @@ from storagegate.core.definitions import (
     RateLimit,
     ServiceDefinition,
     ServiceMethod,
+    isMethodName,
 )
 from storagegate.core.errors import (
     GRPC_STATUSES,
@@ -140,6 +141,8 @@ class Invoker:
         self.now = now
         self._seconds = seconds
         self._methods: dict[str, dict[str, BoundMethod]] = {}
+        # What answers methods that a service does not name.
+        self._others: dict[str, BoundMethod] = {}
 
     def add(self, service: ServiceDefinition, isKnown: bool = False) -> None:
         """
@@ -155,7 +158,20 @@ class Invoker:
             name: self._bind(service, name, method, isKnown)
             for name, method in service.methods.items()
         }
+        self._others.pop(service.name, None)
+        if service.others is not None:
+            self._others[service.name] = self._bind(service, "*", service.others, isKnown)
         self.services[service.name] = service
+
+    def replace(self, service: ServiceDefinition, isKnown: bool = False) -> None:
+        """
+        Add a service in the place of the one of its name, if there is one.
+
+        @param isKnown: See L{add}.
+        @raise DefinitionError: If one of its schemas is none.
+        """
+        self.services.pop(service.name, None)
+        self.add(service, isKnown)
 
     def _bind(
         self, service: ServiceDefinition, name: str, method: ServiceMethod, isKnown: bool
@@ -194,6 +210,10 @@ class Invoker:
         if methods is None:
             raise _notFound("service", service)
         found = methods.get(method)
+        if found is None and service in self._others and isMethodName(method):
+            # Made anew for each call, and all of them with one count of calls: whoever makes names
+            # up fills nothing.
+            return evolve(self._others[service], name=method)
         if found is None:
             raise _notFound("method", f"{service}.{method}")
         return found
@@ -212,6 +232,7 @@ class Invoker:
         @raise ServiceError: Whatever went wrong; what nobody foresaw is logged here.
         """
         bound = self.find(context.service, context.method)
+        context.credentials = credentials
         began = self._seconds()
         for observer in self.observers:
             observer.began(context)
