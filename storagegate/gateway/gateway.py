@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceDefinition, readService
 from storagegate.core.invocation import CallCredentials, Invoker
+from storagegate.core.meters import Meters
 from storagegate.gateway.configuring import Configurable
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.metrics import CallMetrics
@@ -59,13 +60,20 @@ class ProtocolGateway(Configurable):
         option C{grpc.protoFiles}.
     """
 
-    def __init__(self, options: Mapping[str, Any] | None = None, **more: Any) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, Any] | None = None,
+        *,
+        meters: Meters | None = None,
+        **more: Any,
+    ) -> None:
         """
+        @param meters: What it counts with, where others count too.
         @raise OptionError: If there is no such option, or its value is none.
         """
         super().__init__({**(options or {}), **more})
         self.protos: dict[str, Any] = {}
-        self._metrics = CallMetrics()
+        self._metrics = CallMetrics(meters, self._streaming)
         self.invoker = Invoker(self, [self._metrics])
         self._wires: Wires | None = None
 
@@ -146,18 +154,23 @@ class ProtocolGateway(Configurable):
         if reactor is None:
             reactor = processReactor()
         self.invoker.observers[:] = makeObservers(self.monitoring, self._metrics)
+        self.invoker.onUnknown = self._metrics.unknown
         if self.discovery is not None:
             _log.warn("not built: discovery")
 
         def run(function: Any, *arguments: Any) -> Deferred[Any]:
             return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
 
-        host = GatewayHost(self.invoker, reactor, run, self.transformError)
+        wireMeters = self._metrics.wires
+        host = GatewayHost(self.invoker, reactor, run, self.transformError, wireMeters)
         header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
         self._wires = Wires(host, self.settings, reactor, self.protos, header)
         for service in self.services.values():
             self._wires.add(service)
         return self._wires
+
+    def _streaming(self, service: str, method: str) -> str:
+        return self.invoker.find(service, method).streaming
 
     def stop(self, graceMs: float = DEFAULT_GRACE_MS, patienceMs: float = 0) -> Deferred[None]:
         """

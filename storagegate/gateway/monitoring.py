@@ -15,14 +15,7 @@ from storagegate.core.optionvalues import (
     readWord,
 )
 from storagegate.gateway.calllog import FIELDS, LEVELS
-
-COLLECTORS = (
-    "request_count",
-    "request_duration",
-    "error_rate",
-    "active_connections",
-    "throughput",
-)
+from storagegate.gateway.metrics import COLLECTORS
 
 PROTOCOL_METRICS: Mapping[str, tuple[str, ...]] = {
     "http": ("status_codes", "user_agents"),

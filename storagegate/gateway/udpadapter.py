@@ -39,7 +39,7 @@ from storagegate.gateway.peers import Listener
 from storagegate.gateway.routedsession import RoutedSession
 from storagegate.gateway.session import Session
 from storagegate.gateway.shapes import MessageId
-from storagegate.gateway.udppeer import AMPLIFICATION, UDPPeer
+from storagegate.gateway.udppeer import AMPLIFICATION, PROTOCOL, UDPPeer
 from storagegate.net.datagrams import listenDatagrams
 
 MAX_DATAGRAM = 65_507
@@ -67,6 +67,7 @@ class UDPAdapter(DatagramProtocol):
     The UDP listener of a gateway.
 
     @ivar dropped: How many datagrams were dropped, by reason.
+    @ivar meter: What else it counts.
     """
 
     noisy = False
@@ -80,6 +81,9 @@ class UDPAdapter(DatagramProtocol):
         self._options = options
         self._reactor = reactor
         self._listener = Listener(host.invoker, host.clock)
+        self.meter = host.meter(PROTOCOL)
+        self.meter.dropped = self.dropped
+        self.meter.connections = lambda: len(self._peers)
         self._answers = AnswerCache(host.clock.seconds)
         # The one that was silent longest first.
         self._peers: OrderedDict[Address, _Peer] = OrderedDict()
@@ -133,6 +137,7 @@ class UDPAdapter(DatagramProtocol):
     def datagramReceived(self, datagram: bytes, address: Any) -> None:
         """Take a datagram."""
         source: Address = (address[0], address[1])
+        self.meter.packetIn(len(datagram))
         if source[1] in SILENT_PORTS:
             self.dropped["port"] += 1
             return
@@ -218,6 +223,7 @@ class UDPAdapter(DatagramProtocol):
     def send(self, source: Address, datagram: bytes) -> None:
         """Send a datagram; one that the system does not take is lost like any other."""
         transport: Any = self.transport
+        self.meter.packetOut(len(datagram))
         try:
             # The transport's own write would look at the address for four microseconds, a tenth of
             # a call, to find out what we know: that it is one.
@@ -315,6 +321,7 @@ class _Peer:
         if id is not None:
             known = adapter.answers.begin((self._source, id), size)
             if known is not None:
+                adapter.meter.duplicates += 1
                 self._repeat(known, size)
                 return
         if id is None and self._streams(message):
@@ -361,6 +368,7 @@ class _Peer:
             self._refuse(id, size, codedError("INVALID_ARGUMENT", "An item needs its seq"))
             return
         elif not exchange.requests.put(seq, message.get("data", {})):
+            self._adapter.meter.duplicates += exchange.requests.isKnown(seq)
             self._adapter.dropped["item"] += 1
             return
         self.writer.deliver(id)

@@ -104,7 +104,8 @@ class Wires:
         if wire in ("http", "websocket"):
             if wire == "http" and "websocket" in self._options.enabled:
                 names = ("http", "websocket")
-            self._application = self.application(names)
+            application = self._application = self.application(names)
+            self.host.meter("http").connections = lambda: application.connections
             opening = self._application.listen(place, reactor=self._reactor)
         else:
             self._others[wire] = self._adapter(wire)
