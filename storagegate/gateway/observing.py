@@ -1,0 +1,24 @@
+"""Who is told of each call of a gateway: what C{configureMonitoring} asks for, put together."""
+
+from typing import Any
+
+from storagegate.core.invocation import Observer
+from storagegate.gateway.metrics import CallMetrics
+
+
+def makeObservers(monitoring: Any, metrics: CallMetrics) -> list[Observer]:
+    """
+    Make the observers of a gateway.
+
+    @param monitoring: The C{MonitoringOptions}; C{None} where nothing was configured: then calls
+        are counted, and nothing else.
+    """
+    observers: list[Observer] = []
+    if monitoring is None or monitoring.metrics.enabled:
+        observers.append(metrics)
+    if monitoring is not None and monitoring.logging is not None:
+        from storagegate.gateway.calllog import CallLog
+
+        logging = monitoring.logging
+        observers.append(CallLog(logging.level, logging.fields, logging.format))
+    return observers
