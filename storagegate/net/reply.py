@@ -41,6 +41,9 @@ class Reply:
     @ivar finished: Whether the response is complete, or the transport has been taken.
     @ivar disconnected: Whether the client was lost before the response was complete.
     @ivar answerer: Whatever whoever answers wants to be kept until the response is complete.
+    @ivar status: The code of the response; 0 before it has begun.
+    @ivar bodySent: How many bytes of its body were given to the connection.
+    @ivar onEnd: Called once, when the response is complete or the client was lost before that.
     """
 
     __slots__ = (
@@ -52,10 +55,13 @@ class Reply:
         "_silent",
         "_waiter",
         "answerer",
+        "bodySent",
         "disconnected",
         "finished",
         "method",
+        "onEnd",
         "started",
+        "status",
         "version",
     )
 
@@ -66,6 +72,9 @@ class Reply:
         self.finished = False
         self.disconnected = False
         self.answerer: Any = None
+        self.status = 0
+        self.bodySent = 0
+        self.onEnd: Callable[[], None] | None = None
         self._channel = channel
         self._callbacks: list[Callable[[], None]] | None = None
         self._waiter: Deferred[None] | None = None
@@ -101,6 +110,8 @@ class Reply:
         if self.disconnected:
             return
         self.started = True
+        if not self._silent:
+            self.bodySent = len(body)
         if self._silent or not body:
             self._channel.write(head)
         elif len(body) < _JOINED:
@@ -133,6 +144,8 @@ class Reply:
         closes = self._closes = channel.beginResponse(code)
         end = b"\r\nConnection: close\r\n\r\n" if closes else b"\r\n\r\n"
         self.started = True
+        self.status = code
+        self.bodySent = len(body)
         channel.write(
             b"%b%b%bContent-Length: %d%b%b" % (line, block, dateLine(), len(body), end, body)
         )
@@ -173,6 +186,7 @@ class Reply:
         self._account(len(chunk))
         if self._silent or not chunk:
             return None
+        self.bodySent += len(chunk)
         if not self._chunked:
             self._channel.write(chunk)
         elif len(chunk) < _JOINED:
@@ -201,7 +215,14 @@ class Reply:
             self._channel.write(b"%x\r\n" % count)
         fileSender = self._channel.wire.fileSender
         if fileSender is not None:
-            await fileSender.sendFile(fd, offset, count, run)
+            before = fileSender.sentBytes
+            try:
+                await fileSender.sendFile(fd, offset, count, run)
+            except BaseException:
+                # Clients drop large answers half read, to ask for another range.
+                self.bodySent += min(count, fileSender.sentBytes - before)
+                raise
+            self.bodySent += count
         else:
             await self._sendPieces(fd, offset, count, run)
         if self._chunked:
@@ -248,6 +269,7 @@ class Reply:
         self._remaining = reply.remaining
         self._chunked = reply.chunked
         self._silent = reply.silent
+        self.status = code
         return head
 
     def _account(self, count: int) -> None:
@@ -265,7 +287,14 @@ class Reply:
         self.finished = True
         self._callbacks = None
         self.answerer = None
+        self.noteEnd()
         self._channel.requestDone()
+
+    def noteEnd(self) -> None:
+        """Tell whoever wants to know that the response has ended."""
+        if self.onEnd is not None:
+            onEnd, self.onEnd = self.onEnd, None
+            onEnd()
 
     def _wireReady(self) -> Deferred[None]:
         if self._waiter is None:
@@ -284,6 +313,7 @@ class Reply:
             if self.disconnected:
                 raise ClientLost()
             self._channel.write(piece)
+            self.bodySent += len(piece)
             offset += len(piece)
             count -= len(piece)
             if self._channel.wireFull:
