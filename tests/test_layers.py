@@ -31,6 +31,7 @@ LAYERS = {
     "storagegate.s3.resource": 4,
     "storagegate.s3.routes": 4,
     "storagegate.storage": 3,
+    "storagegate.telemetry": 3,
     "storagegate.services": 3,
     "storagegate.http": 4,
     "storagegate.http.cookies": 2,
