@@ -17,6 +17,7 @@ from storagegate.config import Configuration, ConfigurationError
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.invocation import CallCredentials
+from storagegate.core.loglines import LineSink
 from storagegate.core.optionvalues import OptionError
 from storagegate.gateway.gateway import ProtocolGateway
 from storagegate.gatewayconfig import configureGateway
@@ -32,8 +33,11 @@ _PROTOS = {"user.UserService": "UserService", "storagegate.Storage": "Storage"}
 class GatewayRoom:
     """The listeners of the gateway and the services behind them."""
 
-    def __init__(self, configuration: Configuration, reactor: Any) -> None:
+    def __init__(
+        self, configuration: Configuration, reactor: Any, sink: LineSink | None = None
+    ) -> None:
         """
+        @param sink: Where lines of calls go; C{None} for Twisted's log.
         @raise ConfigurationError: If a service or an option is none, with one line.
         """
         listeners = configuration.listeners
@@ -55,6 +59,7 @@ class GatewayRoom:
             ],
             grpc={"reflection": True},
         )
+        self._gateway.logSink = sink
         for name in self._services:
             try:
                 self._gateway.addService(findNamed(name))

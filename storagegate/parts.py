@@ -14,6 +14,7 @@ from twisted.internet.interfaces import IAddress, IListeningPort, IProtocolFacto
 from storagegate import admin
 from storagegate.config import Configuration, S3Options, StoreOptions
 from storagegate.credentials import Credentials
+from storagegate.logs import Logs
 from storagegate.process import settleProcess, tuneProcess
 from storagegate.signals import SignalHandlers
 
@@ -73,6 +74,7 @@ class Parts:
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
+        self.logs = Logs()
 
     def tuneProcess(self) -> None:
         """Set up what concerns the whole process."""
@@ -163,4 +165,4 @@ class Parts:
         """
         from storagegate.gatewayroom import GatewayRoom
 
-        return GatewayRoom(configuration, self._reactor)
+        return GatewayRoom(configuration, self._reactor, self.logs.sink)

@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceDefinition, readService
 from storagegate.core.invocation import CallCredentials, Invoker
+from storagegate.core.loglines import LineSink
 from storagegate.gateway.configuring import Configurable
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.metrics import CallMetrics
@@ -57,6 +58,7 @@ class ProtocolGateway(Configurable):
 
     @ivar protos: Services of protos that are loaded already, by full name, beside those of the
         option C{grpc.protoFiles}.
+    @ivar logSink: Where the lines of calls go; C{None} for Twisted's log.
     """
 
     def __init__(self, options: Mapping[str, Any] | None = None, **more: Any) -> None:
@@ -65,6 +67,7 @@ class ProtocolGateway(Configurable):
         """
         super().__init__({**(options or {}), **more})
         self.protos: dict[str, Any] = {}
+        self.logSink: LineSink | None = None
         self._metrics = CallMetrics()
         self.invoker = Invoker(self, [self._metrics])
         self._wires: Wires | None = None
@@ -145,7 +148,7 @@ class ProtocolGateway(Configurable):
             return self._wires
         if reactor is None:
             reactor = processReactor()
-        self.invoker.observers[:] = makeObservers(self.monitoring, self._metrics)
+        self.invoker.observers[:] = makeObservers(self.monitoring, self._metrics, self.logSink)
         if self.discovery is not None:
             _log.warn("not built: discovery")
 

@@ -6,6 +6,8 @@ from typing import Any
 from attrs import evolve, field, frozen
 from attrs.converters import optional
 
+from storagegate.core.calllines import FIELDS
+from storagegate.core.loglines import LEVELS
 from storagegate.core.optionvalues import (
     MERGED,
     changeOptions,
@@ -14,7 +16,6 @@ from storagegate.core.optionvalues import (
     readFunction,
     readWord,
 )
-from storagegate.gateway.calllog import FIELDS, LEVELS
 
 COLLECTORS = (
     "request_count",
@@ -107,7 +108,7 @@ class LoggingOptions:
 
     @ivar level: At which level calls are logged that went well.
     @ivar format: C{json} for an object a line, C{text} for C{name=value}.
-    @ivar fields: What a line tells, see L{FIELDS<storagegate.gateway.calllog.FIELDS>}.
+    @ivar fields: What a line tells, see L{FIELDS<storagegate.core.calllines.FIELDS>}.
     """
 
     level: str = field(default="info", converter=_level)
