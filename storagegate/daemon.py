@@ -76,6 +76,15 @@ class Daemon(Service):
         self._addresses: dict[str, IAddress] = {}
         self._signals = parts.signals(reactor.stop, self.reload)
 
+    def setServiceParent(self, parent: Any) -> None:
+        """
+        Become part of an application, which gets the log of this daemon.
+
+        @raise SystemExit: If the log cannot be opened.
+        """
+        self._parts.logs.attach(parent, self._twistdOptions, self._configuration, self._reactor)
+        super().setServiceParent(parent)
+
     def privilegedStartService(self) -> None:
         """
         Bind every listener.
@@ -159,6 +168,7 @@ class Daemon(Service):
             self._configuration = old
             self._log.error("reload refused: {error}", error=oneLine(str(error)))
             return
+        self._parts.logs.configure(self._configuration)
         self._log.info("configuration reloaded")
         for name in needRestart(self._started, self._configuration):
             self._log.warn("needs a restart: {name}", name=name)
@@ -246,6 +256,7 @@ class Daemon(Service):
 
     def _furnish(self, root: Credentials) -> None:
         """Give the S3 listener its room; requests in flight keep the one that they entered."""
+        self._parts.logs.redactor.hide(root.secretKey)
         if self._door is not None and self._store is not None:
             self._door.room = self._parts.s3Room(self._store, self._configuration.s3, root)
         if self._gateway is not None:

@@ -17,6 +17,7 @@ from storagegate.config import Configuration, ConfigurationError
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.invocation import CallCredentials
+from storagegate.core.loglines import LineSink
 from storagegate.core.optionvalues import OptionError
 from storagegate.gateway.gateway import ProtocolGateway
 from storagegate.gatewayconfig import configureGateway
@@ -32,8 +33,15 @@ _PROTOS = {"user.UserService": "UserService", "storagegate.Storage": "Storage"}
 class GatewayRoom:
     """The listeners of the gateway and the services behind them."""
 
-    def __init__(self, configuration: Configuration, reactor: Any, isShared: bool = False) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        reactor: Any,
+        sink: LineSink | None = None,
+        isShared: bool = False,
+    ) -> None:
         """
+        @param sink: Where lines of calls go; C{None} for Twisted's log.
         @param isShared: Whether other processes listen at the same places.
         @raise ConfigurationError: If a service or an option is none, with one line.
         """
@@ -56,6 +64,7 @@ class GatewayRoom:
             ],
             grpc={"reflection": True, "reusePort": isShared},
         )
+        self._gateway.logSink = sink
         for name in self._services:
             try:
                 self._gateway.addService(findNamed(name))

@@ -14,6 +14,7 @@ from twisted.internet.interfaces import IAddress, IListeningPort, IProtocolFacto
 from storagegate import admin
 from storagegate.config import Configuration, S3Options, StoreOptions
 from storagegate.credentials import Credentials
+from storagegate.logs import Logs
 from storagegate.net.workerlink import WorkerLink
 from storagegate.process import settleProcess, tuneProcess
 from storagegate.signals import SignalHandlers
@@ -78,6 +79,7 @@ class Parts:
         """
         self._reactor = reactor
         self._link = link
+        self.logs = Logs()
 
     def tuneProcess(self) -> None:
         """Set up what concerns the whole process."""
@@ -189,4 +191,4 @@ class Parts:
         """
         from storagegate.gatewayroom import GatewayRoom
 
-        return GatewayRoom(configuration, self._reactor, isShared=self._link is not None)
+        return GatewayRoom(configuration, self._reactor, self.logs.sink, self._link is not None)

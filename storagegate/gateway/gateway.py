@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceDefinition, readService
 from storagegate.core.invocation import CallCredentials, Invoker
+from storagegate.core.loglines import LineSink
 from storagegate.core.meters import Meters
 from storagegate.gateway.configuring import Configurable
 from storagegate.gateway.host import GatewayHost
@@ -58,6 +59,7 @@ class ProtocolGateway(Configurable):
 
     @ivar protos: Services of protos that are loaded already, by full name, beside those of the
         option C{grpc.protoFiles}.
+    @ivar logSink: Where the lines of calls go; C{None} for Twisted's log.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class ProtocolGateway(Configurable):
         """
         super().__init__({**(options or {}), **more})
         self.protos: dict[str, Any] = {}
+        self.logSink: LineSink | None = None
         self._metrics = CallMetrics(meters, self._streaming)
         self.invoker = Invoker(self, [self._metrics])
         self._wires: Wires | None = None
@@ -153,7 +156,7 @@ class ProtocolGateway(Configurable):
             return self._wires
         if reactor is None:
             reactor = processReactor()
-        self.invoker.observers[:] = makeObservers(self.monitoring, self._metrics)
+        self.invoker.observers[:] = makeObservers(self.monitoring, self._metrics, self.logSink)
         self.invoker.onUnknown = self._metrics.unknown
         if self.discovery is not None:
             _log.warn("not built: discovery")
