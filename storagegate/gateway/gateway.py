@@ -19,12 +19,13 @@ from twisted.python.failure import Failure
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceDefinition, readService
 from storagegate.core.invocation import CallCredentials, Invoker
+from storagegate.core.ratestores import RateStoreMaker
 from storagegate.gateway.configuring import Configurable
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.metrics import CallMetrics
 from storagegate.gateway.observing import makeObservers
 from storagegate.gateway.options import readOptions
-from storagegate.gateway.wires import Wires
+from storagegate.gateway.wires import AnswerCacheMaker, Wires
 from storagegate.net.reactors import processReactor
 
 DEFAULT_GRACE_MS = 30_000
@@ -59,14 +60,26 @@ class ProtocolGateway(Configurable):
         option C{grpc.protoFiles}.
     """
 
-    def __init__(self, options: Mapping[str, Any] | None = None, **more: Any) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, Any] | None = None,
+        *,
+        rateStore: RateStoreMaker | None = None,
+        makeAnswers: AnswerCacheMaker | None = None,
+        **more: Any,
+    ) -> None:
         """
+        @param rateStore: Makes what counts the calls of a method, see
+            L{Invoker<storagegate.core.invocation.Invoker>}.
+        @param makeAnswers: Makes what keeps the answers of UDP. Without these two, counts and
+            answers are those of this process.
         @raise OptionError: If there is no such option, or its value is none.
         """
         super().__init__({**(options or {}), **more})
+        self._makeAnswers = makeAnswers
         self.protos: dict[str, Any] = {}
         self._metrics = CallMetrics()
-        self.invoker = Invoker(self, [self._metrics])
+        self.invoker = Invoker(self, [self._metrics], rateStore=rateStore)
         self._wires: Wires | None = None
 
     # Services.
@@ -154,7 +167,7 @@ class ProtocolGateway(Configurable):
 
         host = GatewayHost(self.invoker, reactor, run, self.transformError)
         header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
-        self._wires = Wires(host, self.settings, reactor, self.protos, header)
+        self._wires = Wires(host, self.settings, reactor, self.protos, header, self._makeAnswers)
         for service in self.services.values():
             self._wires.add(service)
         return self._wires
