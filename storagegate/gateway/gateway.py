@@ -21,12 +21,13 @@ from storagegate.core.definitions import ServiceDefinition, readService
 from storagegate.core.invocation import CallCredentials, Invoker
 from storagegate.core.loglines import LineSink
 from storagegate.core.meters import Meters
+from storagegate.core.ratestores import RateStoreMaker
 from storagegate.gateway.configuring import Configurable
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.metrics import CallMetrics
 from storagegate.gateway.observing import makeObservers
 from storagegate.gateway.options import readOptions
-from storagegate.gateway.wires import Wires
+from storagegate.gateway.wires import AnswerCacheMaker, Wires
 from storagegate.net.reactors import processReactor
 
 DEFAULT_GRACE_MS = 30_000
@@ -67,17 +68,24 @@ class ProtocolGateway(Configurable):
         options: Mapping[str, Any] | None = None,
         *,
         meters: Meters | None = None,
+        rateStore: RateStoreMaker | None = None,
+        makeAnswers: AnswerCacheMaker | None = None,
         **more: Any,
     ) -> None:
         """
         @param meters: What it counts with, where others count too.
+        @param rateStore: Makes what counts the calls of a method, see
+            L{Invoker<storagegate.core.invocation.Invoker>}.
+        @param makeAnswers: Makes what keeps the answers of UDP. Without these two, counts and
+            answers are those of this process.
         @raise OptionError: If there is no such option, or its value is none.
         """
         super().__init__({**(options or {}), **more})
+        self._makeAnswers = makeAnswers
         self.protos: dict[str, Any] = {}
         self.logSink: LineSink | None = None
         self._metrics = CallMetrics(meters, self._streaming)
-        self.invoker = Invoker(self, [self._metrics])
+        self.invoker = Invoker(self, [self._metrics], rateStore=rateStore)
         self._wires: Wires | None = None
 
     # Services.
@@ -167,7 +175,7 @@ class ProtocolGateway(Configurable):
         wireMeters = self._metrics.wires
         host = GatewayHost(self.invoker, reactor, run, self.transformError, wireMeters)
         header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
-        self._wires = Wires(host, self.settings, reactor, self.protos, header)
+        self._wires = Wires(host, self.settings, reactor, self.protos, header, self._makeAnswers)
         for service in self.services.values():
             self._wires.add(service)
         return self._wires
