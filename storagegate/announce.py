@@ -1,6 +1,6 @@
 """What the daemon tells its operator when it starts: plain functions from values to text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
@@ -42,6 +42,12 @@ def isExposed(description: str, address: IAddress) -> bool:
     if not isinstance(address, IPv4Address | IPv6Address) or description.startswith(_ENCRYPTED):
         return False
     return not ip_address(address.host.partition("%")[0]).is_loopback
+
+
+def servingText(addresses: Mapping[str, IAddress]) -> str:
+    """Write what is served where, in one line for the service manager."""
+    places = (f"{name} {formatAddress(address)}" for name, address in addresses.items())
+    return f"serving {', '.join(places)}" if addresses else "serving nothing"
 
 
 def firstKeyText(pair: Credentials, region: str, url: str | None, path: str) -> str:

@@ -69,6 +69,7 @@ class Daemon(Service):
         self._gateway: Room | None = None
         self._addresses: dict[str, IAddress] = {}
         self._signals = parts.signals(reactor.stop, self.reload)
+        self._notifier = parts.notifier()
 
     def privilegedStartService(self) -> None:
         """
@@ -126,6 +127,7 @@ class Daemon(Service):
             )
         for name in announce.notBuilt(self._configuration):
             self._log.info("not built: {name}", name=name)
+        self._reactor.callWhenRunning(self._tellReady)
         self._parts.settleProcess()
 
     def stopService(self) -> Deferred[None]:
@@ -137,6 +139,13 @@ class Daemon(Service):
         """Read the configuration again and apply what a running daemon can change."""
         if self._draining:
             return
+        self._notifier.reloading()
+        try:
+            self._reload()
+        finally:
+            self._tellReady()
+
+    def _reload(self) -> None:
         old = self._configuration
         try:
             self._configuration = self._load()
@@ -166,6 +175,7 @@ class Daemon(Service):
         self._draining = True
         grace = self._configuration.shutdownGraceSeconds
         self._log.info("stopping, {grace} s for what is in flight", grace=grace)
+        self._notifier.stopping(f"stopping, {grace} s for what is in flight")
         # The admin listener goes last: it tells whoever asks that this daemon is stopping.
         closing = (self._close("s3", grace), self._closeGateway(grace))
         await gatherResults([Deferred.fromCoroutine(each) for each in closing])
@@ -176,6 +186,7 @@ class Daemon(Service):
                 self._log.failure("the store did not close in order")
             self._store = None
         await self._close("admin", _ADMIN_GRACE_SECONDS)
+        self._notifier.close()
         self._log.info("stopped")
 
     async def _close(self, name: str, graceSeconds: float) -> None:
@@ -220,6 +231,10 @@ class Daemon(Service):
         except (CannotListenError, DefinitionError, OptionError) as error:
             reason = f"cannot listen name={name} endpoint={place}: {error}"
             raise refusal(reason, self._twistdOptions) from error
+
+    def _tellReady(self) -> None:
+        if not self._draining:
+            self._notifier.ready(announce.servingText(self._addresses))
 
     def _warnOfPlainHTTP(self) -> None:
         description = self._configuration.listeners.s3

@@ -4,6 +4,7 @@ The parts that the daemon is put together from, each imported when it is needed.
 This is the one place that knows the constructors of the store, the trunk and the rooms.
 """
 
+import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, cast
@@ -14,6 +15,7 @@ from twisted.internet.interfaces import IAddress, IListeningPort, IProtocolFacto
 from storagegate import admin
 from storagegate.config import Configuration, S3Options, StoreOptions
 from storagegate.credentials import Credentials
+from storagegate.notifying import Notifier
 from storagegate.process import settleProcess, tuneProcess
 from storagegate.signals import SignalHandlers
 
@@ -94,6 +96,10 @@ class Parts:
     def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> SignalHandlers:
         """Make the handlers of the process's signals."""
         return SignalHandlers(self._reactor, stop, reload)
+
+    def notifier(self) -> Notifier:
+        """Make what tells the service manager how the daemon is."""
+        return Notifier(self._reactor, os.environ)
 
     def store(self, options: StoreOptions, directory: str) -> Store:
         """
