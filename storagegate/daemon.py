@@ -22,7 +22,6 @@ from storagegate import announce
 from storagegate.admin import Readiness
 from storagegate.config import Configuration, ConfigurationError, needRestart
 from storagegate.core.definitions import DefinitionError
-from storagegate.core.optionvalues import OptionError
 from storagegate.credentials import Credentials, CredentialsError, loadOrCreate
 from storagegate.directories import makeDirectory
 from storagegate.parts import Door, Parts, Room, Site, Store
@@ -228,7 +227,7 @@ class Daemon(Service):
             return
         try:
             self._addresses[name] = self._gateway.open(name, place)
-        except (CannotListenError, DefinitionError, OptionError) as error:
+        except (CannotListenError, DefinitionError, ValueError) as error:
             reason = f"cannot listen name={name} endpoint={place}: {error}"
             raise refusal(reason, self._twistdOptions) from error
 

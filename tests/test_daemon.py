@@ -313,7 +313,8 @@ class NotificationTests(DaemonCase):
     def test_reload(self) -> None:
         """A reload begins and ends, whether it was refused or not."""
         daemon = self.started()
-        for self.next in (self.configuration(), ConfigurationError("no")):
+        for read in (self.configuration(), ConfigurationError("no")):
+            self.next = read
             self.parts.theNotifier.told.clear()
             daemon.reload()
             self.assertEqual(self.parts.theNotifier.told, ["reloading", self.SERVING])

@@ -22,7 +22,13 @@ def listen(reactor: Any, description: str, factory: IProtocolFactory) -> Deferre
     @return: The listening port. Fails with C{CannotListenError} if the place is taken.
     @raise ValueError: If the string is no endpoint.
     """
-    endpoint: IStreamServerEndpoint = serverFromString(_FastReactor(reactor), description)
+    try:
+        endpoint: IStreamServerEndpoint = serverFromString(_FastReactor(reactor), description)
+    except (AttributeError, LookupError, TypeError) as error:
+        # What the parsers of endpoints raise where a socket, or an option's name, is none.
+        isAdopted = description.startswith("systemd:")
+        reason = "systemd has handed over no such socket" if isAdopted else str(error)
+        raise ValueError(reason) from error
     return endpoint.listen(factory)
 
 
