@@ -22,7 +22,6 @@ from storagegate import announce
 from storagegate.admin import Readiness
 from storagegate.config import Configuration, ConfigurationError, needRestart
 from storagegate.core.definitions import DefinitionError
-from storagegate.core.optionvalues import OptionError
 from storagegate.credentials import Credentials, CredentialsError
 from storagegate.directories import makeDirectory
 from storagegate.net.workerlink import WorkerLink
@@ -75,6 +74,7 @@ class Daemon(Service):
         self._gateway: Room | None = None
         self._addresses: dict[str, IAddress] = {}
         self._signals = parts.signals(reactor.stop, self.reload)
+        self._notifier = parts.notifier()
 
     def setServiceParent(self, parent: Any) -> None:
         """
@@ -133,6 +133,7 @@ class Daemon(Service):
             self._gateway.furnish(self._store, root, region, directory)
         if self._link is None:
             self._announce(directory)
+        self._reactor.callWhenRunning(self._tellReady)
         self._parts.settleProcess()
 
     def _announce(self, directory: str) -> None:
@@ -160,6 +161,13 @@ class Daemon(Service):
         """Read the configuration again and apply what a running daemon can change."""
         if self._draining:
             return
+        self._notifier.reloading()
+        try:
+            self._reload()
+        finally:
+            self._tellReady()
+
+    def _reload(self) -> None:
         old = self._configuration
         try:
             self._configuration = self._load()
@@ -190,6 +198,7 @@ class Daemon(Service):
         self._draining = True
         grace = self._configuration.shutdownGraceSeconds
         self._log.info("stopping, {grace} s for what is in flight", grace=grace)
+        self._notifier.stopping(f"stopping, {grace} s for what is in flight")
         # The admin listener goes last: it tells whoever asks that this daemon is stopping.
         closing = (self._close("s3", grace), self._closeGateway(grace))
         await gatherResults([Deferred.fromCoroutine(each) for each in closing])
@@ -200,6 +209,7 @@ class Daemon(Service):
                 self._log.failure("the store did not close in order")
             self._store = None
         await self._close("admin", _ADMIN_GRACE_SECONDS)
+        self._notifier.close()
         self._log.info("stopped")
 
     async def _close(self, name: str, graceSeconds: float) -> None:
@@ -241,9 +251,13 @@ class Daemon(Service):
             return
         try:
             self._addresses[name] = self._gateway.open(name, place)
-        except (CannotListenError, DefinitionError, OptionError) as error:
+        except (CannotListenError, DefinitionError, ValueError) as error:
             reason = f"cannot listen name={name} endpoint={place}: {error}"
             raise refusal(reason, self._twistdOptions) from error
+
+    def _tellReady(self) -> None:
+        if not self._draining:
+            self._notifier.ready(announce.servingText(self._addresses))
 
     def _directory(self) -> str:
         return os.path.abspath(self._configuration.store.directory)

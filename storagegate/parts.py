@@ -4,6 +4,7 @@ The parts that the daemon is put together from, each imported when it is needed.
 This is the one place that knows the constructors of the store, the trunk and the rooms.
 """
 
+import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, cast
@@ -16,6 +17,7 @@ from storagegate.config import Configuration, S3Options, StoreOptions
 from storagegate.credentials import Credentials
 from storagegate.logs import Logs
 from storagegate.net.workerlink import WorkerLink
+from storagegate.notifying import Notifier
 from storagegate.process import settleProcess, tuneProcess
 from storagegate.signals import SignalHandlers
 
@@ -122,6 +124,10 @@ class Parts:
 
     def clearSlot(self, memory: Mapping[str, int], slot: int) -> None:
         """Forget what a worker that has ended left in the memory."""
+
+    def notifier(self) -> Notifier:
+        """Make what tells the service manager how the daemon is."""
+        return Notifier(self._reactor, os.environ)
 
     def store(self, options: StoreOptions, directory: str) -> Store:
         """
