@@ -49,6 +49,7 @@ class GRPCAdapter:
         self._server = GRPCServer().withOptions(
             grpc={
                 "reflection": options.reflection,
+                "reusePort": options.reusePort,
                 "maxReceiveMessageLength": options.maxMessageSize,
                 "maxSendMessageLength": options.maxMessageSize,
             }
