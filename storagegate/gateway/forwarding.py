@@ -78,6 +78,7 @@ class Forwarding:
         self._secret = given.encode() if given else secret or secrets.token_bytes(SECRET_BYTES)
         self._services: dict[str, ForwardedService] = {}
         self._provider: Any = None
+        self._isStopped = False
         for name, service in options.services.items():
             self._services[name] = self._make(name, service)
         if any(service.instances is None for service in options.services.values()):
@@ -110,6 +111,8 @@ class Forwarding:
 
     def start(self) -> None:
         """Begin to look for instances, and to look after them."""
+        if self._isStopped:
+            return
         for name, service in self._options.services.items():
             cluster = self.clusters[name]
             if service.instances is not None:
@@ -121,6 +124,7 @@ class Forwarding:
 
     def stop(self) -> Deferred[None]:
         """Look no more, and close all connections to instances."""
+        self._isStopped = True
         stopping = [cluster.stop() for cluster in self.clusters.values()]
         stopping.append(succeed(None) if self._provider is None else self._provider.stop())
         return gatherResults(stopping).addCallback(lambda results: None)

@@ -153,11 +153,12 @@ class ProtocolGateway(Configurable):
         wires = self.start(reactor)
         settings = self.settings
 
-        def refused(reason: Failure) -> Failure:
-            if isFirst and self._wires is wires:
-                # It may be told another place.
-                self._wires = None
-            return reason
+        def refused(reason: Failure) -> Any:
+            if not isFirst or self._wires is not wires:
+                return reason
+            # It may be told another place.
+            self._wires = None
+            return self._stopForwarding().addCallback(lambda stopped: reason)
 
         opening = Deferred.fromCoroutine(wires.openAll(settings.enabled, settings.hostname))
         return opening.addErrback(refused)
@@ -204,7 +205,8 @@ class ProtocolGateway(Configurable):
         for name in forwarding.names:
             self.invoker.replace(forwarding.define(name, self.services.get(name)))
         self._forwarding = forwarding
-        forwarding.start()
+        # A daemon comes by here before it is the user that it stays.
+        reactor.callWhenRunning(forwarding.start)
 
     @property
     def discoveryProblem(self) -> str | None:
@@ -229,9 +231,11 @@ class ProtocolGateway(Configurable):
 
     async def _stop(self, wires: Wires, graceSeconds: float, patienceSeconds: float) -> None:
         await wires.close(graceSeconds, patienceSeconds)
+        await self._stopForwarding()
+
+    def _stopForwarding(self) -> Deferred[None]:
         forwarding, self._forwarding = self._forwarding, None
-        if forwarding is not None:
-            await forwarding.stop()
+        return succeed(None) if forwarding is None else forwarding.stop()
 
     def run(self, *, graceMs: int = RUN_GRACE_MS) -> None:
         """
