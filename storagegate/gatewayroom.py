@@ -17,9 +17,9 @@ from storagegate.config import Configuration, ConfigurationError
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.invocation import CallCredentials
-from storagegate.core.loglines import LineSink
 from storagegate.core.optionvalues import OptionError
 from storagegate.gateway.gateway import ProtocolGateway
+from storagegate.gateway.surroundings import Surroundings
 from storagegate.gatewayconfig import configureGateway
 from storagegate.naming import NamingError, findNamed
 
@@ -37,11 +37,11 @@ class GatewayRoom:
         self,
         configuration: Configuration,
         reactor: Any,
-        sink: LineSink | None = None,
+        surroundings: Surroundings | None = None,
         isShared: bool = False,
     ) -> None:
         """
-        @param sink: Where lines of calls go; C{None} for Twisted's log.
+        @param surroundings: What the gateway shares with the rest of the daemon.
         @param isShared: Whether other processes listen at the same places.
         @raise ConfigurationError: If a service or an option is none, with one line.
         """
@@ -63,8 +63,8 @@ class GatewayRoom:
                 if place is not None
             ],
             grpc={"reflection": True, "reusePort": isShared},
+            surroundings=surroundings,
         )
-        self._gateway.logSink = sink
         for name in self._services:
             try:
                 self._gateway.addService(findNamed(name))
