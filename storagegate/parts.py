@@ -7,6 +7,7 @@ This is the one place that knows the constructors of the store, the trunk and th
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Protocol, cast
 
 from twisted.internet.defer import Deferred
@@ -14,6 +15,7 @@ from twisted.internet.interfaces import IAddress, IListeningPort, IProtocolFacto
 
 from storagegate import admin
 from storagegate.config import Configuration, S3Options, StoreOptions
+from storagegate.core.meters import Meters
 from storagegate.credentials import Credentials
 from storagegate.logs import Logs
 from storagegate.net.workerlink import WorkerLink
@@ -81,6 +83,7 @@ class Parts:
         """
         self._reactor = reactor
         self._link = link
+        self.meters = Meters()
         self.logs = Logs()
 
     def tuneProcess(self) -> None:
@@ -120,7 +123,9 @@ class Parts:
         @param slots: How many processes may live at a time.
         @return: Descriptors by name.
         """
-        return {}
+        from storagegate.workershare import makeMemory
+
+        return makeMemory()
 
     def clearSlot(self, memory: Mapping[str, int], slot: int) -> None:
         """Forget what a worker that has ended left in the memory."""
@@ -195,6 +200,19 @@ class Parts:
 
         @raise ConfigurationError: If a service or an option of it is none.
         """
+        from storagegate.affinitysecret import loadSecret
+        from storagegate.gateway.surroundings import Surroundings
         from storagegate.gatewayroom import GatewayRoom
 
-        return GatewayRoom(configuration, self._reactor, self.logs.sink, self._link is not None)
+        shared: dict[str, Any] = {}
+        if self._link is not None:
+            from storagegate.workershare import attachStores
+
+            shared = attachStores(self._link)
+        surroundings = Surroundings(
+            meters=self.meters,
+            logSink=self.logs.sink,
+            affinitySecret=partial(loadSecret, os.path.abspath(configuration.store.directory)),
+            **shared,
+        )
+        return GatewayRoom(configuration, self._reactor, surroundings, self._link is not None)

@@ -11,6 +11,7 @@ Streams go as lines of JSON, both ways at once.
 
 import secrets
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -55,13 +56,14 @@ class Forwarding:
         *,
         apiKeyHeader: str = "X-API-Key",
         maxSize: int = 10 * 1024 * 1024,
-        secret: bytes | None = None,
+        secret: Callable[[], bytes] | None = None,
         makeProvider: MakeProvider | None = None,
     ) -> None:
         """
         @param apiKeyHeader: The field that API keys are in, here and there.
         @param maxSize: Bytes of an answer, or of a line of a stream of them.
-        @param secret: What cookies are signed with; C{None} makes one that nobody else has.
+        @param secret: Gives what cookies are signed with, if the options do not say; C{None} makes
+            one that nobody else has.
         @param makeProvider: Makes what knows the instances that the options do not name.
         @raise OptionError: If an option does not fit the others.
         """
@@ -74,8 +76,8 @@ class Forwarding:
         self._meters = UpstreamMeters(meters)
         self._apiKeyHeader = apiKeyHeader
         self._maxSize = maxSize
-        given = options.routing.get("http", {}).get("cookie_secret")
-        self._secret = given.encode() if given else secret or secrets.token_bytes(SECRET_BYTES)
+        self._giveSecret = secret
+        self._secret: bytes | None = None
         self._services: dict[str, ForwardedService] = {}
         self._provider: Any = None
         self._isStopped = False
@@ -143,10 +145,22 @@ class Forwarding:
         return ForwardedService(
             Upstream(cluster, reactor, random, meters),
             Road(name, heads, reactor, self._host.run, meters, self._maxSize),
-            RoutedChoosing(routing, Signer(self._secret, name), strategies),
+            RoutedChoosing(routing, partial(self._signer, name), strategies),
             options,
             self._host.invoker.now,
         )
+
+    def _signer(self, service: str) -> Signer:
+        """Make what makes the cookies of a service."""
+        if self._secret is None:
+            given = self._options.routing.get("http", {}).get("cookie_secret")
+            if given is not None:
+                self._secret = given.encode()
+            elif self._giveSecret is not None:
+                self._secret = self._giveSecret()
+            else:
+                self._secret = secrets.token_bytes(SECRET_BYTES)
+        return Signer(self._secret, service)
 
 
 def _makeProvider(given: MakeProvider | None) -> MakeProvider:

@@ -7,7 +7,7 @@ Calls that belong together, by what C{routing} says of each wire.
 - gRPC, C{load_balancing}: a strategy of its own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,10 +40,13 @@ class RoutedChoosing:
     """Chooses for the calls of one service."""
 
     def __init__(
-        self, routing: Mapping[str, Mapping[str, Any]], signer: Signer, strategies: Any
+        self,
+        routing: Mapping[str, Mapping[str, Any]],
+        makeSigner: Callable[[], Signer],
+        strategies: Mapping[str, Strategy],
     ) -> None:
         """
-        @param signer: Makes its cookies.
+        @param makeSigner: Makes what makes its cookies, once there is need for one.
         @param strategies: What L{makeStrategies} gave.
         """
         http = routing.get("http", {})
@@ -51,7 +54,8 @@ class RoutedChoosing:
         self._header = http.get("session_header", SESSION_HEADER).lower()
         self._isPinned = routing.get("websocket", {}).get("connection_affinity", False)
         self._pins = Pins()
-        self._signer = signer
+        self._makeSigner = makeSigner
+        self._known: Signer | None = None
         self._strategies = strategies
 
     def strategy(self, context: RequestContext) -> str:
@@ -88,6 +92,12 @@ class RoutedChoosing:
         context.metadata["setCookie"] = serializeCookie(
             self._signer.cookie, value, httpOnly=True, sameSite="lax"
         )
+
+    @property
+    def _signer(self) -> Signer:
+        if self._known is None:
+            self._known = self._makeSigner()
+        return self._known
 
     def _cookie(self, context: RequestContext) -> str | None:
         cookies = context.headers.get("cookie")

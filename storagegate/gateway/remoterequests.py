@@ -73,19 +73,18 @@ class RequestHeads:
         headers = context.headers
         known = context.credentials
         credentials = known if isinstance(known, CallCredentials) else CallCredentials()
+        if context.protocol in _WITH_FIELDS:
+            token, key = headers.get("authorization"), headers.get(self._apiKeyHeader.lower())
+        else:
+            # Messages have one place for both: it is for the instance to say which of them it is.
+            key = credentials.token
+            token = f"Bearer {key}" if key else None
         return [
-            ("Authorization", _authorization(context, credentials)),
-            (self._apiKeyHeader, _short(credentials.apiKey)),
+            ("Authorization", _short(token)),
+            (self._apiKeyHeader, _short(credentials.apiKey or key)),
             ("tracestate", context.tracing.state),
             ("X-Forwarded-For", _forwarded(headers.get("x-forwarded-for"), context)),
         ]
-
-
-def _authorization(context: RequestContext, credentials: CallCredentials) -> str | None:
-    if context.protocol in _WITH_FIELDS:
-        return _short(context.headers.get("authorization"))
-    # The instance looks for a token and for an API key in the one place, as this gateway did.
-    return None if not credentials.token else _short(f"Bearer {credentials.token}")
 
 
 def _short(value: str | None) -> str | None:
