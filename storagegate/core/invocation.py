@@ -7,7 +7,7 @@ of what it got, gives it to an L{Invoker} and writes down what comes back.
 """
 
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from math import ceil
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from attrs import evolve, field, frozen
 from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
+from storagegate.core.checkedstreams import checkedRequests, checkedResults, checkResult
 from storagegate.core.clientkeys import clientKey
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import (
@@ -108,6 +109,11 @@ class BoundMethod:
     limit: RateLimit | None
     rates: IRateLimitStore | None
     handler: Callable[[Any, RequestContext], Any] = field(repr=False)
+
+    @property
+    def whole(self) -> str:
+        """Give its name with that of its service."""
+        return f"{self.service.name}.{self.name}"
 
     @property
     def streaming(self) -> str:
@@ -275,7 +281,7 @@ class Invoker:
         streams = bound.method.streamsRequests
         if bound.input is not None:
             check = bound.input.read
-            request = _checked(request, check) if streams else check(request)
+            request = checkedRequests(request, check) if streams else check(request)
         authorize = bound.service.authentication.authorize
         if authorize is not None:
             allowed = authorize(user, bound.name, None if streams else request)
@@ -290,9 +296,9 @@ class Invoker:
             if hasattr(result, "__await__"):
                 result = await result
         if bound.method.streamsResponses:
-            return _results(bound, result)
+            return checkedResults(bound.output, bound.whole, result)
         if bound.output is not None:
-            _checkResult(bound, result)
+            checkResult(bound.output, bound.whole, result)
         return result
 
     def _checkRate(self, bound: BoundMethod, count: Count) -> None:
@@ -382,43 +388,6 @@ class Invoker:
 
 def _schema(schema: Mapping[str, Any] | None, name: str, isKnown: bool) -> Schema | None:
     return None if schema is None else Schema(schema, name, isKnown)
-
-
-async def _checked(requests: AsyncIterable[Any], check: Callable[[Any], Any]) -> AsyncIterator[Any]:
-    async for request in requests:
-        yield check(request)
-
-
-async def _results(bound: BoundMethod, results: Any) -> AsyncIterator[Any]:
-    """Give the responses of a handler, whatever kind of stream it made; each is checked."""
-    output = bound.output
-    if isinstance(results, AsyncIterable):
-        try:
-            async for result in results:
-                if output is not None:
-                    _checkResult(bound, result)
-                yield result
-        finally:
-            close = getattr(results, "aclose", None)
-            if close is not None:
-                await close()
-        return
-    if not isinstance(results, Iterable) or isinstance(results, Mapping | str | bytes):
-        raise TypeError(f"{bound.name} gives a stream, not {type(results).__name__}")
-    for result in results:
-        if output is not None:
-            _checkResult(bound, result)
-        yield result
-
-
-def _checkResult(bound: BoundMethod, result: Any) -> None:
-    try:
-        assert bound.output is not None
-        bound.output.check(result)
-    except ServiceError as error:
-        raise ValueError(
-            f"the result of {bound.service.name}.{bound.name} does not fit: {error.details}"
-        ) from None
 
 
 def _notFound(kind: str, name: str) -> ServiceError:
