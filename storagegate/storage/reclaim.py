@@ -8,10 +8,12 @@ is lost track of, whenever the process ends.
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from storagegate.storage.errors import StoreError
+from storagegate.storage.presence import OtherReaders, Presence
 from storagegate.storage.waiters import IdleWaiters
 
 BATCH = 1000
@@ -19,6 +21,9 @@ BATCH = 1000
 
 _BACKLOG = 100_000
 """Ids kept in memory (10 MB of them); beyond it the catalog is asked again."""
+
+_AGAIN_SECONDS = 1.0
+"""Between two questions whether another process still reads what it read."""
 
 
 class Hold:
@@ -43,6 +48,7 @@ class Reclaimer:
     @param discard: Removes files.
     @param forget: Removes the rows of blobs whose files are gone.
     @param garbage: Reads ids of blobs without references, in order: after this id, so many.
+    @param neighbours: The other processes of the store, where there may be some.
     """
 
     _log = Logger()
@@ -52,10 +58,12 @@ class Reclaimer:
         discard: Callable[[Sequence[str]], Awaitable[None]],
         forget: Callable[[Sequence[str]], Awaitable[None]],
         garbage: Callable[[str, int], Awaitable[Sequence[str]]],
+        neighbours: "Neighbours | None" = None,
     ) -> None:
         self._discard = discard
         self._forget = forget
         self._garbage = garbage
+        self._neighbours = neighbours
         self._holds: dict[str, int] = {}
         self._kept: set[str] = set()
         self._queue: list[str] = []
@@ -73,6 +81,8 @@ class Reclaimer:
         held = tuple(blobs)
         for blob in held:
             self._holds[blob] = self._holds.get(blob, 0) + 1
+            if self._neighbours is not None:
+                self._neighbours.presence.hold(blob)
         return Hold(held, self._release)
 
     def reclaim(self, blobs: Iterable[str]) -> None:
@@ -95,10 +105,26 @@ class Reclaimer:
         """Wait until nothing is left but what is held."""
         return self._waiters.wait(self._running)
 
+    def stop(self) -> Deferred[None]:
+        """
+        Wait as L{idle}, but not for other processes: what they may still read keeps its rows, and
+        L{isClean} is false.
+        """
+        if self._neighbours is not None:
+            self._neighbours.close()
+        return self.idle()
+
+    @property
+    def isClean(self) -> bool:
+        """Whether nothing that was to be removed is left."""
+        return not self._kept and (self._neighbours is None or self._neighbours.isClean)
+
     def _release(self, blobs: Sequence[str]) -> None:
         free = []
         for blob in blobs:
             self._holds[blob] -= 1
+            if self._neighbours is not None:
+                self._neighbours.presence.release(blob)
             if not self._holds[blob]:
                 del self._holds[blob]
                 if blob in self._kept:
@@ -141,10 +167,69 @@ class Reclaimer:
 
     async def _remove(self, blobs: Sequence[str]) -> None:
         try:
+            if self._neighbours is not None:
+                blobs = await self._neighbours.spare(blobs, self.reclaim)
             await self._discard(blobs)
             await self._forget(blobs)
+        except CancelledError:
+            # The store closes, and another process may still read them.
+            return
         except (StoreError, OSError) as error:
             # Their rows stay: the next start tries again.
             self._log.error(
                 "{count} blobs were not removed: {error}", count=len(blobs), error=str(error)
             )
+
+
+class Neighbours:
+    """
+    The other processes of the store, for a L{Reclaimer}. Reactor thread.
+
+    @ivar presence: What they are told of the readers of this process.
+    @ivar isClean: Whether L{close} has left nothing undone.
+    """
+
+    def __init__(self, presence: Presence, readers: OtherReaders, clock: IReactorTime) -> None:
+        self.presence = presence
+        self.isClean = True
+        self._readers = readers
+        self._clock = clock
+        self._read: list[str] = []
+        self._again: IDelayedCall | None = None
+        self._isClosed = False
+
+    async def spare(
+        self, blobs: Sequence[str], reclaim: Callable[[Iterable[str]], None]
+    ) -> Sequence[str]:
+        """
+        Give those of the blobs that no other process reads.
+
+        @param reclaim: Is given the rest some time later.
+        @raise CancelledError: L{close} was called.
+        """
+        try:
+            if self._isClosed:
+                raise CancelledError
+            free, read = await self._readers.sort(blobs)
+        except CancelledError:
+            self.isClean = False
+            raise
+        # Beyond so many the rows alone remember them, until somebody catches up.
+        self._read += read[: _BACKLOG - len(self._read)]
+        if self._read and self._again is None:
+            self._again = self._clock.callLater(_AGAIN_SECONDS, self._retry, reclaim)
+        return free
+
+    def close(self) -> None:
+        """Wait for them no more."""
+        self._isClosed = True
+        self.isClean = not self._read
+        self._readers.close()
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+
+    def _retry(self, reclaim: Callable[[Iterable[str]], None]) -> None:
+        self._again = None
+        read, self._read = self._read, []
+        reclaim(read)

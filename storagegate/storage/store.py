@@ -9,7 +9,7 @@ are removed behind their readers; and when either half cannot write, nothing is 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall
@@ -37,8 +37,13 @@ from storagegate.storage.records import (
     WriteCondition,
 )
 from storagegate.storage.scrub import BYTES_PER_SECOND, Scrubber
+from storagegate.storage.sharing import Sharing
 from storagegate.storage.sweep import sweepStaging
 from storagegate.storage.verifying import VerifyingReader
+
+if TYPE_CHECKING:
+    # A process that is alone has no use for it.
+    from storagegate.storage.company import Company
 
 T = TypeVar("T")
 
@@ -46,8 +51,11 @@ T = TypeVar("T")
 _LOW_SPACE = 20
 """A warning comes when less than one part in twenty of the disk is free."""
 
+_PATIENCE_SECONDS = 5.0
+"""A commit takes milliseconds: who waits longer for that of another process is not ready."""
 
-def _prepare(layout: BlobLayout, files: Files, durability: Durability) -> None:
+
+def _makeDirectories(layout: BlobLayout, files: Files, durability: Durability) -> None:
     """Make the directories, which only their owner may enter."""
     os.makedirs(os.path.dirname(os.path.abspath(layout.data)), exist_ok=True)
     for path in (layout.data, layout.blobs, layout.staging):
@@ -56,6 +64,33 @@ def _prepare(layout: BlobLayout, files: Files, durability: Durability) -> None:
         except FileExistsError:
             continue
         durability.syncDirectory(os.path.dirname(path) or ".")
+
+
+def _join(
+    opened: ExitStack, sharing: Sharing | None, reactor: Any, directory: str
+) -> "Company | None":
+    """Find the other processes, if there may be any."""
+    if sharing is None:
+        return None
+    from storagegate.storage.company import Company
+
+    company = Company(sharing, reactor, directory)
+    opened.callback(company.leave)
+    return company
+
+
+async def _discard(blobs: FileBlobs, company: "Company | None", ids: Sequence[str]) -> None:
+    """Remove blobs everywhere."""
+    await blobs.discard(ids)
+    if company is not None:
+        company.tellGone(ids)
+
+
+def _markDamaged(blobs: FileBlobs, company: "Company | None", ids: Sequence[str]) -> None:
+    """Have these blobs opened no more anywhere."""
+    blobs.markDamaged(ids)
+    if company is not None:
+        company.tellDamaged(ids)
 
 
 class ObjectStore:
@@ -70,7 +105,8 @@ class ObjectStore:
     @ivar verifier: Compares blobs while they are read, where that is wanted; else L{None}.
     @ivar run: Runs a function in the store's threads: C{run(function, *args) -> Deferred}.
     @ivar observers: Are told of each change that this process has committed, in the reactor thread
-        and in the order of the commits. They take what they need and return at once.
+        and in the order of the commits; with L{Sharing}, of those of the other processes too, whose
+        records have no bytes. They take what they need and return at once.
     """
 
     _log = Logger()
@@ -86,6 +122,7 @@ class ObjectStore:
         verifier: VerifyingReader | None,
         space: Callable[[], tuple[int, int]],
         closing: ExitStack,
+        company: "Company | None" = None,
     ) -> None:
         """
         Put a store together; L{open} does that.
@@ -93,6 +130,7 @@ class ObjectStore:
         @param catchUp: The reclaimer will look for what an earlier process left.
         @param space: Bytes free on the disk, and all of its bytes.
         @param closing: What is undone, blocking, at the very end.
+        @param company: The other processes, where there may be some.
         """
         self.catalog = catalog
         self.blobs = blobs
@@ -101,6 +139,10 @@ class ObjectStore:
         self.scrubber = scrubber
         self.verifier = verifier
         self.observers: list[Callable[[ObjectChange], None]] = []
+        self._company = company
+        if company is not None:
+            self.observers = company.observers
+            company.begin(blobs, self._tellHere)
         self._reclaimer = reclaimer
         self._catchUp = catchUp
         self._space = space
@@ -117,6 +159,7 @@ class ObjectStore:
         random: Callable[[int], bytes] = os.urandom,
         scrubBytesPerSecond: int = BYTES_PER_SECOND,
         verifyReads: bool = False,
+        sharing: Sharing | None = None,
     ) -> "ObjectStore":
         """
         Open a store, making it if there is none. Blocks; call it before the reactor runs.
@@ -127,46 +170,90 @@ class ObjectStore:
         @param durability: C{"full"}, or C{"os"} for no fsyncs.
         @param scrubBytesPerSecond: How fast blobs are read again in the background.
         @param verifyReads: Whether readers have a L{verifier}.
+        @param sharing: The other processes that serve the same store. Somebody has done L{prepare}
+            for all of them, and this process or a parent of it keeps the lock.
         @raise StoreLocked: Another process has it open.
         @raise StoreError: It cannot be used; one line says why.
         @raise OSError: The disk refuses.
         """
         files = files or Files()
         layout = BlobLayout(directory)
-        latch = Latch()
         durable = durability == "full"
-        syncs = Durability(files, latch, durable)
-        _prepare(layout, files, syncs)
-        pool = WorkPool(reactor)
-        blobs = FileBlobs(layout, pool, files, latch, durable, random)
+        path = os.path.join(directory, "catalog.sqlite")
         with ExitStack() as opened:
-            opened.callback(DirectoryLock.take(directory).release)
+            company = _join(opened, sharing, reactor, directory)
+            latch = Latch() if company is None else company.latch
+            syncs = Durability(files, latch, durable)
+            if company is None:
+                _makeDirectories(layout, files, syncs)
+                opened.callback(DirectoryLock.take(directory).release)
+            else:
+                company.takeOver(path, layout, files, syncs, durable)
+            pool = WorkPool(reactor)
+            owner = b"" if company is None else company.owner
+            blobs = FileBlobs(layout, pool, files, latch, durable, random, owner)
             reclaimer = Reclaimer(
-                blobs.discard,
+                lambda ids: _discard(blobs, company, ids),
                 lambda ids: catalog.forgetBlobs(ids),
                 lambda after, limit: catalog.garbage(after, limit),
+                None if company is None else company.neighbours,
             )
-            path = os.path.join(directory, "catalog.sqlite")
-            catalog = SQLiteCatalog(path, reactor, pool.run, durability, reclaimer.reclaim)
+            commons = None if company is None else company.commons
+            catalog = SQLiteCatalog(path, reactor, pool.run, durability, reclaimer.reclaim, commons)
             catalog.open()
-            shards = Shards(layout, files, syncs, random)
-            sweepStaging(layout, files, shards, syncs, catalog.knownBlobs)
+            if company is None:
+                shards = Shards(layout, files, syncs, random)
+                sweepStaging(layout, files, shards, syncs, catalog.knownBlobs)
             blobs.markDamaged(catalog.damagedBlobs())
-            report = DamageReport(catalog, blobs.markDamaged)
+            report = DamageReport(catalog, lambda ids: _markDamaged(blobs, company, ids))
             scrubber = Scrubber(catalog, layout, files, pool, reactor, report, scrubBytesPerSecond)
-            scrubber.start()
+            if company is None or company.isFirst:
+                scrubber.start()
+            # Not now, for that would start a thread, and a process may fork before it serves.
+            catchUp = reactor.callLater(0, reclaimer.catchUp)
+            if company is not None and not company.catchesUp:
+                catchUp.cancel()
             return cls(
                 catalog,
                 blobs,
                 pool,
                 reclaimer,
-                # Not now, for that would start a thread, and a process may fork before it serves.
-                reactor.callLater(0, reclaimer.catchUp),
+                catchUp,
                 scrubber,
                 VerifyingReader(catalog, blobs, files, pool, report) if verifyReads else None,
                 lambda: files.space(directory),
                 opened.pop_all(),
+                company,
             )
+
+    @staticmethod
+    def prepare(
+        directory: str, *, durability: str = "full", files: Files | None = None
+    ) -> DirectoryLock:
+        """
+        Make a store ready for several processes, which each L{open} it. Blocks.
+
+        It is made if there is none, and what a crash has left is swept.
+
+        @return: The lock. The processes inherit its descriptor; until the last of them and the
+            caller have ended, nobody else can open the store.
+        @raise StoreLocked: Another process has it open.
+        @raise StoreError: It cannot be used; one line says why.
+        @raise OSError: The disk refuses.
+        """
+        from storagegate.storage.preparing import prepareStore
+
+        files = files or Files()
+        layout = BlobLayout(directory)
+        syncs = Durability(files, Latch(), durability == "full")
+        _makeDirectories(layout, files, syncs)
+        with ExitStack() as taken:
+            lock = DirectoryLock.take(directory)
+            taken.callback(lock.release)
+            prepareStore(layout, files, syncs, durability)
+            os.set_inheritable(lock.descriptor, True)
+            taken.pop_all()
+            return lock
 
     def putObject(
         self, record: ObjectRecord, sink: IBlobSink | None, condition: WriteCondition
@@ -248,8 +335,10 @@ class ObjectStore:
 
     def health(self) -> dict[str, str | None]:
         """Say of each part why the store cannot take writes, or L{None}."""
+        waited = self.catalog.waitedSeconds
+        stuck = f"another process has been writing for {waited:.0f} s"
         return {
-            "catalog": self.catalog.failure,
+            "catalog": self.catalog.failure or (stuck if waited > _PATIENCE_SECONDS else None),
             "blobs": self.blobs.latch.reason,
             "disk": self._disk(lambda free, total: free < INLINE_LIMIT),
         }
@@ -279,17 +368,24 @@ class ObjectStore:
             self._catchUp.cancel()
         try:
             await self.scrubber.stop()
-            await self._reclaimer.idle()
+            await self._reclaimer.stop()
             await self.blobs.close()
             await self.catalog.close()
         finally:
             await self.pool.stop()
+            if self._company is not None:
+                self._company.isClean = self._reclaimer.isClean
             self._closing.close()
 
     def _tellCreated(self, record: ObjectRecord) -> None:
         self._tell(ObjectChange(record.bucket, record.key, record))
 
     def _tell(self, change: ObjectChange) -> None:
+        if self._company is not None and self._company.relay.isWanted:
+            self._company.relay.send(change)
+        self._tellHere(change)
+
+    def _tellHere(self, change: ObjectChange) -> None:
         for observer in tuple(self.observers):
             try:
                 observer(change)
@@ -316,7 +412,7 @@ class ObjectStore:
 
         def committed(result: T) -> T:
             self.blobs.settle(tuple(crcs))
-            if tell is not None and self.observers:
+            if tell is not None and (self.observers or self._company is not None):
                 tell(result)
             return result
 
