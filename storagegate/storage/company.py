@@ -23,8 +23,7 @@ from storagegate.storage.changes import ChangeRelay, Observers
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import Files
 from storagegate.storage.lock import DirectoryLock
-from storagegate.storage.presence import OtherReaders, Presence
-from storagegate.storage.reclaim import Neighbours
+from storagegate.storage.presence import Neighbours, OtherReaders, Presence
 from storagegate.storage.records import ObjectChange
 from storagegate.storage.sharedmemory import StoreMemory
 from storagegate.storage.sharing import Sharing

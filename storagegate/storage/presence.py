@@ -17,7 +17,7 @@ for all processes.
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic_ns
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
 
@@ -34,6 +34,12 @@ deletes much waits as long once for each thousand blobs.
 
 _STALE_NS = 5_000_000_000
 """A horizon that has not moved for so long is that of a very busy process, or of a dead one."""
+
+_AGAIN_SECONDS = 1.0
+"""Between two questions whether another process still reads what it read."""
+
+_REMEMBERED = 100_000
+"""Ids of blobs that others read (10 MB of them)."""
 
 
 def _counter(blob: str) -> int:
@@ -149,3 +155,57 @@ class OtherReaders:
         for slot, horizon in enumerate(self._memory.values(HORIZON)):
             if taken[slot] and slot != self._memory.slot:
                 yield slot, horizon
+
+
+class Neighbours:
+    """
+    The other processes of the store, for a L{Reclaimer}. Reactor thread.
+
+    @ivar presence: What they are told of the readers of this process.
+    @ivar isClean: Whether L{close} has left nothing undone.
+    """
+
+    def __init__(self, presence: Presence, readers: OtherReaders, clock: IReactorTime) -> None:
+        self.presence = presence
+        self.isClean = True
+        self._readers = readers
+        self._clock = clock
+        self._read: list[str] = []
+        self._again: IDelayedCall | None = None
+        self._isClosed = False
+
+    async def spare(
+        self, blobs: Sequence[str], reclaim: Callable[[Iterable[str]], None]
+    ) -> Sequence[str]:
+        """
+        Give those of the blobs that no other process reads.
+
+        @param reclaim: Is given the rest some time later.
+        @raise CancelledError: L{close} was called.
+        """
+        try:
+            if self._isClosed:
+                raise CancelledError
+            free, read = await self._readers.sort(blobs)
+        except CancelledError:
+            self.isClean = False
+            raise
+        # Beyond so many the rows alone remember them, until somebody catches up.
+        self._read += read[: _REMEMBERED - len(self._read)]
+        if self._read and self._again is None:
+            self._again = self._clock.callLater(_AGAIN_SECONDS, self._retry, reclaim)
+        return free
+
+    def close(self) -> None:
+        """Wait for them no more."""
+        self._isClosed = True
+        self.isClean = not self._read
+        self._readers.close()
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+
+    def _retry(self, reclaim: Callable[[Iterable[str]], None]) -> None:
+        self._again = None
+        read, self._read = self._read, []
+        reclaim(read)

@@ -7,23 +7,23 @@ is lost track of, whenever the process ends.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from storagegate.storage.errors import StoreError
-from storagegate.storage.presence import OtherReaders, Presence
 from storagegate.storage.waiters import IdleWaiters
+
+if TYPE_CHECKING:
+    # A process that is alone has no use for it.
+    from storagegate.storage.presence import Neighbours
 
 BATCH = 1000
 """Blobs a round: one job and one commit for as many as a bulk delete names."""
 
 _BACKLOG = 100_000
 """Ids kept in memory (10 MB of them); beyond it the catalog is asked again."""
-
-_AGAIN_SECONDS = 1.0
-"""Between two questions whether another process still reads what it read."""
 
 
 class Hold:
@@ -179,57 +179,3 @@ class Reclaimer:
             self._log.error(
                 "{count} blobs were not removed: {error}", count=len(blobs), error=str(error)
             )
-
-
-class Neighbours:
-    """
-    The other processes of the store, for a L{Reclaimer}. Reactor thread.
-
-    @ivar presence: What they are told of the readers of this process.
-    @ivar isClean: Whether L{close} has left nothing undone.
-    """
-
-    def __init__(self, presence: Presence, readers: OtherReaders, clock: IReactorTime) -> None:
-        self.presence = presence
-        self.isClean = True
-        self._readers = readers
-        self._clock = clock
-        self._read: list[str] = []
-        self._again: IDelayedCall | None = None
-        self._isClosed = False
-
-    async def spare(
-        self, blobs: Sequence[str], reclaim: Callable[[Iterable[str]], None]
-    ) -> Sequence[str]:
-        """
-        Give those of the blobs that no other process reads.
-
-        @param reclaim: Is given the rest some time later.
-        @raise CancelledError: L{close} was called.
-        """
-        try:
-            if self._isClosed:
-                raise CancelledError
-            free, read = await self._readers.sort(blobs)
-        except CancelledError:
-            self.isClean = False
-            raise
-        # Beyond so many the rows alone remember them, until somebody catches up.
-        self._read += read[: _BACKLOG - len(self._read)]
-        if self._read and self._again is None:
-            self._again = self._clock.callLater(_AGAIN_SECONDS, self._retry, reclaim)
-        return free
-
-    def close(self) -> None:
-        """Wait for them no more."""
-        self._isClosed = True
-        self.isClean = not self._read
-        self._readers.close()
-        if self._again is not None:
-            self._again.cancel()
-            self._again = None
-
-    def _retry(self, reclaim: Callable[[Iterable[str]], None]) -> None:
-        self._again = None
-        read, self._read = self._read, []
-        reclaim(read)

@@ -8,26 +8,18 @@ are removed behind their readers; and when either half cannot write, nothing is 
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, fail
-from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from storagegate.storage.blobs.durability import Durability, Latch
-from storagegate.storage.blobs.filesystem import FileBlobs
-from storagegate.storage.blobs.layout import BlobLayout
-from storagegate.storage.blobs.shards import Shards
-from storagegate.storage.catalog.sqlite import SQLiteCatalog
-from storagegate.storage.damage import DamageReport
 from storagegate.storage.errors import StoreError, StoreReadOnly
 from storagegate.storage.files import Files
 from storagegate.storage.interfaces import IBlobSink
 from storagegate.storage.lock import DirectoryLock
-from storagegate.storage.pool import WorkPool
-from storagegate.storage.reclaim import Hold, Reclaimer
+from storagegate.storage.opening import Pieces, StoreOptions, openPieces, prepareStore
+from storagegate.storage.reclaim import Hold
 from storagegate.storage.records import (
     INLINE_LIMIT,
     Content,
@@ -36,14 +28,8 @@ from storagegate.storage.records import (
     Part,
     WriteCondition,
 )
-from storagegate.storage.scrub import BYTES_PER_SECOND, Scrubber
+from storagegate.storage.scrub import BYTES_PER_SECOND
 from storagegate.storage.sharing import Sharing
-from storagegate.storage.sweep import sweepStaging
-from storagegate.storage.verifying import VerifyingReader
-
-if TYPE_CHECKING:
-    # A process that is alone has no use for it.
-    from storagegate.storage.company import Company
 
 T = TypeVar("T")
 
@@ -53,44 +39,6 @@ _LOW_SPACE = 20
 
 _PATIENCE_SECONDS = 5.0
 """A commit takes milliseconds: who waits longer for that of another process is not ready."""
-
-
-def _makeDirectories(layout: BlobLayout, files: Files, durability: Durability) -> None:
-    """Make the directories, which only their owner may enter."""
-    os.makedirs(os.path.dirname(os.path.abspath(layout.data)), exist_ok=True)
-    for path in (layout.data, layout.blobs, layout.staging):
-        try:
-            files.makeDirectory(path)
-        except FileExistsError:
-            continue
-        durability.syncDirectory(os.path.dirname(path) or ".")
-
-
-def _join(
-    opened: ExitStack, sharing: Sharing | None, reactor: Any, directory: str
-) -> "Company | None":
-    """Find the other processes, if there may be any."""
-    if sharing is None:
-        return None
-    from storagegate.storage.company import Company
-
-    company = Company(sharing, reactor, directory)
-    opened.callback(company.leave)
-    return company
-
-
-async def _discard(blobs: FileBlobs, company: "Company | None", ids: Sequence[str]) -> None:
-    """Remove blobs everywhere."""
-    await blobs.discard(ids)
-    if company is not None:
-        company.tellGone(ids)
-
-
-def _markDamaged(blobs: FileBlobs, company: "Company | None", ids: Sequence[str]) -> None:
-    """Have these blobs opened no more anywhere."""
-    blobs.markDamaged(ids)
-    if company is not None:
-        company.tellDamaged(ids)
 
 
 class ObjectStore:
@@ -111,42 +59,23 @@ class ObjectStore:
 
     _log = Logger()
 
-    def __init__(
-        self,
-        catalog: SQLiteCatalog,
-        blobs: FileBlobs,
-        pool: WorkPool,
-        reclaimer: Reclaimer,
-        catchUp: IDelayedCall,
-        scrubber: Scrubber,
-        verifier: VerifyingReader | None,
-        space: Callable[[], tuple[int, int]],
-        closing: ExitStack,
-        company: "Company | None" = None,
-    ) -> None:
-        """
-        Put a store together; L{open} does that.
-
-        @param catchUp: The reclaimer will look for what an earlier process left.
-        @param space: Bytes free on the disk, and all of its bytes.
-        @param closing: What is undone, blocking, at the very end.
-        @param company: The other processes, where there may be some.
-        """
-        self.catalog = catalog
-        self.blobs = blobs
-        self.pool = pool
-        self.run = pool.run
-        self.scrubber = scrubber
-        self.verifier = verifier
+    def __init__(self, pieces: Pieces) -> None:
+        """Put a store together; L{open} does that."""
+        self.catalog = pieces.catalog
+        self.blobs = pieces.blobs
+        self.pool = pieces.pool
+        self.run = pieces.pool.run
+        self.scrubber = pieces.scrubber
+        self.verifier = pieces.verifier
         self.observers: list[Callable[[ObjectChange], None]] = []
-        self._company = company
-        if company is not None:
-            self.observers = company.observers
-            company.begin(blobs, self._tellHere)
-        self._reclaimer = reclaimer
-        self._catchUp = catchUp
-        self._space = space
-        self._closing = closing
+        self._company = pieces.company
+        if self._company is not None:
+            self.observers = self._company.observers
+            self._company.begin(self.blobs, self._tellHere)
+        self._reclaimer = pieces.reclaimer
+        self._catchUp = pieces.catchUp
+        self._space = pieces.space
+        self._closing = pieces.closing
 
     @classmethod
     def open(
@@ -176,55 +105,8 @@ class ObjectStore:
         @raise StoreError: It cannot be used; one line says why.
         @raise OSError: The disk refuses.
         """
-        files = files or Files()
-        layout = BlobLayout(directory)
-        durable = durability == "full"
-        path = os.path.join(directory, "catalog.sqlite")
-        with ExitStack() as opened:
-            company = _join(opened, sharing, reactor, directory)
-            latch = Latch() if company is None else company.latch
-            syncs = Durability(files, latch, durable)
-            if company is None:
-                _makeDirectories(layout, files, syncs)
-                opened.callback(DirectoryLock.take(directory).release)
-            else:
-                company.takeOver(path, layout, files, syncs, durable)
-            pool = WorkPool(reactor)
-            owner = b"" if company is None else company.owner
-            blobs = FileBlobs(layout, pool, files, latch, durable, random, owner)
-            reclaimer = Reclaimer(
-                lambda ids: _discard(blobs, company, ids),
-                lambda ids: catalog.forgetBlobs(ids),
-                lambda after, limit: catalog.garbage(after, limit),
-                None if company is None else company.neighbours,
-            )
-            commons = None if company is None else company.commons
-            catalog = SQLiteCatalog(path, reactor, pool.run, durability, reclaimer.reclaim, commons)
-            catalog.open()
-            if company is None:
-                shards = Shards(layout, files, syncs, random)
-                sweepStaging(layout, files, shards, syncs, catalog.knownBlobs)
-            blobs.markDamaged(catalog.damagedBlobs())
-            report = DamageReport(catalog, lambda ids: _markDamaged(blobs, company, ids))
-            scrubber = Scrubber(catalog, layout, files, pool, reactor, report, scrubBytesPerSecond)
-            if company is None or company.isFirst:
-                scrubber.start()
-            # Not now, for that would start a thread, and a process may fork before it serves.
-            catchUp = reactor.callLater(0, reclaimer.catchUp)
-            if company is not None and not company.catchesUp:
-                catchUp.cancel()
-            return cls(
-                catalog,
-                blobs,
-                pool,
-                reclaimer,
-                catchUp,
-                scrubber,
-                VerifyingReader(catalog, blobs, files, pool, report) if verifyReads else None,
-                lambda: files.space(directory),
-                opened.pop_all(),
-                company,
-            )
+        options = StoreOptions(durability, random, scrubBytesPerSecond, verifyReads)
+        return cls(openPieces(directory, reactor, files or Files(), options, sharing))
 
     @staticmethod
     def prepare(
@@ -241,19 +123,7 @@ class ObjectStore:
         @raise StoreError: It cannot be used; one line says why.
         @raise OSError: The disk refuses.
         """
-        from storagegate.storage.preparing import prepareStore
-
-        files = files or Files()
-        layout = BlobLayout(directory)
-        syncs = Durability(files, Latch(), durability == "full")
-        _makeDirectories(layout, files, syncs)
-        with ExitStack() as taken:
-            lock = DirectoryLock.take(directory)
-            taken.callback(lock.release)
-            prepareStore(layout, files, syncs, durability)
-            os.set_inheritable(lock.descriptor, True)
-            taken.pop_all()
-            return lock
+        return prepareStore(directory, durability, files or Files())
 
     def putObject(
         self, record: ObjectRecord, sink: IBlobSink | None, condition: WriteCondition

@@ -3,8 +3,8 @@ One of several processes on one store: does what it is asked to on its standard 
 a line, and answers on its standard output.
 
 C{python -m tests.support.storeworker MEMORY INDEX COUNT}. A question is
-C{{"id", "do", "with": {...}}}, its answer C{{"id", "result"}} or C{{"id", "error"}}. What is said to
-the other workers, and by them, is C{{"topic", "payload"}}.
+C{{"id", "do", "with": {...}}}, its answer C{{"id", "result"}} or C{{"id", "error"}}. What is said
+to the other workers, and by them, is C{{"topic", "payload"}}.
 """
 
 import hashlib
@@ -114,9 +114,7 @@ class Worker:
                     await deferLater(self.reactor, pauseSeconds)
                 handle = await self.store.blobs.openSegment(segment)
                 try:
-                    data = await self.store.run(
-                        os.pread, handle.fd, segment.length, segment.offset
-                    )
+                    data = await self.store.run(os.pread, handle.fd, segment.length, segment.offset)
                 finally:
                     handle.release()
                 size += len(data)
