@@ -17,6 +17,7 @@ from storagegate.config import Configuration, ConfigurationError
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.invocation import CallCredentials
+from storagegate.core.meters import Meters
 from storagegate.core.optionvalues import OptionError
 from storagegate.gateway.gateway import ProtocolGateway
 from storagegate.gatewayconfig import configureGateway
@@ -32,8 +33,11 @@ _PROTOS = {"user.UserService": "UserService", "storagegate.Storage": "Storage"}
 class GatewayRoom:
     """The listeners of the gateway and the services behind them."""
 
-    def __init__(self, configuration: Configuration, reactor: Any) -> None:
+    def __init__(
+        self, configuration: Configuration, reactor: Any, meters: Meters | None = None
+    ) -> None:
         """
+        @param meters: What the daemon counts with.
         @raise ConfigurationError: If a service or an option is none, with one line.
         """
         listeners = configuration.listeners
@@ -54,6 +58,7 @@ class GatewayRoom:
                 if place is not None
             ],
             grpc={"reflection": True},
+            meters=meters,
         )
         for name in self._services:
             try:

@@ -13,6 +13,7 @@ from twisted.internet.interfaces import IAddress, IListeningPort, IProtocolFacto
 
 from storagegate import admin
 from storagegate.config import Configuration, S3Options, StoreOptions
+from storagegate.core.meters import Meters
 from storagegate.credentials import Credentials
 from storagegate.process import settleProcess, tuneProcess
 from storagegate.signals import SignalHandlers
@@ -73,6 +74,9 @@ class Parts:
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
+        self._sites: dict[str, Any] = {}
+        # Nobody counts where nobody can ask.
+        self._meters: Meters | None = None
 
     def tuneProcess(self) -> None:
         """Set up what concerns the whole process."""
@@ -103,13 +107,19 @@ class Parts:
         @raise StoreError: If it is not usable.
         """
         from storagegate.storage.store import ObjectStore
+        from storagegate.storage.storemeters import MeteredFiles, watchStore
 
-        return ObjectStore.open(
+        meters = self._meters
+        store = ObjectStore.open(
             directory,
             self._reactor,
             durability=options.durability,
             verifyReads=options.verifyReads,
+            files=None if meters is None else MeteredFiles(meters),
         )
+        if meters is not None:
+            watchStore(store, meters, directory)
+        return store
 
     def door(self) -> Door:
         """Make a root whose room comes later."""
@@ -119,11 +129,14 @@ class Parts:
 
     def site(self, resource: Any) -> Site:
         """Make the site of the S3 or the admin listener."""
+        from storagegate.door import Door as RoomDoor
         from storagegate.net.httplimits import HTTPLimits
         from storagegate.net.site import Site as HTTPSite
 
         limits = HTTPLimits(keepAliveTimeout=_S3_KEEP_ALIVE_SECONDS)
-        return HTTPSite(resource, limits, self._reactor)
+        site = HTTPSite(resource, limits, self._reactor)
+        self._sites["s3" if isinstance(resource, RoomDoor) else "admin"] = site
+        return site
 
     def listen(self, description: str, site: Site) -> Deferred[IListeningPort]:
         """Open a listener."""
@@ -131,12 +144,36 @@ class Parts:
 
         return listen(self._reactor, description, cast(IProtocolFactory, site))
 
+    def meters(self) -> Meters:
+        """Give what the daemon counts with; from now on it does."""
+        if self._meters is None:
+            self._meters = Meters()
+        return self._meters
+
     def adminResource(self, readiness: Callable[[], admin.Readiness]) -> Any:
         """Make the root of the admin listener."""
+        from twisted.internet.threads import deferToThreadPool
+
+        from storagegate import metricspage
         from storagegate.net.resource import CoroutineResource
         from storagegate.net.site import Request
+        from storagegate.processmeters import watchProcess, watchSites
+
+        meters = self.meters()
+        watchProcess(meters, self._reactor)
+        watchSites(meters, self._sites)
+
+        def run(function: Any, *arguments: Any) -> Deferred[Any]:
+            pool = self._reactor.getThreadPool()
+            return deferToThreadPool(self._reactor, pool, function, *arguments)
+
+        page = metricspage.MetricsPage(meters.snapshot, run)
 
         async def handle(request: Request) -> None:
+            if request.path == metricspage.PATH:
+                accept = request.headers.get(b"accept", b"")
+                request.respond(*await page.answer(request.method, accept))
+                return
             request.respond(*admin.answer(request.method, request.path, readiness))
 
         return CoroutineResource(handle, admin.describeError)
@@ -145,7 +182,7 @@ class Parts:
         """Make the room behind the S3 listener's door."""
         from storagegate.s3.resource import makeS3Resource
 
-        return makeS3Resource(
+        resource = makeS3Resource(
             store,
             region=options.region,
             s3Domain=options.domain,
@@ -154,6 +191,11 @@ class Parts:
             rootSecretKey=root.secretKey,
             reactor=self._reactor,
         )
+        if self._meters is not None:
+            from storagegate.s3.metrics import S3Metrics
+
+            resource.observers.append(S3Metrics(self._meters))
+        return resource
 
     def gatewayRoom(self, configuration: Configuration) -> Room:
         """
@@ -163,4 +205,6 @@ class Parts:
         """
         from storagegate.gatewayroom import GatewayRoom
 
-        return GatewayRoom(configuration, self._reactor)
+        # The admin listener is opened later, but its scrapes are about this room as well.
+        meters = None if configuration.listeners.admin is None else self.meters()
+        return GatewayRoom(configuration, self._reactor, meters)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
+from time import perf_counter
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, fail
@@ -66,6 +67,8 @@ class Writer:
     @param onGarbage: Told which blobs became garbage, just before those who deleted them
         have their answers.
     @param onCommit: Called after each commit.
+    @ivar waiting: How many mutations have no answer yet.
+    @ivar onBatch: Told of each batch how many mutations it had and the seconds that it took.
     """
 
     def __init__(
@@ -83,7 +86,8 @@ class Writer:
         self._onCommit = onCommit
         self._gathered: list[_Waiting] = []
         self._queue: SimpleQueue[list[_Waiting] | None] = SimpleQueue()
-        self._waiting = 0
+        self.waiting = 0
+        self.onBatch: Callable[[int, float], object] | None = None
         self._thread: Thread | None = None
         self._stopped: Deferred[None] | None = None
 
@@ -95,9 +99,9 @@ class Writer:
         """
         if self._stopped is not None:
             return fail(StoreBusy("the catalog is closed"))
-        if self._waiting >= WAITING:
+        if self.waiting >= WAITING:
             return fail(StoreBusy())
-        self._waiting += 1
+        self.waiting += 1
         answer = Undertaken()
         self._gathered.append((mutation, answer))
         if len(self._gathered) == 1:
@@ -131,7 +135,10 @@ class Writer:
                     waiting.extend(group)
             if waiting:
                 batch = _cut(waiting)
-                self._reactor.callFromThread(self._deliver, batch, *self._commit(batch))
+                began = perf_counter()
+                done = self._commit(batch)
+                seconds = perf_counter() - began
+                self._reactor.callFromThread(self._deliver, batch, *done, seconds)
                 self._committer.afterwards()
         self._committer.close()
         self._reactor.callFromThread(self._finish)
@@ -154,9 +161,15 @@ class Writer:
             return [error] * len(batch), []
 
     def _deliver(
-        self, batch: Sequence[_Waiting], outcomes: Sequence[object], garbage: list[str]
+        self,
+        batch: Sequence[_Waiting],
+        outcomes: Sequence[object],
+        garbage: list[str],
+        seconds: float,
     ) -> None:
-        self._waiting -= len(batch)
+        self.waiting -= len(batch)
+        if self.onBatch is not None:
+            self.onBatch(len(batch), seconds)
         for mutation, _ in batch:
             if mutation.names:
                 self._onChange(mutation.names)
