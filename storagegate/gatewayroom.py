@@ -17,6 +17,7 @@ from storagegate.config import Configuration, ConfigurationError
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.invocation import CallCredentials
+from storagegate.core.loglines import LineSink
 from storagegate.core.meters import Meters
 from storagegate.core.optionvalues import OptionError
 from storagegate.gateway.gateway import ProtocolGateway
@@ -34,9 +35,16 @@ class GatewayRoom:
     """The listeners of the gateway and the services behind them."""
 
     def __init__(
-        self, configuration: Configuration, reactor: Any, meters: Meters | None = None
+        self,
+        configuration: Configuration,
+        reactor: Any,
+        sink: LineSink | None = None,
+        isShared: bool = False,
+        meters: Meters | None = None,
     ) -> None:
         """
+        @param sink: Where lines of calls go; C{None} for Twisted's log.
+        @param isShared: Whether other processes listen at the same places.
         @param meters: What the daemon counts with.
         @raise ConfigurationError: If a service or an option is none, with one line.
         """
@@ -57,9 +65,10 @@ class GatewayRoom:
                 )
                 if place is not None
             ],
-            grpc={"reflection": True},
+            grpc={"reflection": True, "reusePort": isShared},
             meters=meters,
         )
+        self._gateway.logSink = sink
         for name in self._services:
             try:
                 self._gateway.addService(findNamed(name))
@@ -126,12 +135,16 @@ class GatewayRoom:
         if self._credentials is not None:
             self._credentials.setRoot(root.accessKey, root.secretKey)
 
-    def close(self, graceSeconds: float) -> Deferred[None]:
-        """Let calls end, cancel them after the grace, and close what the services had."""
-        return Deferred.fromCoroutine(self._close(graceSeconds))
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+        """
+        Let calls end, cancel them after the grace, and close what the services had.
 
-    async def _close(self, graceSeconds: float) -> None:
-        await self._gateway.stop(graceSeconds * 1000)
+        @param patienceSeconds: How long idle connections of HTTP may stay.
+        """
+        return Deferred.fromCoroutine(self._close(graceSeconds, patienceSeconds))
+
+    async def _close(self, graceSeconds: float, patienceSeconds: float) -> None:
+        await self._gateway.stop(graceSeconds * 1000, patienceSeconds * 1000)
         closers, self._closers = self._closers, []
         for close in closers:
             await close()

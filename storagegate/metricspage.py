@@ -12,7 +12,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from storagegate.core.meters import Family
+from storagegate.core.meters import Family, Meters, asPlain, fromPlain, mergeFamilies
 
 PATH = b"/metrics"
 
@@ -21,10 +21,31 @@ Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
 Snapshot = Callable[[], Deferred[list[Family]] | list[Family]]
 """Gives what there is to tell, of this process or of several together."""
 
+_TOPIC = "meters"
+
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 _NO_STORE = (b"cache-control", b"no-store")
+
+
+def shareMeters(link: Any, meters: Meters) -> Snapshot:
+    """
+    Tell the other workers of this one's meters whenever they ask.
+
+    @param link: The L{WorkerLink<storagegate.net.workerlink.WorkerLink>}.
+    @return: Asks all of them, this one included; who does not answer in time is left out.
+    """
+    link.answer(_TOPIC, lambda _: asPlain(meters.snapshot()))
+
+    def together(answers: list[Any]) -> list[Family]:
+        return mergeFamilies(map(fromPlain, answers))
+
+    def ask() -> Deferred[list[Family]]:
+        asked: Deferred[list[Any]] = link.ask(_TOPIC)
+        return asked.addCallback(together)
+
+    return ask
 
 
 class MetricsPage:

@@ -4,6 +4,7 @@ The parts that the daemon is put together from, each imported when it is needed.
 This is the one place that knows the constructors of the store, the trunk and the rooms.
 """
 
+import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, cast
@@ -15,6 +16,9 @@ from storagegate import admin
 from storagegate.config import Configuration, S3Options, StoreOptions
 from storagegate.core.meters import Meters
 from storagegate.credentials import Credentials
+from storagegate.logs import Logs
+from storagegate.net.workerlink import WorkerLink
+from storagegate.notifying import Notifier
 from storagegate.process import settleProcess, tuneProcess
 from storagegate.signals import SignalHandlers
 
@@ -39,7 +43,7 @@ class Store(Protocol):
 class Site(Protocol):
     """What the daemon itself asks of a site."""
 
-    def drain(self, graceSeconds: float) -> Deferred[None]:
+    def drain(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
         """Close what is idle, let the rest end, and abort it after the grace."""
 
 
@@ -55,7 +59,7 @@ class Room(Protocol):
     def changeRoot(self, root: Credentials) -> None:
         """Take another root key pair."""
 
-    def close(self, graceSeconds: float) -> Awaitable[None]:
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Awaitable[None]:
         """Let calls end, cut them after the grace, and let go of what they needed."""
 
 
@@ -72,8 +76,13 @@ class Door(Protocol):
 class Parts:
     """Makes the real parts."""
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(self, reactor: Any, link: WorkerLink | None = None) -> None:
+        """
+        @param link: What a worker knows of the others; C{None} where there are none.
+        """
         self._reactor = reactor
+        self._link = link
+        self.logs = Logs()
         self._sites: dict[str, Any] = {}
         # Nobody counts where nobody can ask.
         self._meters: Meters | None = None
@@ -97,7 +106,32 @@ class Parts:
 
     def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> SignalHandlers:
         """Make the handlers of the process's signals."""
-        return SignalHandlers(self._reactor, stop, reload)
+        return SignalHandlers(self._reactor, stop, reload, isWorker=self._link is not None)
+
+    def prepareStore(self, options: StoreOptions, directory: str) -> Any:
+        """
+        Do what comes before any worker opens the store; blocking.
+
+        @return: The lock of the data directory: it lasts while this process or a worker lives.
+        @raise StoreError: If it is not usable.
+        """
+        return None
+
+    def makeMemory(self, slots: int) -> dict[str, int]:
+        """
+        Make the memory that workers share.
+
+        @param slots: How many processes may live at a time.
+        @return: Descriptors by name.
+        """
+        return {}
+
+    def clearSlot(self, memory: Mapping[str, int], slot: int) -> None:
+        """Forget what a worker that has ended left in the memory."""
+
+    def notifier(self) -> Notifier:
+        """Make what tells the service manager how the daemon is."""
+        return Notifier(self._reactor, os.environ)
 
     def store(self, options: StoreOptions, directory: str) -> Store:
         """
@@ -167,7 +201,10 @@ class Parts:
             pool = self._reactor.getThreadPool()
             return deferToThreadPool(self._reactor, pool, function, *arguments)
 
-        page = metricspage.MetricsPage(meters.snapshot, run)
+        snapshot: metricspage.Snapshot = meters.snapshot
+        if self._link is not None:
+            snapshot = metricspage.shareMeters(self._link, meters)
+        page = metricspage.MetricsPage(snapshot, run)
 
         async def handle(request: Request) -> None:
             if request.path == metricspage.PATH:
@@ -207,4 +244,5 @@ class Parts:
 
         # The admin listener is opened later, but its scrapes are about this room as well.
         meters = None if configuration.listeners.admin is None else self.meters()
-        return GatewayRoom(configuration, self._reactor, meters)
+        isShared = self._link is not None
+        return GatewayRoom(configuration, self._reactor, self.logs.sink, isShared, meters)

@@ -27,6 +27,7 @@ class GatewayHost:
     @ivar clock: For deadlines and delays.
     @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread.
     @ivar meters: What is counted of wires, by protocol.
+    @ivar correlationHeader: The field of HTTP that has the id of a call's trace.
     """
 
     invoker: Invoker
@@ -34,6 +35,7 @@ class GatewayHost:
     run: Callable[..., Deferred[Any]]
     transformError: ErrorHook | None = None
     meters: Mapping[str, WireMeter] = field(factory=dict)
+    correlationHeader: str = "X-Trace-ID"
 
     def meter(self, protocol: str) -> WireMeter:
         """Give what an adapter counts with; where nobody looks, it counts for nobody."""

@@ -29,9 +29,6 @@ from storagegate.http.router import Router
 
 PROTOCOL = "http"
 
-EXPOSED = ("X-Trace-ID", "Retry-After")
-"""The fields of answers that pages of other origins may see."""
-
 
 class HTTPAdapter:
     """Answers calls over HTTP."""
@@ -53,7 +50,9 @@ class HTTPAdapter:
         # Written descriptions, with the services that they describe.
         self._documents: dict[str, tuple[tuple[Any, ...], bytes]] = {}
         self._describers: Mapping[str, Callable[..., Any]] = {
-            "/openapi.json": partial(_describeHTTP, apiKeyHeader=apiKeyHeader),
+            "/openapi.json": partial(
+                _describeHTTP, apiKeyHeader=apiKeyHeader, traceHeader=host.correlationHeader
+            ),
             "/asyncapi.json": _describeMessages,
         }
 
@@ -82,7 +81,7 @@ class HTTPAdapter:
         base = self._options.http.basePath
         self._watchAnswers(app)
         if self._options.http.enableCORS:
-            app.use(_cors())
+            app.use(_cors(self._host.correlationHeader))
         self._register(app, base, isOwn=True)
         if base and self._routes:
             self._registerRoutes(app, "")
@@ -93,7 +92,7 @@ class HTTPAdapter:
         router = Router()
         self._watchAnswers(router)
         if self._options.http.enableCORS:
-            router.use(_cors())
+            router.use(_cors(self._host.correlationHeader))
         self._register(router, "", isOwn=False)
         return router
 
@@ -229,10 +228,11 @@ def _describeMessages(*arguments: Any) -> Any:
     return describeMessages(*arguments)
 
 
-def _cors() -> Any:
+def _cors(correlationHeader: str) -> Any:
     from storagegate.http.middleware.cors import cors
 
-    return cors(exposedHeaders=EXPOSED)
+    # What pages of other origins may see of answers.
+    return cors(exposedHeaders=(correlationHeader, "Retry-After"))
 
 
 def _countAnswer(meter: WireMeter, req: Any, res: Any, next: Callable[[], Any]) -> Any:

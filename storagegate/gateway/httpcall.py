@@ -8,7 +8,7 @@ after the first item of a stream is its last line.
 from collections.abc import AsyncIterator
 from typing import Any
 
-from attrs import Factory, frozen
+from attrs import Factory, field, frozen
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -54,12 +54,24 @@ class HTTPRoom:
 
     @ivar apiKeyHeader: Where API keys are, in lower case.
     @ivar meter: Counts bytes.
+    @ivar traceName: The field of the id of a call's trace, in lower case.
+    @ivar traceKey: The same as requests have it.
     """
 
     host: GatewayHost
     options: HTTPOptions
     apiKeyHeader: bytes
     meter: WireMeter = Factory(lambda self: self.host.meter("http"), takes_self=True)
+    traceName: str = field(init=False)
+    traceKey: bytes = field(init=False)
+
+    @traceName.default
+    def _lowerName(self) -> str:
+        return self.host.correlationHeader.lower()
+
+    @traceKey.default
+    def _lowerKey(self) -> bytes:
+        return self.traceName.encode("ascii")
 
 
 @frozen(eq=False)
@@ -137,8 +149,9 @@ class HTTPCall:
         req, bound = self._req, self._endpoint.bound
         lean = req.lean
         headers = lean.headers
-        tracing = readTracing(headers)
-        self._res.setChecked({"x-trace-id": ("X-Trace-ID", tracing.traceId)})
+        room = self._room
+        tracing = readTracing(headers, room.traceKey)
+        self._res.setChecked({room.traceName: (room.host.correlationHeader, tracing.traceId)})
         metadata = {}
         if b"x-deadline-ms" in headers:
             self._seconds = readDeadlineField(headers[b"x-deadline-ms"])

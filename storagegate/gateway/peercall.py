@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError, asServiceError, codedError
-from storagegate.core.tracing import newTracing, parseTraceparent
+from storagegate.core.tracing import receiveTracing
 from storagegate.gateway.messagefields import readCredentials, readDeadline
 from storagegate.gateway.peers import Listener, Peer, StreamHooks
 from storagegate.gateway.shapes import MessageId
@@ -105,14 +105,12 @@ class PeerCall(CoroutineRun):
             if seconds is not None:
                 metadata["deadline"] = listener.invoker.now() + seconds
                 self._deadline = listener.clock.seconds() + seconds
-        traceparent = message.get("traceparent")
-        tracing = parseTraceparent(traceparent) if isinstance(traceparent, str) else None
         self._called = RequestContext(
             peer.protocol,
             service,
             method,
             peer.client,
-            tracing or newTracing(),
+            receiveTracing(message.get("traceparent"), message.get("tracestate")),
             owner.headers,
             metadata,
         )
