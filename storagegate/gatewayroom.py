@@ -17,10 +17,9 @@ from storagegate.config import Configuration, ConfigurationError
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.invocation import CallCredentials
-from storagegate.core.loglines import LineSink
-from storagegate.core.meters import Meters
 from storagegate.core.optionvalues import OptionError
 from storagegate.gateway.gateway import ProtocolGateway
+from storagegate.gateway.surroundings import Surroundings
 from storagegate.gatewayconfig import configureGateway
 from storagegate.naming import NamingError, findNamed
 
@@ -38,14 +37,12 @@ class GatewayRoom:
         self,
         configuration: Configuration,
         reactor: Any,
-        sink: LineSink | None = None,
+        surroundings: Surroundings | None = None,
         isShared: bool = False,
-        meters: Meters | None = None,
     ) -> None:
         """
-        @param sink: Where lines of calls go; C{None} for Twisted's log.
+        @param surroundings: What the gateway shares with the rest of the daemon.
         @param isShared: Whether other processes listen at the same places.
-        @param meters: What the daemon counts with.
         @raise ConfigurationError: If a service or an option is none, with one line.
         """
         listeners = configuration.listeners
@@ -66,9 +63,8 @@ class GatewayRoom:
                 if place is not None
             ],
             grpc={"reflection": True, "reusePort": isShared},
-            meters=meters,
+            surroundings=surroundings,
         )
-        self._gateway.logSink = sink
         for name in self._services:
             try:
                 self._gateway.addService(findNamed(name))

@@ -82,10 +82,11 @@ class Parts:
         """
         self._reactor = reactor
         self._link = link
+        self.meters = Meters()
         self.logs = Logs()
         self._sites: dict[str, Any] = {}
-        # Nobody counts where nobody can ask.
-        self._meters: Meters | None = None
+        # Nobody counts requests and commits where nobody can ask.
+        self._isAsked = False
 
     def tuneProcess(self) -> None:
         """Set up what concerns the whole process."""
@@ -124,7 +125,9 @@ class Parts:
         @param slots: How many processes may live at a time.
         @return: Descriptors by name.
         """
-        return {}
+        from storagegate.workershare import makeMemory
+
+        return makeMemory()
 
     def clearSlot(self, memory: Mapping[str, int], slot: int) -> None:
         """Forget what a worker that has ended left in the memory."""
@@ -143,7 +146,7 @@ class Parts:
         from storagegate.storage.store import ObjectStore
         from storagegate.storage.storemeters import MeteredFiles, watchStore
 
-        meters = self._meters
+        meters = self.meters if self._isAsked else None
         store = ObjectStore.open(
             directory,
             self._reactor,
@@ -178,12 +181,6 @@ class Parts:
 
         return listen(self._reactor, description, cast(IProtocolFactory, site))
 
-    def meters(self) -> Meters:
-        """Give what the daemon counts with; from now on it does."""
-        if self._meters is None:
-            self._meters = Meters()
-        return self._meters
-
     def adminResource(self, readiness: Callable[[], admin.Readiness]) -> Any:
         """Make the root of the admin listener."""
         from twisted.internet.threads import deferToThreadPool
@@ -193,7 +190,8 @@ class Parts:
         from storagegate.net.site import Request
         from storagegate.processmeters import watchProcess, watchSites
 
-        meters = self.meters()
+        meters = self.meters
+        self._isAsked = True
         watchProcess(meters, self._reactor)
         watchSites(meters, self._sites)
 
@@ -228,10 +226,10 @@ class Parts:
             rootSecretKey=root.secretKey,
             reactor=self._reactor,
         )
-        if self._meters is not None:
+        if self._isAsked:
             from storagegate.s3.metrics import S3Metrics
 
-            resource.observers.append(S3Metrics(self._meters))
+            resource.observers.append(S3Metrics(self.meters))
         return resource
 
     def gatewayRoom(self, configuration: Configuration) -> Room:
@@ -240,9 +238,13 @@ class Parts:
 
         @raise ConfigurationError: If a service or an option of it is none.
         """
+        from storagegate.gateway.surroundings import Surroundings
         from storagegate.gatewayroom import GatewayRoom
 
-        # The admin listener is opened later, but its scrapes are about this room as well.
-        meters = None if configuration.listeners.admin is None else self.meters()
-        isShared = self._link is not None
-        return GatewayRoom(configuration, self._reactor, self.logs.sink, isShared, meters)
+        shared: dict[str, Any] = {}
+        if self._link is not None:
+            from storagegate.workershare import attachStores
+
+            shared = attachStores(self._link)
+        surroundings = Surroundings(meters=self.meters, logSink=self.logs.sink, **shared)
+        return GatewayRoom(configuration, self._reactor, surroundings, self._link is not None)
