@@ -84,6 +84,9 @@ class Parts:
         self._link = link
         self.meters = Meters()
         self.logs = Logs()
+        self._sites: dict[str, Any] = {}
+        # Nobody counts requests and commits where nobody can ask.
+        self._isAsked = False
 
     def tuneProcess(self) -> None:
         """Set up what concerns the whole process."""
@@ -141,13 +144,19 @@ class Parts:
         @raise StoreError: If it is not usable.
         """
         from storagegate.storage.store import ObjectStore
+        from storagegate.storage.storemeters import MeteredFiles, watchStore
 
-        return ObjectStore.open(
+        meters = self.meters if self._isAsked else None
+        store = ObjectStore.open(
             directory,
             self._reactor,
             durability=options.durability,
             verifyReads=options.verifyReads,
+            files=None if meters is None else MeteredFiles(meters),
         )
+        if meters is not None:
+            watchStore(store, meters, directory)
+        return store
 
     def door(self) -> Door:
         """Make a root whose room comes later."""
@@ -157,11 +166,14 @@ class Parts:
 
     def site(self, resource: Any) -> Site:
         """Make the site of the S3 or the admin listener."""
+        from storagegate.door import Door as RoomDoor
         from storagegate.net.httplimits import HTTPLimits
         from storagegate.net.site import Site as HTTPSite
 
         limits = HTTPLimits(keepAliveTimeout=_S3_KEEP_ALIVE_SECONDS)
-        return HTTPSite(resource, limits, self._reactor)
+        site = HTTPSite(resource, limits, self._reactor)
+        self._sites["s3" if isinstance(resource, RoomDoor) else "admin"] = site
+        return site
 
     def listen(self, description: str, site: Site) -> Deferred[IListeningPort]:
         """Open a listener."""
@@ -171,10 +183,32 @@ class Parts:
 
     def adminResource(self, readiness: Callable[[], admin.Readiness]) -> Any:
         """Make the root of the admin listener."""
+        from twisted.internet.threads import deferToThreadPool
+
+        from storagegate import metricspage
         from storagegate.net.resource import CoroutineResource
         from storagegate.net.site import Request
+        from storagegate.processmeters import watchProcess, watchSites
+
+        meters = self.meters
+        self._isAsked = True
+        watchProcess(meters, self._reactor)
+        watchSites(meters, self._sites)
+
+        def run(function: Any, *arguments: Any) -> Deferred[Any]:
+            pool = self._reactor.getThreadPool()
+            return deferToThreadPool(self._reactor, pool, function, *arguments)
+
+        snapshot: metricspage.Snapshot = meters.snapshot
+        if self._link is not None:
+            snapshot = metricspage.shareMeters(self._link, meters)
+        page = metricspage.MetricsPage(snapshot, run)
 
         async def handle(request: Request) -> None:
+            if request.path == metricspage.PATH:
+                accept = request.headers.get(b"accept", b"")
+                request.respond(*await page.answer(request.method, accept))
+                return
             request.respond(*admin.answer(request.method, request.path, readiness))
 
         return CoroutineResource(handle, admin.describeError)
@@ -183,7 +217,7 @@ class Parts:
         """Make the room behind the S3 listener's door."""
         from storagegate.s3.resource import makeS3Resource
 
-        return makeS3Resource(
+        resource = makeS3Resource(
             store,
             region=options.region,
             s3Domain=options.domain,
@@ -192,6 +226,11 @@ class Parts:
             rootSecretKey=root.secretKey,
             reactor=self._reactor,
         )
+        if self._isAsked:
+            from storagegate.s3.metrics import S3Metrics
+
+            resource.observers.append(S3Metrics(self.meters))
+        return resource
 
     def gatewayRoom(self, configuration: Configuration) -> Room:
         """
