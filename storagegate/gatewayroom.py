@@ -32,9 +32,16 @@ _PROTOS = {"user.UserService": "UserService", "storagegate.Storage": "Storage"}
 class GatewayRoom:
     """The listeners of the gateway and the services behind them."""
 
-    def __init__(self, configuration: Configuration, reactor: Any, isShared: bool = False) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        reactor: Any,
+        isShared: bool = False,
+        tracer: Any = None,
+    ) -> None:
         """
         @param isShared: Whether other processes listen at the same places.
+        @param tracer: What traces the requests of all rooms; C{None} for nothing.
         @raise ConfigurationError: If a service or an option is none, with one line.
         """
         listeners = configuration.listeners
@@ -56,6 +63,7 @@ class GatewayRoom:
             ],
             grpc={"reflection": True, "reusePort": isShared},
         )
+        self._gateway.tracer = tracer
         for name in self._services:
             try:
                 self._gateway.addService(findNamed(name))

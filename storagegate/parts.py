@@ -13,6 +13,7 @@ from twisted.internet.interfaces import IAddress, IListeningPort, IProtocolFacto
 
 from storagegate import admin
 from storagegate.config import Configuration, S3Options, StoreOptions
+from storagegate.core.meters import Meters
 from storagegate.credentials import Credentials
 from storagegate.net.workerlink import WorkerLink
 from storagegate.process import settleProcess, tuneProcess
@@ -70,7 +71,11 @@ class Door(Protocol):
 
 
 class Parts:
-    """Makes the real parts."""
+    """
+    Makes the real parts.
+
+    @ivar meters: What the process counts with.
+    """
 
     def __init__(self, reactor: Any, link: WorkerLink | None = None) -> None:
         """
@@ -78,6 +83,8 @@ class Parts:
         """
         self._reactor = reactor
         self._link = link
+        self._tracer: Any = None
+        self.meters = Meters()
 
     def tuneProcess(self) -> None:
         """Set up what concerns the whole process."""
@@ -137,6 +144,25 @@ class Parts:
             verifyReads=options.verifyReads,
         )
 
+    def monitor(self, configuration: Configuration) -> None:
+        """
+        Make what watches the requests of every room.
+
+        @raise ConfigurationError: If an option of it is none.
+        """
+        if "monitoring" not in configuration.gateway:
+            return
+        from storagegate.gateway.observing import makeTracer
+        from storagegate.gatewayconfig import readMonitoringTable
+
+        monitoring = readMonitoringTable(configuration.gateway)
+        self._tracer = makeTracer(monitoring, self._reactor, self.meters)
+
+    async def stopMonitoring(self) -> None:
+        """Send what is not sent yet, for two seconds at most."""
+        if self._tracer is not None:
+            await self._tracer.recorder.stop()
+
     def door(self) -> Door:
         """Make a root whose room comes later."""
         from storagegate.door import Door as RoomDoor
@@ -171,7 +197,7 @@ class Parts:
         """Make the room behind the S3 listener's door."""
         from storagegate.s3.resource import makeS3Resource
 
-        return makeS3Resource(
+        resource = makeS3Resource(
             store,
             region=options.region,
             s3Domain=options.domain,
@@ -180,6 +206,12 @@ class Parts:
             rootSecretKey=root.secretKey,
             reactor=self._reactor,
         )
+        if self._tracer is not None:
+            from storagegate.telemetry.exchanges import ExchangeTracer
+
+            resource.observers.append(ExchangeTracer(self._tracer))
+            resource.nameTraces(self._tracer.correlationHeader)
+        return resource
 
     def gatewayRoom(self, configuration: Configuration) -> Room:
         """
@@ -189,4 +221,6 @@ class Parts:
         """
         from storagegate.gatewayroom import GatewayRoom
 
-        return GatewayRoom(configuration, self._reactor, isShared=self._link is not None)
+        return GatewayRoom(
+            configuration, self._reactor, isShared=self._link is not None, tracer=self._tracer
+        )

@@ -9,7 +9,8 @@ thread.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from storagegate.telemetry.tracer import CallRecord, ExchangeRecord, ForwardRecord
+from storagegate.telemetry.exchanges import ExchangeRecord
+from storagegate.telemetry.tracer import CallRecord, ForwardRecord
 
 MAX_ATTRIBUTES = 128
 """Of one span: what OpenTelemetry itself keeps."""

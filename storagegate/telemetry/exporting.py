@@ -28,8 +28,9 @@ from opentelemetry.trace import (
 
 from storagegate import __version__
 from storagegate.telemetry.attributes import ofCall, ofExchange, ofForward
+from storagegate.telemetry.exchanges import ExchangeRecord
 from storagegate.telemetry.options import Collector
-from storagegate.telemetry.tracer import CallRecord, ExchangeRecord, ForwardRecord
+from storagegate.telemetry.tracer import CallRecord, ForwardRecord
 
 MAX_ANSWER = 65_536
 """Bytes of a collector's answer that are read: it says little, or is none."""

@@ -30,4 +30,4 @@ def makeTracer(options: TracingOptions, reactor: Any, meters: Meters | None = No
         batchSize=options.batchSize,
         intervalSeconds=options.intervalMs / 1000,
     )
-    return Tracer(recorder, options.sampleRatio, options.spanAttributes)
+    return Tracer(recorder, options.sampleRatio, options.spanAttributes, options.correlationHeader)

@@ -15,7 +15,6 @@ from twisted.logger import Logger
 from storagegate.core.context import Client, RequestContext, Tracing
 from storagegate.core.errors import ServiceError
 from storagegate.core.tracing import newSpanId
-from storagegate.s3.observing import Exchange
 from storagegate.telemetry.recorder import Recorder
 
 _log = Logger()
@@ -43,24 +42,6 @@ class CallRecord(NamedTuple):
     extra: Any = None
 
 
-class ExchangeRecord(NamedTuple):
-    """A request of S3 that has ended."""
-
-    tracing: Tracing
-    endNs: int
-    seconds: float
-    operation: str
-    verb: bytes
-    path: bytes
-    address: str
-    isSecure: bool
-    status: int
-    error: str | None
-    bytesIn: int
-    bytesOut: int
-    requestId: str
-
-
 class ForwardRecord(NamedTuple):
     """An attempt to have a call answered by somebody else."""
 
@@ -80,6 +61,7 @@ class Tracer:
 
     @ivar recorder: Takes the records.
     @ivar spanAttributes: The user's C{(context)}, C{None} for none.
+    @ivar correlationHeader: The field of HTTP that has the id of a trace.
     """
 
     def __init__(
@@ -87,11 +69,13 @@ class Tracer:
         recorder: Recorder,
         sampleRatio: float = 1.0,
         spanAttributes: Callable[[RequestContext], Mapping[str, Any] | None] | None = None,
+        correlationHeader: str = "X-Trace-ID",
     ) -> None:
         self.recorder = recorder
         # Of the 64 lower bits of a trace's id, which are random wherever it was made.
         self._bound = round(sampleRatio * (1 << 64))
         self.spanAttributes = spanAttributes
+        self.correlationHeader = correlationHeader
         self._hasComplained = False
 
     def decide(self, tracing: Tracing) -> Tracing:
@@ -176,43 +160,5 @@ class CallTracer:
                 None if error is None else error.code,
                 200 if error is None else error.statusCode,
                 None if self._extra is None else self._extra(context),
-            )
-        )
-
-
-class ExchangeTracer:
-    """An observer of the requests of S3."""
-
-    def __init__(self, tracer: Tracer) -> None:
-        self._decide = tracer.decide
-        self._put = tracer.recorder.put
-
-    def began(self, exchange: Exchange) -> None:
-        """Decide."""
-        if exchange.tracing is not None:
-            exchange.tracing = self._decide(exchange.tracing)
-
-    def ended(self, exchange: Exchange, seconds: float) -> None:
-        """Record the request's end."""
-        tracing = exchange.tracing
-        if tracing is None or not tracing.sampled or tracing.ownId is None:
-            return
-        request = exchange.request
-        self._put(
-            (
-                ExchangeRecord,
-                tracing,
-                time_ns(),
-                seconds,
-                exchange.operation,
-                request.method,
-                request.path,
-                request.clientHost,
-                request.secure,
-                exchange.status,
-                exchange.errorCode,
-                exchange.bytesIn,
-                exchange.bytesOut,
-                exchange.requestId,
             )
         )
