@@ -1,29 +1,10 @@
 """Requests of S3 as they are recorded."""
 
 from time import time_ns
-from typing import NamedTuple
 
-from storagegate.core.context import Tracing
 from storagegate.s3.observing import Exchange
+from storagegate.telemetry.records import EXCHANGE, MAX_PATH
 from storagegate.telemetry.tracer import Tracer
-
-
-class ExchangeRecord(NamedTuple):
-    """A request of S3 that has ended."""
-
-    tracing: Tracing
-    endNs: int
-    seconds: float
-    operation: str
-    verb: bytes
-    path: bytes
-    address: str
-    isSecure: bool
-    status: int
-    error: str | None
-    bytesIn: int
-    bytesOut: int
-    requestId: str
 
 
 class ExchangeTracer:
@@ -46,13 +27,16 @@ class ExchangeTracer:
         request = exchange.request
         self._put(
             (
-                ExchangeRecord,
-                tracing,
+                EXCHANGE,
+                tracing.traceId,
+                tracing.ownId,
+                tracing.spanId,
+                tracing.state,
                 time_ns(),
                 seconds,
                 exchange.operation,
                 request.method,
-                request.path,
+                request.path[:MAX_PATH],
                 request.clientHost,
                 request.secure,
                 exchange.status,

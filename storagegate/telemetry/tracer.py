@@ -8,51 +8,18 @@ others, a part by the id of the trace, so that everybody who sees it decides ali
 
 from collections.abc import Callable, Mapping
 from time import time_ns
-from typing import Any, NamedTuple
+from typing import Any
 
 from twisted.logger import Logger
 
-from storagegate.core.context import Client, RequestContext, Tracing
+from storagegate.core.context import RequestContext, Tracing
 from storagegate.core.errors import ServiceError
 from storagegate.core.tracing import newSpanId
+from storagegate.telemetry.attributes import readAttributes
 from storagegate.telemetry.recorder import Recorder
+from storagegate.telemetry.records import CALL, FORWARD, MAX_AGENT
 
 _log = Logger()
-
-
-class CallRecord(NamedTuple):
-    """
-    A call of a service that has ended.
-
-    @ivar endNs: When, in nanoseconds since 1970.
-    @ivar error: The code of its error; C{None} if it went well.
-    @ivar statusCode: The status of its answer over HTTP.
-    @ivar extra: What the user's C{spanAttributes} gave.
-    """
-
-    tracing: Tracing
-    endNs: int
-    seconds: float
-    protocol: str
-    service: str
-    method: str
-    client: Client
-    error: str | None
-    statusCode: int
-    extra: Any = None
-
-
-class ForwardRecord(NamedTuple):
-    """An attempt to have a call answered by somebody else."""
-
-    tracing: Tracing
-    endNs: int
-    seconds: float
-    service: str
-    method: str
-    host: str
-    port: int
-    error: str | None
 
 
 class Tracer:
@@ -106,7 +73,20 @@ class Tracer:
         if tracing.sampled and tracing.ownId is not None:
             code = None if error is None else error.code
             self.recorder.put(
-                (ForwardRecord, tracing, time_ns(), seconds, service, method, host, port, code)
+                (
+                    FORWARD,
+                    tracing.traceId,
+                    tracing.ownId,
+                    tracing.spanId,
+                    tracing.state,
+                    time_ns(),
+                    seconds,
+                    service,
+                    method,
+                    host,
+                    port,
+                    code,
+                )
             )
 
     def extra(self, context: RequestContext) -> Any:
@@ -117,7 +97,7 @@ class Tracer:
             if found is None:
                 return None
             if isinstance(found, Mapping):
-                return dict(found)
+                return readAttributes(found)
             if hasattr(found, "close"):
                 # A coroutine: nothing here can wait for it.
                 found.close()
@@ -146,17 +126,23 @@ class CallTracer:
         tracing = context.tracing
         if tracing.ownId is None or not tracing.sampled:
             return
-        # A tuple that begins with what it is: to make the other costs as much as all the rest.
+        client = context.client
+        agent = client.userAgent
         self._put(
             (
-                CallRecord,
-                tracing,
+                CALL,
+                tracing.traceId,
+                tracing.ownId,
+                tracing.spanId,
+                tracing.state,
                 time_ns(),
                 seconds,
                 context.protocol,
                 context.service,
                 context.method,
-                context.client,
+                client.address,
+                client.port,
+                None if agent is None else agent[:MAX_AGENT],
                 None if error is None else error.code,
                 200 if error is None else error.statusCode,
                 None if self._extra is None else self._extra(context),
