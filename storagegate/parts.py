@@ -74,7 +74,11 @@ class Door(Protocol):
 
 
 class Parts:
-    """Makes the real parts."""
+    """
+    Makes the real parts.
+
+    @ivar meters: What the process counts with.
+    """
 
     def __init__(self, reactor: Any, link: WorkerLink | None = None) -> None:
         """
@@ -87,6 +91,7 @@ class Parts:
         self._sites: dict[str, Any] = {}
         # Nobody counts requests and commits where nobody can ask.
         self._isAsked = False
+        self._tracer: Any = None
 
     def tuneProcess(self) -> None:
         """Set up what concerns the whole process."""
@@ -157,6 +162,25 @@ class Parts:
         if meters is not None:
             watchStore(store, meters, directory)
         return store
+
+    def monitor(self, configuration: Configuration) -> None:
+        """
+        Make what watches the requests of every room.
+
+        @raise ConfigurationError: If an option of it is none.
+        """
+        if "monitoring" not in configuration.gateway:
+            return
+        from storagegate.gateway.observing import makeTracer
+        from storagegate.gatewayconfig import readMonitoringTable
+
+        monitoring = readMonitoringTable(configuration.gateway)
+        self._tracer = makeTracer(monitoring, self._reactor, self.meters)
+
+    async def stopMonitoring(self) -> None:
+        """Send what is not sent yet, for two seconds at most."""
+        if self._tracer is not None:
+            await self._tracer.recorder.stop()
 
     def door(self) -> Door:
         """Make a root whose room comes later."""
@@ -230,6 +254,11 @@ class Parts:
             from storagegate.s3.metrics import S3Metrics
 
             resource.observers.append(S3Metrics(self.meters))
+        if self._tracer is not None:
+            from storagegate.telemetry.exchanges import ExchangeTracer
+
+            resource.observers.append(ExchangeTracer(self._tracer))
+            resource.nameTraces(self._tracer.correlationHeader)
         return resource
 
     def gatewayRoom(self, configuration: Configuration) -> Room:
@@ -246,5 +275,9 @@ class Parts:
             from storagegate.workershare import attachStores
 
             shared = attachStores(self._link)
-        surroundings = Surroundings(meters=self.meters, logSink=self.logs.sink, **shared)
+        surroundings = Surroundings(
+            meters=self.meters, logSink=self.logs.sink, tracer=self._tracer, **shared
+        )
+            meters=self.meters, logSink=self.logs.sink, tracer=self._tracer, **shared
+        )
         return GatewayRoom(configuration, self._reactor, surroundings, self._link is not None)

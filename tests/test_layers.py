@@ -76,6 +76,8 @@ SIDEWAYS = {
     # The domain of S3 and the Storage service are written in the store's values.
     ("storagegate.s3", "storagegate.storage"),
     ("storagegate.services", "storagegate.storage"),
+    # What is traced of S3 is what its observers are told.
+    ("storagegate.telemetry.exchanges", "storagegate.s3.observing"),
     # The Storage service acts on the store as S3 does: by its domain, which knows no HTTP.
     ("storagegate.services", "storagegate.s3"),
     ("storagegate.gateway.httpadapter", "storagegate.http"),

@@ -22,7 +22,7 @@ from storagegate.core.invocation import CallCredentials, Invoker
 from storagegate.gateway.configuring import Configurable
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.metrics import CallMetrics
-from storagegate.gateway.observing import makeObservers
+from storagegate.gateway.observing import CORRELATION_HEADER, makeObservers, makeTracer
 from storagegate.gateway.options import readOptions
 from storagegate.gateway.surroundings import Surroundings
 from storagegate.gateway.wires import Wires
@@ -56,6 +56,8 @@ class ProtocolGateway(Configurable):
 
     Every C{configure} takes a mapping or keywords, in any order, until the gateway serves.
 
+    @ivar tracer: What traces the calls. A gateway that is given none before it serves makes its
+        own, if it was told to trace.
     @ivar protos: Services of protos that are loaded already, by full name, beside those of the
         option C{grpc.protoFiles}.
     """
@@ -76,6 +78,8 @@ class ProtocolGateway(Configurable):
         self.protos: dict[str, Any] = {}
         self._metrics = CallMetrics(around.meters, self._streaming)
         self.invoker = Invoker(self, [self._metrics], rateStore=around.rateStore)
+        self.tracer: Any = around.tracer
+        self._ownTracer: Any = None
         self._wires: Wires | None = None
 
     # Services.
@@ -155,7 +159,11 @@ class ProtocolGateway(Configurable):
         if reactor is None:
             reactor = processReactor()
         around = self._surroundings
-        self.invoker.observers[:] = makeObservers(self.monitoring, self._metrics, around.logSink)
+        if self.tracer is None:
+            self.tracer = self._ownTracer = makeTracer(self.monitoring, reactor, around.meters)
+        self.invoker.observers[:] = makeObservers(
+            self.monitoring, self._metrics, around.logSink, self.tracer
+        )
         self.invoker.onUnknown = self._metrics.unknown
         if self.discovery is not None:
             _log.warn("not built: discovery")
@@ -163,8 +171,11 @@ class ProtocolGateway(Configurable):
         def run(function: Any, *arguments: Any) -> Deferred[Any]:
             return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
 
-        wireMeters = self._metrics.wires
-        host = GatewayHost(self.invoker, reactor, run, self.transformError, wireMeters)
+        traced = CORRELATION_HEADER
+        if self.monitoring is not None:
+            traced = self.monitoring.tracing.correlationHeader
+        wires = self._metrics.wires
+        host = GatewayHost(self.invoker, reactor, run, self.transformError, wires, traced)
         header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
         self._wires = Wires(host, self.settings, reactor, self.protos, header, around.makeAnswers)
         for service in self.services.values():
@@ -185,7 +196,11 @@ class ProtocolGateway(Configurable):
         """
         if self._wires is None:
             return succeed(None)
-        return Deferred.fromCoroutine(self._wires.close(graceMs / 1000, patienceMs / 1000))
+        closing = Deferred.fromCoroutine(self._wires.close(graceMs / 1000, patienceMs / 1000))
+        if self._ownTracer is None:
+            return closing
+        recorder = self._ownTracer.recorder
+        return closing.addBoth(lambda result: recorder.stop().addCallback(lambda _: result))
 
     def run(self, *, graceMs: int = RUN_GRACE_MS) -> None:
         """

@@ -62,6 +62,7 @@ ROOMS_PARTS = {
     "protos",
     "settings",
     "start",
+    "tracer",
 }
 
 GROUPS = {
