@@ -7,12 +7,13 @@ imported when it is opened.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
 
+from storagegate.admin import Readiness
 from storagegate.config import Configuration, ConfigurationError
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import DefinitionError
@@ -34,10 +35,15 @@ class GatewayRoom:
     """The listeners of the gateway and the services behind them."""
 
     def __init__(
-        self, configuration: Configuration, reactor: Any, sink: LineSink | None = None
+        self,
+        configuration: Configuration,
+        reactor: Any,
+        sink: LineSink | None = None,
+        isShared: bool = False,
     ) -> None:
         """
         @param sink: Where lines of calls go; C{None} for Twisted's log.
+        @param isShared: Whether other processes listen at the same places.
         @raise ConfigurationError: If a service or an option is none, with one line.
         """
         listeners = configuration.listeners
@@ -57,7 +63,7 @@ class GatewayRoom:
                 )
                 if place is not None
             ],
-            grpc={"reflection": True},
+            grpc={"reflection": True, "reusePort": isShared},
         )
         self._gateway.logSink = sink
         for name in self._services:
@@ -121,17 +127,40 @@ class GatewayRoom:
         )
         self._gateway.addKnown(makeStorageService(store, credentials, region))
 
+    @property
+    def ports(self) -> Mapping[str, Any]:
+        """Give the ports that are open, by the name of the listener."""
+        return {name: port for name, port in self._gateway.ports.items() if name != "websocket"}
+
+    def tellReadiness(self, readiness: Readiness) -> None:
+        """
+        Have the gRPC health service say how the daemon is.
+
+        C{Storage} is served while the store is well, other services while nothing stops; the
+        server as a whole is what C{/readyz} says.
+        """
+        isServing = readiness.status != "draining"
+        isStored = isServing and not any(readiness.parts.values())
+        self._gateway.setHealth(
+            {name: isStored if name == "Storage" else isServing for name in self._gateway.services},
+            readiness.status == "ok",
+        )
+
     def changeRoot(self, root: Any) -> None:
         """Take another root key pair: the one before is nobody's from now on."""
         if self._credentials is not None:
             self._credentials.setRoot(root.accessKey, root.secretKey)
 
-    def close(self, graceSeconds: float) -> Deferred[None]:
-        """Let calls end, cancel them after the grace, and close what the services had."""
-        return Deferred.fromCoroutine(self._close(graceSeconds))
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+        """
+        Let calls end, cancel them after the grace, and close what the services had.
 
-    async def _close(self, graceSeconds: float) -> None:
-        await self._gateway.stop(graceSeconds * 1000)
+        @param patienceSeconds: How long idle connections of HTTP may stay.
+        """
+        return Deferred.fromCoroutine(self._close(graceSeconds, patienceSeconds))
+
+    async def _close(self, graceSeconds: float, patienceSeconds: float) -> None:
+        await self._gateway.stop(graceSeconds * 1000, patienceSeconds * 1000)
         closers, self._closers = self._closers, []
         for close in closers:
             await close()

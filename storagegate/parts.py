@@ -15,6 +15,7 @@ from storagegate import admin
 from storagegate.config import Configuration, S3Options, StoreOptions
 from storagegate.credentials import Credentials
 from storagegate.logs import Logs
+from storagegate.net.workerlink import WorkerLink
 from storagegate.process import settleProcess, tuneProcess
 from storagegate.signals import SignalHandlers
 
@@ -39,12 +40,20 @@ class Store(Protocol):
 class Site(Protocol):
     """What the daemon itself asks of a site."""
 
-    def drain(self, graceSeconds: float) -> Deferred[None]:
+    def drain(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
         """Close what is idle, let the rest end, and abort it after the grace."""
 
 
 class Room(Protocol):
-    """What the daemon itself asks of the room behind the gateway's listeners."""
+    """
+    What the daemon itself asks of the room behind the gateway's listeners.
+
+    @ivar ports: Those that are open, by the name of the listener.
+    """
+
+    @property
+    def ports(self) -> Mapping[str, Any]:
+        """Give the ports."""
 
     def open(self, name: str, place: str) -> IAddress:
         """Open a listener. Raises C{CannotListenError} if the place cannot be had."""
@@ -52,10 +61,13 @@ class Room(Protocol):
     def furnish(self, store: Any, root: Credentials, region: str, directory: str) -> None:
         """Put in the services that need the store."""
 
+    def tellReadiness(self, readiness: admin.Readiness) -> None:
+        """Have the gRPC health service say how the daemon is."""
+
     def changeRoot(self, root: Credentials) -> None:
         """Take another root key pair."""
 
-    def close(self, graceSeconds: float) -> Awaitable[None]:
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Awaitable[None]:
         """Let calls end, cut them after the grace, and let go of what they needed."""
 
 
@@ -70,10 +82,18 @@ class Door(Protocol):
 
 
 class Parts:
-    """Makes the real parts."""
+    """
+    Makes the real parts.
 
-    def __init__(self, reactor: Any) -> None:
+    @ivar logs: The log of this process.
+    """
+
+    def __init__(self, reactor: Any, link: WorkerLink | None = None) -> None:
+        """
+        @param link: What a worker knows of the others; C{None} where there are none.
+        """
         self._reactor = reactor
+        self._link = link
         self.logs = Logs()
 
     def tuneProcess(self) -> None:
@@ -95,7 +115,28 @@ class Parts:
 
     def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> SignalHandlers:
         """Make the handlers of the process's signals."""
-        return SignalHandlers(self._reactor, stop, reload)
+        return SignalHandlers(self._reactor, stop, reload, isWorker=self._link is not None)
+
+    def prepareStore(self, options: StoreOptions, directory: str) -> Any:
+        """
+        Do what comes before any worker opens the store; blocking.
+
+        @return: The lock of the data directory: it lasts while this process or a worker lives.
+        @raise StoreError: If it is not usable.
+        """
+        return None
+
+    def makeMemory(self, slots: int) -> dict[str, int]:
+        """
+        Make the memory that workers share.
+
+        @param slots: How many processes may live at a time.
+        @return: Descriptors by name.
+        """
+        return {}
+
+    def clearSlot(self, memory: Mapping[str, int], slot: int) -> None:
+        """Forget what a worker that has ended left in the memory."""
 
     def store(self, options: StoreOptions, directory: str) -> Store:
         """
@@ -165,4 +206,5 @@ class Parts:
         """
         from storagegate.gatewayroom import GatewayRoom
 
-        return GatewayRoom(configuration, self._reactor, self.logs.sink)
+        isShared = self._link is not None
+        return GatewayRoom(configuration, self._reactor, self.logs.sink, isShared=isShared)

@@ -162,16 +162,33 @@ class ProtocolGateway(Configurable):
             self._wires.add(service)
         return self._wires
 
-    def stop(self, graceMs: float = DEFAULT_GRACE_MS) -> Deferred[None]:
+    @property
+    def ports(self) -> Mapping[str, Any]:
+        """Give the ports that are open, by wire."""
+        return {} if self._wires is None else self._wires.ports
+
+    def setHealth(self, services: Mapping[str, bool], overall: bool) -> None:
+        """
+        Have the health service of gRPC say which services are well.
+
+        @param services: By the names that they have here; others stay as they are.
+        @param overall: How the server as a whole is.
+        """
+        if self._wires is not None:
+            self._wires.setHealth(services, overall)
+
+    def stop(self, graceMs: float = DEFAULT_GRACE_MS, patienceMs: float = 0) -> Deferred[None]:
         """
         Stop serving: accept nothing more, let calls end.
 
         @param graceMs: After this, calls are cancelled and connections dropped.
+        @param patienceMs: How long idle connections of HTTP may stay, where another process serves
+            the same port.
         @return: Fires when all is closed.
         """
         if self._wires is None:
             return succeed(None)
-        return Deferred.fromCoroutine(self._wires.close(graceMs / 1000))
+        return Deferred.fromCoroutine(self._wires.close(graceMs / 1000, patienceMs / 1000))
 
     def run(self, *, graceMs: int = RUN_GRACE_MS) -> None:
         """

@@ -40,6 +40,7 @@ from storagegate.gateway.routedsession import RoutedSession
 from storagegate.gateway.session import Session
 from storagegate.gateway.shapes import MessageId
 from storagegate.gateway.udppeer import AMPLIFICATION, UDPPeer
+from storagegate.net.datagrams import listenDatagrams
 
 MAX_DATAGRAM = 65_507
 """What an IPv4 datagram can hold."""
@@ -90,16 +91,11 @@ class UDPAdapter(DatagramProtocol):
         """
         Begin to listen.
 
-        @param place: C{HOST:PORT}; port 0 takes a free one.
+        @param place: C{HOST:PORT}; port 0 takes a free one. Or C{inherited:FD}.
         @return: The port. Fails with C{CannotListenError} if the place cannot be had.
         """
-        hostname, _, port = place.rpartition(":")
         opening = maybeDeferred(
-            self._reactor.listenUDP,
-            int(port),
-            self,
-            interface=hostname.strip("[]"),
-            maxPacketSize=MAX_DATAGRAM + 1,
+            listenDatagrams, self._reactor, place, self, maxPacketSize=MAX_DATAGRAM + 1
         )
         return opening.addCallback(self._opened)
 

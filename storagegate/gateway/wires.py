@@ -57,6 +57,11 @@ class Wires:
         if "grpc" in self._others:
             self._others["grpc"].add(service)
 
+    def setHealth(self, services: Mapping[str, bool], overall: bool) -> None:
+        """Say which services are well, on the wire that has a way to ask for it."""
+        if "grpc" in self._others:
+            self._others["grpc"].setHealth(services, overall)
+
     async def openAll(self, names: Iterable[str], hostname: str) -> dict[str, Any]:
         """
         Open wires at the places that the options name.
@@ -164,14 +169,20 @@ class Wires:
 
         return UDPAdapter(self.host, self._options.udp, self._reactor)
 
-    async def close(self, graceSeconds: float) -> None:
-        """Close every wire at once, each with the same grace; what fails is logged."""
+    async def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> None:
+        """
+        Close every wire at once, each with the same grace; what fails is logged.
+
+        @param patienceSeconds: How long idle connections of HTTP may stay.
+        """
         closing = {name: each.close for name, each in self._others.items()}
         if self._websocket is not None:
             closing["websocket"] = self._websocket.close
         if self._application is not None:
             application = self._application
-            closing["http"] = lambda seconds: application.close(int(seconds * 1000))
+            closing["http"] = lambda seconds: application.close(
+                int(seconds * 1000), int(patienceSeconds * 1000)
+            )
         self._others, self._websocket, self._application = {}, None, None
         self.ports.clear()
         await gatherResults(

@@ -162,11 +162,13 @@ class Application(Router):
                 self._serving.remove(served)
                 break
 
-    def close(self, graceMs: int = DEFAULT_GRACE_MS) -> Deferred[None]:
+    def close(self, graceMs: int = DEFAULT_GRACE_MS, patienceMs: int = 0) -> Deferred[None]:
         """
         Stop serving: accept nothing more, let what is being answered end.
 
         @param graceMs: After this, connections are dropped.
+        @param patienceMs: How long idle connections may stay, where another process serves the same
+            port.
         @return: Fires when all is closed.
         """
         serving, self._serving = self._serving, []
@@ -174,7 +176,7 @@ class Application(Router):
         def drain(result: Any, port: IListeningPort, site: Site) -> Deferred[None]:
             if self.workshop is not None:
                 self.workshop.released(port)
-            return site.drain(graceMs / 1000)
+            return site.drain(graceMs / 1000, patienceMs / 1000)
 
         # The port lets the last clients in when it closes, so that comes first.
         closing = [

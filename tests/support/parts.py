@@ -8,6 +8,7 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from storagegate.admin import Readiness
@@ -17,10 +18,11 @@ from storagegate.parts import Parts
 from storagegate.storage.errors import StoreError
 
 
-class FakeReactor:
+class FakeReactor(Clock):
     """Remembers what it was asked to do."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.whenRunning: list[Callable[[], object]] = []
         self.fromThread: list[Callable[[], object]] = []
         self.stopped = 0
@@ -71,7 +73,7 @@ class FakeSite:
     drained: Deferred[None] = field(factory=lambda: succeed(None))
     grace: float | None = None
 
-    def drain(self, graceSeconds: float) -> Deferred[None]:
+    def drain(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
         """Begin to drain."""
         self.grace = graceSeconds
         self.events.append("site draining")
@@ -117,6 +119,8 @@ class FakeRoom:
     ended: Deferred[None] = field(factory=lambda: succeed(None))
     grace: float | None = None
     root: Credentials | None = None
+    ports: dict[str, Any] = field(factory=dict)
+    told: list[Readiness] = field(factory=list)
 
     def open(self, name: str, place: str) -> IAddress:
         """Listen."""
@@ -129,11 +133,15 @@ class FakeRoom:
         """Take note."""
         self.events.append(f"gateway furnished {region} {directory}")
 
+    def tellReadiness(self, readiness: Readiness) -> None:
+        """Take note."""
+        self.told.append(readiness)
+
     def changeRoot(self, root: Credentials) -> None:
         """Take note."""
         self.root = root
 
-    def close(self, graceSeconds: float) -> Deferred[None]:
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
         """Begin to close."""
         self.grace = graceSeconds
         self.events.append("gateway closing")
