@@ -22,7 +22,6 @@ from storagegate import announce
 from storagegate.admin import Readiness
 from storagegate.config import Configuration, ConfigurationError, needRestart
 from storagegate.core.definitions import DefinitionError
-from storagegate.core.optionvalues import OptionError
 from storagegate.credentials import Credentials, CredentialsError
 from storagegate.directories import makeDirectory
 from storagegate.net.workerlink import WorkerLink
@@ -80,6 +79,7 @@ class Daemon(Service):
         self._gateway: Room | None = None
         self._addresses: dict[str, IAddress] = {}
         self._signals = parts.signals(reactor.stop, self.reload)
+        self._notifier = parts.notifier()
 
     def setServiceParent(self, parent: Any) -> None:
         """
@@ -139,6 +139,7 @@ class Daemon(Service):
         if self._link is None:
             self._announce(directory)
         self._lookout.start()
+        self._reactor.callWhenRunning(self._tellReady)
         self._parts.settleProcess()
 
     def _announce(self, directory: str) -> None:
@@ -166,6 +167,13 @@ class Daemon(Service):
         """Read the configuration again and apply what a running daemon can change."""
         if self._board.isDraining:
             return
+        self._notifier.reloading()
+        try:
+            self._reload()
+        finally:
+            self._tellReady()
+
+    def _reload(self) -> None:
         old = self._configuration
         try:
             self._configuration = self._load()
@@ -200,6 +208,7 @@ class Daemon(Service):
         self._lookout.stop()
         grace = self._configuration.shutdownGraceSeconds
         self._log.info("stopping, {grace} s for what is in flight", grace=grace)
+        self._notifier.stopping(f"stopping, {grace} s for what is in flight")
         # The admin listener goes last: it tells whoever asks that this daemon is stopping.
         closing = (self._close("s3", grace), self._closeGateway(grace))
         await gatherResults([Deferred.fromCoroutine(each) for each in closing])
@@ -210,6 +219,7 @@ class Daemon(Service):
                 self._log.failure("the store did not close in order")
             self._store = None
         await self._close("admin", _ADMIN_GRACE_SECONDS)
+        self._notifier.close()
         self._log.info("stopped")
 
     async def _close(self, name: str, graceSeconds: float) -> None:
@@ -251,9 +261,13 @@ class Daemon(Service):
             return
         try:
             self._addresses[name] = self._gateway.open(name, place)
-        except (CannotListenError, DefinitionError, OptionError) as error:
+        except (CannotListenError, DefinitionError, ValueError) as error:
             reason = f"cannot listen name={name} endpoint={place}: {error}"
             raise refusal(reason, self._twistdOptions) from error
+
+    def _tellReady(self) -> None:
+        if not self._board.isDraining:
+            self._notifier.ready(announce.servingText(self._addresses))
 
     def _directory(self) -> str:
         return os.path.abspath(self._configuration.store.directory)

@@ -4,6 +4,7 @@ The parts that the daemon is put together from, each imported when it is needed.
 This is the one place that knows the constructors of the store, the trunk and the rooms.
 """
 
+import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, cast
@@ -16,6 +17,7 @@ from storagegate.config import Configuration, S3Options, StoreOptions
 from storagegate.credentials import Credentials
 from storagegate.logs import Logs
 from storagegate.net.workerlink import WorkerLink
+from storagegate.notifying import Notifier
 from storagegate.process import settleProcess, tuneProcess
 from storagegate.signals import SignalHandlers
 
@@ -138,6 +140,10 @@ class Parts:
     def clearSlot(self, memory: Mapping[str, int], slot: int) -> None:
         """Forget what a worker that has ended left in the memory."""
 
+    def notifier(self) -> Notifier:
+        """Make what tells the service manager how the daemon is."""
+        return Notifier(self._reactor, os.environ)
+
     def store(self, options: StoreOptions, directory: str) -> Store:
         """
         Open the store; blocking.
@@ -188,7 +194,7 @@ class Parts:
         """Make the room behind the S3 listener's door."""
         from storagegate.s3.resource import makeS3Resource
 
-        return makeS3Resource(
+        resource = makeS3Resource(
             store,
             region=options.region,
             s3Domain=options.domain,
@@ -197,6 +203,8 @@ class Parts:
             rootSecretKey=root.secretKey,
             reactor=self._reactor,
         )
+        resource.observers.extend(self.logs.s3Observers())
+        return resource
 
     def gatewayRoom(self, configuration: Configuration) -> Room:
         """
@@ -206,5 +214,4 @@ class Parts:
         """
         from storagegate.gatewayroom import GatewayRoom
 
-        isShared = self._link is not None
-        return GatewayRoom(configuration, self._reactor, self.logs.sink, isShared=isShared)
+        return GatewayRoom(configuration, self._reactor, self.logs.sink, self._link is not None)

@@ -20,12 +20,14 @@ from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceDefinition, readService
 from storagegate.core.invocation import CallCredentials, Invoker
 from storagegate.core.loglines import LineSink
+from storagegate.core.meters import Meters
+from storagegate.core.ratestores import RateStoreMaker
 from storagegate.gateway.configuring import Configurable
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.metrics import CallMetrics
 from storagegate.gateway.observing import makeObservers
 from storagegate.gateway.options import readOptions
-from storagegate.gateway.wires import Wires
+from storagegate.gateway.wires import AnswerCacheMaker, Wires
 from storagegate.net.reactors import processReactor
 
 DEFAULT_GRACE_MS = 30_000
@@ -61,15 +63,29 @@ class ProtocolGateway(Configurable):
     @ivar logSink: Where the lines of calls go; C{None} for Twisted's log.
     """
 
-    def __init__(self, options: Mapping[str, Any] | None = None, **more: Any) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, Any] | None = None,
+        *,
+        meters: Meters | None = None,
+        rateStore: RateStoreMaker | None = None,
+        makeAnswers: AnswerCacheMaker | None = None,
+        **more: Any,
+    ) -> None:
         """
+        @param meters: What it counts with, where others count too.
+        @param rateStore: Makes what counts the calls of a method, see
+            L{Invoker<storagegate.core.invocation.Invoker>}.
+        @param makeAnswers: Makes what keeps the answers of UDP. Without these two, counts and
+            answers are those of this process.
         @raise OptionError: If there is no such option, or its value is none.
         """
         super().__init__({**(options or {}), **more})
+        self._makeAnswers = makeAnswers
         self.protos: dict[str, Any] = {}
         self.logSink: LineSink | None = None
-        self._metrics = CallMetrics()
-        self.invoker = Invoker(self, [self._metrics])
+        self._metrics = CallMetrics(meters, self._streaming)
+        self.invoker = Invoker(self, [self._metrics], rateStore=rateStore)
         self._wires: Wires | None = None
 
     # Services.
@@ -149,18 +165,23 @@ class ProtocolGateway(Configurable):
         if reactor is None:
             reactor = processReactor()
         self.invoker.observers[:] = makeObservers(self.monitoring, self._metrics, self.logSink)
+        self.invoker.onUnknown = self._metrics.unknown
         if self.discovery is not None:
             _log.warn("not built: discovery")
 
         def run(function: Any, *arguments: Any) -> Deferred[Any]:
             return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
 
-        host = GatewayHost(self.invoker, reactor, run, self.transformError)
+        wireMeters = self._metrics.wires
+        host = GatewayHost(self.invoker, reactor, run, self.transformError, wireMeters)
         header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
-        self._wires = Wires(host, self.settings, reactor, self.protos, header)
+        self._wires = Wires(host, self.settings, reactor, self.protos, header, self._makeAnswers)
         for service in self.services.values():
             self._wires.add(service)
         return self._wires
+
+    def _streaming(self, service: str, method: str) -> str:
+        return self.invoker.find(service, method).streaming
 
     @property
     def ports(self) -> Mapping[str, Any]:
