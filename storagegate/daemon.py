@@ -26,6 +26,7 @@ from storagegate.credentials import Credentials, CredentialsError
 from storagegate.directories import makeDirectory
 from storagegate.net.workerlink import WorkerLink
 from storagegate.parts import Door, Parts, Room, Site, Store
+from storagegate.readiness import Board, Lookout, Peers, listening
 from storagegate.refusal import oneLine, refusal
 from storagegate.rootkey import rootPair
 from storagegate.storage.errors import StoreError
@@ -66,7 +67,11 @@ class Daemon(Service):
         self._twistdOptions = twistdOptions
         self._link = link
         self._patienceSeconds = 0.0
-        self._draining = False
+        self._board = Board(None if link is None else Peers(link, reactor))
+        self._board.add(self._storeParts)
+        self._board.addListeners(self._listening)
+        self._board.addWarnings(lambda: {} if self._store is None else self._store.warnings())
+        self._lookout = Lookout(reactor, self._board, self._tellReadiness)
         self._store: Store | None = None
         self._door: Door | None = None
         self._sites: dict[str, Site] = {}
@@ -134,6 +139,7 @@ class Daemon(Service):
             self._gateway.furnish(self._store, root, region, directory)
         if self._link is None:
             self._announce(directory)
+        self._lookout.start()
         self._reactor.callWhenRunning(self._tellReady)
         self._parts.settleProcess()
 
@@ -160,7 +166,7 @@ class Daemon(Service):
 
     def reload(self) -> None:
         """Read the configuration again and apply what a running daemon can change."""
-        if self._draining:
+        if self._board.isDraining:
             return
         self._notifier.reloading()
         try:
@@ -184,19 +190,23 @@ class Daemon(Service):
 
     def readiness(self) -> Readiness:
         """Tell whether requests are served, and of each part what is wrong with it."""
-        parts: Mapping[str, str | None] = {"store": "closed"}
-        warnings: Mapping[str, str | None] = {}
-        if self._store is not None:
-            parts, warnings = self._store.health(), self._store.warnings()
-        if self._draining:
-            return Readiness("draining", "the daemon stops", parts, warnings)
-        wrong = [f"{name}: {reason}" for name, reason in parts.items() if reason is not None]
-        if wrong:
-            return Readiness("unavailable", "; ".join(wrong), parts, warnings)
-        return Readiness("ok", None, parts, warnings)
+        return self._board.look()
+
+    def _storeParts(self) -> Mapping[str, str | None]:
+        return {"store": "closed"} if self._store is None else self._store.health()
+
+    def _listening(self) -> Mapping[str, str | None]:
+        room = {} if self._gateway is None else self._gateway.ports
+        return listening({**self._ports, **room})
+
+    def _tellReadiness(self, readiness: Readiness) -> None:
+        if self._gateway is not None:
+            self._gateway.tellReadiness(readiness)
 
     async def _stop(self) -> None:
-        self._draining = True
+        self._board.isDraining = True
+        self._lookout.look()
+        self._lookout.stop()
         grace = self._configuration.shutdownGraceSeconds
         self._log.info("stopping, {grace} s for what is in flight", grace=grace)
         self._notifier.stopping(f"stopping, {grace} s for what is in flight")
@@ -258,7 +268,7 @@ class Daemon(Service):
             raise refusal(reason, self._twistdOptions) from error
 
     def _tellReady(self) -> None:
-        if not self._draining:
+        if not self._board.isDraining:
             self._notifier.ready(announce.servingText(self._addresses))
 
     def _directory(self) -> str:

@@ -7,12 +7,13 @@ imported when it is opened.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
 
+from storagegate.admin import Readiness
 from storagegate.config import Configuration, ConfigurationError
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import DefinitionError
@@ -125,6 +126,25 @@ class GatewayRoom:
             storageAuthenticate(credentials)
         )
         self._gateway.addKnown(makeStorageService(store, credentials, region))
+
+    @property
+    def ports(self) -> Mapping[str, Any]:
+        """Give the ports that are open, by the name of the listener."""
+        return {name: port for name, port in self._gateway.ports.items() if name != "websocket"}
+
+    def tellReadiness(self, readiness: Readiness) -> None:
+        """
+        Have the gRPC health service say how the daemon is.
+
+        C{Storage} is served while the store is well, other services while nothing stops; the
+        server as a whole is what C{/readyz} says.
+        """
+        isServing = readiness.status != "draining"
+        isStored = isServing and not any(readiness.parts.values())
+        self._gateway.setHealth(
+            {name: isStored if name == "Storage" else isServing for name in self._gateway.services},
+            readiness.status == "ok",
+        )
 
     def changeRoot(self, root: Any) -> None:
         """Take another root key pair: the one before is nobody's from now on."""

@@ -48,13 +48,24 @@ class Site(Protocol):
 
 
 class Room(Protocol):
-    """What the daemon itself asks of the room behind the gateway's listeners."""
+    """
+    What the daemon itself asks of the room behind the gateway's listeners.
+
+    @ivar ports: Those that are open, by the name of the listener.
+    """
+
+    @property
+    def ports(self) -> Mapping[str, Any]:
+        """Give the ports."""
 
     def open(self, name: str, place: str) -> IAddress:
         """Open a listener. Raises C{CannotListenError} if the place cannot be had."""
 
     def furnish(self, store: Any, root: Credentials, region: str, directory: str) -> None:
         """Put in the services that need the store."""
+
+    def tellReadiness(self, readiness: admin.Readiness) -> None:
+        """Have the gRPC health service say how the daemon is."""
 
     def changeRoot(self, root: Credentials) -> None:
         """Take another root key pair."""
@@ -78,6 +89,7 @@ class Parts:
     Makes the real parts.
 
     @ivar meters: What the process counts with.
+    @ivar logs: The log of this process.
     """
 
     def __init__(self, reactor: Any, link: WorkerLink | None = None) -> None:
@@ -259,6 +271,7 @@ class Parts:
 
             resource.observers.append(ExchangeTracer(self._tracer))
             resource.nameTraces(self._tracer.correlationHeader)
+        resource.observers.extend(self.logs.s3Observers())
         return resource
 
     def gatewayRoom(self, configuration: Configuration) -> Room:
@@ -276,8 +289,6 @@ class Parts:
 
             shared = attachStores(self._link)
         surroundings = Surroundings(
-            meters=self.meters, logSink=self.logs.sink, tracer=self._tracer, **shared
-        )
             meters=self.meters, logSink=self.logs.sink, tracer=self._tracer, **shared
         )
         return GatewayRoom(configuration, self._reactor, surroundings, self._link is not None)

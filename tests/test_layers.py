@@ -18,6 +18,7 @@ LAYERS = {
     "storagegate.net": 2,
     "storagegate.s3": 2,
     "storagegate.s3.authentication": 3,
+    "storagegate.s3.calllog": 3,
     "storagegate.s3.copying": 3,
     "storagegate.s3.credentials": 3,
     "storagegate.s3.faults": 3,

@@ -185,6 +185,21 @@ class ProtocolGateway(Configurable):
     def _streaming(self, service: str, method: str) -> str:
         return self.invoker.find(service, method).streaming
 
+    @property
+    def ports(self) -> Mapping[str, Any]:
+        """Give the ports that are open, by wire."""
+        return {} if self._wires is None else self._wires.ports
+
+    def setHealth(self, services: Mapping[str, bool], overall: bool) -> None:
+        """
+        Have the health service of gRPC say which services are well.
+
+        @param services: By the names that they have here; others stay as they are.
+        @param overall: How the server as a whole is.
+        """
+        if self._wires is not None:
+            self._wires.setHealth(services, overall)
+
     def stop(self, graceMs: float = DEFAULT_GRACE_MS, patienceMs: float = 0) -> Deferred[None]:
         """
         Stop serving: accept nothing more, let calls end.
