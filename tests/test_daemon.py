@@ -94,11 +94,6 @@ class StartTests(DaemonCase):
         self.assertEqual(self.parts.sites, [])
         self.assertFalse([line for line in self.logged() if line.startswith("listening")])
 
-    def test_notBuilt(self) -> None:
-        """What is not built yet is said, and the daemon starts."""
-        self.started(workers="2")
-        self.assertIn("not built: workers", self.logged())
-
     def test_signals(self) -> None:
         """Signals are taken at once, and again when the reactor has taken its own."""
         daemon = self.daemon()
@@ -295,6 +290,41 @@ class StopTests(DaemonCase):
         self.successResultOf(daemon.stopService())
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
         self.assertIn("stopped", self.logged())
+
+
+class NotificationTests(DaemonCase):
+    """What the service manager is told, and when."""
+
+    SERVING = "ready: serving s3 127.0.0.1:9000, admin 127.0.0.1:9001"
+
+    def test_whenRunning(self) -> None:
+        """Nothing is ready before the reactor runs."""
+        self.started()
+        self.assertEqual(self.parts.theNotifier.told, [])
+        for function in self.parts.reactor.whenRunning:
+            function()
+        self.assertEqual(self.parts.theNotifier.told, [self.SERVING])
+
+    def test_reload(self) -> None:
+        """A reload begins and ends, whether it was refused or not."""
+        daemon = self.started()
+        for read in (self.configuration(), ConfigurationError("no")):
+            self.next = read
+            self.parts.theNotifier.told.clear()
+            daemon.reload()
+            self.assertEqual(self.parts.theNotifier.told, ["reloading", self.SERVING])
+
+    def test_stop(self) -> None:
+        """A stop is told when it begins; a daemon that stops is not ready again."""
+        daemon = self.started()
+        self.parts.sites[0].drained = Deferred()
+        stopping = daemon.stopService()
+        daemon.reload()
+        told = ["stopping: stopping, 30 s for what is in flight"]
+        self.assertEqual(self.parts.theNotifier.told, told)
+        self.parts.sites[0].drained.callback(None)
+        self.successResultOf(stopping)
+        self.assertEqual(self.parts.theNotifier.told, [*told, "closed"])
 
 
 class ReadinessTests(DaemonCase):

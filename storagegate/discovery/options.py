@@ -11,8 +11,8 @@ from storagegate.core.optionvalues import (
     OptionError,
     changeOptions,
     checkGroup,
+    readFieldName,
     readFlag,
-    readHostname,
     readWord,
 )
 from storagegate.discovery.instances import AUTO
@@ -36,8 +36,19 @@ def _provider(value: Any) -> str:
     return readWord(value, PROVIDERS)
 
 
+def _secret(value: Any) -> str:
+    # Whoever guesses it can choose an instance, no more; but then shorter ones are guessed.
+    if not isinstance(value, str) or not 16 <= len(value) <= 1024:
+        raise ValueError("is a text of 16 to 1024 characters")
+    return value
+
+
 _ROUTING: Mapping[str, Mapping[str, Any]] = {
-    "http": {"sticky_sessions": readFlag, "session_header": readHostname},
+    "http": {
+        "sticky_sessions": readFlag,
+        "session_header": readFieldName,
+        "cookie_secret": _secret,
+    },
     "websocket": {"connection_affinity": readFlag},
     "grpc": {"load_balancing": readStrategy},
 }

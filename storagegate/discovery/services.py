@@ -30,6 +30,9 @@ _MAX_RETRIES = 10
 # In a row; more only tells that the interval is too short.
 _MAX_CHECKS = 100
 
+# Each is a connection with its buffers, or a request in memory.
+_MAX_CALLS = 100_000
+
 
 def readStrategy(value: Any) -> str:
     """Read how calls are spread over instances."""
@@ -62,6 +65,14 @@ def _retries(value: Any) -> int:
 
 def _checks(value: Any) -> int:
     return readNumber(value, 1, _MAX_CHECKS)
+
+
+def _percent(value: Any) -> int:
+    return readNumber(value, 0, 100)
+
+
+def _calls(value: Any) -> int:
+    return readNumber(value, 1, _MAX_CALLS)
 
 
 def _streaming(value: Any) -> str:
@@ -113,11 +124,18 @@ class DiscoveredService:
     @ivar instances: C{None} for those that the provider knows.
     @ivar name: Its name at the provider; C{None} for its own.
     @ivar basePath: The path of the gateways of the instances.
-    @ivar timeoutMs: How long a call may take.
+    @ivar timeoutMs: How long an instance may take to answer a unary call.
+    @ivar connectTimeoutMs: How long a connection to one may take.
     @ivar retries: How often a call may be tried again on another instance.
+    @ivar retryPercent: How many of a hundred calls may be such tries.
     @ivar healthCheck: The path that tells whether an instance is well; C{None} asks nobody.
     @ivar unhealthyAfter: Failed checks in a row after which it is not.
     @ivar healthyAfter: Good checks in a row after which it is again.
+    @ivar ejectAfter: Failed calls in a row after which an instance gets none for a while.
+    @ivar ejectMs: How long that is the first time; it doubles each time in a row.
+    @ivar maxEjectMs: How long at most.
+    @ivar maxConnections: Calls in flight of one instance.
+    @ivar maxQueue: Calls that wait until an instance may have another.
     """
 
     strategy: str = field(default="round_robin", converter=readStrategy)
@@ -126,12 +144,21 @@ class DiscoveredService:
     methods: Mapping[str, RemoteMethod] = field(factory=dict, converter=_methods)
     basePath: str = field(default="/api", converter=_basePath)
     timeoutMs: int = field(default=30_000, converter=_timeout)
+    # Instances are near; a third packet would be sent after three seconds.
+    connectTimeoutMs: int = field(default=1_000, converter=_timeout)
     retries: int = field(default=2, converter=_retries)
+    retryPercent: int = field(default=20, converter=_percent)
     healthCheck: str | None = field(default=None, converter=optional(readPath))
     healthIntervalMs: int = field(default=2_000, converter=_interval)
     healthTimeoutMs: int = field(default=1_000, converter=_timeout)
     unhealthyAfter: int = field(default=2, converter=_checks)
-    healthyAfter: int = field(default=2, converter=_checks)
+    healthyAfter: int = field(default=1, converter=_checks)
+    ejectAfter: int = field(default=5, converter=_checks)
+    ejectMs: int = field(default=1_000, converter=_interval)
+    maxEjectMs: int = field(default=60_000, converter=_interval)
+    # What one connection of a client may have in flight: many clients need more instances.
+    maxConnections: int = field(default=128, converter=_calls)
+    maxQueue: int = field(default=128, converter=_calls)
 
 
 def readServices(value: Any) -> Mapping[str, DiscoveredService]:

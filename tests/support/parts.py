@@ -71,7 +71,7 @@ class FakeSite:
     drained: Deferred[None] = field(factory=lambda: succeed(None))
     grace: float | None = None
 
-    def drain(self, graceSeconds: float) -> Deferred[None]:
+    def drain(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
         """Begin to drain."""
         self.grace = graceSeconds
         self.events.append("site draining")
@@ -133,7 +133,7 @@ class FakeRoom:
         """Take note."""
         self.root = root
 
-    def close(self, graceSeconds: float) -> Deferred[None]:
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
         """Begin to close."""
         self.grace = graceSeconds
         self.events.append("gateway closing")
@@ -149,6 +149,29 @@ class FakeSignals:
     def install(self) -> None:
         """Count."""
         self.installed += 1
+
+
+class FakeNotifier:
+    """Remembers what the service manager would be told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def ready(self, status: str) -> None:
+        """Take note."""
+        self.told.append(f"ready: {status}")
+
+    def reloading(self) -> None:
+        """Take note."""
+        self.told.append("reloading")
+
+    def stopping(self, status: str) -> None:
+        """Take note."""
+        self.told.append(f"stopping: {status}")
+
+    def close(self) -> None:
+        """Take note."""
+        self.told.append("closed")
 
 
 class FakeParts(Parts):
@@ -174,6 +197,7 @@ class FakeParts(Parts):
         self.sites: list[FakeSite] = []
         self.theDoor = FakeDoor()
         self.theSignals = FakeSignals()
+        self.theNotifier = FakeNotifier()
         self.theRoom = FakeRoom(self.refused, self.events)
         self.roomError: ConfigurationError | None = None
 
@@ -192,6 +216,10 @@ class FakeParts(Parts):
     def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> Any:
         """Leave the signals of the tests alone."""
         return self.theSignals
+
+    def notifier(self) -> Any:
+        """Leave the service manager of the tests alone."""
+        return self.theNotifier
 
     def store(self, options: StoreOptions, directory: str) -> Any:
         """Give the fake store."""
