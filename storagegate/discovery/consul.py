@@ -63,16 +63,18 @@ class ConsulAPI:
         query: Iterable[tuple[str, str]] = (),
         body: bytes | None = None,
         wait: float = 0.0,
+        isLocal: bool = False,
     ) -> Answer:
         """
         Ask for something.
 
         @param wait: Seconds that the agent may wait by itself.
+        @param isLocal: Whether it is a matter of the agent's own, and of no data center.
         @raise SourceError: If there is no answer.
         """
         options = self._options
         asked = [*query]
-        if options.datacenter is not None:
+        if options.datacenter is not None and not isLocal:
             asked.append(("dc", options.datacenter))
         if options.namespace is not None:
             asked.append(("ns", options.namespace))
