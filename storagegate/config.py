@@ -120,6 +120,11 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
     return _assemble({name: _read(item) for name, item in found.items()}, gateway)
 
 
+def restore(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configuration:
+    """Make a configuration anew of the C{values} and the C{gateway} of one that was sent."""
+    return _assemble({**values, "service": tuple(values.get("service", ()))}, gateway)
+
+
 def needRestart(old: Configuration, new: Configuration) -> list[str]:
     """Name the keys that differ and that a running daemon cannot change."""
     names = [

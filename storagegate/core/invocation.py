@@ -118,6 +118,7 @@ class Invoker:
     @ivar services: The services by name.
     @ivar observers: Who counts calls.
     @ivar rateLimit: Holds for every method that has no limit of its own.
+    @ivar onUnknown: Called with the wire of a call that is for no method; observers are not told.
     """
 
     def __init__(
@@ -139,6 +140,7 @@ class Invoker:
         self.services: dict[str, ServiceDefinition] = {}
         self._authenticator = authenticator
         self.observers = list(observers)
+        self.onUnknown: Callable[[str], None] | None = None
         self.rateLimit = rateLimit
         self.now = now
         self._makeRates = rateStore or self._inMemory
@@ -191,19 +193,22 @@ class Invoker:
         for service in services:
             self.add(service)
 
-    def find(self, service: str, method: str) -> BoundMethod:
+    def find(self, service: str, method: str, protocol: str | None = None) -> BoundMethod:
         """
         Look a method up.
 
+        @param protocol: The wire of a call that is for it; C{None} where nobody calls it yet.
         @raise ServiceError: C{NOT_FOUND} if there is none.
         """
         methods = self._methods.get(service)
+        found = None if methods is None else methods.get(method)
+        if found is not None:
+            return found
+        if protocol is not None and self.onUnknown is not None:
+            self.onUnknown(protocol)
         if methods is None:
             raise _notFound("service", service)
-        found = methods.get(method)
-        if found is None:
-            raise _notFound("method", f"{service}.{method}")
-        return found
+        raise _notFound("method", f"{service}.{method}")
 
     async def call(
         self, context: RequestContext, request: Any, credentials: CallCredentials = ANONYMOUS
@@ -218,7 +223,7 @@ class Invoker:
             them, which has to be used up or closed.
         @raise ServiceError: Whatever went wrong; what nobody foresaw is logged here.
         """
-        bound = self.find(context.service, context.method)
+        bound = self.find(context.service, context.method, context.protocol)
         began = self._seconds()
         for observer in self.observers:
             observer.began(context)

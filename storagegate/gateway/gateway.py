@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceDefinition, readService
 from storagegate.core.invocation import CallCredentials, Invoker
+from storagegate.core.meters import Meters
 from storagegate.core.ratestores import RateStoreMaker
 from storagegate.gateway.configuring import Configurable
 from storagegate.gateway.host import GatewayHost
@@ -64,11 +65,13 @@ class ProtocolGateway(Configurable):
         self,
         options: Mapping[str, Any] | None = None,
         *,
+        meters: Meters | None = None,
         rateStore: RateStoreMaker | None = None,
         makeAnswers: AnswerCacheMaker | None = None,
         **more: Any,
     ) -> None:
         """
+        @param meters: What it counts with, where others count too.
         @param rateStore: Makes what counts the calls of a method, see
             L{Invoker<storagegate.core.invocation.Invoker>}.
         @param makeAnswers: Makes what keeps the answers of UDP. Without these two, counts and
@@ -78,7 +81,7 @@ class ProtocolGateway(Configurable):
         super().__init__({**(options or {}), **more})
         self._makeAnswers = makeAnswers
         self.protos: dict[str, Any] = {}
-        self._metrics = CallMetrics()
+        self._metrics = CallMetrics(meters, self._streaming)
         self.invoker = Invoker(self, [self._metrics], rateStore=rateStore)
         self._wires: Wires | None = None
 
@@ -159,29 +162,36 @@ class ProtocolGateway(Configurable):
         if reactor is None:
             reactor = processReactor()
         self.invoker.observers[:] = makeObservers(self.monitoring, self._metrics)
+        self.invoker.onUnknown = self._metrics.unknown
         if self.discovery is not None:
             _log.warn("not built: discovery")
 
         def run(function: Any, *arguments: Any) -> Deferred[Any]:
             return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
 
-        host = GatewayHost(self.invoker, reactor, run, self.transformError)
+        wireMeters = self._metrics.wires
+        host = GatewayHost(self.invoker, reactor, run, self.transformError, wireMeters)
         header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
         self._wires = Wires(host, self.settings, reactor, self.protos, header, self._makeAnswers)
         for service in self.services.values():
             self._wires.add(service)
         return self._wires
 
-    def stop(self, graceMs: float = DEFAULT_GRACE_MS) -> Deferred[None]:
+    def _streaming(self, service: str, method: str) -> str:
+        return self.invoker.find(service, method).streaming
+
+    def stop(self, graceMs: float = DEFAULT_GRACE_MS, patienceMs: float = 0) -> Deferred[None]:
         """
         Stop serving: accept nothing more, let calls end.
 
         @param graceMs: After this, calls are cancelled and connections dropped.
+        @param patienceMs: How long idle connections of HTTP may stay, where another process serves
+            the same port.
         @return: Fires when all is closed.
         """
         if self._wires is None:
             return succeed(None)
-        return Deferred.fromCoroutine(self._wires.close(graceMs / 1000))
+        return Deferred.fromCoroutine(self._wires.close(graceMs / 1000, patienceMs / 1000))
 
     def run(self, *, graceMs: int = RUN_GRACE_MS) -> None:
         """

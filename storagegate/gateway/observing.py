@@ -14,7 +14,11 @@ def makeObservers(monitoring: Any, metrics: CallMetrics) -> list[Observer]:
         are counted, and nothing else.
     """
     observers: list[Observer] = []
-    if monitoring is None or monitoring.metrics.enabled:
+    if monitoring is None:
+        metrics.choose()
+        observers.append(metrics)
+    elif monitoring.metrics.enabled:
+        metrics.choose(monitoring.metrics.collectors, monitoring.metrics.protocolMetrics)
         observers.append(metrics)
     if monitoring is not None and monitoring.logging is not None:
         from storagegate.gateway.calllog import CallLog

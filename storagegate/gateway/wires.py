@@ -17,7 +17,7 @@ from storagegate.gateway.wsorigins import OriginRule
 
 AnswerCacheMaker = Callable[[], Any]
 """
-Makes an L{IAnswerCache<storagegate.gateway.dedup.IAnswerCache>}, when there is a wire that needs it.
+Makes an L{IAnswerCache<storagegate.gateway.dedup.IAnswerCache>} when UDP is opened.
 """
 
 _log = Logger()
@@ -112,7 +112,8 @@ class Wires:
         if wire in ("http", "websocket"):
             if wire == "http" and "websocket" in self._options.enabled:
                 names = ("http", "websocket")
-            self._application = self.application(names)
+            application = self._application = self.application(names)
+            self.host.meter("http").connections = lambda: application.connections
             opening = self._application.listen(place, reactor=self._reactor)
         else:
             self._others[wire] = self._adapter(wire)
@@ -173,14 +174,20 @@ class Wires:
         answers = None if self._makeAnswers is None else self._makeAnswers()
         return UDPAdapter(self.host, self._options.udp, self._reactor, answers)
 
-    async def close(self, graceSeconds: float) -> None:
-        """Close every wire at once, each with the same grace; what fails is logged."""
+    async def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> None:
+        """
+        Close every wire at once, each with the same grace; what fails is logged.
+
+        @param patienceSeconds: How long idle connections of HTTP may stay.
+        """
         closing = {name: each.close for name, each in self._others.items()}
         if self._websocket is not None:
             closing["websocket"] = self._websocket.close
         if self._application is not None:
             application = self._application
-            closing["http"] = lambda seconds: application.close(int(seconds * 1000))
+            closing["http"] = lambda seconds: application.close(
+                int(seconds * 1000), int(patienceSeconds * 1000)
+            )
         self._others, self._websocket, self._application = {}, None, None
         self.ports.clear()
         await gatherResults(
