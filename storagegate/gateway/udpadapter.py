@@ -77,7 +77,7 @@ class UDPAdapter(DatagramProtocol):
         self._reactor = reactor
         self.invoker = host.invoker
         self._listener = Listener(host.invoker, host.clock)
-        self.answers: IAnswerCache = answers or AnswerCache(host.clock.seconds)
+        self.answers = AnswerCache(host.clock.seconds) if answers is None else answers
         self.meter = host.meter(PROTOCOL)
         self.meter.dropped = self.dropped
         self.meter.connections = lambda: len(self._peers)
