@@ -1,10 +1,11 @@
 """What the daemon tells its operator when it starts: plain functions from values to text."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from ipaddress import ip_address
 
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.interfaces import IAddress
+from twisted.logger import Logger
 
 from storagegate.config import Configuration
 from storagegate.credentials import Credentials
@@ -63,7 +64,20 @@ def firstKeyText(pair: Credentials, region: str, url: str | None, path: str) -> 
     return "\n".join(lines)
 
 
-def notBuilt(configuration: Configuration) -> Iterator[str]:
-    """Name what the configuration asks for and this version does not have."""
-    if configuration.workers != 1:
-        yield "workers"
+def warnOfPlainHTTP(
+    log: Logger, configuration: Configuration, addresses: Mapping[str, IAddress]
+) -> None:
+    """Warn where secrets may pass other machines in clear."""
+    description = configuration.listeners.s3
+    if description is not None and isExposed(description, addresses["s3"]):
+        log.warn(
+            "the s3 listener is reachable from other machines without TLS: requests with "
+            "x-storage-secret-key carry the secret in clear; listen on ssl: or tls: instead"
+        )
+
+
+def logAddresses(log: Logger, addresses: Mapping[str, IAddress]) -> None:
+    """Write a line for each listener."""
+    for name, address in addresses.items():
+        text = formatAddress(address)
+        log.info("listening name={name} address={address}", name=name, address=text)

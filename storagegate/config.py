@@ -84,6 +84,7 @@ class Configuration:
     workers: int
     shutdownGraceSeconds: int
     logFormat: str
+    logLevel: str
     values: Mapping[str, Any] = field(repr=False)
 
 
@@ -118,6 +119,11 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
     found.update((item.key.name, item) for item in _fromFlags(flags))
     _checkPair(found)
     return _assemble({name: _read(item) for name, item in found.items()}, gateway)
+
+
+def restore(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configuration:
+    """Make a configuration anew of the C{values} and the C{gateway} of one that was sent."""
+    return _assemble({**values, "service": tuple(values.get("service", ()))}, gateway)
 
 
 def needRestart(old: Configuration, new: Configuration) -> list[str]:
@@ -215,5 +221,6 @@ def _assemble(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configur
         workers=values["workers"],
         shutdownGraceSeconds=values["shutdownGraceSeconds"],
         logFormat=values["logFormat"],
+        logLevel=values["logLevel"],
         values=values,
     )

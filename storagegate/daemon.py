@@ -22,10 +22,12 @@ from storagegate import announce
 from storagegate.admin import Readiness
 from storagegate.config import Configuration, ConfigurationError, needRestart
 from storagegate.core.definitions import DefinitionError
-from storagegate.credentials import Credentials, CredentialsError, loadOrCreate
+from storagegate.credentials import Credentials, CredentialsError
 from storagegate.directories import makeDirectory
+from storagegate.net.workerlink import WorkerLink
 from storagegate.parts import Door, Parts, Room, Site, Store
 from storagegate.refusal import oneLine, refusal
+from storagegate.rootkey import rootPair
 from storagegate.storage.errors import StoreError
 
 # An answer of the admin listener is made at once; whoever is still there after this does not read.
@@ -48,18 +50,22 @@ class Daemon(Service):
         reactor: Any,
         parts: Parts,
         twistdOptions: Mapping[str, Any] | None = None,
+        link: WorkerLink | None = None,
     ) -> None:
         """
         @param configuration: What to start with.
         @param load: Reads the configuration again.
         @param reactor: The whole reactor, for it is handed on to every part.
         @param twistdOptions: The options of C{twistd} itself.
+        @param link: What a worker knows of the others; C{None} for the only process.
         """
         self._configuration = self._started = configuration
         self._load = load
         self._reactor = reactor
         self._parts = parts
         self._twistdOptions = twistdOptions
+        self._link = link
+        self._patienceSeconds = 0.0
         self._draining = False
         self._store: Store | None = None
         self._door: Door | None = None
@@ -69,6 +75,15 @@ class Daemon(Service):
         self._addresses: dict[str, IAddress] = {}
         self._signals = parts.signals(reactor.stop, self.reload)
         self._notifier = parts.notifier()
+
+    def setServiceParent(self, parent: Any) -> None:
+        """
+        Become part of an application, which gets the log of this daemon.
+
+        @raise SystemExit: If the log cannot be opened.
+        """
+        self._parts.logs.attach(parent, self._twistdOptions, self._configuration, self._reactor)
+        super().setServiceParent(parent)
 
     def privilegedStartService(self) -> None:
         """
@@ -116,18 +131,26 @@ class Daemon(Service):
         if self._gateway is not None:
             region = self._configuration.s3.region
             self._gateway.furnish(self._store, root, region, directory)
-        self._log.info("data directory={directory}", directory=directory)
-        self._warnOfPlainHTTP()
-        for name, address in self._addresses.items():
-            self._log.info(
-                "listening name={name} address={address}",
-                name=name,
-                address=announce.formatAddress(address),
-            )
-        for name in announce.notBuilt(self._configuration):
-            self._log.info("not built: {name}", name=name)
+        if self._link is None:
+            self._announce(directory)
         self._reactor.callWhenRunning(self._tellReady)
         self._parts.settleProcess()
+
+    def _announce(self, directory: str) -> None:
+        """Tell the operator what is served where; of several workers, their supervisor does."""
+        self._log.info("data directory={directory}", directory=directory)
+        announce.warnOfPlainHTTP(self._log, self._configuration, self._addresses)
+        announce.logAddresses(self._log, self._addresses)
+
+    def retire(self, patienceSeconds: float) -> None:
+        """
+        Stop in favour of another process that serves the same places.
+
+        @param patienceSeconds: How long connections stay on which nothing is under way: whoever
+            asks within this time is told by the answer to connect anew.
+        """
+        self._patienceSeconds = patienceSeconds
+        self._reactor.stop()
 
     def stopService(self) -> Deferred[None]:
         """Stop accepting, let finish what is in flight, and close the store."""
@@ -153,6 +176,7 @@ class Daemon(Service):
             self._configuration = old
             self._log.error("reload refused: {error}", error=oneLine(str(error)))
             return
+        self._parts.logs.configure(self._configuration)
         self._log.info("configuration reloaded")
         for name in needRestart(self._started, self._configuration):
             self._log.warn("needs a restart: {name}", name=name)
@@ -194,7 +218,7 @@ class Daemon(Service):
             return
         try:
             await maybeDeferred(port.stopListening)
-            await self._sites.pop(name).drain(graceSeconds)
+            await self._sites.pop(name).drain(graceSeconds, self._patienceSeconds)
         except Exception:
             # What follows, above all closing the store, matters more than this listener.
             self._log.failure("listener {name} did not close in order", name=name)
@@ -204,7 +228,7 @@ class Daemon(Service):
         if room is None:
             return
         try:
-            await room.close(graceSeconds)
+            await room.close(graceSeconds, self._patienceSeconds)
         except Exception:
             self._log.failure("the gateway did not close in order")
 
@@ -235,36 +259,18 @@ class Daemon(Service):
         if not self._draining:
             self._notifier.ready(announce.servingText(self._addresses))
 
-    def _warnOfPlainHTTP(self) -> None:
-        description = self._configuration.listeners.s3
-        if description is not None and announce.isExposed(description, self._ports["s3"].getHost()):
-            self._log.warn(
-                "the s3 listener is reachable from other machines without TLS: requests with "
-                "x-storage-secret-key carry the secret in clear; listen on ssl: or tls: instead"
-            )
-
     def _directory(self) -> str:
         return os.path.abspath(self._configuration.store.directory)
 
     def _root(self) -> Credentials:
         """Take the configured root key pair, or the one of the data directory."""
-        options = self._configuration.s3
-        if options.root is not None:
-            return options.root
-        path = os.path.join(self._directory(), "root-credentials")
-        pair, made = loadOrCreate(path)
-        if made:
-            url = None
-            if "s3" in self._ports and self._configuration.listeners.s3 is not None:
-                url = announce.clientURL(
-                    self._configuration.listeners.s3, self._ports["s3"].getHost()
-                )
-            self._log.info("generated the root key pair path={path}", path=path)
-            self._parts.show(announce.firstKeyText(pair, options.region, url, path))
-        return pair
+        return rootPair(
+            self._configuration, self._directory(), self._addresses, self._log, self._parts.show
+        )
 
     def _furnish(self, root: Credentials) -> None:
         """Give the S3 listener its room; requests in flight keep the one that they entered."""
+        self._parts.logs.redactor.hide(root.secretKey)
         if self._door is not None and self._store is not None:
             self._door.room = self._parts.s3Room(self._store, self._configuration.s3, root)
         if self._gateway is not None:

@@ -17,6 +17,7 @@ from storagegate.config import Configuration, ConfigurationError
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.invocation import CallCredentials
+from storagegate.core.loglines import LineSink
 from storagegate.core.optionvalues import OptionError
 from storagegate.gateway.gateway import ProtocolGateway
 from storagegate.gatewayconfig import configureGateway
@@ -32,8 +33,16 @@ _PROTOS = {"user.UserService": "UserService", "storagegate.Storage": "Storage"}
 class GatewayRoom:
     """The listeners of the gateway and the services behind them."""
 
-    def __init__(self, configuration: Configuration, reactor: Any) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        reactor: Any,
+        sink: LineSink | None = None,
+        isShared: bool = False,
+    ) -> None:
         """
+        @param sink: Where lines of calls go; C{None} for Twisted's log.
+        @param isShared: Whether other processes listen at the same places.
         @raise ConfigurationError: If a service or an option is none, with one line.
         """
         listeners = configuration.listeners
@@ -53,8 +62,9 @@ class GatewayRoom:
                 )
                 if place is not None
             ],
-            grpc={"reflection": True},
+            grpc={"reflection": True, "reusePort": isShared},
         )
+        self._gateway.logSink = sink
         for name in self._services:
             try:
                 self._gateway.addService(findNamed(name))
@@ -121,12 +131,16 @@ class GatewayRoom:
         if self._credentials is not None:
             self._credentials.setRoot(root.accessKey, root.secretKey)
 
-    def close(self, graceSeconds: float) -> Deferred[None]:
-        """Let calls end, cancel them after the grace, and close what the services had."""
-        return Deferred.fromCoroutine(self._close(graceSeconds))
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+        """
+        Let calls end, cancel them after the grace, and close what the services had.
 
-    async def _close(self, graceSeconds: float) -> None:
-        await self._gateway.stop(graceSeconds * 1000)
+        @param patienceSeconds: How long idle connections of HTTP may stay.
+        """
+        return Deferred.fromCoroutine(self._close(graceSeconds, patienceSeconds))
+
+    async def _close(self, graceSeconds: float, patienceSeconds: float) -> None:
+        await self._gateway.stop(graceSeconds * 1000, patienceSeconds * 1000)
         closers, self._closers = self._closers, []
         for close in closers:
             await close()

@@ -15,6 +15,8 @@ from twisted.internet.interfaces import IAddress, IListeningPort, IProtocolFacto
 from storagegate import admin
 from storagegate.config import Configuration, S3Options, StoreOptions
 from storagegate.credentials import Credentials
+from storagegate.logs import Logs
+from storagegate.net.workerlink import WorkerLink
 from storagegate.notifying import Notifier
 from storagegate.process import settleProcess, tuneProcess
 from storagegate.signals import SignalHandlers
@@ -40,7 +42,7 @@ class Store(Protocol):
 class Site(Protocol):
     """What the daemon itself asks of a site."""
 
-    def drain(self, graceSeconds: float) -> Deferred[None]:
+    def drain(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
         """Close what is idle, let the rest end, and abort it after the grace."""
 
 
@@ -56,7 +58,7 @@ class Room(Protocol):
     def changeRoot(self, root: Credentials) -> None:
         """Take another root key pair."""
 
-    def close(self, graceSeconds: float) -> Awaitable[None]:
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Awaitable[None]:
         """Let calls end, cut them after the grace, and let go of what they needed."""
 
 
@@ -73,8 +75,13 @@ class Door(Protocol):
 class Parts:
     """Makes the real parts."""
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(self, reactor: Any, link: WorkerLink | None = None) -> None:
+        """
+        @param link: What a worker knows of the others; C{None} where there are none.
+        """
         self._reactor = reactor
+        self._link = link
+        self.logs = Logs()
 
     def tuneProcess(self) -> None:
         """Set up what concerns the whole process."""
@@ -95,7 +102,28 @@ class Parts:
 
     def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> SignalHandlers:
         """Make the handlers of the process's signals."""
-        return SignalHandlers(self._reactor, stop, reload)
+        return SignalHandlers(self._reactor, stop, reload, isWorker=self._link is not None)
+
+    def prepareStore(self, options: StoreOptions, directory: str) -> Any:
+        """
+        Do what comes before any worker opens the store; blocking.
+
+        @return: The lock of the data directory: it lasts while this process or a worker lives.
+        @raise StoreError: If it is not usable.
+        """
+        return None
+
+    def makeMemory(self, slots: int) -> dict[str, int]:
+        """
+        Make the memory that workers share.
+
+        @param slots: How many processes may live at a time.
+        @return: Descriptors by name.
+        """
+        return {}
+
+    def clearSlot(self, memory: Mapping[str, int], slot: int) -> None:
+        """Forget what a worker that has ended left in the memory."""
 
     def notifier(self) -> Notifier:
         """Make what tells the service manager how the daemon is."""
@@ -169,4 +197,4 @@ class Parts:
         """
         from storagegate.gatewayroom import GatewayRoom
 
-        return GatewayRoom(configuration, self._reactor)
+        return GatewayRoom(configuration, self._reactor, self.logs.sink, self._link is not None)

@@ -33,7 +33,13 @@ class SignalHandlers:
         reactor: IReactorFromThreads,
         stop: Callable[[], object],
         reload: Callable[[], object],
+        isWorker: bool = False,
     ) -> None:
+        """
+        @param isWorker: Whether another process has an eye on the terminal, which tells every
+            process of its group, and reads the configuration.
+        """
+        self._isWorker = isWorker
         self._reactor = reactor
         self._stop = stop
         self._reload = reload
@@ -47,8 +53,8 @@ class SignalHandlers:
         runs, for it takes SIGTERM when it starts.
         """
         signal.signal(signal.SIGTERM, self.stopReceived)
-        signal.signal(signal.SIGINT, self.stopReceived)
-        signal.signal(signal.SIGHUP, self.reloadReceived)
+        signal.signal(signal.SIGINT, signal.SIG_IGN if self._isWorker else self.stopReceived)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if self._isWorker else self.reloadReceived)
         if sys.__stderr__ is not None:
             faulthandler.register(signal.SIGUSR2, file=sys.__stderr__, all_threads=True)
 

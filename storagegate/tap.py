@@ -83,4 +83,8 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         configuration = reload()
     except ConfigurationError as error:
         raise refusal(str(error)) from error
+    if configuration.workers > 1:
+        from storagegate.supervisor import Supervisor
+
+        return Supervisor(configuration, reload, reactor, Parts(reactor), options.parent)
     return Daemon(configuration, reload, reactor, Parts(reactor), options.parent)

@@ -3,8 +3,7 @@
 from twisted.internet.address import HostnameAddress, IPv4Address, IPv6Address, UNIXAddress
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.announce import clientURL, firstKeyText, formatAddress, isExposed, notBuilt
-from storagegate.config import load
+from storagegate.announce import clientURL, firstKeyText, formatAddress, isExposed
 from storagegate.credentials import Credentials
 
 
@@ -63,8 +62,3 @@ class TextTests(SynchronousTestCase):
                 "aws configure set endpoint_url http://127.0.0.1:9000",
             ],
         )
-
-    def test_notBuilt(self) -> None:
-        """What is asked for and not there is named, and what is off is not."""
-        self.assertEqual(list(notBuilt(load({}, {}))), [])
-        self.assertEqual(list(notBuilt(load({"workers": "2"}, {}))), ["workers"])

@@ -94,11 +94,6 @@ class StartTests(DaemonCase):
         self.assertEqual(self.parts.sites, [])
         self.assertFalse([line for line in self.logged() if line.startswith("listening")])
 
-    def test_notBuilt(self) -> None:
-        """What is not built yet is said, and the daemon starts."""
-        self.started(workers="2")
-        self.assertIn("not built: workers", self.logged())
-
     def test_signals(self) -> None:
         """Signals are taken at once, and again when the reactor has taken its own."""
         daemon = self.daemon()

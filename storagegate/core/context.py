@@ -30,12 +30,16 @@ class Tracing:
 
     @ivar traceId: 32 hexadecimal digits.
     @ivar spanId: 16 of them: the caller's span, C{None} if it named none.
-    @ivar sampled: Whether the caller records it.
+    @ivar sampled: Whether it is recorded: what the caller says, until it is decided here.
+    @ivar state: The C{tracestate} that came with it; empty where there is none.
+    @ivar ownId: 16 hexadecimal digits: the span of this call, C{None} unless it is recorded.
     """
 
     traceId: str
     spanId: str | None = None
     sampled: bool = False
+    state: str = ""
+    ownId: str | None = None
 
 
 @define

@@ -31,7 +31,7 @@ from storagegate.core.errors import (
     isForeseen,
 )
 from storagegate.core.hooks import requestHook
-from storagegate.core.ratestores import MemoryRateLimitStore
+from storagegate.core.ratestores import Count, IRateLimitStore, MemoryRateLimitStore, RateStoreMaker
 from storagegate.core.schemas import Schema
 
 _log = Logger()
@@ -102,7 +102,7 @@ class BoundMethod:
     output: Schema | None
     isPublic: bool
     limit: RateLimit | None
-    rates: MemoryRateLimitStore | None
+    rates: IRateLimitStore | None
     handler: Callable[[Any, RequestContext], Any] = field(repr=False)
 
     @property
@@ -118,6 +118,7 @@ class Invoker:
     @ivar services: The services by name.
     @ivar observers: Who counts calls.
     @ivar rateLimit: Holds for every method that has no limit of its own.
+    @ivar onUnknown: Called with the wire of a call that is for no method; observers are not told.
     """
 
     def __init__(
@@ -127,17 +128,22 @@ class Invoker:
         rateLimit: RateLimit | None = None,
         now: Callable[[], float] = time.time,
         seconds: Callable[[], float] = time.perf_counter,
+        rateStore: RateStoreMaker | None = None,
     ) -> None:
         """
         @param rateLimit: Holds for every method that has no limit of its own.
         @param now: Gives seconds since 1970.
         @param seconds: Gives seconds for measuring.
+        @param rateStore: Makes what counts the calls of a method, by its whole name and window;
+            without it, they are counted in the memory of this process.
         """
         self.services: dict[str, ServiceDefinition] = {}
         self._authenticator = authenticator
         self.observers = list(observers)
+        self.onUnknown: Callable[[str], None] | None = None
         self.rateLimit = rateLimit
         self.now = now
+        self._makeRates = rateStore or self._inMemory
         self._seconds = seconds
         self._methods: dict[str, dict[str, BoundMethod]] = {}
 
@@ -173,30 +179,36 @@ class Invoker:
             _schema(method.output, f"the output of {whole}", isKnown),
             not required,
             limit,
-            None if limit is None else MemoryRateLimitStore(limit.window, now=self.now),
+            None if limit is None else self._makeRates(whole, limit.window),
             requestHook(method.handler, whole, "request", "context"),
         )
 
+    def _inMemory(self, name: str, windowMs: float) -> IRateLimitStore:
+        return MemoryRateLimitStore(windowMs, now=self.now)
+
     def limitAll(self, limit: RateLimit | None) -> None:
-        """Limit every method that has no limit of its own; counts begin anew."""
+        """Limit every method that has no limit of its own; every method gets another store."""
         self.rateLimit = limit
         services, self.services = list(self.services.values()), {}
         for service in services:
             self.add(service)
 
-    def find(self, service: str, method: str) -> BoundMethod:
+    def find(self, service: str, method: str, protocol: str | None = None) -> BoundMethod:
         """
         Look a method up.
 
+        @param protocol: The wire of a call that is for it; C{None} where nobody calls it yet.
         @raise ServiceError: C{NOT_FOUND} if there is none.
         """
         methods = self._methods.get(service)
+        found = None if methods is None else methods.get(method)
+        if found is not None:
+            return found
+        if protocol is not None and self.onUnknown is not None:
+            self.onUnknown(protocol)
         if methods is None:
             raise _notFound("service", service)
-        found = methods.get(method)
-        if found is None:
-            raise _notFound("method", f"{service}.{method}")
-        return found
+        raise _notFound("method", f"{service}.{method}")
 
     async def call(
         self, context: RequestContext, request: Any, credentials: CallCredentials = ANONYMOUS
@@ -211,7 +223,7 @@ class Invoker:
             them, which has to be used up or closed.
         @raise ServiceError: Whatever went wrong; what nobody foresaw is logged here.
         """
-        bound = self.find(context.service, context.method)
+        bound = self.find(context.service, context.method, context.protocol)
         began = self._seconds()
         for observer in self.observers:
             observer.began(context)
@@ -228,7 +240,10 @@ class Invoker:
         self, bound: BoundMethod, context: RequestContext, request: Any, credentials: Any
     ) -> Any:
         if bound.rates is not None:
-            self._count(bound, context)
+            count: Any = bound.rates.increment(clientKey(context.client.address))
+            if hasattr(count, "__await__"):
+                count = await count
+            self._checkRate(bound, count)
         user = await self._identify(bound, context, credentials)
         context.authentication = user
         streams = bound.method.streamsRequests
@@ -254,13 +269,10 @@ class Invoker:
             _checkResult(bound, result)
         return result
 
-    def _count(self, bound: BoundMethod, context: RequestContext) -> None:
-        """Count a call against the limit of its method and its client's address."""
-        limit, rates = bound.limit, bound.rates
-        if limit is None or rates is None:
-            return
-        hits, end = rates.increment(clientKey(context.client.address))
-        if hits > limit.requests:
+    def _checkRate(self, bound: BoundMethod, count: Count) -> None:
+        """Refuse a call that is one too many for its method and its client's address."""
+        hits, end = count
+        if bound.limit is not None and hits > bound.limit.requests:
             retryAfterMs = max(1, ceil((end - self.now()) * 1000))
             raise codedError("RATE_LIMITED", "Too many calls", {"retryAfterMs": retryAfterMs})
 
@@ -329,6 +341,7 @@ class Invoker:
                     service=context.service,
                     method=context.method,
                     protocol=context.protocol,
+                    trace_id=context.tracing.traceId,
                 )
             known = asServiceError(error)
         self._ended(context, known, began)

@@ -21,6 +21,7 @@ _REQUEST = {
     "auth": {"type": "object", "properties": {"token": {"type": "string"}}},
     "deadlineMs": {"type": "number", "exclusiveMinimum": 0},
     "traceparent": {"type": "string"},
+    "tracestate": {"type": "string"},
 }
 
 _ERROR = {

@@ -10,7 +10,8 @@ All integers are big-endian::
     payload     = *OCTET                JSON in UTF-8; that of a ping is anything
 
     type    from     payload
-    1       client   {service, method, data?, id?, auth?: {token}, traceparent?, deadlineMs?, seq?}
+    1       client   {service, method, data?, id?, auth?: {token}, deadlineMs?, seq?, traceparent?,
+                     tracestate?}
     2       server   the result, or {id, data}
     3       server   {error, message, details?, id?}
     4       server   an item of a stream, or {id, data}

@@ -16,15 +16,18 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from storagegate.core.authentication import DEFAULT_RULES, Authentication
 from storagegate.core.context import RequestContext
-from storagegate.core.definitions import ServiceDefinition, readRateLimit, readService
-from storagegate.core.invocation import CallCredentials, Invoker, Observer
-from storagegate.core.optionvalues import OptionError
-from storagegate.gateway.host import ErrorHook, GatewayHost
+from storagegate.core.definitions import ServiceDefinition, readService
+from storagegate.core.invocation import CallCredentials, Invoker
+from storagegate.core.loglines import LineSink
+from storagegate.core.meters import Meters
+from storagegate.core.ratestores import RateStoreMaker
+from storagegate.gateway.configuring import Configurable
+from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.metrics import CallMetrics
-from storagegate.gateway.options import GatewayOptions, readOptions
-from storagegate.gateway.wires import Wires
+from storagegate.gateway.observing import makeObservers
+from storagegate.gateway.options import readOptions
+from storagegate.gateway.wires import AnswerCacheMaker, Wires
 from storagegate.net.reactors import processReactor
 
 DEFAULT_GRACE_MS = 30_000
@@ -49,32 +52,40 @@ def createProtocolGateway(
     return ProtocolGateway(options, **more)
 
 
-class ProtocolGateway:
+class ProtocolGateway(Configurable):
     """
     Services and the wires that they are called over.
 
     Every C{configure} takes a mapping or keywords, in any order, until the gateway serves.
 
-    @ivar settings: The options of the wires.
-    @ivar invoker: Calls the methods.
-    @ivar authentication: Who knows whom.
     @ivar protos: Services of protos that are loaded already, by full name, beside those of the
         option C{grpc.protoFiles}.
+    @ivar logSink: Where the lines of calls go; C{None} for Twisted's log.
     """
 
-    def __init__(self, options: Mapping[str, Any] | None = None, **more: Any) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, Any] | None = None,
+        *,
+        meters: Meters | None = None,
+        rateStore: RateStoreMaker | None = None,
+        makeAnswers: AnswerCacheMaker | None = None,
+        **more: Any,
+    ) -> None:
         """
+        @param meters: What it counts with, where others count too.
+        @param rateStore: Makes what counts the calls of a method, see
+            L{Invoker<storagegate.core.invocation.Invoker>}.
+        @param makeAnswers: Makes what keeps the answers of UDP. Without these two, counts and
+            answers are those of this process.
         @raise OptionError: If there is no such option, or its value is none.
         """
-        self.settings = readOptions(GatewayOptions(), {**(options or {}), **more})
-        self.authentication = Authentication({}, DEFAULT_RULES)
+        super().__init__({**(options or {}), **more})
+        self._makeAnswers = makeAnswers
         self.protos: dict[str, Any] = {}
-        # Their options are not even loaded unless somebody configures them.
-        self._monitoring: Any = None
-        self._discovery: Any = None
-        self._transformError: ErrorHook | None = None
-        self._metrics = CallMetrics()
-        self.invoker = Invoker(self, [self._metrics])
+        self.logSink: LineSink | None = None
+        self._metrics = CallMetrics(meters, self._streaming)
+        self.invoker = Invoker(self, [self._metrics], rateStore=rateStore)
         self._wires: Wires | None = None
 
     # Services.
@@ -116,137 +127,16 @@ class ProtocolGateway:
         """Find out who calls, by what L{configureAuthentication} has set."""
         return self.authentication.authenticate(context, credentials, methods)
 
-    # Configuration.
-
-    def configureHTTP(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
-        """
-        Configure HTTP, see L{HTTPOptions<storagegate.gateway.options.HTTPOptions>}.
-
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        return self._change("http", config, more)
-
-    def configureWebSocket(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
-        """
-        Configure WebSocket, see L{WebSocketOptions<storagegate.gateway.options.WebSocketOptions>}.
-
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        return self._change("websocket", config, more)
-
-    def configureGRPC(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
-        """
-        Configure gRPC, see L{GRPCOptions<storagegate.gateway.options.GRPCOptions>}.
-
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        return self._change("grpc", config, more)
-
-    def configureUDP(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
-        """
-        Configure UDP, see L{UDPOptions<storagegate.gateway.options.UDPOptions>}; C{protocol} may
-        hold C{parseMessage} and C{formatResponse}.
-
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        given = {**(config or {}), **more}
-        protocol = given.pop("protocol", {})
-        if not isinstance(protocol, Mapping):
-            raise OptionError("the option udp.protocol is a mapping of functions")
-        return self._change("udp", given, protocol)
-
-    def configureTCP(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
-        """
-        Configure TCP, see L{TCPOptions<storagegate.gateway.options.TCPOptions>}.
-
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        return self._change("tcp", config, more)
-
-    def configureAuthentication(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
-        """
-        Configure who is known: C{providers} and C{rules}, see L{storagegate.core.authentication}.
-
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        # What tokens need is a good deal, and nobody needs it who configures none.
-        from storagegate.gateway.oauth import readProviders
-
-        self._checkIdle()
-        ownKeys = self.authentication.ownKeys
-        self.authentication = readProviders({**(config or {}), **more})
-        self.authentication.ownKeys.update(ownKeys)
-        return self
-
-    def configureErrorHandling(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
-        """
-        Configure what clients see of errors: C{transformError(error, protocol)} gives an error, or
-        a mapping in the wire's own shape.
-
-        @raise OptionError: If there is another option, or it is no function.
-        """
-        self._checkIdle()
-        given = {**(config or {}), **more}
-        hook = given.pop("transformError", None)
-        if given:
-            raise OptionError(f"there is no option {next(iter(given))}; there is transformError")
-        if not callable(hook):
-            raise OptionError("the option transformError is a function")
-        self._transformError = hook
-        return self
-
-    def configureMonitoring(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
-        """
-        Configure what is counted, traced and logged, see
-        L{MonitoringOptions<storagegate.gateway.monitoring.MonitoringOptions>}.
-
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        from storagegate.gateway.monitoring import MonitoringOptions, readMonitoring
-
-        self._checkIdle()
-        before = self._monitoring or MonitoringOptions()
-        self._monitoring = readMonitoring(before, {**(config or {}), **more})
-        return self
-
-    def configureServiceDiscovery(
-        self, config: Mapping[str, Any] | None = None, **more: Any
-    ) -> Self:
-        """
-        Configure where services are that are not here, see
-        L{DiscoveryOptions<storagegate.gateway.discovery.DiscoveryOptions>}.
-
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        from storagegate.gateway.discovery import DiscoveryOptions, readDiscovery
-
-        self._checkIdle()
-        before = self._discovery or DiscoveryOptions()
-        self._discovery = readDiscovery(before, {**(config or {}), **more})
-        return self
-
-    def configureRateLimit(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
-        """
-        Limit every method that has no limit of its own: C{requests} in a C{window} of milliseconds.
-
-        @raise DefinitionError: If it is none.
-        """
-        self._checkIdle()
-        self.invoker.limitAll(readRateLimit("the gateway", {**(config or {}), **more}))
-        return self
-
-    def _change(
-        self, group: str, config: Mapping[str, Any] | None, more: Mapping[str, Any]
-    ) -> Self:
-        self._checkIdle()
-        self.settings = readOptions(self.settings, {group: {**(config or {}), **more}})
-        return self
+    # Serving.
 
     def _checkIdle(self) -> None:
+        """
+        Refuse to be configured while serving.
+
+        @raise RuntimeError: If the gateway serves.
+        """
         if self._wires is not None:
             raise RuntimeError("the gateway serves already: configure it before")
-
-    # Serving.
 
     def listen(self, *, reactor: Any = None) -> Deferred[dict[str, IListeningPort]]:
         """
@@ -274,42 +164,37 @@ class ProtocolGateway:
             return self._wires
         if reactor is None:
             reactor = processReactor()
-        self.invoker.observers[:] = self._observers()
-        if self._discovery is not None:
+        self.invoker.observers[:] = makeObservers(self.monitoring, self._metrics, self.logSink)
+        self.invoker.onUnknown = self._metrics.unknown
+        if self.discovery is not None:
             _log.warn("not built: discovery")
 
         def run(function: Any, *arguments: Any) -> Deferred[Any]:
             return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
 
-        host = GatewayHost(self.invoker, reactor, run, self._transformError)
+        wireMeters = self._metrics.wires
+        host = GatewayHost(self.invoker, reactor, run, self.transformError, wireMeters)
         header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
-        self._wires = Wires(host, self.settings, reactor, self.protos, header)
+        self._wires = Wires(host, self.settings, reactor, self.protos, header, self._makeAnswers)
         for service in self.services.values():
             self._wires.add(service)
         return self._wires
 
-    def _observers(self) -> list[Observer]:
-        """Make what is told of each call."""
-        observers: list[Observer] = []
-        if self._monitoring is None or self._monitoring.metrics.enabled:
-            observers.append(self._metrics)
-        logging = None if self._monitoring is None else self._monitoring.logging
-        if logging is not None:
-            from storagegate.gateway.calllog import CallLog
+    def _streaming(self, service: str, method: str) -> str:
+        return self.invoker.find(service, method).streaming
 
-            observers.append(CallLog(logging.level, logging.fields, logging.format))
-        return observers
-
-    def stop(self, graceMs: float = DEFAULT_GRACE_MS) -> Deferred[None]:
+    def stop(self, graceMs: float = DEFAULT_GRACE_MS, patienceMs: float = 0) -> Deferred[None]:
         """
         Stop serving: accept nothing more, let calls end.
 
         @param graceMs: After this, calls are cancelled and connections dropped.
+        @param patienceMs: How long idle connections of HTTP may stay, where another process serves
+            the same port.
         @return: Fires when all is closed.
         """
         if self._wires is None:
             return succeed(None)
-        return Deferred.fromCoroutine(self._wires.close(graceMs / 1000))
+        return Deferred.fromCoroutine(self._wires.close(graceMs / 1000, patienceMs / 1000))
 
     def run(self, *, graceMs: int = RUN_GRACE_MS) -> None:
         """

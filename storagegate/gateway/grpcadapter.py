@@ -16,7 +16,7 @@ from storagegate.core.definitions import DefinitionError, ServiceDefinition
 from storagegate.core.errors import GrpcError, ServiceError
 from storagegate.core.invocation import CallCredentials
 from storagegate.core.tokens import bearerToken
-from storagegate.core.tracing import newTracing, parseTraceparent
+from storagegate.core.tracing import receiveTracing
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.options import GRPCOptions
 from storagegate.rpc.application import GRPCServer
@@ -49,6 +49,7 @@ class GRPCAdapter:
         self._server = GRPCServer().withOptions(
             grpc={
                 "reflection": options.reflection,
+                "reusePort": options.reusePort,
                 "maxReceiveMessageLength": options.maxMessageSize,
                 "maxSendMessageLength": options.maxMessageSize,
             }
@@ -179,7 +180,9 @@ def contextOf(call: Call, service: str, method: str) -> RequestContext:
             port=int(port) if port.isdigit() else 0,
             userAgent=headers.get("user-agent"),
         ),
-        tracing=parseTraceparent(headers.get("traceparent", "")) or newTracing(),
+        tracing=receiveTracing(
+            headers.get("traceparent"), headers.get("tracestate"), headers.get("x-trace-id")
+        ),
         headers=headers,
         metadata={} if call.deadline is None else {"deadline": call.deadline},
     )

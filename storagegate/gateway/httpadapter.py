@@ -21,13 +21,13 @@ from storagegate.gateway.httpcall import Endpoint, HTTPCall, HTTPRoom
 from storagegate.gateway.httperrors import sendError
 from storagegate.gateway.httpmap import HTTPRoute, readRoutes
 from storagegate.gateway.options import GatewayOptions
+from storagegate.gateway.wiremeters import WireMeter
 from storagegate.http.application import Application
 from storagegate.http.pathtext import decodeEscapes
 from storagegate.http.patterns import compilePattern
 from storagegate.http.router import Router
 
-EXPOSED = ("X-Trace-ID", "Retry-After")
-"""The fields of answers that pages of other origins may see."""
+PROTOCOL = "http"
 
 
 class HTTPAdapter:
@@ -50,7 +50,9 @@ class HTTPAdapter:
         # Written descriptions, with the services that they describe.
         self._documents: dict[str, tuple[tuple[Any, ...], bytes]] = {}
         self._describers: Mapping[str, Callable[..., Any]] = {
-            "/openapi.json": partial(_describeHTTP, apiKeyHeader=apiKeyHeader),
+            "/openapi.json": partial(
+                _describeHTTP, apiKeyHeader=apiKeyHeader, traceHeader=host.correlationHeader
+            ),
             "/asyncapi.json": _describeMessages,
         }
 
@@ -77,8 +79,9 @@ class HTTPAdapter:
         it is written.
         """
         base = self._options.http.basePath
+        self._watchAnswers(app)
         if self._options.http.enableCORS:
-            app.use(_cors())
+            app.use(_cors(self._host.correlationHeader))
         self._register(app, base, isOwn=True)
         if base and self._routes:
             self._registerRoutes(app, "")
@@ -87,10 +90,17 @@ class HTTPAdapter:
     def middleware(self) -> Router:
         """Make what answers at wherever it is mounted, which takes the place of C{basePath}."""
         router = Router()
+        self._watchAnswers(router)
         if self._options.http.enableCORS:
-            router.use(_cors())
+            router.use(_cors(self._host.correlationHeader))
         self._register(router, "", isOwn=False)
         return router
+
+    def _watchAnswers(self, router: Router) -> None:
+        """Count every answer, if somebody wants to know of more than calls."""
+        meter = self._room.meter
+        if meter.answers is not None or meter.agents is not None:
+            router.use(partial(_countAnswer, meter))
 
     def _register(self, router: Router, base: str, isOwn: bool) -> None:
         self._registerRoutes(router, base)
@@ -124,7 +134,7 @@ class HTTPAdapter:
         return answer
 
     def _find(self, service: str, method: str, route: HTTPRoute | None = None) -> Endpoint:
-        bound = self._host.invoker.find(service, method)
+        bound = self._host.invoker.find(service, method, PROTOCOL)
         return Endpoint(bound, f"{service}.{method}", route)
 
     def _answerElse(self, req: Any, res: Any, next: Any, isOwn: bool) -> Any:
@@ -218,10 +228,23 @@ def _describeMessages(*arguments: Any) -> Any:
     return describeMessages(*arguments)
 
 
-def _cors() -> Any:
+def _cors(correlationHeader: str) -> Any:
     from storagegate.http.middleware.cors import cors
 
-    return cors(exposedHeaders=EXPOSED)
+    # What pages of other origins may see of answers.
+    return cors(exposedHeaders=(correlationHeader, "Retry-After"))
+
+
+def _countAnswer(meter: WireMeter, req: Any, res: Any, next: Callable[[], Any]) -> Any:
+    lean = req.lean
+    agent = lean.headers.get(b"user-agent", b"")
+
+    def count() -> None:
+        # One that became a WebSocket has no status.
+        meter.answered(lean.status or (101 if lean.finished else 499), agent)
+
+    lean.onEnd(count)
+    return next()
 
 
 def makeApplication() -> Application:

@@ -8,7 +8,7 @@ after the first item of a stream is its last line.
 from collections.abc import AsyncIterator
 from typing import Any
 
-from attrs import frozen
+from attrs import Factory, field, frozen
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -35,6 +35,7 @@ from storagegate.gateway.httpreading import (
 from storagegate.gateway.httpstreams import LineDecoder, LineTooLong, StreamFormat
 from storagegate.gateway.options import HTTPOptions
 from storagegate.gateway.shapes import httpResult
+from storagegate.gateway.wiremeters import WireMeter
 from storagegate.net.httperrors import BodyLost, BodyTooLarge, ClientLost
 
 INLINE_SIZE = 64 * 1024
@@ -52,11 +53,25 @@ class HTTPRoom:
     What all calls of an adapter share.
 
     @ivar apiKeyHeader: Where API keys are, in lower case.
+    @ivar meter: Counts bytes.
+    @ivar traceName: The field of the id of a call's trace, in lower case.
+    @ivar traceKey: The same as requests have it.
     """
 
     host: GatewayHost
     options: HTTPOptions
     apiKeyHeader: bytes
+    meter: WireMeter = Factory(lambda self: self.host.meter("http"), takes_self=True)
+    traceName: str = field(init=False)
+    traceKey: bytes = field(init=False)
+
+    @traceName.default
+    def _lowerName(self) -> str:
+        return self.host.correlationHeader.lower()
+
+    @traceKey.default
+    def _lowerKey(self) -> bytes:
+        return self.traceName.encode("ascii")
 
 
 @frozen(eq=False)
@@ -104,6 +119,7 @@ class HTTPCall:
         @return: Fires when that is done; C{None} if it is.
         """
         host = self._room.host
+        self._req.lean.onEnd(self._count)
         try:
             self._readHead()
         except ServiceError as error:
@@ -116,6 +132,12 @@ class HTTPCall:
         self._req.lean.onDisconnect(running.cancel)
         return running.addBoth(self._done)
 
+    def _count(self) -> None:
+        """Count the bytes of both bodies."""
+        meter, lean = self._room.meter, self._req.lean
+        meter.bytesIn += lean.body.taken
+        meter.bytesOut += lean.bodySent
+
     # The request
 
     def _readHead(self) -> None:
@@ -127,8 +149,9 @@ class HTTPCall:
         req, bound = self._req, self._endpoint.bound
         lean = req.lean
         headers = lean.headers
-        tracing = readTracing(headers)
-        self._res.setChecked({"x-trace-id": ("X-Trace-ID", tracing.traceId)})
+        room = self._room
+        tracing = readTracing(headers, room.traceKey)
+        self._res.setChecked({room.traceName: (room.host.correlationHeader, tracing.traceId)})
         metadata = {}
         if b"x-deadline-ms" in headers:
             self._seconds = readDeadlineField(headers[b"x-deadline-ms"])

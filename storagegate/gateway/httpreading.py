@@ -1,6 +1,5 @@
 """What the header fields and the body of a call over HTTP say."""
 
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from storagegate.core.context import Tracing
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.scalars import parseDecimal
-from storagegate.core.tracing import newTracing, parseTraceparent
+from storagegate.core.tracing import newTracing, receiveTracing
 from storagegate.gateway.codecs import JSON
 from storagegate.gateway.httpstreams import EVENT_STREAM, EVENTS, LINES, NDJSON, StreamFormat
 from storagegate.gateway.messagefields import MAX_DEADLINE_MS, readDeadline
@@ -17,9 +16,6 @@ from storagegate.http.contenttypes import matchesType, parseContentType
 _UNTYPED = (b"application/x-www-form-urlencoded", b"text/plain")
 
 _BODY_TYPES = ("json", "+json", NDJSON, "application/ndjson", "application/jsonl")
-
-_TRACE_ID = re.compile(r"[0-9a-fA-F]{32}")
-_NO_TRACE = "0" * 32
 
 
 def readObject(data: bytes) -> dict[str, Any]:
@@ -57,15 +53,22 @@ def tooLarge(limit: int) -> ServiceError:
     return codedError("PAYLOAD_TOO_LARGE", f"A request has at most {limit} bytes")
 
 
-def readTracing(headers: Mapping[bytes, bytes]) -> Tracing:
-    """Give the trace that C{traceparent} or else C{X-Trace-ID} names, or a new one."""
+def readTracing(headers: Mapping[bytes, bytes], correlation: bytes = b"x-trace-id") -> Tracing:
+    """
+    Give the trace that C{traceparent} or else the field of the trace's id names, or a new one.
+
+    @param correlation: The name of that field, in lower case.
+    """
     parent = headers.get(b"traceparent")
-    tracing = None if parent is None else parseTraceparent(parent.decode("latin-1"))
-    if tracing is None and b"x-trace-id" in headers:
-        traceId = headers[b"x-trace-id"].decode("latin-1")
-        if _TRACE_ID.fullmatch(traceId) and traceId != _NO_TRACE:
-            tracing = Tracing(traceId.lower())
-    return tracing or newTracing()
+    traceId = headers.get(correlation)
+    if parent is None and traceId is None:
+        return newTracing()
+    state = headers.get(b"tracestate")
+    return receiveTracing(
+        None if parent is None else parent.decode("latin-1"),
+        None if state is None else state.decode("latin-1"),
+        None if traceId is None else traceId.decode("latin-1"),
+    )
 
 
 def readDeadlineField(value: bytes) -> float:

@@ -4,25 +4,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from attrs import evolve, field, frozen
-from attrs.converters import optional
 
+from storagegate.core.calllines import FIELDS
+from storagegate.core.loglines import LEVELS
 from storagegate.core.optionvalues import (
     MERGED,
     changeOptions,
     checkGroup,
     readFlag,
-    readFunction,
     readWord,
 )
-from storagegate.gateway.calllog import FIELDS, LEVELS
-
-COLLECTORS = (
-    "request_count",
-    "request_duration",
-    "error_rate",
-    "active_connections",
-    "throughput",
-)
+from storagegate.gateway.metrics import COLLECTORS
+from storagegate.telemetry.options import TracingOptions
 
 PROTOCOL_METRICS: Mapping[str, tuple[str, ...]] = {
     "http": ("status_codes", "user_agents"),
@@ -31,8 +24,6 @@ PROTOCOL_METRICS: Mapping[str, tuple[str, ...]] = {
     "udp": ("packet_loss", "packet_size"),
     "tcp": ("connection_pool", "buffer_utilization"),
 }
-
-PROVIDERS = ("otlp", "jaeger", "zipkin")
 
 
 def _words(value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:
@@ -54,10 +45,6 @@ def _protocolMetrics(value: Any) -> Mapping[str, tuple[str, ...]]:
     }
 
 
-def _provider(value: Any) -> str:
-    return readWord(value, PROVIDERS)
-
-
 def _level(value: Any) -> str:
     return readWord(value, LEVELS)
 
@@ -70,12 +57,6 @@ def _fields(value: Any) -> tuple[str, ...]:
     return _words(value, FIELDS)
 
 
-def _header(value: Any) -> str:
-    if not isinstance(value, str) or not value.replace("-", "").isalnum() or not value.isascii():
-        raise ValueError("is the name of a header field")
-    return value
-
-
 @frozen(kw_only=True)
 class MetricsOptions:
     """What is counted."""
@@ -86,28 +67,13 @@ class MetricsOptions:
 
 
 @frozen(kw_only=True)
-class TracingOptions:
-    """
-    Where calls are traced to.
-
-    @ivar correlationHeader: Which field of HTTP carries the id of the trace.
-    @ivar spanAttributes: C{(context)} gives attributes of the call's span.
-    """
-
-    enabled: bool = field(default=False, converter=readFlag)
-    provider: str | None = field(default=None, converter=optional(_provider))
-    correlationHeader: str = field(default="X-Trace-ID", converter=_header)
-    spanAttributes: Any = field(default=None, converter=optional(readFunction))
-
-
-@frozen(kw_only=True)
 class LoggingOptions:
     """
     What is logged of each call.
 
     @ivar level: At which level calls are logged that went well.
     @ivar format: C{json} for an object a line, C{text} for C{name=value}.
-    @ivar fields: What a line tells, see L{FIELDS<storagegate.gateway.calllog.FIELDS>}.
+    @ivar fields: What a line tells, see L{FIELDS<storagegate.core.calllines.FIELDS>}.
     """
 
     level: str = field(default="info", converter=_level)

@@ -33,7 +33,6 @@ _ERROR = {
 }
 
 _TRACE_ID = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
-_TRACE_HEADER = {"X-Trace-ID": {"schema": _TRACE_ID}}
 
 _PARAMETERS = {
     "deadline": {
@@ -67,13 +66,15 @@ def describeHTTP(
     options: GatewayOptions,
     baseUrl: str,
     apiKeyHeader: str = "X-API-Key",
+    traceHeader: str = "X-Trace-ID",
 ) -> dict[str, Any]:
     """
     Describe services over HTTP.
 
     @param baseUrl: Where the places of the methods begin.
     """
-    describing = _Describing(options)
+    traced = {traceHeader: {"schema": _TRACE_ID}}
+    describing = _Describing(options, traced)
     paths = describing.routes(methods)
     for bound in methods:
         path = f"/{quote(bound.service.name)}/{quote(bound.name)}"
@@ -87,7 +88,7 @@ def describeHTTP(
         "components": {
             "schemas": {"Error": _ERROR, **describing.collection.schemas},
             "parameters": _PARAMETERS,
-            "responses": {status: _errorResponse(status) for status in _STATUSES},
+            "responses": {status: _errorResponse(status, traced) for status in _STATUSES},
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
                 "apiKey": {"type": "apiKey", "in": "header", "name": apiKeyHeader},
@@ -99,7 +100,8 @@ def describeHTTP(
 class _Describing:
     """A description that is being made."""
 
-    def __init__(self, options: GatewayOptions) -> None:
+    def __init__(self, options: GatewayOptions, traced: dict[str, Any]) -> None:
+        self._traced = traced
         self.collection = SchemaCollection(modern=True)
         self._routes = readRoutes(options.http.routes)
         self._isTransformed = options.http.transformResponse is not None
@@ -155,7 +157,7 @@ class _Describing:
             content = {NDJSON: {"schema": schema}, EVENTS: {"schema": {"type": "string"}}}
         else:
             content = {_JSON: {"schema": schema}}
-        ok = {"description": "The result", "headers": _TRACE_HEADER, "content": content}
+        ok = {"description": "The result", "headers": self._traced, "content": content}
         return {
             "operationId": operationId,
             "tags": [bound.service.name],
@@ -206,8 +208,8 @@ def _errors(bound: BoundMethod) -> dict[str, Any]:
     }
 
 
-def _errorResponse(status: str) -> dict[str, Any]:
-    headers: dict[str, Any] = dict(_TRACE_HEADER)
+def _errorResponse(status: str, traced: dict[str, Any]) -> dict[str, Any]:
+    headers = dict(traced)
     if status == "429":
         headers["Retry-After"] = {"schema": {"type": "integer"}}
     return {

@@ -156,6 +156,7 @@ class GRPCOptions:
     @ivar services: The names of services in protos, with those of the gateway.
     @ivar methodMapping: The names of RPCs, with those of methods.
     @ivar maxMessageSize: Bytes of a message, in either direction.
+    @ivar reusePort: Whether other processes may listen on the same port.
     @ivar transformRequest: C{(request, method)} gives the request.
     @ivar transformResponse: C{(result, method)} gives what is sent.
     """
@@ -163,6 +164,7 @@ class GRPCOptions:
     port: int = field(default=50051, converter=readPort)
     hostname: str | None = field(default=None, converter=optional(readHostname))
     reflection: bool = field(default=False, converter=readFlag)
+    reusePort: bool = field(default=False, converter=readFlag)
     maxMessageSize: int = field(default=4 * 1024 * 1024, converter=readSize)
     protoFiles: tuple[str, ...] = field(default=(), converter=_texts)
     services: Mapping[str, str] = field(factory=dict, converter=_names)

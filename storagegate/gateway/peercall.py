@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError, asServiceError, codedError
-from storagegate.core.tracing import newTracing, parseTraceparent
+from storagegate.core.tracing import receiveTracing
 from storagegate.gateway.messagefields import readCredentials, readDeadline
 from storagegate.gateway.peers import Listener, Peer, StreamHooks
 from storagegate.gateway.shapes import MessageId
@@ -96,7 +96,7 @@ class PeerCall(CoroutineRun):
         self.id = id
         self.method = method
         self._owner = owner
-        self._bound = listener.invoker.find(service, method)
+        self._bound = listener.invoker.find(service, method, peer.protocol)
         self.streamsRequests = self._bound.method.streamsRequests
         metadata = {}
         self._deadline = None
@@ -105,14 +105,12 @@ class PeerCall(CoroutineRun):
             if seconds is not None:
                 metadata["deadline"] = listener.invoker.now() + seconds
                 self._deadline = listener.clock.seconds() + seconds
-        traceparent = message.get("traceparent")
-        tracing = parseTraceparent(traceparent) if isinstance(traceparent, str) else None
         self._called = RequestContext(
             peer.protocol,
             service,
             method,
             peer.client,
-            tracing or newTracing(),
+            receiveTracing(message.get("traceparent"), message.get("tracestate")),
             owner.headers,
             metadata,
         )

@@ -20,6 +20,9 @@ MESSAGES_AHEAD = 128
 """Messages that wait while one is understood, on a wire that cannot let its peer wait: what a
 connection may have in flight. Others stop with the first."""
 
+_BESIDE = ("auth", "deadlineMs", "traceparent", "tracestate")
+"""What a message says beside its request, whatever its other keys mean."""
+
 _log = Logger()
 
 
@@ -132,7 +135,7 @@ def readRoute(routed: Any, message: Any, id: MessageId) -> tuple[dict[str, Any],
     if not isinstance(routed, Mapping):
         raise codedError("INVALID_ARGUMENT", "The message names no method")
     given = message if isinstance(message, Mapping) else {}
-    request = {key: given[key] for key in ("auth", "deadlineMs", "traceparent") if key in given}
+    request = {key: given[key] for key in _BESIDE if key in given}
     request["service"], request["method"] = routed.get("service"), routed.get("method")
     if "request" in routed:
         request["data"] = routed["request"]

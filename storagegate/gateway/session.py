@@ -61,8 +61,8 @@ class Session:
         """
         Begin a call.
 
-        @param message: C{service}, C{method}, and perhaps C{data}, C{auth}, C{deadlineMs} and
-            C{traceparent}.
+        @param message: C{service}, C{method}, and perhaps C{data}, C{auth}, C{deadlineMs},
+            C{traceparent} and C{tracestate}.
         @param native: What the wire's own hooks get for the message.
         """
         if self._isClosed:

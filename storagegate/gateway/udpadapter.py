@@ -7,7 +7,7 @@ L{storagegate.gateway.udppeer}. Nothing slows a client down but what it loses.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from storagegate.core.context import Client
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.gateway.codecs import JSON
-from storagegate.gateway.dedup import AnswerCache, Exchange
+from storagegate.gateway.dedup import AnswerCache, Exchange, IAnswerCache
 from storagegate.gateway.frames import (
     CANCEL,
     CLIENT_END,
@@ -39,7 +39,8 @@ from storagegate.gateway.peers import Listener
 from storagegate.gateway.routedsession import RoutedSession
 from storagegate.gateway.session import Session
 from storagegate.gateway.shapes import MessageId
-from storagegate.gateway.udppeer import AMPLIFICATION, UDPPeer
+from storagegate.gateway.udppeer import AMPLIFICATION, PROTOCOL, UDPPeer
+from storagegate.net.datagrams import listenDatagrams
 
 MAX_DATAGRAM = 65_507
 """What an IPv4 datagram can hold."""
@@ -66,22 +67,36 @@ class UDPAdapter(DatagramProtocol):
     The UDP listener of a gateway.
 
     @ivar dropped: How many datagrams were dropped, by reason.
+    @ivar meter: What else it counts.
+    @ivar answers: The answers that were given.
+    @ivar isClosed: Whether nothing can be sent any more.
     """
 
     noisy = False
 
-    def __init__(self, host: GatewayHost, options: UDPOptions, reactor: Any) -> None:
+    def __init__(
+        self,
+        host: GatewayHost,
+        options: UDPOptions,
+        reactor: Any,
+        answers: IAnswerCache | None = None,
+    ) -> None:
         """
         @param reactor: Listens.
+        @param answers: Keeps the answers; by default for this process alone.
         """
         self.dropped: Counter[str] = Counter()
         self._host = host
         self._options = options
         self._reactor = reactor
         self._listener = Listener(host.invoker, host.clock)
-        self._answers = AnswerCache(host.clock.seconds)
+        self.meter = host.meter(PROTOCOL)
+        self.meter.dropped = self.dropped
+        self.meter.connections = lambda: len(self._peers)
+        self.answers: IAnswerCache = answers or AnswerCache(host.clock.seconds)
         # The one that was silent longest first.
         self._peers: OrderedDict[Address, _Peer] = OrderedDict()
+        self.isClosed = False
         self._port: Any = None
         self._watch = LoopingCall(self._forgetIdle)
         self._watch.clock = host.clock
@@ -90,16 +105,11 @@ class UDPAdapter(DatagramProtocol):
         """
         Begin to listen.
 
-        @param place: C{HOST:PORT}; port 0 takes a free one.
+        @param place: C{HOST:PORT}; port 0 takes a free one. Or C{inherited:FD}.
         @return: The port. Fails with C{CannotListenError} if the place cannot be had.
         """
-        hostname, _, port = place.rpartition(":")
         opening = maybeDeferred(
-            self._reactor.listenUDP,
-            int(port),
-            self,
-            interface=hostname.strip("[]"),
-            maxPacketSize=MAX_DATAGRAM + 1,
+            listenDatagrams, self._reactor, place, self, maxPacketSize=MAX_DATAGRAM + 1
         )
         return opening.addCallback(self._opened)
 
@@ -124,6 +134,7 @@ class UDPAdapter(DatagramProtocol):
     def _close(self, result: Any, timer: IDelayedCall) -> Any:
         if timer.active():
             timer.cancel()
+        self.isClosed = True
         for peer in self._peers.values():
             peer.session.close()
         self._peers.clear()
@@ -137,6 +148,7 @@ class UDPAdapter(DatagramProtocol):
     def datagramReceived(self, datagram: bytes, address: Any) -> None:
         """Take a datagram."""
         source: Address = (address[0], address[1])
+        self.meter.packetIn(len(datagram))
         if source[1] in SILENT_PORTS:
             self.dropped["port"] += 1
             return
@@ -179,9 +191,7 @@ class UDPAdapter(DatagramProtocol):
             self.dropped["frame"] += 1
             return
         if hasattr(message, "__await__"):
-            parsed = Deferred.fromCoroutine(_awaited(message))
-            parsed.addCallback(peer.takeMessage, len(datagram))
-            parsed.addErrback(lambda failure: _log.failure("parseMessage failed", failure))
+            _proceed(message, "parseMessage failed", peer.takeMessage, len(datagram))
         else:
             peer.takeMessage(message, len(datagram))
 
@@ -222,12 +232,18 @@ class UDPAdapter(DatagramProtocol):
     def send(self, source: Address, datagram: bytes) -> None:
         """Send a datagram; one that the system does not take is lost like any other."""
         transport: Any = self.transport
+        self.meter.packetOut(len(datagram))
         try:
             # The transport's own write would look at the address for four microseconds, a tenth of
             # a call, to find out what we know: that it is one.
             transport.socket.sendto(datagram, source)
         except OSError as error:
             self.dropped[f"send {error.errno}"] += 1
+
+    def _ended(self, source: Address, id: MessageId, answer: bytes, isKnown: bool) -> None:
+        kept: Any = self.answers.end((source, id), answer, isKnown)
+        if hasattr(kept, "__await__"):
+            _proceed(kept, "an answer was not kept", bool)
 
     def makeSession(self, writer: UDPPeer) -> Session:
         """Make the session of an address."""
@@ -236,11 +252,6 @@ class UDPAdapter(DatagramProtocol):
             return Session(self._listener, writer)
         return RoutedSession(route, self._listener, writer, {})
 
-    @property
-    def answers(self) -> AnswerCache:
-        """Give the answers that were given."""
-        return self._answers
-
     def makeWriter(self, source: Address) -> UDPPeer:
         """Make what writes to an address."""
         return UDPPeer(
@@ -248,7 +259,7 @@ class UDPAdapter(DatagramProtocol):
             Client(f"{source[0]}:{source[1]}", source[0], source[1]),
             self._options.maxPacketSize,
             partial(self.send, source),
-            lambda id, *answer: self._answers.end((source, id), *answer),
+            partial(self._ended, source),
             self._options.formatResponse,
         )
 
@@ -315,23 +326,29 @@ class _Peer:
 
     def request(self, message: Any, id: MessageId, size: int) -> None:
         """Begin a call, unless it was begun already."""
-        writer, adapter = self.writer, self._adapter
         if id is not None:
-            known = adapter.answers.begin((self._source, id), size)
-            if known is not None:
-                self._repeat(known, size)
-                return
-        if id is None and self._streams(message):
+            known: Any = self._adapter.answers.begin((self._source, id), size)
+            if hasattr(known, "__await__"):
+                _proceed(known, "a request was dropped", self._begin, message, id, size)
+            else:
+                self._begin(known, message, id, size)
+        elif self._streams(message):
             self._refuse(id, size, codedError("INVALID_ARGUMENT", "A stream needs an id"))
-            return
-        if id is None and None in writer.exchanges:
+        elif None in self.writer.exchanges:
             # In order means one at a time, and a client that does not wait cannot tell answers
             # apart: what it wants is an id.
-            adapter.dropped["busy"] += 1
-            return
-        writer.begin(id, size)
-        self.session.request(message, id)
-        writer.begun(id)
+            self._adapter.dropped["busy"] += 1
+        else:
+            self._begin(None, message, id, size)
+
+    def _begin(self, known: Exchange | None, message: Any, id: MessageId, size: int) -> None:
+        if known is not None:
+            self._adapter.meter.duplicates += 1
+            self._repeat(known, size)
+        elif not self._adapter.isClosed:
+            self.writer.begin(id, size)
+            self.session.request(message, id)
+            self.writer.begun(id)
 
     def _repeat(self, known: Exchange, size: int) -> None:
         """Answer again; a few bytes with an id that anybody may guess get no large answer."""
@@ -365,6 +382,7 @@ class _Peer:
             self._refuse(id, size, codedError("INVALID_ARGUMENT", "An item needs its seq"))
             return
         elif not exchange.requests.put(seq, message.get("data", {})):
+            self._adapter.meter.duplicates += exchange.requests.isKnown(seq)
             self._adapter.dropped["item"] += 1
             return
         self.writer.deliver(id)
@@ -374,6 +392,12 @@ class _Peer:
         if id not in self.writer.exchanges:
             self.writer.begin(id, size)
         self.writer.sendError(id, error)
+
+
+def _proceed(value: Any, problem: str, proceed: Callable[..., object], *more: object) -> None:
+    """Go on with what somebody gives later; if that fails, say so in the log."""
+    waiting = Deferred.fromCoroutine(_awaited(value)).addCallback(proceed, *more)
+    waiting.addErrback(lambda failure: _log.failure(problem, failure))
 
 
 async def _awaited(value: Any) -> Any:

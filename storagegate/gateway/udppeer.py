@@ -96,6 +96,7 @@ class UDPPeer:
         self.exchanges: dict[MessageId, Exchange] = {}
         self.isReading = True
         self._host = host
+        self._meter = host.meter(PROTOCOL)
         self._maxPacketSize = maxPacketSize
         self._write = write
         self._ended = ended
@@ -118,6 +119,8 @@ class UDPPeer:
     def forget(self, id: MessageId) -> None:
         """Let go of a call that has ended."""
         exchange = self.exchanges.pop(id, None)
+        if exchange is not None:
+            self._meter.lost += exchange.requests.missing
         timer = None if exchange is None else exchange.acknowledging
         if timer is not None and timer.active():
             timer.cancel()

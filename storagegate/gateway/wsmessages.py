@@ -3,7 +3,7 @@ The messages of WebSocket, and of TCP where it speaks JSON by the line.
 
 From the client::
 
-    {id, service, method, data, auth: {token}, deadlineMs, traceparent}     a call
+    {id, service, method, data, auth: {token}, deadlineMs, traceparent, tracestate}     a call
     {id, type: "stream", data}              an item of the client's stream
     {id, type: "stream_end"}                its end
     {id, type: "cancel"}                    the end of a call that nobody wants any more

@@ -151,6 +151,11 @@ class Application(Router):
         Application.workshop.isWanted = True
         return Application.workshop
 
+    @property
+    def connections(self) -> int:
+        """Count the connections of its listeners."""
+        return sum(site.connections for _, site in self._serving)
+
     def adopt(self, port: IListeningPort, site: Site) -> None:
         """Count a listener among those that L{close} closes."""
         self._serving.append((port, site))
@@ -162,11 +167,13 @@ class Application(Router):
                 self._serving.remove(served)
                 break
 
-    def close(self, graceMs: int = DEFAULT_GRACE_MS) -> Deferred[None]:
+    def close(self, graceMs: int = DEFAULT_GRACE_MS, patienceMs: int = 0) -> Deferred[None]:
         """
         Stop serving: accept nothing more, let what is being answered end.
 
         @param graceMs: After this, connections are dropped.
+        @param patienceMs: How long idle connections may stay, where another process serves the same
+            port.
         @return: Fires when all is closed.
         """
         serving, self._serving = self._serving, []
@@ -174,7 +181,7 @@ class Application(Router):
         def drain(result: Any, port: IListeningPort, site: Site) -> Deferred[None]:
             if self.workshop is not None:
                 self.workshop.released(port)
-            return site.drain(graceMs / 1000)
+            return site.drain(graceMs / 1000, patienceMs / 1000)
 
         # The port lets the last clients in when it closes, so that comes first.
         closing = [

@@ -1,15 +1,39 @@
-"""Twisted's endpoint strings, listening with the transports of L{storagegate.net.transport}."""
+"""
+Twisted's endpoint strings, listening with the transports of L{storagegate.net.transport}.
 
+A place that another process has bound already is C{inherited:FD} for descriptor FD, or
+C{inherited:FD:DESCRIPTION} where an endpoint's description says what comes between the socket and
+the protocol, such as C{inherited:7:ssl:443:privateKey=key.pem}.
+"""
+
+import re
 import socket
 from typing import Any
 
+from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.error import UnsupportedAddressFamily
-from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IStreamServerEndpoint
+from twisted.internet.interfaces import (
+    IAddress,
+    IListeningPort,
+    IProtocolFactory,
+    IStreamServerEndpoint,
+)
+from twisted.internet.protocol import Factory
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from storagegate.net.transport import FastPort, FastUnixPort
+
+_INHERITED = re.compile(r"inherited:([0-9]{1,9})(?::(.+))?", re.DOTALL | re.ASCII)
+
+_ENCRYPTED = ("ssl:", "tls:")
+
+
+def inheritedDescriptor(place: str) -> int | None:
+    """Give the descriptor of a place that another process has bound; C{None} for other places."""
+    match = _INHERITED.fullmatch(place)
+    return None if match is None else int(match[1])
 
 
 def listen(reactor: Any, description: str, factory: IProtocolFactory) -> Deferred[IListeningPort]:
@@ -22,34 +46,69 @@ def listen(reactor: Any, description: str, factory: IProtocolFactory) -> Deferre
     @return: The listening port. Fails with C{CannotListenError} if the place is taken.
     @raise ValueError: If the string is no endpoint.
     """
+    inherited = _INHERITED.fullmatch(description)
+    if inherited is None:
+        return _endpoint(_FastReactor(reactor), description).listen(factory)
+    descriptor = int(inherited[1])
+    # Nothing but TCP carries TLS; what stands without it is listened on as it is.
+    endpoint = _endpoint(_Inheritor(reactor, descriptor), inherited[2] or "tcp:0")
+    return endpoint.listen(factory)
+
+
+@frozen
+class BoundPlace:
+    """
+    A place that is bound for other processes.
+
+    @ivar port: Keeps the socket open; it accepts nothing.
+    @ivar tail: The description of what comes after the socket; empty for nothing.
+    """
+
+    port: Any
+    tail: str
+
+    @property
+    def address(self) -> IAddress:
+        """Give the address."""
+        address: IAddress = self.port.getHost()
+        return address
+
+    def inherited(self, descriptor: int) -> str:
+        """Describe the place to the process that gets the socket as C{descriptor}."""
+        return f"inherited:{descriptor}:{self.tail}" if self.tail else f"inherited:{descriptor}"
+
+
+def bind(reactor: Any, description: str) -> Deferred[BoundPlace]:
+    """
+    Bind what an endpoint string says, for other processes to accept on.
+
+    @return: The place. Fails with C{CannotListenError} if it is taken.
+    @raise ValueError: If the string is no endpoint.
+    """
+    tail = description if description.startswith(_ENCRYPTED) else ""
+    binding = _endpoint(_Binder(reactor), description).listen(Factory())
+    return binding.addCallback(lambda port: BoundPlace(port, tail))
+
+
+def _endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:
     try:
-        endpoint: IStreamServerEndpoint = serverFromString(_FastReactor(reactor), description)
+        endpoint: IStreamServerEndpoint = serverFromString(reactor, description)
     except (AttributeError, LookupError, TypeError) as error:
         # What the parsers of endpoints raise where a socket, or an option's name, is none.
         isAdopted = description.startswith("systemd:")
         reason = "systemd has handed over no such socket" if isAdopted else str(error)
         raise ValueError(reason) from error
-    return endpoint.listen(factory)
+    return endpoint
 
 
-class _FastReactor:
-    """
-    A reactor as endpoints see it, which makes our ports instead of its own.
-
-    Everything else is the real reactor's.
-    """
+class _Proxy:
+    """A reactor as endpoints see it: everything that is not said otherwise is the real one's."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reactor, name)
-
-    def listenTCP(
-        self, port: Any, factory: IProtocolFactory, backlog: int = 50, interface: str = ""
-    ) -> IListeningPort:
-        """Listen on a TCP port."""
-        return _started(FastPort(port, factory, backlog, interface, self._reactor))
 
     def listenSSL(
         self,
@@ -61,7 +120,18 @@ class _FastReactor:
     ) -> IListeningPort:
         """Listen on a TCP port for TLS."""
         wrapped = TLSMemoryBIOFactory(contextFactory, False, factory, self._reactor)
-        return self.listenTCP(port, wrapped, backlog, interface)
+        listening: IListeningPort = self.listenTCP(port, wrapped, backlog, interface)
+        return listening
+
+
+class _FastReactor(_Proxy):
+    """Makes our ports instead of the reactor's own."""
+
+    def listenTCP(
+        self, port: Any, factory: IProtocolFactory, backlog: int = 50, interface: str = ""
+    ) -> IListeningPort:
+        """Listen on a TCP port."""
+        return _started(FastPort(port, factory, backlog, interface, self._reactor))
 
     def listenUNIX(
         self,
@@ -87,6 +157,47 @@ class _FastReactor:
         return _started(
             FastPort._fromListeningDescriptor(self._reactor, fileDescriptor, addressFamily, factory)
         )
+
+
+class _Inheritor(_Proxy):
+    """Listens on a descriptor, whatever the endpoint would bind."""
+
+    def __init__(self, reactor: Any, descriptor: int) -> None:
+        super().__init__(reactor)
+        self._descriptor = descriptor
+
+    def listenTCP(
+        self, port: Any, factory: IProtocolFactory, backlog: int = 50, interface: str = ""
+    ) -> IListeningPort:
+        """Listen on the socket."""
+        with socket.socket(fileno=socket.dup(self._descriptor)) as given:
+            family = given.family
+        opened = _FastReactor(self._reactor).adoptStreamPort(self._descriptor, family, factory)
+        # Others accept on the same socket: whoever takes all that waits would have all the work.
+        opened.sharesSocket()  # type: ignore[attr-defined]
+        return opened
+
+
+class _Binder(_Proxy):
+    """Binds and accepts nothing."""
+
+    def listenTCP(self, *arguments: Any, **more: Any) -> IListeningPort:
+        """Bind a TCP port."""
+        return _deaf(self._reactor.listenTCP(*arguments, **more))
+
+    def listenUNIX(self, *arguments: Any, **more: Any) -> IListeningPort:
+        """Bind a UNIX socket."""
+        return _deaf(self._reactor.listenUNIX(*arguments, **more))
+
+    def adoptStreamPort(self, *arguments: Any) -> IListeningPort:
+        """Keep a socket that another process has opened."""
+        return _deaf(self._reactor.adoptStreamPort(*arguments))
+
+
+def _deaf(port: Any) -> IListeningPort:
+    port.stopReading()
+    bound: IListeningPort = port
+    return bound
 
 
 def _started(port: Any) -> IListeningPort:

@@ -16,6 +16,7 @@ class RequestBody:
 
     @ivar length: How long it is, C{None} if nobody knows.
     @ivar complete: Whether its end has come.
+    @ivar taken: How many bytes its reader has got.
     @ivar trailers: The fields after a chunked body, once it is complete; names in lower case.
     """
 
@@ -28,6 +29,7 @@ class RequestBody:
         "_waiter",
         "complete",
         "length",
+        "taken",
         "trailers",
     )
 
@@ -37,6 +39,7 @@ class RequestBody:
         """
         self.length = length
         self.complete = False
+        self.taken = 0
         self.trailers: tuple[tuple[bytes, bytes], ...] = ()
         self._source = source
         self._capacity = capacity
@@ -120,7 +123,9 @@ class RequestBody:
     def _take(self) -> bytes:
         chunks, self._chunks = self._chunks, []
         self._held = 0
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        chunk = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self.taken += len(chunk)
+        return chunk
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None

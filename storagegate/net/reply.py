@@ -41,6 +41,8 @@ class Reply:
     @ivar finished: Whether the response is complete, or the transport has been taken.
     @ivar disconnected: Whether the client was lost before the response was complete.
     @ivar answerer: Whatever whoever answers wants to be kept until the response is complete.
+    @ivar status: The code of the response; 0 before it has begun.
+    @ivar bodySent: How many bytes of its body were given to the connection.
     """
 
     __slots__ = (
@@ -48,14 +50,17 @@ class Reply:
         "_channel",
         "_chunked",
         "_closes",
+        "_ends",
         "_remaining",
         "_silent",
         "_waiter",
         "answerer",
+        "bodySent",
         "disconnected",
         "finished",
         "method",
         "started",
+        "status",
         "version",
     )
 
@@ -66,9 +71,12 @@ class Reply:
         self.finished = False
         self.disconnected = False
         self.answerer: Any = None
+        self.status = 0
+        self.bodySent = 0
         self._channel = channel
         self._callbacks: list[Callable[[], None]] | None = None
         self._waiter: Deferred[None] | None = None
+        self._ends: tuple[Callable[[], None], ...] = ()
         # How the body of the response is framed: how many bytes are to come (None: nobody knows),
         # in chunks or not, and whether there are any on the wire at all.
         self._remaining: int | None = None
@@ -101,6 +109,8 @@ class Reply:
         if self.disconnected:
             return
         self.started = True
+        if not self._silent:
+            self.bodySent = len(body)
         if self._silent or not body:
             self._channel.write(head)
         elif len(body) < _JOINED:
@@ -133,6 +143,8 @@ class Reply:
         closes = self._closes = channel.beginResponse(code)
         end = b"\r\nConnection: close\r\n\r\n" if closes else b"\r\n\r\n"
         self.started = True
+        self.status = code
+        self.bodySent = len(body)
         channel.write(
             b"%b%b%bContent-Length: %d%b%b" % (line, block, dateLine(), len(body), end, body)
         )
@@ -173,6 +185,7 @@ class Reply:
         self._account(len(chunk))
         if self._silent or not chunk:
             return None
+        self.bodySent += len(chunk)
         if not self._chunked:
             self._channel.write(chunk)
         elif len(chunk) < _JOINED:
@@ -201,7 +214,14 @@ class Reply:
             self._channel.write(b"%x\r\n" % count)
         fileSender = self._channel.wire.fileSender
         if fileSender is not None:
-            await fileSender.sendFile(fd, offset, count, run)
+            before = fileSender.sentBytes
+            try:
+                await fileSender.sendFile(fd, offset, count, run)
+            except BaseException:
+                # Clients drop large answers half read, to ask for another range.
+                self.bodySent += min(count, fileSender.sentBytes - before)
+                raise
+            self.bodySent += count
         else:
             await self._sendPieces(fd, offset, count, run)
         if self._chunked:
@@ -248,6 +268,7 @@ class Reply:
         self._remaining = reply.remaining
         self._chunked = reply.chunked
         self._silent = reply.silent
+        self.status = code
         return head
 
     def _account(self, count: int) -> None:
@@ -265,7 +286,23 @@ class Reply:
         self.finished = True
         self._callbacks = None
         self.answerer = None
+        self.noteEnd()
         self._channel.requestDone()
+
+    def onEnd(self, callback: Callable[[], None]) -> None:
+        """
+        Call C{callback} once: when the response is complete, or the client is lost before that.
+
+        @param callback: Raises nothing.
+        """
+        self._ends = (*self._ends, callback)
+
+    def noteEnd(self) -> None:
+        """Tell whoever wants to know that the response has ended."""
+        if self._ends:
+            ends, self._ends = self._ends, ()
+            for end in ends:
+                end()
 
     def _wireReady(self) -> Deferred[None]:
         if self._waiter is None:
@@ -284,6 +321,7 @@ class Reply:
             if self.disconnected:
                 raise ClientLost()
             self._channel.write(piece)
+            self.bodySent += len(piece)
             offset += len(piece)
             count -= len(piece)
             if self._channel.wireFull:

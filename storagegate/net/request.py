@@ -105,6 +105,7 @@ class Request(Reply):
         """
         taken = self._channel.takeTransport()
         self.started = self.finished = True
+        self.noteEnd()
         return taken
 
     def upgrade(self, protocol: IProtocol) -> None:
@@ -137,6 +138,8 @@ class Request(Reply):
             except Exception:
                 # The others have work of their own to end.
                 _log.failure("a listener to the loss of a client failed")
+        # Last: whoever answers has learnt of it, and has counted what was sent.
+        self.noteEnd()
 
     def wireChanged(self, full: bool) -> None:
         """Pause and resume whoever writes."""

@@ -70,7 +70,17 @@ class Site(Factory):
         """Name what TLS clients may negotiate: most offer HTTP/2 first, and must hear a no."""
         return [b"http/1.1"]
 
-    def drain(self, graceSeconds: float) -> Deferred[None]:
+    @property
+    def connections(self) -> int:
+        """Count the connections."""
+        return len(self._channels)
+
+    @property
+    def requests(self) -> int:
+        """Count the requests that are being answered."""
+        return self._requests
+
+    def drain(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
         """
         Close every connection: idle ones now, busy ones after their response.
 
@@ -79,13 +89,17 @@ class Site(Factory):
 
         New connections are refused, but the listening port is the caller's to close.
 
+        @param patienceSeconds: How long idle ones may stay, where somebody else serves the same
+            place: the next request there is answered, and its answer says that the connection
+            closes, so that no request crosses with a close.
         @return: Fires when all are gone; those that are not after C{graceSeconds} are aborted.
         """
         self.draining = True
         if not self._channels:
             return succeed(None)
         # Two turns, for what is due is called before sockets are read.
-        self.reactor.callLater(0, self.reactor.callLater, 0, self._closeIdle)
+        patience = min(patienceSeconds, graceSeconds)
+        self.reactor.callLater(0, self.reactor.callLater, patience, self._closeIdle)
         drained: Deferred[None] = Deferred()
         ending = self.reactor.callLater(graceSeconds, self._abortAll)
 

@@ -243,10 +243,26 @@ class _LastAccept:
     """
 
     numberAccepts: int
-    doRead: Any
+    _isShared = False
+
+    def sharesSocket(self) -> None:
+        """
+        Take one connection a turn: other processes accept on the same socket, and the one that
+        takes all that wait has all the work.
+        """
+        self._isShared = True
+        self.numberAccepts = 1
+
+    def doRead(self) -> None:
+        """Accept."""
+        super().doRead()  # type: ignore[misc]
+        if self._isShared:
+            # The stock port takes more at the next turn where there were as many as it took.
+            self.numberAccepts = 1
 
     def connectionLost(self, reason: Failure) -> None:
         """Take the connections that the kernel has made already, then close."""
+        self._isShared = False
         self.numberAccepts = _BACKLOG
         self.doRead()
         super().connectionLost(reason)  # type: ignore[misc]

@@ -71,7 +71,7 @@ class FakeSite:
     drained: Deferred[None] = field(factory=lambda: succeed(None))
     grace: float | None = None
 
-    def drain(self, graceSeconds: float) -> Deferred[None]:
+    def drain(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
         """Begin to drain."""
         self.grace = graceSeconds
         self.events.append("site draining")
@@ -133,7 +133,7 @@ class FakeRoom:
         """Take note."""
         self.root = root
 
-    def close(self, graceSeconds: float) -> Deferred[None]:
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
         """Begin to close."""
         self.grace = graceSeconds
         self.events.append("gateway closing")

@@ -128,11 +128,6 @@ class StartTests(DaemonCase):
             self.assertLess(seconds, 1.0)
             self.assertLess(resident, 80_000_000)
 
-    def test_notBuilt(self) -> None:
-        """What is not built yet does not keep the daemon from starting."""
-        with self.daemon("--workers", "2") as daemon:
-            daemon.waitForLog("not built: workers")
-
     def test_file(self) -> None:
         """The configuration file is obeyed, and flags win over it."""
         path = Path(self.mktemp()).absolute()

@@ -51,6 +51,7 @@ class Call:
     @ivar bucket: Empty where the service itself is addressed.
     @ivar key: Empty where the bucket or the service is addressed.
     @ivar headers: The request's, lower-case.
+    @ivar answerHeaders: What every answer of this room carries.
     """
 
     request: Request
@@ -62,12 +63,11 @@ class Call:
     authenticated: Authenticated
     identity: Identity
     headers: Mapping[bytes, bytes]
-    requestId: bytes
+    answerHeaders: Pairs
 
     def answer(self, code: int, headers: Pairs = (), body: bytes = b"") -> None:
         """Send a whole answer."""
-        pairs = [(b"x-amz-request-id", self.requestId), *headers]
-        self.request.respond(code, pairs, body)
+        self.request.respond(code, [*self.answerHeaders, *headers], body)
 
     def document(self, body: bytes, headers: Pairs = ()) -> None:
         """Send an XML document."""
@@ -84,8 +84,7 @@ class Call:
 
     def begin(self, code: int, headers: Pairs, length: int) -> None:
         """Start an answer whose body follows in pieces."""
-        pairs = [(b"x-amz-request-id", self.requestId), *headers]
-        self.request.begin(code, pairs, length)
+        self.request.begin(code, [*self.answerHeaders, *headers], length)
 
     def authoriseOperation(self) -> None:
         """

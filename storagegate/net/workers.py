@@ -1,0 +1,309 @@
+"""
+Worker processes on shared sockets, and the process that watches over them.
+
+The supervisor binds the sockets and never serves. A worker is spawned with exec, for a library that
+has threads does not survive a fork; it finds the sockets as inherited descriptors. A worker that
+dies is replaced at once, and more slowly the more often that happens. In a L{Workers.roll} each
+worker in turn gets a successor, and goes when that serves: there is always somebody who accepts.
+"""
+
+import socket
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from attrs import define, evolve, field
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from storagegate.net.workerprocess import START_SECONDS, Program, WorkerFailed, WorkerProcess
+from storagegate.net.workerwire import CONTROL, Message, encode, setupMessage
+
+ANSWER_SECONDS = 1.0
+"""How long the others wait for a worker's answer: whoever looks at a page is still there then."""
+
+KILL_SECONDS = 5.0
+"""What a worker is given beyond its grace before it is killed."""
+
+_STEADY_SECONDS = 10.0
+"""A worker that lived so long had a good start: the next one is started at once."""
+
+_MAX_DELAY_SECONDS = 30.0
+"""The longest pause before a worker that dies at every start is tried again."""
+
+
+@define(eq=False)
+class _Question:
+    """
+    A question that is out.
+
+    @ivar waiting: Who has not answered yet.
+    """
+
+    waiting: set["WorkerProcess"]
+    told: Callable[[list[Any]], object]
+    values: list[Any] = field(factory=list)
+    timer: IDelayedCall | None = None
+
+
+class Workers:
+    """
+    The workers of one program.
+
+    @ivar clock: The whole reactor: it spawns, and tells the time.
+    @ivar output: Is given what workers write, where they do not write to the same place as this
+        process.
+    @ivar changed: Is called when the number of workers that serve has changed.
+    @ivar slotFreed: Is called with the slot of a worker that has ended.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        program: Program,
+        *,
+        output: Callable[[bytes], object] | None = None,
+        slotFreed: Callable[[int], object] = lambda slot: None,
+        changed: Callable[[], object] = lambda: None,
+    ) -> None:
+        """
+        @param output: C{None} where workers write to this process's own standard output.
+        """
+        self.clock = reactor
+        self.program = program
+        self.output: Callable[[bytes], object] = output or (lambda data: None)
+        self._relays = output is not None
+        self.slotFreed = slotFreed
+        self.changed = changed
+        self._all: list[WorkerProcess] = []
+        self._questions: dict[int, _Question] = {}
+        self._ids = count()
+        self._delays = [0.0] * program.setup.count
+        self._replacing: list[IDelayedCall] = []
+        self._freed: list[Deferred[None]] = []
+        self._isStopping = False
+        self._isRolling = False
+
+    @property
+    def ready(self) -> int:
+        """Count the workers that serve and are to go on."""
+        return sum(worker.isReady and not worker.isRetired for worker in self._all)
+
+    @property
+    def pids(self) -> list[int]:
+        """Give the process ids of those that serve and are to go on, by index."""
+        serving = [each for each in self._all if each.isReady and not each.isRetired]
+        return [each.process.pid for each in sorted(serving, key=lambda each: each.index)]
+
+    def start(self) -> None:
+        """
+        Start all workers and wait until they serve; before the reactor runs.
+
+        @raise WorkerFailed: If one cannot; the others are killed.
+        """
+        for index in range(self.program.setup.count):
+            self._spawn(index)
+        try:
+            for worker in self._all:
+                worker.waitForStart()
+        except WorkerFailed:
+            self._isStopping = True
+            for worker in self._all:
+                worker.kill("KILL")
+            raise
+        for worker in self._all:
+            worker.listen()
+        self.changed()
+
+    async def roll(self, program: Program) -> None:
+        """
+        Replace every worker, one after the other, by one that runs another program.
+
+        @raise WorkerFailed: If a successor cannot start: those before it have been replaced, the
+            others stay, and C{program} is not taken for whoever must be replaced later.
+        """
+        if self._isRolling or self._isStopping:
+            raise WorkerFailed("the workers are being replaced already")
+        self._isRolling = True
+        before, self.program = self.program, program
+        try:
+            for index in range(program.setup.count):
+                await self._succeed(index)
+        except WorkerFailed:
+            self.program = before
+            raise
+        finally:
+            self._isRolling = False
+
+    async def _succeed(self, index: int) -> None:
+        while not self._freeSlots():
+            # Those of an earlier roll have not ended yet.
+            freed: Deferred[None] = Deferred()
+            self._freed.append(freed)
+            await freed
+        old = [each for each in self._all if each.index == index and not each.isRetired]
+        successor = self._spawnListening(index)
+        await successor.started
+        for worker in old:
+            self._retire(worker)
+        self.changed()
+
+    def _retire(self, worker: WorkerProcess) -> None:
+        worker.isRetired = True
+        # Long enough that a client in the middle of a conversation learns of it by an answer.
+        worker.control.send({"kind": "retire", "patienceSeconds": 2.0})
+
+    def stop(self, graceSeconds: float) -> Deferred[Any]:
+        """
+        Stop all workers in order.
+
+        @param graceSeconds: What they give to what is in flight; who still lives a little later is
+            killed.
+        @return: Fires when all have ended.
+        """
+        self._isStopping = True
+        for call in self._replacing:
+            if call.active():
+                call.cancel()
+        for worker in self._all:
+            worker.kill("TERM")
+            worker.timers.append(
+                self.clock.callLater(graceSeconds + KILL_SECONDS, worker.kill, "KILL")
+            )
+        return gatherResults([worker.ended for worker in self._all])
+
+    def ask(self, topic: str, payload: Any = None) -> Deferred[list[Any]]:
+        """Ask every worker; give the answers of those that answer in time."""
+        result: Deferred[list[Any]] = Deferred()
+        self._ask(topic, payload, result.callback)
+        return result
+
+    def say(self, topic: str, payload: Any, source: WorkerProcess | None = None) -> None:
+        """Tell every worker something, but the one that says it."""
+        for worker in self._all:
+            if worker is not source and worker.isReady:
+                worker.control.send({"kind": "say", "topic": topic, "payload": payload})
+
+    # For workers
+
+    def received(self, worker: WorkerProcess, message: Message) -> None:
+        """Take a message of a worker."""
+        kind = message["kind"]
+        if kind == "say":
+            self.say(message["topic"], message["payload"], worker)
+        elif kind == "ask":
+            number = message["id"]
+
+            def told(values: list[Any]) -> None:
+                worker.control.send({"kind": "told", "id": number, "values": values})
+
+            self._ask(message["topic"], message["payload"], told)
+        elif kind == "answer":
+            self._answered(worker, message["id"], message["value"])
+
+    def workerEnded(self, worker: WorkerProcess, reason: Failure) -> None:
+        """Forget a worker; have another one in its place, if it was to go on."""
+        self._all.remove(worker)
+        self.slotFreed(worker.slot)
+        for number in list(self._questions):
+            self._excuse(number, worker)
+        freed, self._freed = self._freed, []
+        for each in freed:
+            each.callback(None)
+        if self._isStopping or worker.isRetired:
+            return
+        if not worker.started.called or worker.reason is not None:
+            self._log.error("worker {index}: {reason}", index=worker.index, reason=worker.reason)
+        else:
+            text = reason.getErrorMessage()
+            self._log.error("worker {index} ended: {reason}", index=worker.index, reason=text)
+        self.changed()
+        if not (self._isRolling and not worker.isReady and self._has(worker.index)):
+            self._replaceLater(worker)
+
+    def _has(self, index: int) -> bool:
+        return any(each.index == index and not each.isRetired for each in self._all)
+
+    def _replaceLater(self, worker: WorkerProcess) -> None:
+        index = worker.index
+        lived = self.clock.seconds() - worker.born
+        delay = 0.0 if lived >= _STEADY_SECONDS else self._delays[index]
+        self._delays[index] = min(max(delay * 2, 1.0), _MAX_DELAY_SECONDS)
+        self._replacing = [call for call in self._replacing if call.active()]
+        self._replacing.append(self.clock.callLater(delay, self._replace, index))
+
+    def _replace(self, index: int) -> None:
+        if self._has(index) or not self._freeSlots():
+            return
+        worker = self._spawnListening(index)
+        # Its end is seen, and told of, in workerEnded.
+        worker.started.addCallbacks(lambda _: self.changed(), lambda _: None)
+
+    def _spawnListening(self, index: int) -> WorkerProcess:
+        worker = self._spawn(index)
+        worker.raw.setblocking(False)
+        worker.listen()
+        timer = self.clock.callLater(START_SECONDS, worker.kill, "KILL")
+        worker.timers.append(timer)
+        worker.started.addBoth(lambda result: (timer.active() and timer.cancel(), result)[1])
+        return worker
+
+    def _freeSlots(self) -> list[int]:
+        taken = {worker.slot for worker in self._all}
+        return [slot for slot in range(self.program.setup.slots) if slot not in taken]
+
+    def _spawn(self, index: int) -> WorkerProcess:
+        slot = self._freeSlots()[0]
+        program = self.program
+        ours, theirs = socket.socketpair()
+        worker = WorkerProcess(self, index, slot, ours)
+        # No standard input, the same output, the pair, and what there is to inherit.
+        output: dict[int, int | str] = {1: "r", 2: "r"} if self._relays else {1: 1, 2: 2}
+        with open("/dev/null", "rb") as nothing:
+            inherited = {**program.descriptors, **program.own[index]}
+            childFDs = {0: nothing.fileno(), **output, CONTROL: theirs.fileno(), **inherited}
+            worker.process = self.clock.spawnProcess(
+                worker,
+                program.command[0],
+                list(program.command),
+                dict(program.environment),
+                childFDs=childFDs,
+            )
+        theirs.close()
+        setup = evolve(program.setup, index=index, slot=slot)
+        ours.sendall(encode(setupMessage(setup)))
+        self._all.append(worker)
+        return worker
+
+    def _ask(self, topic: str, payload: Any, told: Callable[[list[Any]], object]) -> None:
+        number = next(self._ids)
+        asked = {worker for worker in self._all if worker.isReady}
+        question = self._questions[number] = _Question(asked, told)
+        question.timer = self.clock.callLater(ANSWER_SECONDS, self._settle, number)
+        for worker in asked:
+            worker.control.send({"kind": "ask", "id": number, "topic": topic, "payload": payload})
+        if not asked:
+            self._settle(number)
+
+    def _answered(self, worker: WorkerProcess, number: int, value: Any) -> None:
+        question = self._questions.get(number)
+        if question is not None and worker in question.waiting:
+            question.values.append(value)
+            self._excuse(number, worker)
+
+    def _excuse(self, number: int, worker: WorkerProcess) -> None:
+        """Wait for a worker's answer no longer."""
+        waiting = self._questions[number].waiting
+        waiting.discard(worker)
+        if not waiting:
+            self._settle(number)
+
+    def _settle(self, number: int) -> None:
+        question = self._questions.pop(number)
+        if question.timer is not None and question.timer.active():
+            question.timer.cancel()
+        question.told(question.values)

@@ -1,0 +1,142 @@
+"""
+What a supervisor and its workers tell each other, over a pair of UNIX sockets: frames of four bytes
+of length, most significant first, and a JSON object. C{kind} says what it is::
+
+    supervisor to worker            worker to supervisor
+    setup     see WorkerSetup       ready
+    retire    patienceSeconds       failed   reason
+    say       topic, payload        say      topic, payload
+    ask       id, topic, payload    answer   id, value
+    told      id, values            ask      id, topic, payload
+
+A worker that reads the end of the stream has lost its supervisor, and stops in order.
+"""
+
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import asdict, field, frozen
+from msgspec import DecodeError, json
+from twisted.internet.protocol import Factory, connectionDone
+from twisted.protocols.basic import Int32StringReceiver
+from twisted.python.failure import Failure
+
+MAX_FRAME = 16 * 1024 * 1024
+"""Bytes of one message: the counts of a busy worker are some hundred kilobytes."""
+
+CONTROL = 3
+"""The descriptor that a worker finds its end of the pair at: the first after the standard ones."""
+
+Message = dict[str, Any]
+
+
+@frozen
+class WorkerSetup:
+    """
+    What a worker is told first.
+
+    @ivar index: Which of the workers it is, from 0; whoever takes its place has the same.
+    @ivar slot: Its number among all processes that live, also those that are being replaced.
+    @ivar count: How many workers there are.
+    @ivar slots: How many slots there are.
+    @ivar places: Where each listener is, by name.
+    @ivar memory: Descriptors of memory that all share, by name.
+    @ivar options: What else the program wants it to know.
+    """
+
+    index: int
+    slot: int
+    count: int
+    slots: int
+    places: Mapping[str, str]
+    memory: Mapping[str, int]
+    options: Mapping[str, Any] = field(factory=dict)
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """Write a frame."""
+    body = json.encode(message)
+    return struct.pack("!I", len(body)) + body
+
+
+def setupMessage(setup: WorkerSetup) -> Message:
+    """Make the message that begins a worker."""
+    return {"kind": "setup", **asdict(setup)}
+
+
+def readSetup(message: Message) -> WorkerSetup:
+    """
+    Read it.
+
+    @raise ValueError: If it is another message.
+    """
+    if message.pop("kind") != "setup":
+        raise ValueError("a worker is told its setup first")
+    return WorkerSetup(**message)
+
+
+def readBlocking(control: socket.socket) -> Message | None:
+    """
+    Read one message before the reactor runs.
+
+    @return: C{None} if the other side is gone.
+    @raise TimeoutError: If it does not come within the socket's time.
+    """
+    head = _readExactly(control, 4)
+    if head is None:
+        return None
+    (length,) = struct.unpack("!I", head)
+    body = _readExactly(control, min(length, MAX_FRAME))
+    return None if body is None else json.decode(body)
+
+
+def _readExactly(control: socket.socket, count: int) -> bytes | None:
+    received = b""
+    while len(received) < count:
+        data = control.recv(count - len(received))
+        if not data:
+            return None
+        received += data
+    return received
+
+
+class ControlProtocol(Int32StringReceiver):
+    """One side of the pair."""
+
+    MAX_LENGTH = MAX_FRAME
+
+    def __init__(self, received: Callable[[Message], object], lost: Callable[[], object]) -> None:
+        """
+        @param received: Is given each message.
+        @param lost: Is called when the other side is gone.
+        """
+        self._received = received
+        self._lost = lost
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message; if the other side is gone, nobody misses it."""
+        if self.transport is not None:
+            self.transport.write(encode(message))
+
+    def stringReceived(self, string: bytes) -> None:
+        """Take a message."""
+        try:
+            message = json.decode(string)
+        except DecodeError:
+            assert self.transport is not None
+            self.transport.loseConnection()
+            return
+        self._received(message)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Take note that the other side is gone."""
+        self._lost()
+
+
+def adopt(reactor: Any, control: socket.socket, protocol: ControlProtocol) -> None:
+    """Read and write by the reactor from now on; the socket object is closed."""
+    factory = Factory.forProtocol(lambda: protocol)
+    reactor.adoptStreamConnection(control.fileno(), socket.AF_UNIX, factory)
+    control.close()

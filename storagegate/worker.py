@@ -1,0 +1,81 @@
+"""
+A worker: a process of its own that serves on the sockets of its supervisor.
+
+C{python -m storagegate.worker} finds the pair at descriptor 3, see L{storagegate.net.workerwire},
+and is of no use to anybody who has not bound the sockets.
+"""
+
+import socket
+import sys
+from typing import Any
+
+from attrs import evolve
+from twisted.logger import globalLogBeginner, textFileLogObserver
+
+from storagegate.config import Configuration, ListenerOptions, restore
+from storagegate.credentials import Credentials
+from storagegate.daemon import Daemon
+from storagegate.net.reactors import processReactor
+from storagegate.net.workerlink import WorkerLink
+from storagegate.net.workerwire import CONTROL, WorkerSetup, adopt, encode, readBlocking, readSetup
+from storagegate.parts import Parts
+from storagegate.refusal import oneLine
+
+
+def readConfiguration(setup: WorkerSetup) -> Configuration:
+    """Make the configuration that a supervisor has sent."""
+    configuration = restore(setup.options["values"], setup.options["gateway"])
+    names = ("s3", "admin", "http", "grpc", "tcp", "udp")
+    places = ListenerOptions(**{name: setup.places.get(name) for name in names})
+    root = Credentials(*setup.options["root"])
+    return evolve(configuration, listeners=places, s3=evolve(configuration.s3, root=root))
+
+
+def main() -> None:
+    """Serve until the supervisor says otherwise, or is gone."""
+    control = socket.socket(fileno=CONTROL)
+    message = readBlocking(control)
+    if message is None:
+        raise SystemExit("storagegate: a worker is started by its supervisor")
+    setup = readSetup(message)
+    globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)], redirectStandardIO=False)
+    reactor = processReactor()
+    try:
+        daemon, link = _start(setup, reactor)
+    except SystemExit as refused:
+        reason = oneLine(str(refused.code)).removeprefix("storagegate: ")
+        control.sendall(encode({"kind": "failed", "reason": reason}))
+        raise SystemExit(1) from None
+    control.setblocking(False)
+    adopt(reactor, control, link.control)
+    reactor.callWhenRunning(link.ready)
+    reactor.addSystemEventTrigger("before", "shutdown", daemon.stopService)
+    reactor.run()
+
+
+def _start(setup: WorkerSetup, reactor: Any) -> tuple[Daemon, WorkerLink]:
+    """
+    Start the daemon's parts.
+
+    @raise SystemExit: If one cannot be.
+    """
+    link = WorkerLink(setup)
+    configuration = readConfiguration(setup)
+    # What is different from now on is for those who take this one's place.
+    daemon = Daemon(configuration, lambda: configuration, reactor, Parts(reactor, link), None, link)
+    isEnding: list[bool] = []
+
+    def end(begin: Any) -> None:
+        if not isEnding:
+            isEnding.append(True)
+            begin()
+
+    link.retired = lambda patienceSeconds: end(lambda: daemon.retire(patienceSeconds))
+    link.lost = lambda: end(reactor.stop)
+    daemon.privilegedStartService()
+    daemon.startService()
+    return daemon, link
+
+
+if __name__ == "__main__":
+    main()
