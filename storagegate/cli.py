@@ -2,8 +2,8 @@
 The console script C{storagegate}: keys, and the check and the copy of the data.
 
 C{keys} and C{backup} work while the daemon runs: C{keys} writes to the same catalog, and the daemon
-obeys within a second. C{fsck} takes the data for itself. The exit code is 0, or 1 with one line on standard
-error, or 2 where the command line is not right.
+obeys within a second. C{fsck} takes the data for itself. The exit code is 0, or 1 with one line on
+standard error, or 2 where the command line is not right.
 """
 
 import argparse

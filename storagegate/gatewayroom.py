@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IAddress
 from storagegate.admin import Readiness
 from storagegate.config import Configuration, ConfigurationError
 from storagegate.core.context import RequestContext
-from storagegate.core.definitions import DefinitionError
+from storagegate.core.definitions import DefinitionError, ServiceDefinition
 from storagegate.core.invocation import CallCredentials
 from storagegate.core.optionvalues import OptionError
 from storagegate.gateway.gateway import ProtocolGateway
@@ -132,13 +132,22 @@ class GatewayRoom:
 
         users = SQLiteUserStore(os.path.join(directory, USERS_FILE), self._reactor)
         self._closers.append(users.close)
-        self._gateway.addKnown(makeUserService(users))
+        self._add(makeUserService(users))
         credentials = Credentials(store.catalog, self._reactor, root.accessKey, root.secretKey)
         self._credentials = credentials
         self._gateway.authentication.ownKeys["Storage"] = _StorageKeys(
             storageAuthenticate(credentials)
         )
-        self._gateway.addKnown(makeStorageService(store, credentials, region))
+        self._add(makeStorageService(store, credentials, region))
+
+    def _add(self, service: ServiceDefinition) -> None:
+        """Add a service, unless discovery says that it is elsewhere."""
+        if service.name not in self._gateway.services:
+            self._gateway.addKnown(service)
+
+    def warnings(self) -> Mapping[str, str | None]:
+        """Tell what an operator should look at while calls are taken."""
+        return {"discovery": self._gateway.discoveryProblem}
 
     @property
     def ports(self) -> Mapping[str, Any]:

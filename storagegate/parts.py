@@ -7,6 +7,7 @@ This is the one place that knows the constructors of the store, the trunk and th
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Protocol, cast
 
 from twisted.internet.defer import Deferred
@@ -280,6 +281,7 @@ class Parts:
 
         @raise ConfigurationError: If a service or an option of it is none.
         """
+        from storagegate.affinitysecret import loadSecret
         from storagegate.gateway.surroundings import Surroundings
         from storagegate.gatewayroom import GatewayRoom
 
@@ -289,6 +291,10 @@ class Parts:
 
             shared = attachStores(self._link)
         surroundings = Surroundings(
-            meters=self.meters, logSink=self.logs.sink, tracer=self._tracer, **shared
+            meters=self.meters,
+            logSink=self.logs.sink,
+            tracer=self._tracer,
+            affinitySecret=partial(loadSecret, os.path.abspath(configuration.store.directory)),
+            **shared,
         )
         return GatewayRoom(configuration, self._reactor, surroundings, self._link is not None)

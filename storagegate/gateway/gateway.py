@@ -80,6 +80,7 @@ class ProtocolGateway(Configurable):
         self.invoker = Invoker(self, [self._metrics], rateStore=around.rateStore)
         self.tracer: Any = around.tracer
         self._ownTracer: Any = None
+        self._forwarding: Any = None
         self._wires: Wires | None = None
 
     # Services.
@@ -143,11 +144,12 @@ class ProtocolGateway(Configurable):
         wires = self.start(reactor)
         settings = self.settings
 
-        def refused(reason: Failure) -> Failure:
-            if isFirst and self._wires is wires:
-                # It may be told another place.
-                self._wires = None
-            return reason
+        def refused(reason: Failure) -> Any:
+            if not isFirst or self._wires is not wires:
+                return reason
+            # It may be told another place.
+            self._wires = None
+            return self._stopForwarding().addCallback(lambda stopped: reason)
 
         opening = Deferred.fromCoroutine(wires.openAll(settings.enabled, settings.hostname))
         return opening.addErrback(refused)
@@ -165,8 +167,6 @@ class ProtocolGateway(Configurable):
             self.monitoring, self._metrics, around.logSink, self.tracer
         )
         self.invoker.onUnknown = self._metrics.unknown
-        if self.discovery is not None:
-            _log.warn("not built: discovery")
 
         def run(function: Any, *arguments: Any) -> Deferred[Any]:
             return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
@@ -178,9 +178,39 @@ class ProtocolGateway(Configurable):
         host = GatewayHost(self.invoker, reactor, run, self.transformError, wires, traced)
         header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
         self._wires = Wires(host, self.settings, reactor, self.protos, header, around.makeAnswers)
+        if self.discovery is not None and self.discovery.services:
+            self._forward(host, reactor, header)
         for service in self.services.values():
             self._wires.add(service)
         return self._wires
+
+    def _forward(self, host: GatewayHost, reactor: Any, apiKeyHeader: str) -> None:
+        """
+        Send the calls of services that are elsewhere on.
+
+        @raise OptionError: If an option of discovery does not fit the others.
+        """
+        from storagegate.gateway.forwarding import Forwarding
+
+        forwarding = Forwarding(
+            self.discovery,
+            host,
+            reactor,
+            self._metrics.meters,
+            apiKeyHeader=apiKeyHeader,
+            maxSize=self.settings.http.maxRequestBodySize,
+            secret=self._surroundings.affinitySecret,
+        )
+        for name in forwarding.names:
+            self.invoker.replace(forwarding.define(name, self.services.get(name)))
+        self._forwarding = forwarding
+        # A daemon comes by here before it is the user that it stays.
+        reactor.callWhenRunning(forwarding.start)
+
+    @property
+    def discoveryProblem(self) -> str | None:
+        """Tell in one line what is wrong with services that are elsewhere; C{None} if nothing."""
+        return None if self._forwarding is None else self._forwarding.problem
 
     def _streaming(self, service: str, method: str) -> str:
         return self.invoker.find(service, method).streaming
@@ -211,11 +241,19 @@ class ProtocolGateway(Configurable):
         """
         if self._wires is None:
             return succeed(None)
-        closing = Deferred.fromCoroutine(self._wires.close(graceMs / 1000, patienceMs / 1000))
-        if self._ownTracer is None:
-            return closing
-        recorder = self._ownTracer.recorder
-        return closing.addBoth(lambda result: recorder.stop().addCallback(lambda _: result))
+        return Deferred.fromCoroutine(self._stop(self._wires, graceMs / 1000, patienceMs / 1000))
+
+    async def _stop(self, wires: Wires, graceSeconds: float, patienceSeconds: float) -> None:
+        try:
+            await wires.close(graceSeconds, patienceSeconds)
+            await self._stopForwarding()
+        finally:
+            if self._ownTracer is not None:
+                await self._ownTracer.recorder.stop()
+
+    def _stopForwarding(self) -> Deferred[None]:
+        forwarding, self._forwarding = self._forwarding, None
+        return succeed(None) if forwarding is None else forwarding.stop()
 
     def run(self, *, graceMs: int = RUN_GRACE_MS) -> None:
         """

@@ -302,7 +302,13 @@ class HTTPCall:
     def _beginStream(self, chosen: StreamFormat) -> None:
         if self._format is None:
             self._format = chosen
+            self._setCookie()
             self._res.status(200).setChecked(chosen.fields)
+
+    def _setCookie(self) -> None:
+        cookie = self._context.metadata.get("setCookie")
+        if cookie is not None:
+            self._res.append("Set-Cookie", cookie)
 
     def _shape(self, result: Any, shape: Any) -> Any:
         """Give what JSON carries of a result, or something to wait for that gives it."""
@@ -320,6 +326,7 @@ class HTTPCall:
 
     def _respond(self, body: bytes) -> None:
         res = self._res
+        self._setCookie()
         res.setChecked(JSON_FIELD)
         if self._req.method in ("GET", "HEAD"):
             res.send(body)

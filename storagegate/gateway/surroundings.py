@@ -1,5 +1,6 @@
 """What a gateway has in common with the rest of its process, or with other processes."""
 
+from collections.abc import Callable
 from typing import Any
 
 from attrs import Factory, frozen
@@ -22,6 +23,8 @@ class Surroundings:
     @ivar rateStore: Makes what counts the calls of a method, see
         L{Invoker<storagegate.core.invocation.Invoker>}; C{None}: this process counts its own.
     @ivar makeAnswers: Makes what keeps the answers of UDP; C{None}: this process keeps its own.
+    @ivar affinitySecret: Gives what cookies of sticky sessions are signed with, the same for all
+        processes that serve a client; C{None} makes one. Called when there is one to sign.
     """
 
     meters: Meters = Factory(Meters)
@@ -29,3 +32,4 @@ class Surroundings:
     tracer: Any = None
     rateStore: RateStoreMaker | None = None
     makeAnswers: AnswerCacheMaker | None = None
+    affinitySecret: Callable[[], bytes] | None = None

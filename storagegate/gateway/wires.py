@@ -65,6 +65,11 @@ class Wires:
         if "grpc" in self._others:
             self._others["grpc"].add(service)
 
+    def setHealth(self, services: Mapping[str, bool], overall: bool) -> None:
+        """Say which services are well, on the wire that has a way to ask for it."""
+        if "grpc" in self._others:
+            self._others["grpc"].setHealth(services, overall)
+
     async def openAll(self, names: Iterable[str], hostname: str) -> dict[str, Any]:
         """
         Open wires at the places that the options name.
