@@ -22,7 +22,7 @@ from storagegate.core.invocation import CallCredentials, Invoker
 from storagegate.gateway.configuring import Configurable
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.metrics import CallMetrics
-from storagegate.gateway.observing import makeObservers
+from storagegate.gateway.observing import CORRELATION_HEADER, makeObservers, makeTracer
 from storagegate.gateway.options import readOptions
 from storagegate.gateway.surroundings import Surroundings
 from storagegate.gateway.wires import Wires
@@ -56,6 +56,8 @@ class ProtocolGateway(Configurable):
 
     Every C{configure} takes a mapping or keywords, in any order, until the gateway serves.
 
+    @ivar tracer: What traces the calls. A gateway that is given none before it serves makes its
+        own, if it was told to trace.
     @ivar protos: Services of protos that are loaded already, by full name, beside those of the
         option C{grpc.protoFiles}.
     """
@@ -76,6 +78,8 @@ class ProtocolGateway(Configurable):
         self.protos: dict[str, Any] = {}
         self._metrics = CallMetrics(around.meters, self._streaming)
         self.invoker = Invoker(self, [self._metrics], rateStore=around.rateStore)
+        self.tracer: Any = around.tracer
+        self._ownTracer: Any = None
         self._forwarding: Any = None
         self._wires: Wires | None = None
 
@@ -157,14 +161,21 @@ class ProtocolGateway(Configurable):
         if reactor is None:
             reactor = processReactor()
         around = self._surroundings
-        self.invoker.observers[:] = makeObservers(self.monitoring, self._metrics, around.logSink)
+        if self.tracer is None:
+            self.tracer = self._ownTracer = makeTracer(self.monitoring, reactor, around.meters)
+        self.invoker.observers[:] = makeObservers(
+            self.monitoring, self._metrics, around.logSink, self.tracer
+        )
         self.invoker.onUnknown = self._metrics.unknown
 
         def run(function: Any, *arguments: Any) -> Deferred[Any]:
             return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
 
-        wireMeters = self._metrics.wires
-        host = GatewayHost(self.invoker, reactor, run, self.transformError, wireMeters)
+        traced = CORRELATION_HEADER
+        if self.monitoring is not None:
+            traced = self.monitoring.tracing.correlationHeader
+        wires = self._metrics.wires
+        host = GatewayHost(self.invoker, reactor, run, self.transformError, wires, traced)
         header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
         self._wires = Wires(host, self.settings, reactor, self.protos, header, around.makeAnswers)
         if self.discovery is not None and self.discovery.services:
@@ -204,6 +215,21 @@ class ProtocolGateway(Configurable):
     def _streaming(self, service: str, method: str) -> str:
         return self.invoker.find(service, method).streaming
 
+    @property
+    def ports(self) -> Mapping[str, Any]:
+        """Give the ports that are open, by wire."""
+        return {} if self._wires is None else self._wires.ports
+
+    def setHealth(self, services: Mapping[str, bool], overall: bool) -> None:
+        """
+        Have the health service of gRPC say which services are well.
+
+        @param services: By the names that they have here; others stay as they are.
+        @param overall: How the server as a whole is.
+        """
+        if self._wires is not None:
+            self._wires.setHealth(services, overall)
+
     def stop(self, graceMs: float = DEFAULT_GRACE_MS, patienceMs: float = 0) -> Deferred[None]:
         """
         Stop serving: accept nothing more, let calls end.
@@ -218,8 +244,12 @@ class ProtocolGateway(Configurable):
         return Deferred.fromCoroutine(self._stop(self._wires, graceMs / 1000, patienceMs / 1000))
 
     async def _stop(self, wires: Wires, graceSeconds: float, patienceSeconds: float) -> None:
-        await wires.close(graceSeconds, patienceSeconds)
-        await self._stopForwarding()
+        try:
+            await wires.close(graceSeconds, patienceSeconds)
+            await self._stopForwarding()
+        finally:
+            if self._ownTracer is not None:
+                await self._ownTracer.recorder.stop()
 
     def _stopForwarding(self) -> Deferred[None]:
         forwarding, self._forwarding = self._forwarding, None

@@ -19,6 +19,7 @@ from storagegate.core.errors import ServiceError, asServiceError, isForeseen
 from storagegate.core.hooks import whenKnown
 from storagegate.core.invocation import BoundMethod, CallCredentials
 from storagegate.core.tokens import bearerToken
+from storagegate.core.tracing import tracingOfFields
 from storagegate.gateway.codecs import JSON
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.httperrors import JSON_FIELD, sendError, writeError
@@ -29,7 +30,6 @@ from storagegate.gateway.httpreading import (
     readDeadlineField,
     readObject,
     readParsed,
-    readTracing,
     tooLarge,
 )
 from storagegate.gateway.httpstreams import LineDecoder, LineTooLong, StreamFormat
@@ -150,7 +150,7 @@ class HTTPCall:
         lean = req.lean
         headers = lean.headers
         room = self._room
-        tracing = readTracing(headers, room.traceKey)
+        tracing = tracingOfFields(headers, room.traceKey)
         self._res.setChecked({room.traceName: (room.host.correlationHeader, tracing.traceId)})
         metadata = {}
         if b"x-deadline-ms" in headers:

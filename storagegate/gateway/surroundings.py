@@ -1,6 +1,7 @@
 """What a gateway has in common with the rest of its process, or with other processes."""
 
 from collections.abc import Callable
+from typing import Any
 
 from attrs import Factory, frozen
 
@@ -17,6 +18,8 @@ class Surroundings:
 
     @ivar meters: What it counts with.
     @ivar logSink: Where the lines of calls go; C{None} for Twisted's log.
+    @ivar tracer: What traces the requests of all rooms; C{None}: the gateway makes its own, if it
+        is told to.
     @ivar rateStore: Makes what counts the calls of a method, see
         L{Invoker<storagegate.core.invocation.Invoker>}; C{None}: this process counts its own.
     @ivar makeAnswers: Makes what keeps the answers of UDP; C{None}: this process keeps its own.
@@ -26,6 +29,7 @@ class Surroundings:
 
     meters: Meters = Factory(Meters)
     logSink: LineSink | None = None
+    tracer: Any = None
     rateStore: RateStoreMaker | None = None
     makeAnswers: AnswerCacheMaker | None = None
     affinitySecret: Callable[[], bytes] | None = None
