@@ -22,11 +22,11 @@ from storagegate import announce
 from storagegate.admin import Readiness
 from storagegate.config import Configuration, ConfigurationError, needRestart
 from storagegate.core.definitions import DefinitionError
-from storagegate.core.optionvalues import OptionError
 from storagegate.credentials import Credentials, CredentialsError
 from storagegate.directories import makeDirectory
 from storagegate.net.workerlink import WorkerLink
 from storagegate.parts import Door, Parts, Room, Site, Store
+from storagegate.readiness import Board, Lookout, Peers, listening
 from storagegate.refusal import oneLine, refusal
 from storagegate.rootkey import rootPair
 from storagegate.storage.errors import StoreError
@@ -67,7 +67,11 @@ class Daemon(Service):
         self._twistdOptions = twistdOptions
         self._link = link
         self._patienceSeconds = 0.0
-        self._draining = False
+        self._board = Board(None if link is None else Peers(link, reactor))
+        self._board.add(self._storeParts)
+        self._board.addListeners(self._listening)
+        self._board.addWarnings(lambda: {} if self._store is None else self._store.warnings())
+        self._lookout = Lookout(reactor, self._board, self._tellReadiness)
         self._store: Store | None = None
         self._door: Door | None = None
         self._sites: dict[str, Site] = {}
@@ -75,6 +79,16 @@ class Daemon(Service):
         self._gateway: Room | None = None
         self._addresses: dict[str, IAddress] = {}
         self._signals = parts.signals(reactor.stop, self.reload)
+        self._notifier = parts.notifier()
+
+    def setServiceParent(self, parent: Any) -> None:
+        """
+        Become part of an application, which gets the log of this daemon.
+
+        @raise SystemExit: If the log cannot be opened.
+        """
+        self._parts.logs.attach(parent, self._twistdOptions, self._configuration, self._reactor)
+        super().setServiceParent(parent)
 
     def privilegedStartService(self) -> None:
         """
@@ -125,6 +139,8 @@ class Daemon(Service):
             self._gateway.furnish(self._store, root, region, directory)
         if self._link is None:
             self._announce(directory)
+        self._lookout.start()
+        self._reactor.callWhenRunning(self._tellReady)
         self._parts.settleProcess()
 
     def _announce(self, directory: str) -> None:
@@ -150,8 +166,15 @@ class Daemon(Service):
 
     def reload(self) -> None:
         """Read the configuration again and apply what a running daemon can change."""
-        if self._draining:
+        if self._board.isDraining:
             return
+        self._notifier.reloading()
+        try:
+            self._reload()
+        finally:
+            self._tellReady()
+
+    def _reload(self) -> None:
         old = self._configuration
         try:
             self._configuration = self._load()
@@ -160,27 +183,33 @@ class Daemon(Service):
             self._configuration = old
             self._log.error("reload refused: {error}", error=oneLine(str(error)))
             return
+        self._parts.logs.configure(self._configuration)
         self._log.info("configuration reloaded")
         for name in needRestart(self._started, self._configuration):
             self._log.warn("needs a restart: {name}", name=name)
 
     def readiness(self) -> Readiness:
         """Tell whether requests are served, and of each part what is wrong with it."""
-        parts: Mapping[str, str | None] = {"store": "closed"}
-        warnings: Mapping[str, str | None] = {}
-        if self._store is not None:
-            parts, warnings = self._store.health(), self._store.warnings()
-        if self._draining:
-            return Readiness("draining", "the daemon stops", parts, warnings)
-        wrong = [f"{name}: {reason}" for name, reason in parts.items() if reason is not None]
-        if wrong:
-            return Readiness("unavailable", "; ".join(wrong), parts, warnings)
-        return Readiness("ok", None, parts, warnings)
+        return self._board.look()
+
+    def _storeParts(self) -> Mapping[str, str | None]:
+        return {"store": "closed"} if self._store is None else self._store.health()
+
+    def _listening(self) -> Mapping[str, str | None]:
+        room = {} if self._gateway is None else self._gateway.ports
+        return listening({**self._ports, **room})
+
+    def _tellReadiness(self, readiness: Readiness) -> None:
+        if self._gateway is not None:
+            self._gateway.tellReadiness(readiness)
 
     async def _stop(self) -> None:
-        self._draining = True
+        self._board.isDraining = True
+        self._lookout.look()
+        self._lookout.stop()
         grace = self._configuration.shutdownGraceSeconds
         self._log.info("stopping, {grace} s for what is in flight", grace=grace)
+        self._notifier.stopping(f"stopping, {grace} s for what is in flight")
         # The admin listener goes last: it tells whoever asks that this daemon is stopping.
         closing = (self._close("s3", grace), self._closeGateway(grace))
         await gatherResults([Deferred.fromCoroutine(each) for each in closing])
@@ -192,6 +221,7 @@ class Daemon(Service):
                 self._log.failure("the store did not close in order")
             self._store = None
         await self._close("admin", _ADMIN_GRACE_SECONDS)
+        self._notifier.close()
         self._log.info("stopped")
 
     async def _close(self, name: str, graceSeconds: float) -> None:
@@ -233,9 +263,13 @@ class Daemon(Service):
             return
         try:
             self._addresses[name] = self._gateway.open(name, place)
-        except (CannotListenError, DefinitionError, OptionError) as error:
+        except (CannotListenError, DefinitionError, ValueError) as error:
             reason = f"cannot listen name={name} endpoint={place}: {error}"
             raise refusal(reason, self._twistdOptions) from error
+
+    def _tellReady(self) -> None:
+        if not self._board.isDraining:
+            self._notifier.ready(announce.servingText(self._addresses))
 
     def _directory(self) -> str:
         return os.path.abspath(self._configuration.store.directory)
@@ -248,6 +282,7 @@ class Daemon(Service):
 
     def _furnish(self, root: Credentials) -> None:
         """Give the S3 listener its room; requests in flight keep the one that they entered."""
+        self._parts.logs.redactor.hide(root.secretKey)
         if self._door is not None and self._store is not None:
             self._door.room = self._parts.s3Room(self._store, self._configuration.s3, root)
         if self._gateway is not None:

@@ -7,14 +7,15 @@ of what it got, gives it to an L{Invoker} and writes down what comes back.
 """
 
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from math import ceil
 from typing import Any, Protocol
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
+from storagegate.core.checkedstreams import checkedRequests, checkedResults, checkResult
 from storagegate.core.clientkeys import clientKey
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import (
@@ -22,6 +23,7 @@ from storagegate.core.definitions import (
     RateLimit,
     ServiceDefinition,
     ServiceMethod,
+    isMethodName,
 )
 from storagegate.core.errors import (
     GRPC_STATUSES,
@@ -31,10 +33,13 @@ from storagegate.core.errors import (
     isForeseen,
 )
 from storagegate.core.hooks import requestHook
-from storagegate.core.ratestores import MemoryRateLimitStore
+from storagegate.core.ratestores import Count, IRateLimitStore, MemoryRateLimitStore, RateStoreMaker
 from storagegate.core.schemas import Schema
 
 _log = Logger()
+
+OTHERS = "*"
+"""What the methods that a service does not name are together, where calls are counted."""
 
 
 @frozen
@@ -102,8 +107,13 @@ class BoundMethod:
     output: Schema | None
     isPublic: bool
     limit: RateLimit | None
-    rates: MemoryRateLimitStore | None
+    rates: IRateLimitStore | None
     handler: Callable[[Any, RequestContext], Any] = field(repr=False)
+
+    @property
+    def whole(self) -> str:
+        """Give its name with that of its service."""
+        return f"{self.service.name}.{self.name}"
 
     @property
     def streaming(self) -> str:
@@ -118,6 +128,7 @@ class Invoker:
     @ivar services: The services by name.
     @ivar observers: Who counts calls.
     @ivar rateLimit: Holds for every method that has no limit of its own.
+    @ivar onUnknown: Called with the wire of a call that is for no method; observers are not told.
     """
 
     def __init__(
@@ -127,19 +138,26 @@ class Invoker:
         rateLimit: RateLimit | None = None,
         now: Callable[[], float] = time.time,
         seconds: Callable[[], float] = time.perf_counter,
+        rateStore: RateStoreMaker | None = None,
     ) -> None:
         """
         @param rateLimit: Holds for every method that has no limit of its own.
         @param now: Gives seconds since 1970.
         @param seconds: Gives seconds for measuring.
+        @param rateStore: Makes what counts the calls of a method, by its whole name and window;
+            without it, they are counted in the memory of this process.
         """
         self.services: dict[str, ServiceDefinition] = {}
         self._authenticator = authenticator
         self.observers = list(observers)
+        self.onUnknown: Callable[[str], None] | None = None
         self.rateLimit = rateLimit
         self.now = now
+        self._makeRates = rateStore or self._inMemory
         self._seconds = seconds
         self._methods: dict[str, dict[str, BoundMethod]] = {}
+        # What answers methods that a service does not name.
+        self._others: dict[str, BoundMethod] = {}
 
     def add(self, service: ServiceDefinition, isKnown: bool = False) -> None:
         """
@@ -155,7 +173,20 @@ class Invoker:
             name: self._bind(service, name, method, isKnown)
             for name, method in service.methods.items()
         }
+        self._others.pop(service.name, None)
+        if service.others is not None:
+            self._others[service.name] = self._bind(service, OTHERS, service.others, isKnown)
         self.services[service.name] = service
+
+    def replace(self, service: ServiceDefinition, isKnown: bool = False) -> None:
+        """
+        Add a service in the place of the one of its name, if there is one.
+
+        @param isKnown: See L{add}.
+        @raise DefinitionError: If one of its schemas is none.
+        """
+        self.services.pop(service.name, None)
+        self.add(service, isKnown)
 
     def _bind(
         self, service: ServiceDefinition, name: str, method: ServiceMethod, isKnown: bool
@@ -173,30 +204,40 @@ class Invoker:
             _schema(method.output, f"the output of {whole}", isKnown),
             not required,
             limit,
-            None if limit is None else MemoryRateLimitStore(limit.window, now=self.now),
+            None if limit is None else self._makeRates(whole, limit.window),
             requestHook(method.handler, whole, "request", "context"),
         )
 
+    def _inMemory(self, name: str, windowMs: float) -> IRateLimitStore:
+        return MemoryRateLimitStore(windowMs, now=self.now)
+
     def limitAll(self, limit: RateLimit | None) -> None:
-        """Limit every method that has no limit of its own; counts begin anew."""
+        """Limit every method that has no limit of its own; every method gets another store."""
         self.rateLimit = limit
         services, self.services = list(self.services.values()), {}
         for service in services:
             self.add(service)
 
-    def find(self, service: str, method: str) -> BoundMethod:
+    def find(self, service: str, method: str, protocol: str | None = None) -> BoundMethod:
         """
         Look a method up.
 
+        @param protocol: The wire of a call that is for it; C{None} where nobody calls it yet.
         @raise ServiceError: C{NOT_FOUND} if there is none.
         """
         methods = self._methods.get(service)
+        found = None if methods is None else methods.get(method)
+        if found is not None:
+            return found
+        if service in self._others and isMethodName(method):
+            # Made anew for each call, and all of them with one count of calls: whoever makes names
+            # up fills nothing.
+            return evolve(self._others[service], name=method)
+        if protocol is not None and self.onUnknown is not None:
+            self.onUnknown(protocol)
         if methods is None:
             raise _notFound("service", service)
-        found = methods.get(method)
-        if found is None:
-            raise _notFound("method", f"{service}.{method}")
-        return found
+        raise _notFound("method", f"{service}.{method}")
 
     async def call(
         self, context: RequestContext, request: Any, credentials: CallCredentials = ANONYMOUS
@@ -211,7 +252,10 @@ class Invoker:
             them, which has to be used up or closed.
         @raise ServiceError: Whatever went wrong; what nobody foresaw is logged here.
         """
-        bound = self.find(context.service, context.method)
+        bound = self.find(context.service, context.method, context.protocol)
+        context.credentials = credentials
+        if bound.method is bound.service.others:
+            context.metadata["route"] = OTHERS
         began = self._seconds()
         for observer in self.observers:
             observer.began(context)
@@ -228,13 +272,16 @@ class Invoker:
         self, bound: BoundMethod, context: RequestContext, request: Any, credentials: Any
     ) -> Any:
         if bound.rates is not None:
-            self._count(bound, context)
+            count: Any = bound.rates.increment(clientKey(context.client.address))
+            if hasattr(count, "__await__"):
+                count = await count
+            self._checkRate(bound, count)
         user = await self._identify(bound, context, credentials)
         context.authentication = user
         streams = bound.method.streamsRequests
         if bound.input is not None:
             check = bound.input.read
-            request = _checked(request, check) if streams else check(request)
+            request = checkedRequests(request, check) if streams else check(request)
         authorize = bound.service.authentication.authorize
         if authorize is not None:
             allowed = authorize(user, bound.name, None if streams else request)
@@ -249,18 +296,15 @@ class Invoker:
             if hasattr(result, "__await__"):
                 result = await result
         if bound.method.streamsResponses:
-            return _results(bound, result)
+            return checkedResults(bound.output, bound.whole, result)
         if bound.output is not None:
-            _checkResult(bound, result)
+            checkResult(bound.output, bound.whole, result)
         return result
 
-    def _count(self, bound: BoundMethod, context: RequestContext) -> None:
-        """Count a call against the limit of its method and its client's address."""
-        limit, rates = bound.limit, bound.rates
-        if limit is None or rates is None:
-            return
-        hits, end = rates.increment(clientKey(context.client.address))
-        if hits > limit.requests:
+    def _checkRate(self, bound: BoundMethod, count: Count) -> None:
+        """Refuse a call that is one too many for its method and its client's address."""
+        hits, end = count
+        if bound.limit is not None and hits > bound.limit.requests:
             retryAfterMs = max(1, ceil((end - self.now()) * 1000))
             raise codedError("RATE_LIMITED", "Too many calls", {"retryAfterMs": retryAfterMs})
 
@@ -329,6 +373,7 @@ class Invoker:
                     service=context.service,
                     method=context.method,
                     protocol=context.protocol,
+                    trace_id=context.tracing.traceId,
                 )
             known = asServiceError(error)
         self._ended(context, known, began)
@@ -343,43 +388,6 @@ class Invoker:
 
 def _schema(schema: Mapping[str, Any] | None, name: str, isKnown: bool) -> Schema | None:
     return None if schema is None else Schema(schema, name, isKnown)
-
-
-async def _checked(requests: AsyncIterable[Any], check: Callable[[Any], Any]) -> AsyncIterator[Any]:
-    async for request in requests:
-        yield check(request)
-
-
-async def _results(bound: BoundMethod, results: Any) -> AsyncIterator[Any]:
-    """Give the responses of a handler, whatever kind of stream it made; each is checked."""
-    output = bound.output
-    if isinstance(results, AsyncIterable):
-        try:
-            async for result in results:
-                if output is not None:
-                    _checkResult(bound, result)
-                yield result
-        finally:
-            close = getattr(results, "aclose", None)
-            if close is not None:
-                await close()
-        return
-    if not isinstance(results, Iterable) or isinstance(results, Mapping | str | bytes):
-        raise TypeError(f"{bound.name} gives a stream, not {type(results).__name__}")
-    for result in results:
-        if output is not None:
-            _checkResult(bound, result)
-        yield result
-
-
-def _checkResult(bound: BoundMethod, result: Any) -> None:
-    try:
-        assert bound.output is not None
-        bound.output.check(result)
-    except ServiceError as error:
-        raise ValueError(
-            f"the result of {bound.service.name}.{bound.name} does not fit: {error.details}"
-        ) from None
 
 
 def _notFound(kind: str, name: str) -> ServiceError:

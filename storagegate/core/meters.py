@@ -212,11 +212,13 @@ class Meters:
         families = [each.family() for each in self._meters.values()]
         for collect in self._collects:
             families.extend(collect())
-        return sorted(families, key=lambda family: family.name)
+        # Two that watch may tell of the same thing: what they have together is one family.
+        return mergeFamilies([families])
 
     def _get(self, meter: M) -> M:
         known = self._meters.setdefault(meter.name, meter)
-        if type(known) is not type(meter) or known.labels != meter.labels:
+        hasSameShape = (known.labels, known.buckets) == (meter.labels, meter.buckets)
+        if type(known) is not type(meter) or not hasSameShape:
             raise ValueError(f"there is another meter {meter.name}")
         return known
 
@@ -224,6 +226,24 @@ class Meters:
 def gaugeFamily(name: str, help: str, value: float, merge: str = "sum") -> Family:
     """Make the family of one gauge without labels, for L{Meters.watch}."""
     return Family(name, help, "gauge", (), (), merge, [((), value)])
+
+
+def gaugesFamily(
+    name: str,
+    help: str,
+    labels: Sequence[str],
+    samples: Iterable[tuple[Labels, float]],
+    merge: str = "sum",
+) -> Family:
+    """Make the family of a gauge with labels, for L{Meters.watch}."""
+    return Family(name, help, "gauge", tuple(labels), (), merge, list(samples))
+
+
+def counterFamily(
+    name: str, help: str, labels: Sequence[str], samples: Iterable[tuple[Labels, float]]
+) -> Family:
+    """Make the family of a counter that is kept elsewhere, for L{Meters.watch}."""
+    return Family(name, help, "counter", tuple(labels), (), "sum", list(samples))
 
 
 def asPlain(families: Iterable[Family]) -> list[dict[str, Any]]:

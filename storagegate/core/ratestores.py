@@ -2,6 +2,10 @@
 Where a rate limit keeps its counts.
 
 A window begins with the first request of a key and ends C{windowMs} later, whatever comes between.
+
+There is a store for one process here and one for the processes of a machine in
+L{storagegate.core.sharedrates}; one for several machines takes a server, and is what
+L{IRateLimitStore} says.
 """
 
 import time
@@ -13,6 +17,12 @@ from zope.interface import Interface, implementer
 
 Count = tuple[int, float]
 """How many requests a window has seen, and when it ends, in seconds since 1970."""
+
+RateStoreMaker = Callable[[str, float], "IRateLimitStore"]
+"""
+C{rateStore(name, windowMs)} makes a store: C{name} tells it from all others, today and after a
+restart, so that processes which share their counts find each other's.
+"""
 
 MAX_KEYS = 100_000
 """Keys that a store in memory remembers: about 25 MB of them, whoever makes them up."""
@@ -26,8 +36,14 @@ class IRateLimitStore(Interface):
     """
     Counts by key.
 
-    Every method may give its answer or something to wait for; one that answers at once keeps
-    requests out of the coroutine machinery.
+    Every method may give its answer or something to wait for, a Deferred or a coroutine; one that
+    answers at once keeps requests out of the coroutine machinery.
+
+    What counts for several machines, in a server like Valkey, promises as much: C{increment} is one
+    atomic step that adds one and, only if that makes one, sets the expiry (a script, or C{INCR} and
+    C{PEXPIRE NX} in one transaction), so that two machines never begin the same window, and no
+    window is left without an end. It answers within the time that a request may take, and knows by
+    itself what to do while its server is away: an error that it gives is that of the request.
     """
 
     def increment(key: str) -> Count | Awaitable[Count]:

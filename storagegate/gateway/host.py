@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from storagegate.core.errors import ServiceError
 from storagegate.core.invocation import Invoker
+from storagegate.gateway.wiremeters import WireMeter
 
 ErrorHook = Callable[[ServiceError, str], Any]
 """C{transformError(error, protocol)}: gives another error, or a mapping of the wire's own shape."""
@@ -25,6 +26,7 @@ class GatewayHost:
     @ivar invoker: Calls the methods.
     @ivar clock: For deadlines and delays.
     @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread.
+    @ivar meters: What is counted of wires, by protocol.
     @ivar correlationHeader: The field of HTTP that has the id of a call's trace.
     """
 
@@ -32,7 +34,12 @@ class GatewayHost:
     clock: IReactorTime
     run: Callable[..., Deferred[Any]]
     transformError: ErrorHook | None = None
+    meters: Mapping[str, WireMeter] = field(factory=dict)
     correlationHeader: str = "X-Trace-ID"
+
+    def meter(self, protocol: str) -> WireMeter:
+        """Give what an adapter counts with; where nobody looks, it counts for nobody."""
+        return self.meters.get(protocol) or WireMeter()
 
     def describe(self, error: ServiceError, protocol: str) -> ServiceError | Mapping[str, Any]:
         """

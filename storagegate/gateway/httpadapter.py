@@ -21,10 +21,13 @@ from storagegate.gateway.httpcall import Endpoint, HTTPCall, HTTPRoom
 from storagegate.gateway.httperrors import sendError
 from storagegate.gateway.httpmap import HTTPRoute, readRoutes
 from storagegate.gateway.options import GatewayOptions
+from storagegate.gateway.wiremeters import WireMeter
 from storagegate.http.application import Application
 from storagegate.http.pathtext import decodeEscapes
 from storagegate.http.patterns import compilePattern
 from storagegate.http.router import Router
+
+PROTOCOL = "http"
 
 
 class HTTPAdapter:
@@ -76,6 +79,7 @@ class HTTPAdapter:
         it is written.
         """
         base = self._options.http.basePath
+        self._watchAnswers(app)
         if self._options.http.enableCORS:
             app.use(_cors(self._host.correlationHeader))
         self._register(app, base, isOwn=True)
@@ -86,10 +90,17 @@ class HTTPAdapter:
     def middleware(self) -> Router:
         """Make what answers at wherever it is mounted, which takes the place of C{basePath}."""
         router = Router()
+        self._watchAnswers(router)
         if self._options.http.enableCORS:
             router.use(_cors(self._host.correlationHeader))
         self._register(router, "", isOwn=False)
         return router
+
+    def _watchAnswers(self, router: Router) -> None:
+        """Count every answer, if somebody wants to know of more than calls."""
+        meter = self._room.meter
+        if meter.answers is not None or meter.agents is not None:
+            router.use(partial(_countAnswer, meter))
 
     def _register(self, router: Router, base: str, isOwn: bool) -> None:
         self._registerRoutes(router, base)
@@ -123,7 +134,7 @@ class HTTPAdapter:
         return answer
 
     def _find(self, service: str, method: str, route: HTTPRoute | None = None) -> Endpoint:
-        bound = self._host.invoker.find(service, method)
+        bound = self._host.invoker.find(service, method, PROTOCOL)
         return Endpoint(bound, f"{service}.{method}", route)
 
     def _answerElse(self, req: Any, res: Any, next: Any, isOwn: bool) -> Any:
@@ -160,7 +171,8 @@ class HTTPAdapter:
         if len(names) != 2 or names[0] is None or names[1] is None:
             raise _nothingThere()
         endpoint = self._find(names[0], names[1])
-        if path == f"/{names[0]}/{names[1]}":
+        isKnown = names[1] in endpoint.bound.service.methods
+        if isKnown and path == f"/{names[0]}/{names[1]}":
             # Of all the ways to write it, only this one is worth remembering.
             self._places[path] = endpoint
         return endpoint
@@ -222,6 +234,18 @@ def _cors(correlationHeader: str) -> Any:
 
     # What pages of other origins may see of answers.
     return cors(exposedHeaders=(correlationHeader, "Retry-After"))
+
+
+def _countAnswer(meter: WireMeter, req: Any, res: Any, next: Callable[[], Any]) -> Any:
+    lean = req.lean
+    agent = lean.headers.get(b"user-agent", b"")
+
+    def count() -> None:
+        # One that became a WebSocket has no status.
+        meter.answered(lean.status or (101 if lean.finished else 499), agent)
+
+    lean.onEnd(count)
+    return next()
 
 
 def makeApplication() -> Application:

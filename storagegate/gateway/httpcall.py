@@ -8,7 +8,7 @@ after the first item of a stream is its last line.
 from collections.abc import AsyncIterator
 from typing import Any
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -35,6 +35,7 @@ from storagegate.gateway.httpreading import (
 from storagegate.gateway.httpstreams import LineDecoder, LineTooLong, StreamFormat
 from storagegate.gateway.options import HTTPOptions
 from storagegate.gateway.shapes import httpResult
+from storagegate.gateway.wiremeters import WireMeter
 from storagegate.net.httperrors import BodyLost, BodyTooLarge, ClientLost
 
 INLINE_SIZE = 64 * 1024
@@ -52,6 +53,7 @@ class HTTPRoom:
     What all calls of an adapter share.
 
     @ivar apiKeyHeader: Where API keys are, in lower case.
+    @ivar meter: Counts bytes.
     @ivar traceName: The field of the id of a call's trace, in lower case.
     @ivar traceKey: The same as requests have it.
     """
@@ -59,6 +61,7 @@ class HTTPRoom:
     host: GatewayHost
     options: HTTPOptions
     apiKeyHeader: bytes
+    meter: WireMeter = Factory(lambda self: self.host.meter("http"), takes_self=True)
     traceName: str = field(init=False)
     traceKey: bytes = field(init=False)
 
@@ -116,6 +119,7 @@ class HTTPCall:
         @return: Fires when that is done; C{None} if it is.
         """
         host = self._room.host
+        self._req.lean.onEnd(self._count)
         try:
             self._readHead()
         except ServiceError as error:
@@ -127,6 +131,12 @@ class HTTPCall:
             return None
         self._req.lean.onDisconnect(running.cancel)
         return running.addBoth(self._done)
+
+    def _count(self) -> None:
+        """Count the bytes of both bodies."""
+        meter, lean = self._room.meter, self._req.lean
+        meter.bytesIn += lean.body.taken
+        meter.bytesOut += lean.bodySent
 
     # The request
 
@@ -292,7 +302,13 @@ class HTTPCall:
     def _beginStream(self, chosen: StreamFormat) -> None:
         if self._format is None:
             self._format = chosen
+            self._setCookie()
             self._res.status(200).setChecked(chosen.fields)
+
+    def _setCookie(self) -> None:
+        cookie = self._context.metadata.get("setCookie")
+        if cookie is not None:
+            self._res.append("Set-Cookie", cookie)
 
     def _shape(self, result: Any, shape: Any) -> Any:
         """Give what JSON carries of a result, or something to wait for that gives it."""
@@ -310,6 +326,7 @@ class HTTPCall:
 
     def _respond(self, body: bytes) -> None:
         res = self._res
+        self._setCookie()
         res.setChecked(JSON_FIELD)
         if self._req.method in ("GET", "HEAD"):
             res.send(body)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from storagegate.core.invocation import Observer
+from storagegate.core.loglines import LineSink
 from storagegate.core.meters import Meters
 from storagegate.gateway.metrics import CallMetrics
 
@@ -24,16 +25,23 @@ def makeTracer(monitoring: Any, reactor: Any, meters: Meters | None = None) -> A
     return makeTracer(monitoring.tracing, reactor, meters)
 
 
-def makeObservers(monitoring: Any, metrics: CallMetrics, tracer: Any = None) -> list[Observer]:
+def makeObservers(
+    monitoring: Any, metrics: CallMetrics, sink: LineSink | None = None, tracer: Any = None
+) -> list[Observer]:
     """
     Make the observers of a gateway.
 
     @param monitoring: The C{MonitoringOptions}; C{None} where nothing was configured: then calls
         are counted, and nothing else.
+    @param sink: Where the lines of calls go; C{None} for Twisted's log.
     @param tracer: What traces calls, C{None} for nothing.
     """
     observers: list[Observer] = []
-    if monitoring is None or monitoring.metrics.enabled:
+    if monitoring is None:
+        metrics.choose()
+        observers.append(metrics)
+    elif monitoring.metrics.enabled:
+        metrics.choose(monitoring.metrics.collectors, monitoring.metrics.protocolMetrics)
         observers.append(metrics)
     if tracer is not None:
         from storagegate.telemetry.tracer import CallTracer
@@ -43,5 +51,5 @@ def makeObservers(monitoring: Any, metrics: CallMetrics, tracer: Any = None) -> 
         from storagegate.gateway.calllog import CallLog
 
         logging = monitoring.logging
-        observers.append(CallLog(logging.level, logging.fields, logging.format))
+        observers.append(CallLog(logging.level, logging.fields, logging.format, sink))
     return observers

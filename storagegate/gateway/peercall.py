@@ -96,7 +96,7 @@ class PeerCall(CoroutineRun):
         self.id = id
         self.method = method
         self._owner = owner
-        self._bound = listener.invoker.find(service, method)
+        self._bound = listener.invoker.find(service, method, peer.protocol)
         self.streamsRequests = self._bound.method.streamsRequests
         metadata = {}
         self._deadline = None

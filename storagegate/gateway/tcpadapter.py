@@ -14,6 +14,7 @@ from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.options import TCPOptions
 from storagegate.gateway.peers import Listener
 from storagegate.gateway.tcpconnection import TCPConnection, TCPLimits
+from storagegate.gateway.tcppeers import PROTOCOL
 from storagegate.net.endpoints import listen
 
 _log = Logger()
@@ -24,6 +25,7 @@ class TCPAdapter(Factory):
     The TCP listener of a gateway.
 
     @ivar listener: What the sessions of its connections share.
+    @ivar meter: What it counts.
     @ivar heldBytes: How many bytes of incomplete frames it holds.
     @ivar now: The time, up to a second old: a connection asks no clock.
     """
@@ -46,6 +48,9 @@ class TCPAdapter(Factory):
         self.limits = limits or TCPLimits()
         self.listener = Listener(host.invoker, host.clock)
         self.heldBytes = 0
+        self.meter = host.meter(PROTOCOL)
+        self.meter.connections = lambda: len(self._connections)
+        self.meter.held = lambda: (self.heldBytes, self.limits.heldBytes)
         self.now = 0.0
         self._reactor = reactor
         self._ports: list[IListeningPort] = []
@@ -122,6 +127,7 @@ class TCPAdapter(Factory):
         hers = self._counts.get(key, 0) + 1
         self._counts[key] = hers
         self._connections.add(connection)
+        self.meter.accepted += 1
         if not self._watch.running:
             self.now = self.host.clock.seconds()
             self._watch.start(1.0, now=False)
@@ -137,6 +143,7 @@ class TCPAdapter(Factory):
         """Forget a connection."""
         key = clientKey(connection.client.address)
         self._connections.discard(connection)
+        self.meter.closed += 1
         self._counts[key] -= 1
         if not self._counts[key]:
             del self._counts[key]

@@ -123,6 +123,7 @@ class TCPConnection(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         """Take what came."""
+        self._owner.meter.bytesIn += len(data)
         if self._isClosed:
             self._discard(data)
             return
@@ -172,6 +173,7 @@ class TCPConnection(Protocol):
         """Send bytes; those of answers that are ready together go out together."""
         if self._isClosed:
             return
+        self._owner.meter.bytesOut += len(data)
         if not self._isTaking:
             self.transport.write(data)  # type: ignore[union-attr]
             return

@@ -41,6 +41,18 @@ class Reorder:
         if self._count is None:
             self._count = max(self._held, default=self._next - 1) + 1 if count is None else count
 
+    def isKnown(self, seq: int) -> bool:
+        """Tell whether an item has come before."""
+        return 0 <= seq < self._next or seq in self._held
+
+    @property
+    def missing(self) -> int:
+        """Count the items that have not come, though later ones or the end have."""
+        last = max(self._held, default=self._next - 1)
+        # Whoever names a far end has not lost what nobody would have taken.
+        count = min(max(last + 1, self._count or 0), self._next + WINDOW)
+        return count - self._next - len(self._held)
+
     @property
     def hasNext(self) -> bool:
         """Tell whether the next item is here."""

@@ -4,7 +4,7 @@ The wires of a gateway: each adapter made when its wire is wanted, opened, and c
 An adapter is imported when its wire is opened: a gateway pays for the wires that it has.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
@@ -14,6 +14,11 @@ from storagegate.core.definitions import ServiceDefinition
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.options import GatewayOptions
 from storagegate.gateway.wsorigins import OriginRule
+
+AnswerCacheMaker = Callable[[], Any]
+"""
+Makes an L{IAnswerCache<storagegate.gateway.dedup.IAnswerCache>} when UDP is opened.
+"""
 
 _log = Logger()
 
@@ -33,12 +38,15 @@ class Wires:
         reactor: Any,
         protos: Mapping[str, Any] | None = None,
         apiKeyHeader: str = "X-API-Key",
+        makeAnswers: AnswerCacheMaker | None = None,
     ) -> None:
         """
         @param reactor: The whole reactor: every adapter needs another part of it.
         @param protos: Services of protos that are loaded already, by full name.
         @param apiKeyHeader: The field of HTTP that API keys are in.
+        @param makeAnswers: Makes what keeps the answers of UDP, for several processes.
         """
+        self._makeAnswers = makeAnswers
         self._protos = protos or {}
         self._apiKeyHeader = apiKeyHeader
         self.host = host
@@ -56,6 +64,11 @@ class Wires:
         self._services.append(service)
         if "grpc" in self._others:
             self._others["grpc"].add(service)
+
+    def setHealth(self, services: Mapping[str, bool], overall: bool) -> None:
+        """Say which services are well, on the wire that has a way to ask for it."""
+        if "grpc" in self._others:
+            self._others["grpc"].setHealth(services, overall)
 
     async def openAll(self, names: Iterable[str], hostname: str) -> dict[str, Any]:
         """
@@ -104,7 +117,8 @@ class Wires:
         if wire in ("http", "websocket"):
             if wire == "http" and "websocket" in self._options.enabled:
                 names = ("http", "websocket")
-            self._application = self.application(names)
+            application = self._application = self.application(names)
+            self.host.meter("http").connections = lambda: application.connections
             opening = self._application.listen(place, reactor=self._reactor)
         else:
             self._others[wire] = self._adapter(wire)
@@ -162,7 +176,8 @@ class Wires:
             return TCPAdapter(self.host, self._options.tcp, self._reactor)
         from storagegate.gateway.udpadapter import UDPAdapter
 
-        return UDPAdapter(self.host, self._options.udp, self._reactor)
+        answers = None if self._makeAnswers is None else self._makeAnswers()
+        return UDPAdapter(self.host, self._options.udp, self._reactor, answers)
 
     async def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> None:
         """

@@ -14,7 +14,7 @@ from storagegate.gateway.shapes import httpError
 from storagegate.gateway.wsfactory import WireFactory
 from storagegate.gateway.wshandshake import Handshake, HandshakeRefused, readHandshake
 from storagegate.gateway.wsorigins import OriginRule
-from storagegate.gateway.wspeer import FramePeer, MessagePeer
+from storagegate.gateway.wspeer import PROTOCOL, FramePeer, MessagePeer
 from storagegate.gateway.wswire import Wire
 
 
@@ -30,6 +30,8 @@ class WebSocketAdapter:
         self._options = options
         self._origins = OriginRule(options.allowedOrigins)
         self._listener = Listener(host.invoker, host.clock)
+        self._meter = host.meter(PROTOCOL)
+        self._meter.connections = lambda: len(self._peers)
         self._factory = WireFactory(
             host.clock, options.maxMessageSize, options.enableCompression, self._forget
         )
@@ -64,6 +66,9 @@ class WebSocketAdapter:
             res.status(status).header(error.fields).json(body)
             return
         wire = self._factory.makeWire(handshake)
+        wire.meter = self._meter
+        wire.openedAt = self._host.clock.seconds()
+        self._meter.accepted += 1
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in lean.headers.items()
         }
@@ -113,6 +118,7 @@ class WebSocketAdapter:
 
     def _forget(self, wire: Wire) -> None:
         del self._peers[wire]
+        self._meter.ended(self._host.clock.seconds() - wire.openedAt)
         if not self._peers:
             if self._watch.running:
                 self._watch.stop()

@@ -18,6 +18,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from storagegate.gateway.wiremeters import WireMeter
 from storagegate.gateway.wshandshake import Handshake
 from storagegate.net.transport import FastServer
 
@@ -77,6 +78,8 @@ class Wire(WebSocketServerProtocol):
     @ivar isHeard: Whether anything has come since this was last set to C{False}.
     @ivar isFull: Whether the peer is behind with reading.
     @ivar isHeld: Whether the peer is not read.
+    @ivar meter: Counts bytes and messages.
+    @ivar openedAt: When it was made.
     """
 
     log = Quiet()
@@ -87,6 +90,8 @@ class Wire(WebSocketServerProtocol):
         super().__init__()
         self._handshake = handshake
         self.receiver: Receiver
+        self.meter = WireMeter()
+        self.openedAt = 0.0
         self.isHeard = True
         self._isAsked = False
         self._seenSent = -1
@@ -179,6 +184,7 @@ class Wire(WebSocketServerProtocol):
     def dataReceived(self, data: bytes) -> None:
         """Read what has come, as long as nobody has enough of it."""
         self.isHeard = True
+        self.meter.bytesIn += len(data)
         if not self._isDiscarding:
             self._pending = self._pending + data if self._pending else data
             self._read()
@@ -217,6 +223,7 @@ class Wire(WebSocketServerProtocol):
     def onMessageEnd(self) -> None:
         """Hand a message over."""
         if self.isOpen:
+            self.meter.messagesIn += 1
             data = self.message_data
             try:
                 self.receiver.received(
@@ -270,6 +277,7 @@ class Wire(WebSocketServerProtocol):
             deflate.start_compress_message()
             payload = deflate.compress_message_data(payload) + deflate.end_compress_message()
             first |= 0x40
+        self.meter.messagesOut += 1
         length = len(payload)
         if length < 126:
             head = bytes((first, length))
@@ -281,6 +289,7 @@ class Wire(WebSocketServerProtocol):
 
     def sendData(self, data: bytes, sync: bool = False, chopsize: int | None = None) -> None:
         """Send bytes; those that are sent while bytes are read go out together."""
+        self.meter.bytesOut += len(data)
         if self.isFull:
             self._unsent += len(data)
             if self._unsent > MAX_UNSENT:

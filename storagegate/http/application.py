@@ -151,6 +151,11 @@ class Application(Router):
         Application.workshop.isWanted = True
         return Application.workshop
 
+    @property
+    def connections(self) -> int:
+        """Count the connections of its listeners."""
+        return sum(site.connections for _, site in self._serving)
+
     def adopt(self, port: IListeningPort, site: Site) -> None:
         """Count a listener among those that L{close} closes."""
         self._serving.append((port, site))

@@ -43,7 +43,6 @@ class Reply:
     @ivar answerer: Whatever whoever answers wants to be kept until the response is complete.
     @ivar status: The code of the response; 0 before it has begun.
     @ivar bodySent: How many bytes of its body were given to the connection.
-    @ivar onEnd: Called once, when the response is complete or the client was lost before that.
     """
 
     __slots__ = (
@@ -51,6 +50,7 @@ class Reply:
         "_channel",
         "_chunked",
         "_closes",
+        "_ends",
         "_remaining",
         "_silent",
         "_waiter",
@@ -59,7 +59,6 @@ class Reply:
         "disconnected",
         "finished",
         "method",
-        "onEnd",
         "started",
         "status",
         "version",
@@ -74,10 +73,10 @@ class Reply:
         self.answerer: Any = None
         self.status = 0
         self.bodySent = 0
-        self.onEnd: Callable[[], None] | None = None
         self._channel = channel
         self._callbacks: list[Callable[[], None]] | None = None
         self._waiter: Deferred[None] | None = None
+        self._ends: tuple[Callable[[], None], ...] = ()
         # How the body of the response is framed: how many bytes are to come (None: nobody knows),
         # in chunks or not, and whether there are any on the wire at all.
         self._remaining: int | None = None
@@ -290,11 +289,20 @@ class Reply:
         self.noteEnd()
         self._channel.requestDone()
 
+    def onEnd(self, callback: Callable[[], None]) -> None:
+        """
+        Call C{callback} once: when the response is complete, or the client is lost before that.
+
+        @param callback: Raises nothing.
+        """
+        self._ends = (*self._ends, callback)
+
     def noteEnd(self) -> None:
         """Tell whoever wants to know that the response has ended."""
-        if self.onEnd is not None:
-            onEnd, self.onEnd = self.onEnd, None
-            onEnd()
+        if self._ends:
+            ends, self._ends = self._ends, ()
+            for end in ends:
+                end()
 
     def _wireReady(self) -> Deferred[None]:
         if self._waiter is None:

@@ -70,6 +70,16 @@ class Site(Factory):
         """Name what TLS clients may negotiate: most offer HTTP/2 first, and must hear a no."""
         return [b"http/1.1"]
 
+    @property
+    def connections(self) -> int:
+        """Count the connections."""
+        return len(self._channels)
+
+    @property
+    def requests(self) -> int:
+        """Count the requests that are being answered."""
+        return self._requests
+
     def drain(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
         """
         Close every connection: idle ones now, busy ones after their response.

@@ -168,7 +168,7 @@ class S3Resource(CoroutineResource):
         self._exchanges[request] = exchange
         # Those that are told of the beginning are told of the end, whoever comes or goes.
         observers = tuple(self.observers)
-        request.onEnd = partial(self._end, exchange, observers)
+        request.onEnd(partial(self._end, exchange, observers))
         for observer in observers:
             _tell(observer.began, exchange)
         return exchange

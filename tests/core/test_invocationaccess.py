@@ -7,9 +7,28 @@ from twisted.internet.defer import Deferred
 
 from storagegate.core.context import Client
 from storagegate.core.definitions import RateLimit
-from storagegate.core.errors import codedError
+from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.invocation import ANONYMOUS, CallCredentials, Invoker
+from storagegate.core.ratestores import MemoryRateLimitStore
 from tests.support.invoking import BAD, CONTEXT, GOOD, Boom, InvokerCase
+
+
+class Remote(MemoryRateLimitStore):
+    """
+    Counts, and answers when the test says so.
+
+    @ivar waiting: Answers that are to come.
+    """
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.waiting: list[Deferred[None]] = []
+
+    def increment(self, key: str) -> Any:
+        """Count a call."""
+        count = super().increment(key)
+        self.waiting.append(Deferred())
+        return self.waiting[-1].addCallback(lambda result: count)
 
 
 class AccessTests(InvokerCase):
@@ -100,3 +119,38 @@ class AccessTests(InvokerCase):
         self.invoker = Invoker(self.tokens, rateLimit=RateLimit(1, 1000), now=self.clock.seconds)
         self.add(service={"rateLimit": {"requests": 2, "window": 1000}})
         self.assertEqual(self.invoker.find("Probe", "echo").limit, RateLimit(2, 1000))
+
+    def test_rateLater(self) -> None:
+        """A store of counts may answer later: until then nothing of the call happens."""
+        store = Remote(1000, now=self.clock.seconds)
+        self.invoker = Invoker(self.tokens, rateStore=lambda name, windowMs: store)
+        self.add(rateLimit={"requests": 1, "window": 1000})
+        calls = [self.begin(), self.begin()]
+        self.assertNotIn("handler", self.steps)
+        for answer in store.waiting:
+            answer.callback(None)
+        self.assertEqual(self.successResultOf(calls[0]), {})
+        self.assertEqual(self.failureResultOf(calls[1], ServiceError).value.code, "RATE_LIMITED")
+
+    def test_rateFails(self) -> None:
+        """A store of counts that fails lets nobody in, and tells no client why."""
+        store = Remote(1000)
+        self.invoker = Invoker(self.tokens, rateStore=lambda name, windowMs: store)
+        self.add(rateLimit={"requests": 1, "window": 1000})
+        call = self.begin()
+        store.waiting[0].errback(Boom())
+        self.assertEqual(self.failureResultOf(call, ServiceError).value.code, "INTERNAL_ERROR")
+        self.assertNotIn("handler", self.steps)
+        self.assertEqual(len(self.flushLoggedErrors(Boom)), 1)
+
+    def test_rateNames(self) -> None:
+        """Each method that is limited has a store of its own, made by its whole name and window."""
+        made: list[tuple[str, float]] = []
+
+        def make(name: str, windowMs: float) -> MemoryRateLimitStore:
+            made.append((name, windowMs))
+            return MemoryRateLimitStore(windowMs)
+
+        self.invoker = Invoker(self.tokens, rateStore=make)
+        self.add(rateLimit={"requests": 1, "window": 1000})
+        self.assertEqual(made, [("Probe.echo", 1000)])

@@ -8,6 +8,7 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from storagegate.admin import Readiness
@@ -17,10 +18,11 @@ from storagegate.parts import Parts
 from storagegate.storage.errors import StoreError
 
 
-class FakeReactor:
+class FakeReactor(Clock):
     """Remembers what it was asked to do."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.whenRunning: list[Callable[[], object]] = []
         self.fromThread: list[Callable[[], object]] = []
         self.stopped = 0
@@ -117,6 +119,8 @@ class FakeRoom:
     ended: Deferred[None] = field(factory=lambda: succeed(None))
     grace: float | None = None
     root: Credentials | None = None
+    ports: dict[str, Any] = field(factory=dict)
+    told: list[Readiness] = field(factory=list)
 
     def open(self, name: str, place: str) -> IAddress:
         """Listen."""
@@ -128,6 +132,10 @@ class FakeRoom:
     def furnish(self, store: Any, root: Credentials, region: str, directory: str) -> None:
         """Take note."""
         self.events.append(f"gateway furnished {region} {directory}")
+
+    def tellReadiness(self, readiness: Readiness) -> None:
+        """Take note."""
+        self.told.append(readiness)
 
     def changeRoot(self, root: Credentials) -> None:
         """Take note."""
@@ -149,6 +157,29 @@ class FakeSignals:
     def install(self) -> None:
         """Count."""
         self.installed += 1
+
+
+class FakeNotifier:
+    """Remembers what the service manager would be told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def ready(self, status: str) -> None:
+        """Take note."""
+        self.told.append(f"ready: {status}")
+
+    def reloading(self) -> None:
+        """Take note."""
+        self.told.append("reloading")
+
+    def stopping(self, status: str) -> None:
+        """Take note."""
+        self.told.append(f"stopping: {status}")
+
+    def close(self) -> None:
+        """Take note."""
+        self.told.append("closed")
 
 
 class FakeParts(Parts):
@@ -174,6 +205,7 @@ class FakeParts(Parts):
         self.sites: list[FakeSite] = []
         self.theDoor = FakeDoor()
         self.theSignals = FakeSignals()
+        self.theNotifier = FakeNotifier()
         self.theRoom = FakeRoom(self.refused, self.events)
         self.roomError: ConfigurationError | None = None
 
@@ -192,6 +224,10 @@ class FakeParts(Parts):
     def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> Any:
         """Leave the signals of the tests alone."""
         return self.theSignals
+
+    def notifier(self) -> Any:
+        """Leave the service manager of the tests alone."""
+        return self.theNotifier
 
     def store(self, options: StoreOptions, directory: str) -> Any:
         """Give the fake store."""

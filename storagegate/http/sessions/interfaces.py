@@ -17,6 +17,10 @@ class ISessionStore(Interface):
 
     Every method may give its result at once, as a Deferred or as a coroutine. A session is a
     mapping that JSON can hold; its key C{cookie} holds what belongs to its cookie.
+
+    A store for several machines, in a server like Valkey, promises as much: each method is one
+    atomic step with its expiry in it, C{touch} changes nothing but cookie and expiry of a session
+    that is there, and an error is that of the request.
     """
 
     def get(id: str) -> Any:

@@ -1,0 +1,125 @@
+"""
+The counts of rate limits in memory that the processes of one machine share.
+
+Exact over all of them: a window that allows a hundred requests lets a hundred through, whichever
+process they come to.
+"""
+
+from collections.abc import Callable
+
+from zope.interface import implementer
+
+from storagegate.core.ratestores import Count, IRateLimitStore, MemoryRateLimitStore, checkWindow
+from storagegate.core.sharedtable import Change, SharedTable, TableBusy
+
+ROWS = 200_000
+"""
+Windows in the table of the daemon, for the 100,000 that a store in memory remembers: 10 MB, of
+which those are taken up that were used.
+"""
+
+_BYTES = 8
+_ONE = (1).to_bytes(_BYTES, "little")
+
+
+def makeRateMemory(rows: int = ROWS) -> int:
+    """
+    Make the memory of a table for rate limits.
+
+    @return: Its descriptor, see L{SharedTable.make}.
+    """
+    return SharedTable.make("storagegate-rates", rows, _BYTES)
+
+
+def sharedRateStores(fd: int) -> Callable[[str, float], "SharedRateLimitStore"]:
+    """
+    Give what makes the stores of an L{Invoker<storagegate.core.invocation.Invoker>} by name and
+    window, all of them on one table.
+
+    @param fd: What L{makeRateMemory} gave.
+    @raise ValueError: If there is no table.
+    """
+    table = SharedTable.attach(fd)
+    return lambda name, windowMs: SharedRateLimitStore(table, windowMs, name)
+
+
+@implementer(IRateLimitStore)
+class SharedRateLimitStore:
+    """
+    Counts in a shared table. It answers at once.
+
+    A key is known by its digest, so its length takes up nothing. When a bucket of the table is
+    full, the window that ends first leaves for a new one. While another process holds a bucket and
+    was stopped, which hardly ever is, this one counts for itself.
+    """
+
+    def __init__(self, table: SharedTable, windowMs: float = 60_000, prefix: str = "") -> None:
+        """
+        Share the counts of all processes that give the same prefix and window.
+
+        @param prefix: What tells the counts of this store from those of others in the table.
+        @raise ValueError: If a window has no length, or the table is one for something smaller.
+        """
+        checkWindow(windowMs)
+        if table.size < _BYTES:
+            raise ValueError(f"counts take {_BYTES} bytes; the table has records of {table.size}")
+        self._table = table
+        self._seconds = windowMs / 1000
+        self._prefix = f"{prefix}\0{float(windowMs)!r}\0".encode()
+        self._own = MemoryRateLimitStore(windowMs, now=table.now)
+
+    def increment(self, key: str) -> Count:
+        """
+        Count a request.
+
+        @return: The requests of this window, this one included, and when it ends.
+        """
+        try:
+            change = self._table.change(self._digested(key), self._add)
+        except TableBusy:
+            return self._own.increment(key)
+        assert change is not None
+        return int.from_bytes(change[0], "little"), change[1]
+
+    def decrement(self, key: str) -> None:
+        """Take one request back."""
+        try:
+            self._table.change(self._digested(key), _takeBack)
+        except TableBusy:
+            self._own.decrement(key)
+
+    def resetKey(self, key: str) -> None:
+        """Forget a key."""
+        self._own.resetKey(key)
+        try:
+            self._table.change(self._digested(key), _takeOut)
+        except TableBusy:
+            # It ends with its window.
+            return
+
+    def get(self, key: str) -> Count | None:
+        """Give the state of a key, C{None} if it has no open window."""
+        try:
+            found = self._table.read(self._digested(key))
+        except TableBusy:
+            return self._own.get(key)
+        return None if found is None else (int.from_bytes(found[0], "little"), found[1])
+
+    def _digested(self, key: str) -> bytes:
+        # A key is whatever somebody's function made of a request, perhaps of half a character.
+        return self._prefix + key.encode("utf-8", "surrogatepass")
+
+    def _add(self, record: bytes | None, until: float, now: float) -> Change:
+        if record is None:
+            return _ONE, now + self._seconds
+        return (int.from_bytes(record, "little") + 1).to_bytes(_BYTES, "little"), until
+
+
+def _takeBack(record: bytes | None, until: float, now: float) -> Change | None:
+    if record is None or not any(record):
+        return None
+    return (int.from_bytes(record, "little") - 1).to_bytes(_BYTES, "little"), until
+
+
+def _takeOut(record: bytes | None, until: float, now: float) -> Change | None:
+    return None if record is None else (b"", 0.0)

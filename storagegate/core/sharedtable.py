@@ -1,0 +1,265 @@
+"""
+A hash table in memory that the processes of one machine share.
+
+One process makes the memory (a C{memfd}) and hands its descriptor down, each of the others maps it.
+Nothing serves it: whoever wants a record locks its bucket, reads or writes, and goes on::
+
+    header:  magic, number of buckets, bytes of a record, random key       one page
+    bucket:  heads of its 16 rows, then their records
+    head:    digest of the key (16 bytes), when it began, length, until when it holds
+
+The random key makes the digests, so nobody who chooses keys can choose a bucket. The lock of a
+bucket is a POSIX record lock on one byte of the descriptor (C{fcntl(2)}), which the kernel takes
+back from a process that dies. What such a process was writing is not seen by the others: a head
+holds from the moment in which its last field is written, and that is C{until}.
+"""
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+from mmap import mmap
+from secrets import token_bytes
+from struct import Struct
+from threading import get_ident
+
+WAYS = 16
+"""
+Rows of a bucket. With half of the rows in use one bucket in 270 has more keys than rows; finding a
+digest among so many costs a third of a microsecond.
+"""
+
+MAX_BYTES = 1 << 32
+"""Of a table: more is a number that was mistaken for another."""
+
+WAIT_SECONDS = 0.02
+"""
+How long an operation waits for a bucket that another process holds, which it does for some
+microseconds, or for some milliseconds if it loses its turn on the processor in between. What takes
+longer was stopped, and a reactor cannot wait for that.
+"""
+
+AVOID_SECONDS = 1.0
+"""For so long after that nobody waits again."""
+
+_YIELDS = 100
+"""Tries that only let others run, before those that sleep: most buckets are free at once."""
+
+_MAGIC = b"storagegate-tab1"
+_PAGE = 4096
+_HEADER = Struct("@16sQQ32s")
+_HEAD = Struct("@16sdId")
+_UNTIL = Struct("@d")
+_HEADS = Struct("@" + "16sdId" * WAYS)
+_UNTIL_AT = _HEAD.size - _UNTIL.size
+_FIELDS = 4
+
+Change = tuple[bytes, float]
+"""What is to be kept, and until when; a time that is over takes the record out."""
+
+Act = Callable[[bytes | None, float, float], Change | None]
+"""
+C{act(record, until, now)} gives the change of a record; C{None} leaves it as it is. It gets C{None}
+for a record that is not there, or not any more.
+"""
+
+
+class TableBusy(Exception):
+    """Another process holds the place of a record, and does not let go."""
+
+
+class SharedTable:
+    """
+    Records of bounded size by key, each until a time of its own.
+
+    When a bucket is full, the record that ends first leaves for a new one. What began after now is
+    not there: somebody has set the clock back.
+
+    One thread of a process: record locks keep processes apart, not threads.
+    """
+
+    @classmethod
+    def make(cls, name: str, rows: int, size: int) -> int:
+        """
+        Make the memory of a table. It takes up what is used of it.
+
+        @param name: For whoever looks at the process's memory.
+        @param rows: Records that fit, at least. As the buckets do not fill evenly, take twice as
+            many as are to be kept.
+        @param size: Bytes that a record has at most.
+        @return: A descriptor, which processes inherit that are told to.
+        @raise ValueError: If there can be no such table.
+        """
+        buckets = -(-rows // WAYS)
+        whole = _PAGE + buckets * _stride(size)
+        if rows < 1 or size < 1 or whole > MAX_BYTES:
+            raise ValueError(f"a table of {rows} rows of {size} bytes cannot be")
+        fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(fd, whole)
+            os.pwrite(fd, _HEADER.pack(_MAGIC, buckets, size, token_bytes(32)), 0)
+            # Whoever touches memory that was cut off is killed.
+            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    @classmethod
+    def attach(cls, fd: int, now: Callable[[], float] = time.time) -> "SharedTable":
+        """
+        Use a table.
+
+        @param fd: What L{make} gave, here or in the process that this one has it from. It stays
+            open as long as the table is used, and is the caller's.
+        @param now: Gives the time in seconds: by the same clock in every process.
+        @raise ValueError: If there is no table.
+        """
+        return cls(fd, now)
+
+    def __init__(self, fd: int, now: Callable[[], float]) -> None:
+        whole = os.fstat(fd).st_size
+        if whole < _PAGE:
+            raise ValueError("the shared memory holds no table")
+        self._memory = mmap(fd, whole)
+        magic, buckets, size, key = _HEADER.unpack_from(self._memory)
+        if magic != _MAGIC or whole != _PAGE + buckets * _stride(size):
+            self._memory.close()
+            raise ValueError("the shared memory holds no table")
+        self.now = now
+        self.size: int = size
+        self.fd = fd
+        self._buckets: int = buckets
+        self._stride = _stride(size)
+        self._room = _room(size)
+        self._hash = blake2b(key=key, digest_size=16)
+        self._thread = get_ident()
+        self._waitsAgain = 0.0
+
+    def close(self) -> None:
+        """Let go of the memory; the descriptor stays."""
+        self._memory.close()
+
+    def __len__(self) -> int:
+        """Count the records that hold now; for tests and figures, not for each request."""
+        count, now = 0, self.now()
+        for bucket in range(self._buckets):
+            fields = _HEADS.unpack_from(self._memory, _PAGE + bucket * self._stride)
+            times = zip(fields[1::_FIELDS], fields[3::_FIELDS], strict=True)
+            count += sum(began <= now < until for began, until in times)
+        return count
+
+    def read(self, key: bytes) -> Change | None:
+        """
+        Give a record and until when it holds, C{None} if there is none.
+
+        @raise TableBusy: If it cannot be had for now.
+        """
+        found: list[Change] = []
+
+        def look(record: bytes | None, until: float, now: float) -> None:
+            if record is not None:
+                found.append((record, until))
+
+        self.change(key, look)
+        return found[0] if found else None
+
+    def change(self, key: bytes, act: Act) -> Change | None:
+        """
+        Change a record; nobody else reads or writes it in the meantime.
+
+        @return: What C{act} has given.
+        @raise TableBusy: If it cannot be had for now.
+        @raise ValueError: If what is to be kept is larger than the table's records.
+        """
+        assert get_ident() == self._thread, "one thread of a process may use a table"
+        hash = self._hash.copy()
+        hash.update(key)
+        digest = hash.digest()
+        bucket = int.from_bytes(digest[:6], "little") % self._buckets
+        try:
+            fcntl.lockf(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, bucket)
+        except OSError as error:
+            self._wait(bucket, error)
+        try:
+            return self._change(_PAGE + bucket * self._stride, digest, act)
+        finally:
+            fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, bucket)
+
+    def _change(self, heads: int, digest: bytes, act: Act) -> Change | None:
+        memory = self._memory
+        # Nothing else among the heads is sixteen bytes that look like this one.
+        head = memory.find(digest, heads, heads + _HEADS.size)
+        now = self.now()
+        record, until, began = None, 0.0, now
+        if head >= 0:
+            _, began, length, until = _HEAD.unpack_from(memory, head)
+            if began <= now < until and length <= self.size:
+                place = self._place(heads, head)
+                record = memory[place : place + length]
+            else:
+                until, began = 0.0, now
+        change = act(record, until, now)
+        if change is None:
+            return None
+        kept, end = change
+        if len(kept) > self.size:
+            raise ValueError(f"a record has at most {self.size} bytes, not {len(kept)}")
+        if head < 0:
+            head = self._free(heads, now)
+        place = self._place(heads, head)
+        # Not to be seen before all of it is there: whoever is killed in between leaves nothing.
+        _UNTIL.pack_into(memory, head + _UNTIL_AT, 0.0)
+        memory[place : place + len(kept)] = kept
+        _HEAD.pack_into(memory, head, digest, began, len(kept), end)
+        return change
+
+    def _place(self, heads: int, head: int) -> int:
+        """Give where the record of a head is."""
+        return heads + _HEADS.size + (head - heads) // _HEAD.size * self._room
+
+    def _free(self, heads: int, now: float) -> int:
+        """Give the head that a new record takes."""
+        fields = _HEADS.unpack_from(self._memory, heads)
+        untils = fields[3::_FIELDS]
+        ends = min(untils)
+        if ends > now:
+            # All rows hold, unless the clock was set back: then they are of a time to come.
+            for index, began in enumerate(fields[1::_FIELDS]):
+                if began > now:
+                    return heads + index * _HEAD.size
+        return heads + untils.index(ends) * _HEAD.size
+
+    def _wait(self, bucket: int, error: OSError) -> None:
+        """Try again for a bucket that somebody else has."""
+        started = time.monotonic()
+        tries = 0
+        while error.errno in (errno.EAGAIN, errno.EACCES):
+            waited = time.monotonic() - started
+            if waited > WAIT_SECONDS:
+                self._waitsAgain = started + AVOID_SECONDS
+            if started < self._waitsAgain:
+                raise TableBusy("another process holds the shared memory") from error
+            tries += 1
+            if tries < _YIELDS:
+                os.sched_yield()
+            else:
+                time.sleep(0.0001)
+            try:
+                fcntl.lockf(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, bucket)
+                return
+            except OSError as again:
+                error = again
+        raise error
+
+
+def _room(size: int) -> int:
+    """Give what a record takes up: whole words, so that the heads are aligned."""
+    return (size + 7) & ~7
+
+
+def _stride(size: int) -> int:
+    return _HEADS.size + WAYS * _room(size)
