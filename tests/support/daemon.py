@@ -64,6 +64,22 @@ class DaemonFailed(Exception):
     """The daemon ended, or did not do in time what was expected; the text holds its whole log."""
 
 
+class SecretLogged(AssertionError):
+    """A daemon has written a secret that it was started with."""
+
+
+def checkLog(text: str, environment: Mapping[str, str]) -> None:
+    """
+    Look for the secrets of a daemon in its log.
+
+    @raise SecretLogged: If there is one.
+    """
+    secret = environment.get("STORAGEGATE_SECRET_KEY")
+    if secret and secret in text:
+        [line, *_] = [line for line in text.split("\n") if secret in line] or [text]
+        raise SecretLogged(f"the root secret is in the log: {line}")
+
+
 class DaemonLog:
     """The daemon's output so far, and what it says of its listeners."""
 
@@ -214,6 +230,8 @@ class Daemon:
         """
         Wait until it has ended.
 
+        Its log is searched for the secrets that it was started with.
+
         @return: The exit code.
         @raise DaemonFailed: If it goes on; it is killed then.
         """
@@ -225,6 +243,7 @@ class Daemon:
             raise DaemonFailed(f"did not end in {seconds} s:\n{self.log}") from error
         assert self._reader is not None
         self._reader.join()
+        checkLog(self.log, self._environment)
         return self.code
 
     def stop(self) -> int:
