@@ -100,12 +100,13 @@ class Daemon(Service):
         self._signals.install()
         self._reactor.callWhenRunning(self._signals.install)
         listeners = self._configuration.listeners
-        if any((listeners.http, listeners.grpc, listeners.tcp, listeners.udp)):
-            # The first of all: what is wrong with a service is said before any port is open.
-            try:
+        # The first of all: what is wrong with a service is said before any port is open.
+        try:
+            self._parts.monitor(self._configuration)
+            if any((listeners.http, listeners.grpc, listeners.tcp, listeners.udp)):
                 self._gateway = self._parts.gatewayRoom(self._configuration)
-            except ConfigurationError as error:
-                raise refusal(str(error), self._twistdOptions) from error
+        except ConfigurationError as error:
+            raise refusal(str(error), self._twistdOptions) from error
         if listeners.s3 is not None:
             self._door = self._parts.door()
             self._bind("s3", listeners.s3, self._door)
@@ -212,6 +213,7 @@ class Daemon(Service):
         # The admin listener goes last: it tells whoever asks that this daemon is stopping.
         closing = (self._close("s3", grace), self._closeGateway(grace))
         await gatherResults([Deferred.fromCoroutine(each) for each in closing])
+        await self._parts.stopMonitoring()
         if self._store is not None:
             try:
                 await self._store.close()

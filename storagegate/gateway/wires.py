@@ -17,7 +17,7 @@ from storagegate.gateway.wsorigins import OriginRule
 
 AnswerCacheMaker = Callable[[], Any]
 """
-Makes an L{IAnswerCache<storagegate.gateway.dedup.IAnswerCache>}, when there is a wire that needs it.
+Makes an L{IAnswerCache<storagegate.gateway.dedup.IAnswerCache>} when UDP is opened.
 """
 
 _log = Logger()
