@@ -26,7 +26,7 @@ SECRET_KEY = "test-root-secret"
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 
-_LISTENING = re.compile(r"listening name=(\w+) address=(\S+)")
+_LISTENING = re.compile(r"listening name=(\w+) address=([^\s\"]+)")
 _LOCAL = ("--s3", "tcp:0:interface=127.0.0.1", "--admin", "tcp:0:interface=127.0.0.1")
 _ROOMS_OFF = ("--http", "off", "--grpc", "off", "--tcp", "off", "--udp", "off")
 
