@@ -45,6 +45,12 @@ def isExposed(description: str, address: IAddress) -> bool:
     return not ip_address(address.host.partition("%")[0]).is_loopback
 
 
+def servingText(addresses: Mapping[str, IAddress]) -> str:
+    """Write what is served where, in one line for the service manager."""
+    places = (f"{name} {formatAddress(address)}" for name, address in addresses.items())
+    return f"serving {', '.join(places)}" if addresses else "serving nothing"
+
+
 def firstKeyText(pair: Credentials, region: str, url: str | None, path: str) -> str:
     """Write the generated root key pair with the commands that give it to aws-cli."""
     lines = [

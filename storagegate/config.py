@@ -84,6 +84,7 @@ class Configuration:
     workers: int
     shutdownGraceSeconds: int
     logFormat: str
+    logLevel: str
     values: Mapping[str, Any] = field(repr=False)
 
 
@@ -220,5 +221,6 @@ def _assemble(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configur
         workers=values["workers"],
         shutdownGraceSeconds=values["shutdownGraceSeconds"],
         logFormat=values["logFormat"],
+        logLevel=values["logLevel"],
         values=values,
     )

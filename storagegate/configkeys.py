@@ -11,6 +11,7 @@ from typing import Any
 
 from attrs import frozen
 
+from storagegate.core.loglines import LEVELS
 from storagegate.core.scalars import parseDecimal
 from storagegate.credentials import checkCredential
 
@@ -188,7 +189,8 @@ KEYS = (
         "how long a stop waits for what is in flight",
         reloads=True,
     ),
-    Key("logFormat", "text", oneOf("text"), "the form of the log"),
+    Key("logFormat", "text", oneOf("text", "json"), "the form of the log", reloads=True),
+    Key("logLevel", "info", oneOf(*LEVELS), "what is logged, and what matters more", reloads=True),
     Key("verifyReads", "false", readBoolean, "check the bytes of every read while sending"),
 )
 """Every key of the configuration, in the order of the documentation."""

@@ -22,7 +22,6 @@ from storagegate import announce
 from storagegate.admin import Readiness
 from storagegate.config import Configuration, ConfigurationError, needRestart
 from storagegate.core.definitions import DefinitionError
-from storagegate.core.optionvalues import OptionError
 from storagegate.credentials import Credentials, CredentialsError
 from storagegate.directories import makeDirectory
 from storagegate.net.workerlink import WorkerLink
@@ -75,6 +74,16 @@ class Daemon(Service):
         self._gateway: Room | None = None
         self._addresses: dict[str, IAddress] = {}
         self._signals = parts.signals(reactor.stop, self.reload)
+        self._notifier = parts.notifier()
+
+    def setServiceParent(self, parent: Any) -> None:
+        """
+        Become part of an application, which gets the log of this daemon.
+
+        @raise SystemExit: If the log cannot be opened.
+        """
+        self._parts.logs.attach(parent, self._twistdOptions, self._configuration, self._reactor)
+        super().setServiceParent(parent)
 
     def privilegedStartService(self) -> None:
         """
@@ -124,6 +133,7 @@ class Daemon(Service):
             self._gateway.furnish(self._store, root, region, directory)
         if self._link is None:
             self._announce(directory)
+        self._reactor.callWhenRunning(self._tellReady)
         self._parts.settleProcess()
 
     def _announce(self, directory: str) -> None:
@@ -151,6 +161,13 @@ class Daemon(Service):
         """Read the configuration again and apply what a running daemon can change."""
         if self._draining:
             return
+        self._notifier.reloading()
+        try:
+            self._reload()
+        finally:
+            self._tellReady()
+
+    def _reload(self) -> None:
         old = self._configuration
         try:
             self._configuration = self._load()
@@ -159,6 +176,7 @@ class Daemon(Service):
             self._configuration = old
             self._log.error("reload refused: {error}", error=oneLine(str(error)))
             return
+        self._parts.logs.configure(self._configuration)
         self._log.info("configuration reloaded")
         for name in needRestart(self._started, self._configuration):
             self._log.warn("needs a restart: {name}", name=name)
@@ -180,6 +198,7 @@ class Daemon(Service):
         self._draining = True
         grace = self._configuration.shutdownGraceSeconds
         self._log.info("stopping, {grace} s for what is in flight", grace=grace)
+        self._notifier.stopping(f"stopping, {grace} s for what is in flight")
         # The admin listener goes last: it tells whoever asks that this daemon is stopping.
         closing = (self._close("s3", grace), self._closeGateway(grace))
         await gatherResults([Deferred.fromCoroutine(each) for each in closing])
@@ -190,6 +209,7 @@ class Daemon(Service):
                 self._log.failure("the store did not close in order")
             self._store = None
         await self._close("admin", _ADMIN_GRACE_SECONDS)
+        self._notifier.close()
         self._log.info("stopped")
 
     async def _close(self, name: str, graceSeconds: float) -> None:
@@ -231,9 +251,13 @@ class Daemon(Service):
             return
         try:
             self._addresses[name] = self._gateway.open(name, place)
-        except (CannotListenError, DefinitionError, OptionError) as error:
+        except (CannotListenError, DefinitionError, ValueError) as error:
             reason = f"cannot listen name={name} endpoint={place}: {error}"
             raise refusal(reason, self._twistdOptions) from error
+
+    def _tellReady(self) -> None:
+        if not self._draining:
+            self._notifier.ready(announce.servingText(self._addresses))
 
     def _directory(self) -> str:
         return os.path.abspath(self._configuration.store.directory)
@@ -246,6 +270,7 @@ class Daemon(Service):
 
     def _furnish(self, root: Credentials) -> None:
         """Give the S3 listener its room; requests in flight keep the one that they entered."""
+        self._parts.logs.redactor.hide(root.secretKey)
         if self._door is not None and self._store is not None:
             self._door.room = self._parts.s3Room(self._store, self._configuration.s3, root)
         if self._gateway is not None:

@@ -19,6 +19,7 @@ from storagegate.core.definitions import DefinitionError
 from storagegate.core.invocation import CallCredentials
 from storagegate.core.optionvalues import OptionError
 from storagegate.gateway.gateway import ProtocolGateway
+from storagegate.gateway.surroundings import Surroundings
 from storagegate.gatewayconfig import configureGateway
 from storagegate.naming import NamingError, findNamed
 
@@ -32,8 +33,15 @@ _PROTOS = {"user.UserService": "UserService", "storagegate.Storage": "Storage"}
 class GatewayRoom:
     """The listeners of the gateway and the services behind them."""
 
-    def __init__(self, configuration: Configuration, reactor: Any, isShared: bool = False) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        reactor: Any,
+        surroundings: Surroundings | None = None,
+        isShared: bool = False,
+    ) -> None:
         """
+        @param surroundings: What the gateway shares with the rest of the daemon.
         @param isShared: Whether other processes listen at the same places.
         @raise ConfigurationError: If a service or an option is none, with one line.
         """
@@ -55,6 +63,7 @@ class GatewayRoom:
                 if place is not None
             ],
             grpc={"reflection": True, "reusePort": isShared},
+            surroundings=surroundings,
         )
         for name in self._services:
             try:

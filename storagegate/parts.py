@@ -4,6 +4,7 @@ The parts that the daemon is put together from, each imported when it is needed.
 This is the one place that knows the constructors of the store, the trunk and the rooms.
 """
 
+import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, cast
@@ -13,8 +14,11 @@ from twisted.internet.interfaces import IAddress, IListeningPort, IProtocolFacto
 
 from storagegate import admin
 from storagegate.config import Configuration, S3Options, StoreOptions
+from storagegate.core.meters import Meters
 from storagegate.credentials import Credentials
+from storagegate.logs import Logs
 from storagegate.net.workerlink import WorkerLink
+from storagegate.notifying import Notifier
 from storagegate.process import settleProcess, tuneProcess
 from storagegate.signals import SignalHandlers
 
@@ -78,6 +82,8 @@ class Parts:
         """
         self._reactor = reactor
         self._link = link
+        self.meters = Meters()
+        self.logs = Logs()
 
     def tuneProcess(self) -> None:
         """Set up what concerns the whole process."""
@@ -116,10 +122,16 @@ class Parts:
         @param slots: How many processes may live at a time.
         @return: Descriptors by name.
         """
-        return {}
+        from storagegate.workershare import makeMemory
+
+        return makeMemory()
 
     def clearSlot(self, memory: Mapping[str, int], slot: int) -> None:
         """Forget what a worker that has ended left in the memory."""
+
+    def notifier(self) -> Notifier:
+        """Make what tells the service manager how the daemon is."""
+        return Notifier(self._reactor, os.environ)
 
     def store(self, options: StoreOptions, directory: str) -> Store:
         """
@@ -187,6 +199,13 @@ class Parts:
 
         @raise ConfigurationError: If a service or an option of it is none.
         """
+        from storagegate.gateway.surroundings import Surroundings
         from storagegate.gatewayroom import GatewayRoom
 
-        return GatewayRoom(configuration, self._reactor, isShared=self._link is not None)
+        shared: dict[str, Any] = {}
+        if self._link is not None:
+            from storagegate.workershare import attachStores
+
+            shared = attachStores(self._link)
+        surroundings = Surroundings(meters=self.meters, logSink=self.logs.sink, **shared)
+        return GatewayRoom(configuration, self._reactor, surroundings, self._link is not None)

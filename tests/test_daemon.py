@@ -292,6 +292,41 @@ class StopTests(DaemonCase):
         self.assertIn("stopped", self.logged())
 
 
+class NotificationTests(DaemonCase):
+    """What the service manager is told, and when."""
+
+    SERVING = "ready: serving s3 127.0.0.1:9000, admin 127.0.0.1:9001"
+
+    def test_whenRunning(self) -> None:
+        """Nothing is ready before the reactor runs."""
+        self.started()
+        self.assertEqual(self.parts.theNotifier.told, [])
+        for function in self.parts.reactor.whenRunning:
+            function()
+        self.assertEqual(self.parts.theNotifier.told, [self.SERVING])
+
+    def test_reload(self) -> None:
+        """A reload begins and ends, whether it was refused or not."""
+        daemon = self.started()
+        for read in (self.configuration(), ConfigurationError("no")):
+            self.next = read
+            self.parts.theNotifier.told.clear()
+            daemon.reload()
+            self.assertEqual(self.parts.theNotifier.told, ["reloading", self.SERVING])
+
+    def test_stop(self) -> None:
+        """A stop is told when it begins; a daemon that stops is not ready again."""
+        daemon = self.started()
+        self.parts.sites[0].drained = Deferred()
+        stopping = daemon.stopService()
+        daemon.reload()
+        told = ["stopping: stopping, 30 s for what is in flight"]
+        self.assertEqual(self.parts.theNotifier.told, told)
+        self.parts.sites[0].drained.callback(None)
+        self.successResultOf(stopping)
+        self.assertEqual(self.parts.theNotifier.told, [*told, "closed"])
+
+
 class ReadinessTests(DaemonCase):
     """What C{/readyz} is told."""
 

@@ -30,6 +30,7 @@ LAYERS = {
     "storagegate.s3.upload": 3,
     "storagegate.s3.resource": 4,
     "storagegate.s3.routes": 4,
+    "storagegate.discovery": 3,
     "storagegate.storage": 3,
     "storagegate.telemetry": 3,
     "storagegate.services": 3,

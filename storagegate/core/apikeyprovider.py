@@ -1,7 +1,6 @@
 """API keys, each of which the user's own function knows."""
 
 import hmac
-import re
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any
@@ -12,13 +11,11 @@ from attrs.converters import optional
 from storagegate.core.context import RequestContext
 from storagegate.core.hooks import requestHook
 from storagegate.core.invocation import CallCredentials
-from storagegate.core.optionvalues import OptionError, makeOptions
+from storagegate.core.optionvalues import OptionError, makeOptions, readFieldName
 from storagegate.core.tokens import extracted, readExtract
 
 HEADER = "x-api-key"
 """Where adapters look for C{CallCredentials.apiKey}; another field is looked up in the context."""
-
-_FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class APIKeyProvider:
@@ -83,12 +80,6 @@ def staticKeys(keys: Mapping[str, Any]) -> Callable[[str, RequestContext], Any]:
     return validate
 
 
-def _readHeader(value: Any) -> str:
-    if not isinstance(value, str) or not _FIELD_NAME.fullmatch(value):
-        raise ValueError("is the name of a field")
-    return value
-
-
 def _readValidate(value: Any) -> Any:
     try:
         requestHook(value, "validate", "apiKey", "context")
@@ -108,7 +99,7 @@ class APIKeyOptions:
     """
 
     validate: Callable[..., Any] = field(converter=_readValidate)
-    header: str = field(default="X-API-Key", converter=_readHeader)
+    header: str = field(default="X-API-Key", converter=readFieldName)
     extractToken: Any = field(default=None, converter=optional(readExtract))
 
 

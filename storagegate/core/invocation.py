@@ -341,6 +341,7 @@ class Invoker:
                     service=context.service,
                     method=context.method,
                     protocol=context.protocol,
+                    trace_id=context.tracing.traceId,
                 )
             known = asServiceError(error)
         self._ended(context, known, began)

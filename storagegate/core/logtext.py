@@ -9,6 +9,8 @@ _UNSAFE = re.compile('[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"\\\\]')
 _UNSAFE_LINE = re.compile(
     "[\x00-\x1a\x1c-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|\x1b(?!\\[[0-9;]*m)"
 )
+# The same for a message, in which quotes may be meant, and no colours.
+_UNSAFE_MESSAGE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _ESCAPES = {
     "\\": r"\\",
     '"': r"\"",
@@ -28,6 +30,11 @@ def escapeField(text: str) -> str:
 def escapeLine(text: str) -> str:
     """Escape what does not belong in one line; quotes and colours do."""
     return _UNSAFE_LINE.sub(_escape, text)
+
+
+def escapeMessage(text: str) -> str:
+    """Escape what does not belong in one line; quotes do."""
+    return _UNSAFE_MESSAGE.sub(_escape, text)
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -5,6 +5,7 @@ A reader takes whatever a user gave and returns the value, or raises C{ValueErro
 a sentence that begins with the option's name: it is meant as the C{converter} of a field of attrs.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -13,6 +14,9 @@ from attrs import NOTHING, AttrsInstance, evolve, fields
 from storagegate.core.scalars import parseSize
 
 K = TypeVar("K", bound=AttrsInstance)
+
+# A token of RFC 9110 section 5.6.2.
+_FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 MERGED = "storagegate.merged"
 """The metadata of a field of options whose new parts leave the parts that are not named alone."""
@@ -38,6 +42,13 @@ def readHostname(value: Any) -> str:
     """Read the name or address of an interface."""
     if not isinstance(value, str) or not value:
         raise ValueError("is the name or address of an interface")
+    return value
+
+
+def readFieldName(value: Any) -> str:
+    """Read the name of a header field."""
+    if not isinstance(value, str) or not _FIELD_NAME.fullmatch(value):
+        raise ValueError("is the name of a field")
     return value
 
 

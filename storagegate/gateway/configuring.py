@@ -140,11 +140,11 @@ class Configurable:
     ) -> Self:
         """
         Configure where services are that are not here, see
-        L{DiscoveryOptions<storagegate.gateway.discovery.DiscoveryOptions>}.
+        L{DiscoveryOptions<storagegate.discovery.options.DiscoveryOptions>}.
 
         @raise OptionError: If there is no such option, or its value is none.
         """
-        from storagegate.gateway.discovery import DiscoveryOptions, readDiscovery
+        from storagegate.discovery.options import DiscoveryOptions, readDiscovery
 
         self._checkIdle()
         before = self.discovery or DiscoveryOptions()

@@ -19,14 +19,13 @@ from twisted.python.failure import Failure
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceDefinition, readService
 from storagegate.core.invocation import CallCredentials, Invoker
-from storagegate.core.meters import Meters
-from storagegate.core.ratestores import RateStoreMaker
 from storagegate.gateway.configuring import Configurable
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.metrics import CallMetrics
 from storagegate.gateway.observing import makeObservers
 from storagegate.gateway.options import readOptions
-from storagegate.gateway.wires import AnswerCacheMaker, Wires
+from storagegate.gateway.surroundings import Surroundings
+from storagegate.gateway.wires import Wires
 from storagegate.net.reactors import processReactor
 
 DEFAULT_GRACE_MS = 30_000
@@ -65,24 +64,18 @@ class ProtocolGateway(Configurable):
         self,
         options: Mapping[str, Any] | None = None,
         *,
-        meters: Meters | None = None,
-        rateStore: RateStoreMaker | None = None,
-        makeAnswers: AnswerCacheMaker | None = None,
+        surroundings: Surroundings | None = None,
         **more: Any,
     ) -> None:
         """
-        @param meters: What it counts with, where others count too.
-        @param rateStore: Makes what counts the calls of a method, see
-            L{Invoker<storagegate.core.invocation.Invoker>}.
-        @param makeAnswers: Makes what keeps the answers of UDP. Without these two, counts and
-            answers are those of this process.
+        @param surroundings: What it shares with others; C{None} for nothing.
         @raise OptionError: If there is no such option, or its value is none.
         """
         super().__init__({**(options or {}), **more})
-        self._makeAnswers = makeAnswers
+        self._surroundings = around = surroundings or Surroundings()
         self.protos: dict[str, Any] = {}
-        self._metrics = CallMetrics(meters, self._streaming)
-        self.invoker = Invoker(self, [self._metrics], rateStore=rateStore)
+        self._metrics = CallMetrics(around.meters, self._streaming)
+        self.invoker = Invoker(self, [self._metrics], rateStore=around.rateStore)
         self._wires: Wires | None = None
 
     # Services.
@@ -161,7 +154,8 @@ class ProtocolGateway(Configurable):
             return self._wires
         if reactor is None:
             reactor = processReactor()
-        self.invoker.observers[:] = makeObservers(self.monitoring, self._metrics)
+        around = self._surroundings
+        self.invoker.observers[:] = makeObservers(self.monitoring, self._metrics, around.logSink)
         self.invoker.onUnknown = self._metrics.unknown
         if self.discovery is not None:
             _log.warn("not built: discovery")
@@ -172,7 +166,7 @@ class ProtocolGateway(Configurable):
         wireMeters = self._metrics.wires
         host = GatewayHost(self.invoker, reactor, run, self.transformError, wireMeters)
         header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
-        self._wires = Wires(host, self.settings, reactor, self.protos, header, self._makeAnswers)
+        self._wires = Wires(host, self.settings, reactor, self.protos, header, around.makeAnswers)
         for service in self.services.values():
             self._wires.add(service)
         return self._wires

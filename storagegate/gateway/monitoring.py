@@ -5,6 +5,8 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
+from storagegate.core.calllines import FIELDS
+from storagegate.core.loglines import LEVELS
 from storagegate.core.optionvalues import (
     MERGED,
     changeOptions,
@@ -12,7 +14,6 @@ from storagegate.core.optionvalues import (
     readFlag,
     readWord,
 )
-from storagegate.gateway.calllog import FIELDS, LEVELS
 from storagegate.gateway.metrics import COLLECTORS
 from storagegate.telemetry.options import TracingOptions
 
@@ -72,7 +73,7 @@ class LoggingOptions:
 
     @ivar level: At which level calls are logged that went well.
     @ivar format: C{json} for an object a line, C{text} for C{name=value}.
-    @ivar fields: What a line tells, see L{FIELDS<storagegate.gateway.calllog.FIELDS>}.
+    @ivar fields: What a line tells, see L{FIELDS<storagegate.core.calllines.FIELDS>}.
     """
 
     level: str = field(default="info", converter=_level)

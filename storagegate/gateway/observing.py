@@ -3,15 +3,19 @@
 from typing import Any
 
 from storagegate.core.invocation import Observer
+from storagegate.core.loglines import LineSink
 from storagegate.gateway.metrics import CallMetrics
 
 
-def makeObservers(monitoring: Any, metrics: CallMetrics) -> list[Observer]:
+def makeObservers(
+    monitoring: Any, metrics: CallMetrics, sink: LineSink | None = None
+) -> list[Observer]:
     """
     Make the observers of a gateway.
 
     @param monitoring: The C{MonitoringOptions}; C{None} where nothing was configured: then calls
         are counted, and nothing else.
+    @param sink: Where the lines of calls go; C{None} for Twisted's log.
     """
     observers: list[Observer] = []
     if monitoring is None:
@@ -24,5 +28,5 @@ def makeObservers(monitoring: Any, metrics: CallMetrics) -> list[Observer]:
         from storagegate.gateway.calllog import CallLog
 
         logging = monitoring.logging
-        observers.append(CallLog(logging.level, logging.fields, logging.format))
+        observers.append(CallLog(logging.level, logging.fields, logging.format, sink))
     return observers

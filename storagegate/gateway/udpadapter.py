@@ -19,7 +19,13 @@ from twisted.logger import Logger
 from storagegate.core.context import Client
 from storagegate.core.errors import ServiceError
 from storagegate.gateway.dedup import AnswerCache, IAnswerCache
-from storagegate.gateway.frames import HEADER_LENGTH, PING, PONG, FrameError, decodeFrame
+from storagegate.gateway.frames import (
+    HEADER_LENGTH,
+    PING,
+    PONG,
+    FrameError,
+    decodeFrame,
+)
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.options import UDPOptions
 from storagegate.gateway.peers import Listener
@@ -27,7 +33,7 @@ from storagegate.gateway.routedsession import RoutedSession
 from storagegate.gateway.session import Session
 from storagegate.gateway.shapes import MessageId
 from storagegate.gateway.udppeer import PROTOCOL, UDPPeer
-from storagegate.gateway.udpsource import UDPSource, proceed
+from storagegate.gateway.udpsource import Address, UDPSource, proceedLater
 from storagegate.net.datagrams import listenDatagrams
 
 MAX_DATAGRAM = 65_507
@@ -44,18 +50,15 @@ SILENT_PORTS = frozenset({0, 7, 13, 17, 19, 53, 123})
 
 _log = Logger()
 
-Address = tuple[str, int]
-
 
 class UDPAdapter(DatagramProtocol):
     """
     The UDP listener of a gateway.
 
     @ivar dropped: How many datagrams were dropped, by reason.
-    @ivar answers: The answers that were given.
-    @ivar invoker: Knows the methods.
-    @ivar isClosed: Whether nothing can be sent any more.
     @ivar meter: What else it counts.
+    @ivar answers: The answers that were given.
+    @ivar isClosed: Whether nothing can be sent any more.
     """
 
     noisy = False
@@ -73,14 +76,14 @@ class UDPAdapter(DatagramProtocol):
         """
         self.dropped: Counter[str] = Counter()
         self._host = host
+        self.invoker = host.invoker
         self._options = options
         self._reactor = reactor
-        self.invoker = host.invoker
         self._listener = Listener(host.invoker, host.clock)
-        self.answers = AnswerCache(host.clock.seconds) if answers is None else answers
         self.meter = host.meter(PROTOCOL)
         self.meter.dropped = self.dropped
         self.meter.connections = lambda: len(self._peers)
+        self.answers = AnswerCache(host.clock.seconds) if answers is None else answers
         # The one that was silent longest first.
         self._peers: OrderedDict[Address, UDPSource] = OrderedDict()
         self.isClosed = False
@@ -178,11 +181,11 @@ class UDPAdapter(DatagramProtocol):
             self.dropped["frame"] += 1
             return
         if hasattr(message, "__await__"):
-            proceed(message, "parseMessage failed", peer.takeMessage, len(datagram))
+            proceedLater(message, "parseMessage failed", peer.takeMessage, len(datagram))
         else:
             peer.takeMessage(message, len(datagram))
 
-    def _peer(self, source: Address) -> UDPSource | None:
+    def _peer(self, source: Address) -> "UDPSource | None":
         """Give an address that sends something; C{None} if that is to be dropped."""
         peer = self._peers.get(source)
         if peer is None:
@@ -232,7 +235,7 @@ class UDPAdapter(DatagramProtocol):
             return
         kept: Any = self.answers.end((source, id), answer, isKnown)
         if hasattr(kept, "__await__"):
-            proceed(kept, "an answer was not kept", bool)
+            proceedLater(kept, "an answer was not kept", bool)
 
     def makeSession(self, writer: UDPPeer) -> Session:
         """Make the session of an address."""

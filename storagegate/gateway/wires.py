@@ -17,7 +17,7 @@ from storagegate.gateway.wsorigins import OriginRule
 
 AnswerCacheMaker = Callable[[], Any]
 """
-Makes an L{IAnswerCache<storagegate.gateway.dedup.IAnswerCache>} when UDP is opened.
+Makes an L{IAnswerCache<storagegate.gateway.dedup.IAnswerCache>}, for a wire that needs one.
 """
 
 _log = Logger()

@@ -91,7 +91,13 @@ def bind(reactor: Any, description: str) -> Deferred[BoundPlace]:
 
 
 def _endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:
-    endpoint: IStreamServerEndpoint = serverFromString(reactor, description)
+    try:
+        endpoint: IStreamServerEndpoint = serverFromString(reactor, description)
+    except (AttributeError, LookupError, TypeError) as error:
+        # What the parsers of endpoints raise where a socket, or an option's name, is none.
+        isAdopted = description.startswith("systemd:")
+        reason = "systemd has handed over no such socket" if isAdopted else str(error)
+        raise ValueError(reason) from error
     return endpoint
 
 

@@ -108,6 +108,7 @@ class Daemon:
         expect: Sequence[str] = ("s3", "admin"),
         directory: str | Path | None = None,
         prefix: Sequence[str] = (),
+        descriptors: Sequence[int] = (),
     ) -> None:
         """
         @param arguments: Flags behind those that L{daemonCommand} gives.
@@ -115,6 +116,7 @@ class Daemon:
         @param expect: The listeners that L{start} waits for.
         @param directory: The working directory.
         @param prefix: A command that runs the daemon, such as C{strace} with its options.
+        @param descriptors: What the process inherits besides its output.
         """
         self.data = Path(data)
         self.code: int | None = None
@@ -122,6 +124,7 @@ class Daemon:
         self._environment = daemonEnvironment(environment)
         self._expect = expect
         self._directory = directory
+        self._descriptors = descriptors
         self._log = DaemonLog()
         self._news = threading.Condition()
         self._ended = False
@@ -185,6 +188,7 @@ class Daemon:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=self._descriptors,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

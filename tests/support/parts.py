@@ -151,6 +151,29 @@ class FakeSignals:
         self.installed += 1
 
 
+class FakeNotifier:
+    """Remembers what the service manager would be told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def ready(self, status: str) -> None:
+        """Take note."""
+        self.told.append(f"ready: {status}")
+
+    def reloading(self) -> None:
+        """Take note."""
+        self.told.append("reloading")
+
+    def stopping(self, status: str) -> None:
+        """Take note."""
+        self.told.append(f"stopping: {status}")
+
+    def close(self) -> None:
+        """Take note."""
+        self.told.append("closed")
+
+
 class FakeParts(Parts):
     """
     Makes stand-ins.
@@ -174,6 +197,7 @@ class FakeParts(Parts):
         self.sites: list[FakeSite] = []
         self.theDoor = FakeDoor()
         self.theSignals = FakeSignals()
+        self.theNotifier = FakeNotifier()
         self.theRoom = FakeRoom(self.refused, self.events)
         self.roomError: ConfigurationError | None = None
 
@@ -192,6 +216,10 @@ class FakeParts(Parts):
     def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> Any:
         """Leave the signals of the tests alone."""
         return self.theSignals
+
+    def notifier(self) -> Any:
+        """Leave the service manager of the tests alone."""
+        return self.theNotifier
 
     def store(self, options: StoreOptions, directory: str) -> Any:
         """Give the fake store."""

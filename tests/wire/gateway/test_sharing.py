@@ -20,6 +20,7 @@ from twisted.internet.defer import Deferred
 from storagegate import createProtocolGateway
 from storagegate.core.sharedrates import sharedRateStores
 from storagegate.gateway.sharedanswers import SharedAnswerCache
+from storagegate.gateway.surroundings import Surroundings
 
 def note(method):
     with open(sys.argv[4], "a") as file:
@@ -35,8 +36,10 @@ async def hang(request, context):
 
 gateway = createProtocolGateway(
     protocols=["udp"],
-    rateStore=sharedRateStores(int(sys.argv[3])),
-    makeAnswers=lambda: SharedAnswerCache(table),
+    surroundings=Surroundings(
+        rateStore=sharedRateStores(int(sys.argv[3])),
+        makeAnswers=lambda: SharedAnswerCache(table),
+    ),
 )
 gateway.addService("Probe", methods={
     "who": who,

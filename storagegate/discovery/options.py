@@ -1,0 +1,133 @@
+"""What C{configureServiceDiscovery} takes: where the instances of services are."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import evolve, field, frozen
+from attrs.converters import optional
+
+from storagegate.core.optionvalues import (
+    MERGED,
+    OptionError,
+    changeOptions,
+    checkGroup,
+    readFieldName,
+    readFlag,
+    readWord,
+)
+from storagegate.discovery.instances import AUTO
+from storagegate.discovery.provideroptions import (
+    ConsulOptions,
+    DNSOptions,
+    EtcdOptions,
+    KubernetesOptions,
+    RegisterOptions,
+)
+from storagegate.discovery.services import DiscoveredService, readServices, readStrategy
+
+PROVIDERS = ("static", "dns", "consul", "etcd", "kubernetes")
+
+REGISTRIES = ("consul", "etcd")
+"""The providers that take note of instances which tell of themselves."""
+
+
+def _provider(value: Any) -> str:
+    return readWord(value, PROVIDERS)
+
+
+def _secret(value: Any) -> str:
+    # Whoever guesses it can choose an instance, no more; but then shorter ones are guessed.
+    if not isinstance(value, str) or not 16 <= len(value) <= 1024:
+        raise ValueError("is a text of 16 to 1024 characters")
+    return value
+
+
+_ROUTING: Mapping[str, Mapping[str, Any]] = {
+    "http": {
+        "sticky_sessions": readFlag,
+        "session_header": readFieldName,
+        "cookie_secret": _secret,
+    },
+    "websocket": {"connection_affinity": readFlag},
+    "grpc": {"load_balancing": readStrategy},
+}
+
+
+def _routing(value: Any) -> Mapping[str, Mapping[str, Any]]:
+    if not isinstance(value, Mapping):
+        raise ValueError("is a mapping of protocols")
+    for protocol, given in value.items():
+        known = _ROUTING.get(protocol, {})
+        if not known or not isinstance(given, Mapping):
+            raise OptionError(f"there is no option routing.{protocol}")
+        for name, each in given.items():
+            if name not in known:
+                raise OptionError(f"there is no option routing.{protocol}.{name}")
+            try:
+                known[name](each)
+            except ValueError as error:
+                raise OptionError(f"the option routing.{protocol}.{name} {error}") from None
+    return dict(value)
+
+
+def _isRegister(instance: Any, attribute: Any, value: Any) -> None:
+    if value is not None and not isinstance(value, RegisterOptions):
+        raise ValueError("is a mapping of options")
+
+
+@frozen(kw_only=True)
+class DiscoveryOptions:
+    """
+    Every option of C{configureServiceDiscovery}.
+
+    @ivar register: How this daemon tells of itself; C{None} unless it was given: then it does not.
+    """
+
+    provider: str | None = field(default=None, converter=optional(_provider))
+    services: Mapping[str, DiscoveredService] = field(factory=dict, converter=readServices)
+    routing: Mapping[str, Mapping[str, Any]] = field(factory=dict, converter=_routing)
+    dns: DNSOptions = field(factory=DNSOptions, validator=checkGroup, metadata={MERGED: True})
+    consul: ConsulOptions = field(
+        factory=ConsulOptions, validator=checkGroup, metadata={MERGED: True}
+    )
+    etcd: EtcdOptions = field(factory=EtcdOptions, validator=checkGroup, metadata={MERGED: True})
+    kubernetes: KubernetesOptions = field(
+        factory=KubernetesOptions, validator=checkGroup, metadata={MERGED: True}
+    )
+    register: RegisterOptions | None = field(
+        default=None, validator=_isRegister, metadata={MERGED: True}
+    )
+
+
+def readDiscovery(before: DiscoveryOptions, changes: Mapping[str, Any]) -> DiscoveryOptions:
+    """
+    Change some options.
+
+    @raise OptionError: If there is no such option, or its value is none.
+    """
+    if before.register is None and isinstance(changes.get("register"), Mapping):
+        before = evolve(before, register=RegisterOptions())
+    return changeOptions(before, changes)
+
+
+def checkDiscovery(options: DiscoveryOptions) -> None:
+    """
+    Check what can only be told when all has been said.
+
+    @raise OptionError: If an option does not fit the others.
+    """
+    if options.provider in (None, "static"):
+        for name, service in options.services.items():
+            if service.instances is None:
+                raise OptionError(
+                    f'the option services.{name}.instances is "{AUTO}": that needs a provider, '
+                    f"one of {', '.join(PROVIDERS[1:])}"
+                )
+    if options.register is not None and options.provider not in REGISTRIES:
+        raise OptionError(f"the option register needs a provider, {' or '.join(REGISTRIES)}")
+    if (options.etcd.username is None) != (options.etcd.passwordFile is None):
+        raise OptionError("the options etcd.username and etcd.passwordFile are given together")
+    for group in ("consul", "etcd", "kubernetes"):
+        tls = getattr(options, group).tls
+        if (tls.certFile is None) != (tls.keyFile is None):
+            raise OptionError(f"the options {group}.tls.certFile and keyFile are given together")

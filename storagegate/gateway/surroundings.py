@@ -1,0 +1,26 @@
+"""What a gateway has in common with the rest of its process, or with other processes."""
+
+from attrs import Factory, frozen
+
+from storagegate.core.loglines import LineSink
+from storagegate.core.meters import Meters
+from storagegate.core.ratestores import RateStoreMaker
+from storagegate.gateway.wires import AnswerCacheMaker
+
+
+@frozen(kw_only=True)
+class Surroundings:
+    """
+    What a gateway is given of the process around it; alone it has its own.
+
+    @ivar meters: What it counts with.
+    @ivar logSink: Where the lines of calls go; C{None} for Twisted's log.
+    @ivar rateStore: Makes what counts the calls of a method, see
+        L{Invoker<storagegate.core.invocation.Invoker>}; C{None}: this process counts its own.
+    @ivar makeAnswers: Makes what keeps the answers of UDP; C{None}: this process keeps its own.
+    """
+
+    meters: Meters = Factory(Meters)
+    logSink: LineSink | None = None
+    rateStore: RateStoreMaker | None = None
+    makeAnswers: AnswerCacheMaker | None = None

@@ -1,0 +1,170 @@
+"""
+The log of a process of the daemon: where it goes, in which form, and what it must not show.
+
+C{twistd} makes an observer of its own as it starts, unless the application has one. So the daemon
+gives its own to the application that it becomes part of. C{--logfile}, the terminal and
+C{twistd.log} mean what they mean to C{twistd}; with C{--logger} the log is the operator's own, and
+with C{--syslog} the system's: there, secrets are taken out, and the form is that of syslog.
+"""
+
+import atexit
+import signal
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from twisted.logger import ILogObserver, LegacyLogObserverWrapper, LogEvent, eventAsText
+from twisted.python.components import Componentized
+from zope.interface import implementer
+
+from storagegate.config import Configuration
+from storagegate.core.loglines import LEVELS, LineSink, LineWriter, Output
+from storagegate.core.meters import Family, Meters
+from storagegate.core.redaction import Redactor
+from storagegate.logobserver import LineObserver
+from storagegate.logoutputs import DescriptorOutput, FileOutput
+from storagegate.refusal import refusal
+
+DROPPED = "storagegate_log_lines_dropped_total"
+
+_DEFAULT_FILE = "twistd.log"
+
+_LAST_SECONDS = 1.0
+"""How long the end of a process waits for whoever reads its last lines."""
+
+_SECRET_KEYS = ("secret", "password", "token", "key")
+"""How the names of options end whose texts are secrets."""
+
+
+class Logs:
+    """
+    The log of this process; nothing of it is there until L{begin} or L{attach}.
+
+    @ivar sink: Where lines of calls go; C{None} where the log is not ours.
+    @ivar redactor: Knows the secrets.
+    """
+
+    def __init__(self) -> None:
+        self.sink: LineSink | None = None
+        self.redactor = Redactor()
+        self._writer: LineWriter | None = None
+        self._observer: LineObserver | None = None
+
+    def begin(
+        self, output: Output, configuration: Configuration, reactor: Any, worker: int | None = None
+    ) -> LineObserver:
+        """
+        Make the observer of this process.
+
+        @param worker: The index of this process among those of the daemon.
+        """
+        writer = self.sink = self._writer = LineWriter(output)
+        self._observer = LineObserver(writer, self.redactor, worker=worker)
+        self.configure(configuration)
+        reactor.callWhenRunning(writer.buffer, reactor)
+        reactor.addSystemEventTrigger("after", "shutdown", writer.unbuffer)
+        atexit.register(writer.finish, _LAST_SECONDS)
+        return self._observer
+
+    def attach(
+        self,
+        application: object,
+        twistdOptions: Mapping[str, Any] | None,
+        configuration: Configuration,
+        reactor: Any,
+    ) -> None:
+        """
+        Give an application of C{twistd} the observer, unless it has one.
+
+        @raise SystemExit: If the log cannot be opened, with one line.
+        """
+        self.redactor.hide(*secretsOf(configuration))
+        if twistdOptions is None or not isinstance(application, Componentized):
+            return
+        if twistdOptions.get("logger") or application.getComponent(ILogObserver, None) is not None:
+            return
+        if twistdOptions.get("syslog"):
+            observer: Any = _syslog(str(twistdOptions.get("prefix") or ""), self.redactor)
+        else:
+            try:
+                output = _twistdOutput(twistdOptions)
+            except OSError as error:
+                raise refusal(f"cannot open the log: {error}", twistdOptions) from error
+            if output is None:
+                return
+            observer = self.begin(output, configuration, reactor)
+        application.setComponent(ILogObserver, observer)
+
+    def configure(self, configuration: Configuration) -> None:
+        """Take the form and the level of a configuration, and the secrets in it."""
+        self.redactor.hide(*secretsOf(configuration))
+        if self._writer is not None and self._observer is not None:
+            self._writer.lowest = LEVELS.index(configuration.logLevel)
+            self._observer.format = configuration.logFormat
+
+    def countInto(self, meters: Meters) -> None:
+        """Have the lines that were dropped counted."""
+        meters.watch(self._families)
+
+    def _families(self) -> Iterable[Family]:
+        dropped = 0 if self._writer is None else self._writer.dropped
+        text = "Lines of the log that found no room, for it could not be written."
+        return [Family(DROPPED, text, "counter", (), (), "sum", [((), dropped)])]
+
+
+def secretsOf(configuration: Configuration) -> Iterator[str]:
+    """Give the secrets that a configuration names."""
+    if configuration.s3.root is not None:
+        yield configuration.s3.root.secretKey
+    yield from _secretsIn(configuration.gateway)
+
+
+def _secretsIn(table: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _secretsIn(value)
+        elif isinstance(value, str) and name.lower().endswith(_SECRET_KEYS):
+            yield value
+
+
+def _twistdOutput(options: Mapping[str, Any]) -> Output | None:
+    """
+    Open what C{twistd} would log to; C{None} if there is nothing of the kind.
+
+    @raise OSError: If it cannot be opened.
+    """
+    name = options.get("logfile")
+    isForeground = bool(options.get("nodaemon") or options.get("debug"))
+    if name == "-" and not isForeground:
+        # It says so itself.
+        return None
+    if isForeground and name in (None, "", "-"):
+        try:
+            return DescriptorOutput(sys.stdout.fileno())
+        except (OSError, AttributeError):
+            return None
+    output = FileOutput(name or _DEFAULT_FILE)
+    # A process that is asked to turn its file must not die of the question. The file is turned
+    # before the next line, for the signal may have come in the middle of one.
+    if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, None):
+        signal.signal(signal.SIGUSR1, lambda number, frame: setattr(output, "isTurned", True))
+    return output
+
+
+_SYSLOG_KEYS = frozenset({"log_time", "log_level", "log_namespace", "log_system"})
+
+
+def _syslog(prefix: str, redactor: Redactor) -> Any:
+    """Make the observer that C{twistd --syslog} would make, without secrets."""
+    from twisted.python.syslog import SyslogObserver
+
+    emit: Any = SyslogObserver(prefix).emit
+    wrapped = LegacyLogObserverWrapper(emit)
+
+    @implementer(ILogObserver)
+    def observe(event: LogEvent) -> None:
+        text = eventAsText(event, includeTimestamp=False, includeSystem=False)
+        kept = {key: value for key, value in event.items() if key in _SYSLOG_KEYS}
+        wrapped({**kept, "log_format": "{log_text}", "log_text": redactor.redact(text)})
+
+    return observe

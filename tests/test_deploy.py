@@ -1,0 +1,177 @@
+"""The files of C{deploy/}: what systemd itself says of the units, and what they have in common."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from unittest import skipUnless
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.configkeys import KEYS
+from tests.support.modules import CHECKOUT
+from tests.support.units import DEPLOY, dockerSteps, serviceValue, unitValues
+
+SOCKETS = ("s3", "http", "tcp")
+DEFAULTS = {key.name: key.default for key in KEYS}
+
+# Tenths: 1.5 of 10. What is left is that it serves the network, on the host's own root directory.
+MOST_EXPOSURE = 15
+
+WORDS = "FROM WORKDIR COPY RUN ENV USER VOLUME EXPOSE STOPSIGNAL HEALTHCHECK CMD"
+
+ANALYZE = shutil.which("systemd-analyze")
+
+
+def portOf(place: str) -> str:
+    """Give the port of an endpoint's description or of C{HOST:PORT}."""
+    match = re.search(r":(\d+)", place)
+    assert match is not None, place
+    return match.group(1)
+
+
+@skipUnless(ANALYZE, "systemd-analyze is not installed")
+class AnalyzeTests(SynchronousTestCase):
+    """The units as systemd reads them."""
+
+    def setUp(self) -> None:
+        """Copy the units, with commands that exist here."""
+        self.directory = Path(self.mktemp()).absolute()
+        self.directory.mkdir()
+        for path in (*DEPLOY.glob("*.service"), *DEPLOY.glob("*.socket")):
+            text = path.read_text().replace("/opt/storagegate/bin/twistd", sys.executable)
+            (self.directory / path.name).write_text(text)
+        dropIns = self.directory / "storagegate.service.d"
+        dropIns.mkdir()
+        shutil.copy(DEPLOY / "storagegate-sockets.conf", dropIns / "sockets.conf")
+        self.units = sorted(str(path) for path in self.directory.glob("*.s*t"))
+        self.service = str(self.directory / "storagegate.service")
+
+    def analyze(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run systemd-analyze."""
+        assert ANALYZE is not None
+        return subprocess.run(
+            [ANALYZE, *arguments], capture_output=True, text=True, check=False, timeout=60
+        )
+
+    def test_verify(self) -> None:
+        """Systemd has nothing to say against the units, alone and together."""
+        for units in ([self.service], [self.service, *self.units]):
+            result = self.analyze("--man=no", "verify", *units)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+    def test_verifySees(self) -> None:
+        """It would have: a setting that is none is named."""
+        path = Path(self.service)
+        path.write_text(path.read_text().replace("UMask=0077", "UMusk=0077"))
+        self.assertIn("UMusk", self.analyze("--man=no", "verify", self.service).stderr)
+
+    def test_security(self) -> None:
+        """The service is open to as little as one that serves the network can be."""
+        strict = ("security", "--offline=yes", "--no-pager")
+        result = self.analyze(*strict, f"--threshold={MOST_EXPOSURE}", self.service)
+        self.assertEqual(result.returncode, 0, result.stdout)
+        path = Path(self.service)
+        path.write_text(
+            re.sub(r"(?m)^(Protect|Private|System|Capab)\w+=.*\n", "", path.read_text())
+        )
+        result = self.analyze(*strict, f"--threshold={MOST_EXPOSURE}", self.service)
+        self.assertNotEqual(result.returncode, 0)
+
+
+class UnitTests(SynchronousTestCase):
+    """What the units have to agree on with the daemon."""
+
+    def test_times(self) -> None:
+        """A stop is given longer than the daemon takes for what is in flight."""
+        grace = int(DEFAULTS["shutdownGraceSeconds"])
+        self.assertGreater(int(serviceValue("TimeoutStopSec")), grace + 5)
+
+    def test_directories(self) -> None:
+        """The working directory, the state and the home of the user are one place."""
+        state = f"/var/lib/{serviceValue('StateDirectory')}"
+        self.assertEqual(serviceValue("WorkingDirectory"), state)
+        self.assertIn(
+            f'u {serviceValue("User")} - "storagegate" {state}\n',
+            (DEPLOY / "storagegate.sysusers").read_text(),
+        )
+
+    def test_sockets(self) -> None:
+        """Each socket has a name, the daemon's own port, and its place in the drop-in."""
+        dropIn = DEPLOY / "storagegate-sockets.conf"
+        units = [f"storagegate-{name}.socket" for name in SOCKETS]
+        self.assertEqual(sorted(path.name for path in DEPLOY.glob("*.socket")), sorted(units))
+        for setting in (("Unit", "Requires"), ("Unit", "After"), ("Service", "Sockets")):
+            self.assertEqual(unitValues(dropIn, *setting), [" ".join(units)])
+        self.assertEqual(
+            unitValues(dropIn, "Service", "Environment"),
+            [f"STORAGEGATE_{name.upper()}=systemd:domain=INET:name={name}" for name in SOCKETS],
+        )
+        for name, unit in zip(SOCKETS, units, strict=True):
+            path = DEPLOY / unit
+            self.assertEqual(unitValues(path, "Socket", "FileDescriptorName"), [name])
+            self.assertEqual(unitValues(path, "Socket", "Service"), ["storagegate.service"])
+            [place] = unitValues(path, "Socket", "ListenStream")
+            self.assertEqual(place, f"127.0.0.1:{portOf(DEFAULTS[name])}")
+
+
+class ContainerTests(SynchronousTestCase):
+    """The Containerfile, without a container."""
+
+    def setUp(self) -> None:
+        """Read it."""
+        self.steps = dockerSteps(DEPLOY / "Containerfile")
+
+    def rest(self, word: str) -> list[str]:
+        """Give what follows a word, for each instruction of it."""
+        return [rest for step, rest in self.steps if step == word]
+
+    def test_words(self) -> None:
+        """Every line is an instruction, and the first says what it is built from."""
+        known = set(WORDS.split())
+        self.assertEqual({word for word, _ in self.steps} - known, set())
+        self.assertEqual(self.steps[0][0], "FROM")
+
+    def test_sources(self) -> None:
+        """Everything that is copied is there, and everything that setup.py reads is copied."""
+        copied = []
+        for rest in self.rest("COPY"):
+            if not rest.startswith("--from="):
+                copied += rest.split()[:-1]
+        self.assertEqual([name for name in copied if not (CHECKOUT / name).exists()], [])
+        for needed in ("setup.py", "setup.cfg", "README.rst", "LICENSE", "protos", "storagegate"):
+            self.assertIn(needed, copied)
+
+    def test_listeners(self) -> None:
+        """Each listener is set, on the port of the table of keys, and that port is exposed."""
+        [environment] = self.rest("ENV")
+        variables = dict(item.split("=", 1) for item in environment.split())
+        [exposed] = self.rest("EXPOSE")
+        listeners = {key.name: key for key in KEYS if key.argument in ("ENDPOINT", "HOST:PORT")}
+        expected = set()
+        for name, key in listeners.items():
+            port = portOf(key.default)
+            self.assertEqual(portOf(variables[key.variable]), port)
+            key.read(variables[key.variable])
+            expected.add(f"{port}/{'udp' if name == 'udp' else 'tcp'}")
+        self.assertEqual(set(exposed.split()), expected)
+        known = {key.variable for key in KEYS} | {"PATH", "PYTHONUNBUFFERED"}
+        self.assertEqual(set(variables) - known, set())
+        self.assertEqual(self.rest("VOLUME"), [variables["STORAGEGATE_DATA"]])
+
+    def test_command(self) -> None:
+        """It runs twistd in the foreground without a pid file, and not as root."""
+        [command] = self.rest("CMD")
+        self.assertEqual(json.loads(command), ["twistd", "-n", "--pidfile=", "storagegate"])
+        [user] = self.rest("USER")
+        self.assertNotIn("0", user.split(":"))
+
+    def test_health(self) -> None:
+        """The health check is a program that Python can read, and asks the admin listener."""
+        [check] = self.rest("HEALTHCHECK")
+        command = json.loads(check[check.index("[") :])
+        self.assertEqual(command[:2], ["python", "-c"])
+        compile(command[2], "check", "exec")
+        self.assertIn(f"http://127.0.0.1:{portOf(DEFAULTS['admin'])}/readyz", command[2])
