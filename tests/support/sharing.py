@@ -18,6 +18,18 @@ def say(value):
     print(value, flush=True)
 """
 
+# Dies, or stands still, with the lock of a bucket in its hand.
+HOLDER = """
+def act(record, until, now):
+    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+    return b"after", now + 600
+
+say("ready")
+table.change(b"key", act)
+say("done")
+sys.stdin.readline()
+"""
+
 
 class Sharer:
     """
