@@ -14,6 +14,11 @@ _NAMES = ("s3", "admin", "http", "grpc", "tcp", "udp")
 _HOST_PORT = ("grpc", "udp")
 
 
+# A colon, and what comes up to the next one that no backslash stands before.
+_PARTS = re.compile(r":((?:\\.|[^:\\])*)", re.DOTALL)
+_NAMED = re.compile(r"(\w+)=(.*)", re.DOTALL)
+
+
 @frozen
 class Place:
     """
@@ -84,17 +89,17 @@ def arguments(description: str) -> tuple[list[str], dict[str, str]]:
     A backslash keeps the character behind it from being a colon or an equals sign.
     """
     positional, named = [], {}
-    for part in re.split(r"(?<!\\):", description)[1:]:
-        name, equals, value = part.partition("=")
-        if equals and not name.endswith("\\"):
-            named[name] = _plain(value)
-        else:
+    for part in _PARTS.findall(description):
+        match = _NAMED.fullmatch(part)
+        if match is None:
             positional.append(_plain(part))
+        else:
+            named[match[1]] = _plain(match[2])
     return positional, named
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text)
+    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
 
 
 def _place(name: str, description: str) -> Place:

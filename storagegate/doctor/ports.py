@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 
 from storagegate.doctor.findings import Check, Finding
 from storagegate.doctor.places import Place, addressesOf, isHandedOver
@@ -107,15 +108,18 @@ def _holders(port: int, kind: socket.SocketKind) -> set[int]:
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
-        directory = f"/proc/{name}/fd"
-        try:
-            links = [os.readlink(f"{directory}/{each}") for each in os.listdir(directory)]
-        except OSError:
-            # It has ended, or is somebody else's.
-            continue
-        if wanted.intersection(links):
-            found.add(int(name))
+        # One that has ended or is somebody else's shows nothing.
+        with suppress(OSError):
+            if wanted.intersection(_links(f"/proc/{name}/fd")):
+                found.add(int(name))
     return found
+
+
+def _links(directory: str) -> Iterator[str]:
+    for name in os.listdir(directory):
+        # Descriptors are closed meanwhile; ours for the list itself is.
+        with suppress(OSError):
+            yield os.readlink(f"{directory}/{name}")
 
 
 def _inodes(port: int, kind: socket.SocketKind) -> Iterator[str]:

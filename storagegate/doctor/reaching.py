@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Iterator, Mapping
+from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,6 +12,9 @@ from storagegate.doctor.findings import Check, Finding
 _check = Check("network")
 
 _SECONDS = 1.0
+
+# Instances may be many, and threads are not for nothing.
+_TOGETHER = 32
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -21,20 +25,41 @@ def checkNeighbours(tables: Mapping[str, Any]) -> Iterator[Finding]:
 
     @param tables: Those of the gateway. What is not right in them is found elsewhere.
     """
-    for what, host, port in (*_ofDiscovery(tables), *_ofTracing(tables)):
-        yield checkPlace(what, host, port)
+    places = [*_ofDiscovery(tables), *_ofTracing(tables)]
+    for start in range(0, len(places), _TOGETHER):
+        attempts = [_Attempt(*place) for place in places[start : start + _TOGETHER]]
+        for attempt in attempts:
+            yield attempt.finding()
 
 
-def checkPlace(what: str, host: str, port: int) -> Finding:
-    """Resolve a name and open a connection to it."""
-    try:
-        socket.create_connection((host, port), _SECONDS).close()
-    except socket.gaierror as error:
-        return _check.warning(f"{what}: there is no host {host}: {error.strerror}")
-    except OSError as error:
-        reason = error.strerror or f"no answer in {_SECONDS:.0f} s"
-        return _check.warning(f"{what} at {host}:{port} does not answer: {reason}")
-    return _check.ok(f"{what} at {host}:{port} answers")
+class _Attempt:
+    """A connection that is tried in a thread, for nothing limits how long a name is looked up."""
+
+    def __init__(self, what: str, host: str, port: int) -> None:
+        self._what = what
+        self._place = (host, port)
+        self._finding = _check.warning(f"{what}: the name {host} is not found in time")
+        # Nobody waits for it at the end of the process.
+        self._thread = Thread(target=self._try, daemon=True)
+        self._thread.start()
+
+    def finding(self) -> Finding:
+        """Wait for its end, but not for long."""
+        self._thread.join(2 * _SECONDS)
+        return self._finding
+
+    def _try(self) -> None:
+        what, (host, port) = self._what, self._place
+        try:
+            socket.create_connection(self._place, _SECONDS).close()
+        except socket.gaierror as error:
+            reason = error.strerror
+            self._finding = _check.warning(f"{what}: there is no host {host}: {reason}")
+        except OSError as error:
+            reason = error.strerror or f"no answer in {_SECONDS:.0f} s"
+            self._finding = _check.warning(f"{what} at {host}:{port} does not answer: {reason}")
+        else:
+            self._finding = _check.ok(f"{what} at {host}:{port} answers")
 
 
 def _ofDiscovery(tables: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:

@@ -27,7 +27,7 @@ def checkVersions() -> Iterator[Finding]:
         yield _check.warning("storagegate is not installed by pip: versions are not compared")
         return
     found = list(judgePackages(requirements, metadata.version))
-    needed = declared["Requires-Python"] if "Requires-Python" in declared else ""
+    needed = str(declared.json.get("requires_python", ""))
     if not _isWithin(version, needed):
         found.append(_check.problem(f"Python {version} is installed, {needed} is needed"))
     yield from found or [
