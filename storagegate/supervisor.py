@@ -72,6 +72,15 @@ class Supervisor(Service):
         self._isStopping = False
         self._signals = parts.signals(reactor.stop, self.reload)
 
+    def setServiceParent(self, parent: Any) -> None:
+        """
+        Become part of an application, which gets the log of this daemon.
+
+        @raise SystemExit: If the log cannot be opened.
+        """
+        self._parts.logs.attach(parent, self._twistdOptions, self._configuration, self._reactor)
+        super().setServiceParent(parent)
+
     def privilegedStartService(self) -> None:
         """
         Bind every listener.
@@ -110,6 +119,7 @@ class Supervisor(Service):
         self._workers = Workers(
             self._reactor,
             self._program(),
+            output=None if self._parts.logs.sink is not None else self._parts.logs.relay,
             slotFreed=self._slotFreed,
             changed=self._changed,
         )
@@ -137,10 +147,12 @@ class Supervisor(Service):
             self._log.error("reload refused: {error}", error=oneLine(str(error)))
             return
         before, self._configuration = self._configuration, self._fixed(configuration)
+        self._parts.logs.configure(self._configuration)
         rolling = Deferred.fromCoroutine(self._workers.roll(self._program()))
 
         def failed(reason: Failure) -> None:
             self._configuration = before
+            self._parts.logs.configure(before)
             self._log.error("reload refused: {error}", error=oneLine(reason.getErrorMessage()))
 
         rolling.addCallbacks(lambda _: self._reloaded(configuration), failed)
@@ -197,6 +209,7 @@ class Supervisor(Service):
         for name, bound in self._bound.items():
             places[name] = bound.inherited(inherit(bound.port.fileno()))
         memory = {name: inherit(each) for name, each in self._memory.items()}
+        log = self._parts.logs.handOver(inherit)
         if self._lock is not None:
             # Not read there: as long as one worker lives, the data are in use.
             inherit(self._lock.fileno())
@@ -210,6 +223,7 @@ class Supervisor(Service):
         values = self._configuration.values
         root = self._configuration.s3.root
         options: dict[str, Any] = {"values": values, "gateway": self._configuration.gateway}
+        options["log"] = log
         if root is not None:
             options["root"] = [root.accessKey, root.secretKey]
         return Program(

@@ -131,6 +131,8 @@ class WorkerProcess(ProcessProtocol):
                 timer.cancel()
         if not self.started.called:
             self.started.errback(WorkerFailed(self.reason or f"a worker ended: {reason.value}"))
+            # Whoever waited has it; where nobody did, the owner logs it.
+            self.started.addErrback(lambda _: None)
         self.owner.workerEnded(self, reason)
         self.ended.callback(None)
 

@@ -24,6 +24,12 @@ from storagegate.net.workerwire import CONTROL, Message, encode, setupMessage
 ANSWER_SECONDS = 1.0
 """How long the others wait for a worker's answer: whoever looks at a page is still there then."""
 
+PATIENCE_SECONDS = 2.0
+"""
+How long a worker that is replaced leaves idle connections open: a client in the middle of a
+conversation learns by its next answer to connect anew, and no request crosses with a close.
+"""
+
 KILL_SECONDS = 5.0
 """What a worker is given beyond its grace before it is killed."""
 
@@ -69,6 +75,7 @@ class Workers:
         output: Callable[[bytes], object] | None = None,
         slotFreed: Callable[[int], object] = lambda slot: None,
         changed: Callable[[], object] = lambda: None,
+        patienceSeconds: float = PATIENCE_SECONDS,
     ) -> None:
         """
         @param output: C{None} where workers write to this process's own standard output.
@@ -79,6 +86,7 @@ class Workers:
         self._relays = output is not None
         self.slotFreed = slotFreed
         self.changed = changed
+        self._patienceSeconds = patienceSeconds
         self._all: list[WorkerProcess] = []
         self._questions: dict[int, _Question] = {}
         self._ids = count()
@@ -154,8 +162,7 @@ class Workers:
 
     def _retire(self, worker: WorkerProcess) -> None:
         worker.isRetired = True
-        # Long enough that a client in the middle of a conversation learns of it by an answer.
-        worker.control.send({"kind": "retire", "patienceSeconds": 2.0})
+        worker.control.send({"kind": "retire", "patienceSeconds": self._patienceSeconds})
 
     def stop(self, graceSeconds: float) -> Deferred[Any]:
         """
