@@ -72,6 +72,7 @@ class UDPAdapter(DatagramProtocol):
         """
         self.dropped: Counter[str] = Counter()
         self._host = host
+        self.invoker = host.invoker
         self._options = options
         self._reactor = reactor
         self._listener = Listener(host.invoker, host.clock)
