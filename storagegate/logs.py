@@ -10,16 +10,24 @@ with C{--syslog} the system's: there, secrets are taken out, and the form is tha
 import atexit
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from twisted.logger import ILogObserver, LegacyLogObserverWrapper, LogEvent, eventAsText
+from twisted.logger import (
+    ILogObserver,
+    LegacyLogObserverWrapper,
+    LogEvent,
+    Logger,
+    eventAsText,
+    globalLogBeginner,
+)
 from twisted.python.components import Componentized
 from zope.interface import implementer
 
 from storagegate.config import Configuration
 from storagegate.core.loglines import LEVELS, LineSink, LineWriter, Output
 from storagegate.core.meters import Family, Meters
+from storagegate.core.optionvalues import OptionError
 from storagegate.core.redaction import Redactor
 from storagegate.logobserver import LineObserver
 from storagegate.logoutputs import DescriptorOutput, FileOutput
@@ -44,10 +52,14 @@ class Logs:
     @ivar redactor: Knows the secrets.
     """
 
+    _log = Logger()
+
     def __init__(self) -> None:
         self.sink: LineSink | None = None
         self.redactor = Redactor()
         self._writer: LineWriter | None = None
+        self._calls: Any = None
+        self._file: FileOutput | None = None
         self._observer: LineObserver | None = None
 
     def begin(
@@ -58,12 +70,14 @@ class Logs:
 
         @param worker: The index of this process among those of the daemon.
         """
+        self._file = output if isinstance(output, FileOutput) else None
         writer = self.sink = self._writer = LineWriter(output)
         self._observer = LineObserver(writer, self.redactor, worker=worker)
         self.configure(configuration)
+        self._calls = _callOptions(configuration.gateway)
         reactor.callWhenRunning(writer.buffer, reactor)
         reactor.addSystemEventTrigger("after", "shutdown", writer.unbuffer)
-        atexit.register(writer.finish, _LAST_SECONDS)
+        atexit.register(self.end)
         return self._observer
 
     def attach(
@@ -78,7 +92,11 @@ class Logs:
 
         @raise SystemExit: If the log cannot be opened, with one line.
         """
-        self.redactor.hide(*secretsOf(configuration))
+        try:
+            self.configure(configuration)
+            self._calls = _callOptions(configuration.gateway)
+        except OptionError as error:
+            raise refusal(f"gateway.monitoring: {error}", twistdOptions) from error
         if twistdOptions is None or not isinstance(application, Componentized):
             return
         if twistdOptions.get("logger") or application.getComponent(ILogObserver, None) is not None:
@@ -95,12 +113,59 @@ class Logs:
             observer = self.begin(output, configuration, reactor)
         application.setComponent(ILogObserver, observer)
 
+    def end(self) -> None:
+        """Write the last lines and let go of the file; blocks for a second at most."""
+        atexit.unregister(self.end)
+        if self._writer is not None:
+            self._writer.finish(_LAST_SECONDS)
+        if self._file is not None:
+            self._file.close()
+        self._writer = self._file = self.sink = None
+
+    def handOver(self, inherit: Callable[[int], int]) -> list[Any] | None:
+        """
+        Say where the workers of this process log to, for L{takeOver}.
+
+        @param inherit: Has workers inherit a descriptor, and gives its number there.
+        @return: C{None}: to their standard output.
+        """
+        return None if self._file is None else [inherit(self._file.descriptor), self._file.path]
+
+    def takeOver(
+        self, handed: Sequence[Any] | None, configuration: Configuration, reactor: Any, index: int
+    ) -> None:
+        """
+        Begin the log of a worker.
+
+        @param handed: What L{handOver} gave to its supervisor.
+        @param index: Its own among the workers.
+        """
+        if handed is None:
+            output: Output = DescriptorOutput(sys.stdout.fileno())
+        else:
+            descriptor, path = handed
+            output = FileOutput(path, descriptor=descriptor)
+        globalLogBeginner.beginLoggingTo([self.begin(output, configuration, reactor, index)])
+
+    def relay(self, data: bytes) -> None:
+        """Log what workers write, where the log is not ours: lines that are finished already."""
+        for line in data.decode("utf-8", "backslashreplace").splitlines():
+            self._log.info("{line}", line=line)
+
     def configure(self, configuration: Configuration) -> None:
         """Take the form and the level of a configuration, and the secrets in it."""
         self.redactor.hide(*secretsOf(configuration))
         if self._writer is not None and self._observer is not None:
             self._writer.lowest = LEVELS.index(configuration.logLevel)
             self._observer.format = configuration.logFormat
+
+    def s3Observers(self) -> list[Any]:
+        """Make who logs the requests of S3, if C{[gateway.monitoring.logging]} asks for it."""
+        if self._calls is None:
+            return []
+        from storagegate.s3.calllog import S3Log
+
+        return [S3Log(self._calls.level, self._calls.fields, self._calls.format, self.sink)]
 
     def countInto(self, meters: Meters) -> None:
         """Have the lines that were dropped counted."""
@@ -110,6 +175,21 @@ class Logs:
         dropped = 0 if self._writer is None else self._writer.dropped
         text = "Lines of the log that found no room, for it could not be written."
         return [Family(DROPPED, text, "counter", (), (), "sum", [((), dropped)])]
+
+
+def _callOptions(gateway: Mapping[str, Any]) -> Any:
+    """
+    Give the C{LoggingOptions} of a configuration; C{None} if there are none.
+
+    @raise OptionError: If one is not known, or its value is none.
+    """
+    monitoring = gateway.get("monitoring")
+    if not isinstance(monitoring, Mapping) or "logging" not in monitoring:
+        # Next to nobody needs what reads them.
+        return None
+    from storagegate.gateway.monitoring import MonitoringOptions, readMonitoring
+
+    return readMonitoring(MonitoringOptions(), {"logging": monitoring["logging"]}).logging
 
 
 def secretsOf(configuration: Configuration) -> Iterator[str]:

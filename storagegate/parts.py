@@ -7,6 +7,7 @@ This is the one place that knows the constructors of the store, the trunk and th
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Protocol, cast
 
 from twisted.internet.defer import Deferred
@@ -21,6 +22,7 @@ from storagegate.net.workerlink import WorkerLink
 from storagegate.notifying import Notifier
 from storagegate.process import settleProcess, tuneProcess
 from storagegate.signals import SignalHandlers
+from storagegate.storage.lock import DirectoryLock
 
 # S3 clients keep a connection over the pauses between two commands, and a proxy in front keeps
 # its own for a minute: the proxy should be the one that closes first.
@@ -48,13 +50,24 @@ class Site(Protocol):
 
 
 class Room(Protocol):
-    """What the daemon itself asks of the room behind the gateway's listeners."""
+    """
+    What the daemon itself asks of the room behind the gateway's listeners.
+
+    @ivar ports: Those that are open, by the name of the listener.
+    """
+
+    @property
+    def ports(self) -> Mapping[str, Any]:
+        """Give the ports."""
 
     def open(self, name: str, place: str) -> IAddress:
         """Open a listener. Raises C{CannotListenError} if the place cannot be had."""
 
     def furnish(self, store: Any, root: Credentials, region: str, directory: str) -> None:
         """Put in the services that need the store."""
+
+    def tellReadiness(self, readiness: admin.Readiness) -> None:
+        """Have the gRPC health service say how the daemon is."""
 
     def changeRoot(self, root: Credentials) -> None:
         """Take another root key pair."""
@@ -74,7 +87,12 @@ class Door(Protocol):
 
 
 class Parts:
-    """Makes the real parts."""
+    """
+    Makes the real parts.
+
+    @ivar meters: What the process counts with.
+    @ivar logs: The log of this process.
+    """
 
     def __init__(self, reactor: Any, link: WorkerLink | None = None) -> None:
         """
@@ -87,6 +105,7 @@ class Parts:
         self._sites: dict[str, Any] = {}
         # Nobody counts requests and commits where nobody can ask.
         self._isAsked = False
+        self._tracer: Any = None
 
     def tuneProcess(self) -> None:
         """Set up what concerns the whole process."""
@@ -109,28 +128,26 @@ class Parts:
         """Make the handlers of the process's signals."""
         return SignalHandlers(self._reactor, stop, reload, isWorker=self._link is not None)
 
-    def prepareStore(self, options: StoreOptions, directory: str) -> Any:
+    def prepareStore(self, options: StoreOptions, directory: str) -> DirectoryLock:
         """
         Do what comes before any worker opens the store; blocking.
 
         @return: The lock of the data directory: it lasts while this process or a worker lives.
         @raise StoreError: If it is not usable.
         """
-        return None
+        from storagegate.storage.store import ObjectStore
 
-    def makeMemory(self, slots: int) -> dict[str, int]:
+        return ObjectStore.prepare(directory, durability=options.durability)
+
+    def makeMemory(self) -> dict[str, int]:
         """
-        Make the memory that workers share.
+        Make the memory that workers share; blocking.
 
-        @param slots: How many processes may live at a time.
         @return: Descriptors by name.
         """
         from storagegate.workershare import makeMemory
 
         return makeMemory()
-
-    def clearSlot(self, memory: Mapping[str, int], slot: int) -> None:
-        """Forget what a worker that has ended left in the memory."""
 
     def notifier(self) -> Notifier:
         """Make what tells the service manager how the daemon is."""
@@ -146,6 +163,11 @@ class Parts:
         from storagegate.storage.store import ObjectStore
         from storagegate.storage.storemeters import MeteredFiles, watchStore
 
+        sharing = None
+        if self._link is not None:
+            from storagegate.workershare import shareStore
+
+            sharing = shareStore(self._link)
         meters = self.meters if self._isAsked else None
         store = ObjectStore.open(
             directory,
@@ -153,10 +175,30 @@ class Parts:
             durability=options.durability,
             verifyReads=options.verifyReads,
             files=None if meters is None else MeteredFiles(meters),
+            sharing=sharing,
         )
         if meters is not None:
             watchStore(store, meters, directory)
         return store
+
+    def monitor(self, configuration: Configuration) -> None:
+        """
+        Make what watches the requests of every room.
+
+        @raise ConfigurationError: If an option of it is none.
+        """
+        if "monitoring" not in configuration.gateway:
+            return
+        from storagegate.gateway.observing import makeTracer
+        from storagegate.gatewayconfig import readMonitoringTable
+
+        monitoring = readMonitoringTable(configuration.gateway)
+        self._tracer = makeTracer(monitoring, self._reactor, self.meters)
+
+    async def stopMonitoring(self) -> None:
+        """Send what is not sent yet, for two seconds at most."""
+        if self._tracer is not None:
+            await self._tracer.recorder.stop()
 
     def door(self) -> Door:
         """Make a root whose room comes later."""
@@ -230,6 +272,12 @@ class Parts:
             from storagegate.s3.metrics import S3Metrics
 
             resource.observers.append(S3Metrics(self.meters))
+        if self._tracer is not None:
+            from storagegate.telemetry.exchanges import ExchangeTracer
+
+            resource.observers.append(ExchangeTracer(self._tracer))
+            resource.nameTraces(self._tracer.correlationHeader)
+        resource.observers.extend(self.logs.s3Observers())
         return resource
 
     def gatewayRoom(self, configuration: Configuration) -> Room:
@@ -238,6 +286,7 @@ class Parts:
 
         @raise ConfigurationError: If a service or an option of it is none.
         """
+        from storagegate.affinitysecret import loadSecret
         from storagegate.gateway.surroundings import Surroundings
         from storagegate.gatewayroom import GatewayRoom
 
@@ -246,5 +295,11 @@ class Parts:
             from storagegate.workershare import attachStores
 
             shared = attachStores(self._link)
-        surroundings = Surroundings(meters=self.meters, logSink=self.logs.sink, **shared)
+        surroundings = Surroundings(
+            meters=self.meters,
+            logSink=self.logs.sink,
+            tracer=self._tracer,
+            affinitySecret=partial(loadSecret, os.path.abspath(configuration.store.directory)),
+            **shared,
+        )
         return GatewayRoom(configuration, self._reactor, surroundings, self._link is not None)

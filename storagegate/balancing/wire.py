@@ -112,6 +112,11 @@ class Exchange:
             self._connection.setReading(True)
         return piece
 
+    def giveUp(self, error: ExchangeLost) -> None:
+        """Have whoever waits for the response be told that none comes."""
+        self.lost(error)
+        self.tell()
+
     def close(self) -> None:
         """Give the connection back if all is said on both sides, else close it."""
         self._connection.end(self)

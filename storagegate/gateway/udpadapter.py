@@ -19,13 +19,7 @@ from twisted.logger import Logger
 from storagegate.core.context import Client
 from storagegate.core.errors import ServiceError
 from storagegate.gateway.dedup import AnswerCache, IAnswerCache
-from storagegate.gateway.frames import (
-    HEADER_LENGTH,
-    PING,
-    PONG,
-    FrameError,
-    decodeFrame,
-)
+from storagegate.gateway.frames import HEADER_LENGTH, PING, PONG, FrameError, decodeFrame
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.options import UDPOptions
 from storagegate.gateway.peers import Listener
@@ -33,7 +27,7 @@ from storagegate.gateway.routedsession import RoutedSession
 from storagegate.gateway.session import Session
 from storagegate.gateway.shapes import MessageId
 from storagegate.gateway.udppeer import PROTOCOL, UDPPeer
-from storagegate.gateway.udpsource import Address, UDPSource, proceedLater
+from storagegate.gateway.udpsource import UDPSource, proceed
 from storagegate.net.datagrams import listenDatagrams
 
 MAX_DATAGRAM = 65_507
@@ -50,15 +44,17 @@ SILENT_PORTS = frozenset({0, 7, 13, 17, 19, 53, 123})
 
 _log = Logger()
 
+Address = tuple[str, int]
+
 
 class UDPAdapter(DatagramProtocol):
     """
     The UDP listener of a gateway.
 
     @ivar dropped: How many datagrams were dropped, by reason.
-    @ivar meter: What else it counts.
     @ivar answers: The answers that were given.
     @ivar isClosed: Whether nothing can be sent any more.
+    @ivar meter: What else it counts.
     """
 
     noisy = False
@@ -80,10 +76,10 @@ class UDPAdapter(DatagramProtocol):
         self._options = options
         self._reactor = reactor
         self._listener = Listener(host.invoker, host.clock)
+        self.answers = AnswerCache(host.clock.seconds) if answers is None else answers
         self.meter = host.meter(PROTOCOL)
         self.meter.dropped = self.dropped
         self.meter.connections = lambda: len(self._peers)
-        self.answers: IAnswerCache = answers or AnswerCache(host.clock.seconds)
         # The one that was silent longest first.
         self._peers: OrderedDict[Address, UDPSource] = OrderedDict()
         self.isClosed = False
@@ -181,11 +177,11 @@ class UDPAdapter(DatagramProtocol):
             self.dropped["frame"] += 1
             return
         if hasattr(message, "__await__"):
-            proceedLater(message, "parseMessage failed", peer.takeMessage, len(datagram))
+            proceed(message, "parseMessage failed", peer.takeMessage, len(datagram))
         else:
             peer.takeMessage(message, len(datagram))
 
-    def _peer(self, source: Address) -> "UDPSource | None":
+    def _peer(self, source: Address) -> UDPSource | None:
         """Give an address that sends something; C{None} if that is to be dropped."""
         peer = self._peers.get(source)
         if peer is None:
@@ -231,9 +227,11 @@ class UDPAdapter(DatagramProtocol):
             self.dropped[f"send {error.errno}"] += 1
 
     def _ended(self, source: Address, id: MessageId, answer: bytes, isKnown: bool) -> None:
+        if id is None:
+            return
         kept: Any = self.answers.end((source, id), answer, isKnown)
         if hasattr(kept, "__await__"):
-            proceedLater(kept, "an answer was not kept", bool)
+            proceed(kept, "an answer was not kept", bool)
 
     def makeSession(self, writer: UDPPeer) -> Session:
         """Make the session of an address."""

@@ -1,4 +1,8 @@
-"""One address that datagrams come from: the frames that it sends, and what they begin."""
+"""
+An address that sends datagrams: what becomes of each.
+
+A request with an id that was seen already begins no second call, see L{storagegate.gateway.dedup}.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -23,44 +27,47 @@ DATAGRAMS_A_SECOND = 20_000
 
 _log = Logger()
 
+
 Address = tuple[str, int]
 
 
-class UDPOwner(Protocol):
+class UDPListener(Protocol):
     """
-    The listener that addresses belong to.
+    What an address needs of the listener that it sends to.
 
-    @ivar invoker: Knows the methods.
+    @ivar answers: The answers that were given.
     @ivar dropped: How many datagrams were dropped, by reason.
     @ivar meter: What else is counted.
-    @ivar answers: The answers that were given.
+    @ivar invoker: Knows the methods.
     @ivar isClosed: Whether nothing can be sent any more.
     """
 
-    invoker: Invoker
+    answers: IAnswerCache
     dropped: Counter[str]
     meter: WireMeter
-    answers: IAnswerCache
+    invoker: Invoker
     isClosed: bool
 
     def send(self, source: Address, datagram: bytes) -> None:
         """Send a datagram."""
 
-    def makeSession(self, writer: UDPPeer) -> Session:
-        """Make the session of an address."""
-
     def makeWriter(self, source: Address) -> UDPPeer:
         """Make what writes to an address."""
+
+    def makeSession(self, writer: UDPPeer) -> Session:
+        """Make the session of an address."""
 
 
 class UDPSource:
     """
-    An address, and what it has sent.
+    An address.
 
+    @ivar writer: Sends to it.
+    @ivar session: Its calls.
     @ivar lastSeen: When it last sent something.
     """
 
-    def __init__(self, adapter: UDPOwner, source: Address) -> None:
+    def __init__(self, adapter: UDPListener, source: Address) -> None:
         self.lastSeen = 0.0
         self._secondEnds = 0.0
         self._hits = 0
@@ -118,7 +125,7 @@ class UDPSource:
         if id is not None:
             known: Any = self._adapter.answers.begin((self._source, id), size)
             if hasattr(known, "__await__"):
-                proceedLater(known, "a request was dropped", self._begin, message, id, size)
+                proceed(known, "a request was dropped", self._begin, message, id, size)
             else:
                 self._begin(known, message, id, size)
         elif self._streams(message):
@@ -183,9 +190,9 @@ class UDPSource:
         self.writer.sendError(id, error)
 
 
-def proceedLater(value: Any, problem: str, proceed: Callable[..., object], *more: object) -> None:
+def proceed(value: Any, problem: str, act: Callable[..., object], *more: object) -> None:
     """Go on with what somebody gives later; if that fails, say so in the log."""
-    waiting = Deferred.fromCoroutine(_awaited(value)).addCallback(proceed, *more)
+    waiting = Deferred.fromCoroutine(_awaited(value)).addCallback(act, *more)
     waiting.addErrback(lambda failure: _log.failure(problem, failure))
 
 

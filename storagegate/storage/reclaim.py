@@ -7,12 +7,17 @@ is lost track of, whenever the process ends.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
 from storagegate.storage.errors import StoreError
 from storagegate.storage.waiters import IdleWaiters
+
+if TYPE_CHECKING:
+    # A process that is alone has no use for it.
+    from storagegate.storage.presence import Neighbours
 
 BATCH = 1000
 """Blobs a round: one job and one commit for as many as a bulk delete names."""
@@ -43,6 +48,7 @@ class Reclaimer:
     @param discard: Removes files.
     @param forget: Removes the rows of blobs whose files are gone.
     @param garbage: Reads ids of blobs without references, in order: after this id, so many.
+    @param neighbours: The other processes of the store, where there may be some.
     """
 
     _log = Logger()
@@ -52,10 +58,12 @@ class Reclaimer:
         discard: Callable[[Sequence[str]], Awaitable[None]],
         forget: Callable[[Sequence[str]], Awaitable[None]],
         garbage: Callable[[str, int], Awaitable[Sequence[str]]],
+        neighbours: "Neighbours | None" = None,
     ) -> None:
         self._discard = discard
         self._forget = forget
         self._garbage = garbage
+        self._neighbours = neighbours
         self._holds: dict[str, int] = {}
         self._kept: set[str] = set()
         self._queue: list[str] = []
@@ -78,6 +86,8 @@ class Reclaimer:
         held = tuple(blobs)
         for blob in held:
             self._holds[blob] = self._holds.get(blob, 0) + 1
+            if self._neighbours is not None:
+                self._neighbours.presence.hold(blob)
         return Hold(held, self._release)
 
     def reclaim(self, blobs: Iterable[str]) -> None:
@@ -100,10 +110,26 @@ class Reclaimer:
         """Wait until nothing is left but what is held."""
         return self._waiters.wait(self._running)
 
+    def stop(self) -> Deferred[None]:
+        """
+        Wait as L{idle}, but not for other processes: what they may still read keeps its rows, and
+        L{isClean} is false.
+        """
+        if self._neighbours is not None:
+            self._neighbours.close()
+        return self.idle()
+
+    @property
+    def isClean(self) -> bool:
+        """Whether nothing that was to be removed is left."""
+        return not self._kept and (self._neighbours is None or self._neighbours.isClean)
+
     def _release(self, blobs: Sequence[str]) -> None:
         free = []
         for blob in blobs:
             self._holds[blob] -= 1
+            if self._neighbours is not None:
+                self._neighbours.presence.release(blob)
             if not self._holds[blob]:
                 del self._holds[blob]
                 if blob in self._kept:
@@ -146,8 +172,13 @@ class Reclaimer:
 
     async def _remove(self, blobs: Sequence[str]) -> None:
         try:
+            if self._neighbours is not None:
+                blobs = await self._neighbours.spare(blobs, self.reclaim)
             await self._discard(blobs)
             await self._forget(blobs)
+        except CancelledError:
+            # The store closes, and another process may still read them.
+            return
         except (StoreError, OSError) as error:
             # Their rows stay: the next start tries again.
             self._log.error(

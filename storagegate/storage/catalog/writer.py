@@ -17,6 +17,7 @@ from twisted.logger import Logger
 
 from storagegate.storage.catalog.committer import Committed, Committer
 from storagegate.storage.catalog.transactions import SEQUENCES, Mutation
+from storagegate.storage.catalog.turns import Turn
 from storagegate.storage.errors import StoreBusy
 
 _log = Logger()
@@ -67,6 +68,7 @@ class Writer:
     @param onGarbage: Told which blobs became garbage, just before those who deleted them
         have their answers.
     @param onCommit: Called after each commit.
+    @param turn: Entered for each batch.
     @ivar waiting: How many mutations have no answer yet.
     @ivar onBatch: Told of each batch how many mutations it had and the seconds that it took.
     """
@@ -78,12 +80,14 @@ class Writer:
         onChange: Callable[[Sequence[tuple[str, bytes]]], object],
         onGarbage: Callable[[list[str]], object],
         onCommit: Callable[[], object],
+        turn: Turn | None = None,
     ) -> None:
         self._reactor = reactor
         self._committer = committer
         self._onChange = onChange
         self._onGarbage = onGarbage
         self._onCommit = onCommit
+        self._turn = turn or Turn()
         self._gathered: list[_Waiting] = []
         self._queue: SimpleQueue[list[_Waiting] | None] = SimpleQueue()
         self.waiting = 0
@@ -136,11 +140,14 @@ class Writer:
             if waiting:
                 batch = _cut(waiting)
                 began = perf_counter()
-                done = self._commit(batch)
-                seconds = perf_counter() - began
-                self._reactor.callFromThread(self._deliver, batch, *done, seconds)
-                self._committer.afterwards()
-        self._committer.close()
+                with self._turn:
+                    self._turn.began()
+                    done = self._commit(batch)
+                    seconds = perf_counter() - began
+                    self._reactor.callFromThread(self._deliver, batch, *done, seconds)
+                    self._committer.afterwards()
+        with self._turn:
+            self._committer.close()
         self._reactor.callFromThread(self._finish)
 
     def _arrivals(self, wait: bool) -> list[list[_Waiting] | None]:
@@ -173,6 +180,7 @@ class Writer:
         for mutation, _ in batch:
             if mutation.names:
                 self._onChange(mutation.names)
+        self._turn.delivered()
         if garbage:
             try:
                 self._onGarbage(garbage)
