@@ -139,6 +139,32 @@ class ScrapeTests(SynchronousTestCase):
         self.assertEqual(asked - told, set())
 
 
+class WorkersTests(SynchronousTestCase):
+    """The metrics page of several workers."""
+
+    timeout = 60
+
+    def test_together(self) -> None:
+        """Whichever worker answers tells what all of them have counted."""
+        place = ("--http", "tcp:0:interface=127.0.0.1", "--workers", "2")
+        daemon = Daemon(Path(self.mktemp()).absolute(), *place, expect=("s3", "admin", "http"))
+        self.addCleanup(daemon.kill)
+        daemon.start()
+        daemon.waitForLog("2 workers serve")
+        for _ in range(40):
+            request(daemon.address("http"), "POST", "/api/Nothing/here", b"{}")
+        for _ in range(10):
+            _, page = request(daemon.address("admin"), "GET", "/metrics")
+            [calls] = [
+                sample.value
+                for family in readText(page.decode())
+                for sample in family.samples
+                if sample.name == "storagegate_requests_total"
+            ]
+            self.assertEqual(calls, 40)
+            self.assertEqual(page.count(b"storagegate_build_info{"), 1)
+
+
 def _panels() -> list[dict[str, Any]]:
     panels: list[dict[str, Any]] = json.loads(_DASHBOARD.read_text())["panels"]
     return panels
