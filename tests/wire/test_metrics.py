@@ -155,13 +155,13 @@ class WorkersTests(SynchronousTestCase):
             request(daemon.address("http"), "POST", "/api/Nothing/here", b"{}")
         for _ in range(10):
             _, page = request(daemon.address("admin"), "GET", "/metrics")
-            [calls] = [
-                sample.value
-                for family in readText(page.decode())
-                for sample in family.samples
-                if sample.name == "storagegate_requests_total"
-            ]
-            self.assertEqual(calls, 40)
+            samples = [sample for family in readText(page.decode()) for sample in family.samples]
+            calls = [each for each in samples if each.name == "storagegate_requests_total"]
+            self.assertEqual(sum(each.value for each in calls), 40)
+            self.assertLessEqual({each.labels["worker"] for each in calls}, {"0", "1"})
+            self.assertEqual(
+                [each.value for each in samples if each.name == "storagegate_workers"], [2]
+            )
             self.assertEqual(page.count(b"storagegate_build_info{"), 1)
 
 
