@@ -37,7 +37,7 @@ class Zone(ResolverBase):
     def _lookup(self, name: bytes, cls: int, type: int, timeout: Any) -> Any:
         known = self.records.get(name.decode().lower())
         if type in self.failing:
-            return fail(Failure(error.DNSServerError()))
+            return fail(Failure(OSError()))
         if known is None:
             return fail(Failure(error.AuthoritativeDomainError(name)))
         headers = [
@@ -130,7 +130,7 @@ class AnswerTests(DNSCase):
     async def test_none(self) -> None:
         """A name that is not there, has no records, or points at a dot has no instances."""
         watch, seen = self.watch(port=80)
-        empty: list[list[Any] | None] = [None, [], [srv(".", 0)]]
+        empty: list[list[Any] | None] = [None, [], [srv("", 0)]]
         for records in empty:
             self.zone.records = {} if records is None else {NAME: records}
             seen.told.clear()
@@ -145,6 +145,7 @@ class AnswerTests(DNSCase):
             self.zone.failing = {kind}
             self.assertIn("no answer for", await self.refused(watch))
         self.assertEqual(seen.told, [])
+        self.flushLoggedErrors(OSError)
 
     async def test_large(self) -> None:
         """What does not fit a datagram is asked for over TCP, and nothing of it stays open."""
