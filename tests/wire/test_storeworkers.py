@@ -85,12 +85,10 @@ class SharedStoreTests(PairCase):
     def test_conditions(self) -> None:
         """Of writes that exclude each other one is made, whichever processes they came to."""
         for number in range(10):
+            put = {"bucket": "b", "key": f"{number}", "condition": {"absent": True}}
             asked = [
-                process.ask(
-                    "put", bucket="b", key=f"{number}", body=f"{process.index}", condition=c
-                )
+                process.ask("put", body=f"{process.index}", **put)
                 for process in (self.one, self.two) * 3
-                for c in ({"absent": True},)
             ]
             refused = [each.exception(20) for each in asked]
             self.assertEqual(sum(each is None for each in refused), 1)
@@ -206,7 +204,7 @@ class ReaderTests(PairCase):
         return whole
 
     def test_wholeOrNothing(self) -> None:
-        """A slow reader gets all of one object, or there is none: never another's bytes or fewer."""
+        """A slow reader gets all of one object, or none: never another's bytes, or fewer."""
         wanted = {tuple(read(self.upload("u", "first")))}
         readers: list[Future[Any]] = []
         for number in range(40):
@@ -231,7 +229,7 @@ class ReaderTests(PairCase):
 
         def opened() -> list[str]:
             top = f"/proc/{self.two.process.pid}/fd"
-            return [os.readlink(os.path.join(top, each)) for each in os.listdir(top)]
+            return [os.path.realpath(os.path.join(top, each)) for each in os.listdir(top)]
 
         self.assertTrue(within(5, lambda: not any("/blobs/" in each for each in opened())))
 
@@ -314,7 +312,12 @@ class DeathTests(PairCase):
             dying[0].process.kill()
             before = [writer.done for writer in living]
             self.assertTrue(
-                within(10, lambda v=living, b=before: all(w.done > d + 10 for w, d in zip(v, b)))
+                within(
+                    10,
+                    lambda v=living, b=before: all(
+                        w.done > d + 10 for w, d in zip(v, b, strict=True)
+                    ),
+                )
             )
             self.workers.start(dying[0].process.index)
             for writer in now:
@@ -339,7 +342,7 @@ class DeathTests(PairCase):
                 self.assertIn(found, wanted)
 
     def test_leftovers(self) -> None:
-        """Who takes over removes what the dead one was receiving, and not what the living one is."""
+        """Who takes over removes what the dead one was receiving, not what the living one is."""
         self.one.do("begin", size=1000)
         (kept,) = self.files("staging")
         self.two.do("begin", size=1000)
@@ -352,6 +355,8 @@ class DeathTests(PairCase):
         """Who takes over removes what the dead one was about to, once its readers have ended."""
         self.two.do("put", bucket="b", key="k", body=LARGE)
         reader = self.one.ask("get", bucket="b", key="k", pauseSeconds=1.5)
+        # The answer to this says that the one before is under way.
+        self.one.do("state")
         self.two.do("delete", bucket="b", keys=["k"])
         self.two.kill()
         self.assertEqual(len(self.files("blobs")), 1)
