@@ -77,7 +77,7 @@ class Logs:
         self._calls = _callOptions(configuration.gateway)
         reactor.callWhenRunning(writer.buffer, reactor)
         reactor.addSystemEventTrigger("after", "shutdown", writer.unbuffer)
-        atexit.register(writer.finish, _LAST_SECONDS)
+        atexit.register(self.end)
         return self._observer
 
     def attach(
@@ -112,6 +112,15 @@ class Logs:
                 return
             observer = self.begin(output, configuration, reactor)
         application.setComponent(ILogObserver, observer)
+
+    def end(self) -> None:
+        """Write the last lines and let go of the file; blocks for a second at most."""
+        atexit.unregister(self.end)
+        if self._writer is not None:
+            self._writer.finish(_LAST_SECONDS)
+        if self._file is not None:
+            self._file.close()
+        self._writer = self._file = self.sink = None
 
     def handOver(self, inherit: Callable[[int], int]) -> list[Any] | None:
         """

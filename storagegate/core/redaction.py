@@ -61,7 +61,9 @@ _SHAPES = tuple(
             rf"({_NAME}:\s*)(?:b?{_QUOTED}|(?=\S{{0,64}}[\d/+=_]){_BARE}{{6,}})",
             rf"\1{HIDDEN}",
         ),
-        (r"(\b(?:Bearer|Basic|Digest)\s+)[\w.~+/=:-]{4,}", rf"\1{HIDDEN}"),
+        (r"(\bBearer\s+)[\w.~+/=:-]{4,}", rf"\1{HIDDEN}"),
+        # Base64 has capitals or digits; the words that follow "basic" in a sentence have none.
+        (r"(\bBasic\s+)(?=\S{0,64}(?-i:[A-Z0-9=]))[\w+/=-]{4,}", rf"\1{HIDDEN}"),
         # The signature of version 2 stands behind the access key.
         (r"(\bAWS [\w-]{3,128}:)\S+", rf"\1{HIDDEN}"),
         # A JSON Web Token begins with {" in Base64.
