@@ -166,7 +166,7 @@ class ConfinedTests(SynchronousTestCase):
             self.assertIn(word, errors)
 
     def test_serves(self) -> None:
-        """With every listener on, one of them with TLS, and workers, it serves and stops in order."""
+        """With every listener on, one of them with TLS, and workers, it serves and stops."""
         directory = Path(self.mktemp()).absolute()
         authority = Authority(directory)
         certificate, key = authority.issue()
