@@ -157,7 +157,13 @@ class Daemon(Service):
             asks within this time is told by the answer to connect anew.
         """
         self._patienceSeconds = patienceSeconds
-        self._reactor.stop()
+        self.stopNow()
+
+    def stopNow(self) -> None:
+        """Begin to stop, unless that has begun."""
+        if not self._board.isDraining:
+            self._board.isDraining = True
+            self._reactor.stop()
 
     def stopService(self) -> Deferred[None]:
         """Stop accepting, let finish what is in flight, and close the store."""
@@ -210,8 +216,11 @@ class Daemon(Service):
         grace = self._configuration.shutdownGraceSeconds
         self._log.info("stopping, {grace} s for what is in flight", grace=grace)
         self._notifier.stopping(f"stopping, {grace} s for what is in flight")
-        # The admin listener goes last: it tells whoever asks that this daemon is stopping.
-        closing = (self._close("s3", grace), self._closeGateway(grace))
+        # The admin listener goes last: it tells whoever asks that this daemon is stopping. Where
+        # another process has taken over, it does not: that one is asked.
+        closing = [self._close("s3", grace), self._closeGateway(grace)]
+        if self._patienceSeconds:
+            closing.append(self._close("admin", _ADMIN_GRACE_SECONDS))
         await gatherResults([Deferred.fromCoroutine(each) for each in closing])
         await self._parts.stopMonitoring()
         if self._store is not None:

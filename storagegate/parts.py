@@ -22,6 +22,7 @@ from storagegate.net.workerlink import WorkerLink
 from storagegate.notifying import Notifier
 from storagegate.process import settleProcess, tuneProcess
 from storagegate.signals import SignalHandlers
+from storagegate.storage.lock import DirectoryLock
 
 # S3 clients keep a connection over the pauses between two commands, and a proxy in front keeps
 # its own for a minute: the proxy should be the one that closes first.
@@ -127,28 +128,26 @@ class Parts:
         """Make the handlers of the process's signals."""
         return SignalHandlers(self._reactor, stop, reload, isWorker=self._link is not None)
 
-    def prepareStore(self, options: StoreOptions, directory: str) -> Any:
+    def prepareStore(self, options: StoreOptions, directory: str) -> DirectoryLock:
         """
         Do what comes before any worker opens the store; blocking.
 
         @return: The lock of the data directory: it lasts while this process or a worker lives.
         @raise StoreError: If it is not usable.
         """
-        return None
+        from storagegate.storage.store import ObjectStore
 
-    def makeMemory(self, slots: int) -> dict[str, int]:
+        return ObjectStore.prepare(directory, durability=options.durability)
+
+    def makeMemory(self) -> dict[str, int]:
         """
-        Make the memory that workers share.
+        Make the memory that workers share; blocking.
 
-        @param slots: How many processes may live at a time.
         @return: Descriptors by name.
         """
         from storagegate.workershare import makeMemory
 
         return makeMemory()
-
-    def clearSlot(self, memory: Mapping[str, int], slot: int) -> None:
-        """Forget what a worker that has ended left in the memory."""
 
     def notifier(self) -> Notifier:
         """Make what tells the service manager how the daemon is."""
@@ -164,6 +163,11 @@ class Parts:
         from storagegate.storage.store import ObjectStore
         from storagegate.storage.storemeters import MeteredFiles, watchStore
 
+        sharing = None
+        if self._link is not None:
+            from storagegate.workershare import shareStore
+
+            sharing = shareStore(self._link)
         meters = self.meters if self._isAsked else None
         store = ObjectStore.open(
             directory,
@@ -171,6 +175,7 @@ class Parts:
             durability=options.durability,
             verifyReads=options.verifyReads,
             files=None if meters is None else MeteredFiles(meters),
+            sharing=sharing,
         )
         if meters is not None:
             watchStore(store, meters, directory)

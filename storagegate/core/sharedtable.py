@@ -209,6 +209,8 @@ class SharedTable:
         if len(kept) > self.size:
             raise ValueError(f"a record has at most {self.size} bytes, not {len(kept)}")
         if head < 0:
+            if end <= now:
+                return change
             head = self._free(heads, now)
         place = self._place(heads, head)
         # Not to be seen before all of it is there: whoever is killed in between leaves nothing.

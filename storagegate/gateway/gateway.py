@@ -177,9 +177,9 @@ class ProtocolGateway(Configurable):
         wires = self._metrics.wires
         host = GatewayHost(self.invoker, reactor, run, self.transformError, wires, traced)
         header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
-        self._wires = Wires(host, self.settings, reactor, self.protos, header, around.makeAnswers)
         if self.discovery is not None and self.discovery.services:
             self._forward(host, reactor, header)
+        self._wires = Wires(host, self.settings, reactor, self.protos, header, around.makeAnswers)
         for service in self.services.values():
             self._wires.add(service)
         return self._wires

@@ -93,6 +93,8 @@ class WorkerLink:
             told = self._questions.pop(message["id"], None)
             if told is not None and not told.called:
                 told.callback(message["values"])
+        elif kind == "ping":
+            self.control.send({"kind": "pong"})
         elif kind == "retire":
             self.retired(message["patienceSeconds"])
 

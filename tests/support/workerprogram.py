@@ -49,7 +49,7 @@ class Program:
         if request.path == b"/tell":
             self.link.broadcast("news", "hello")
         text = f"{self.link.setup.options['greeting']} {os.getpid()} {self.link.index} "
-        text += f"{self.link.setup.slot} {len(self.heard)}"
+        text += f"{len(self.heard)}"
         if request.path == b"/ask":
             text = repr(sorted(await self.link.ask("name", "x")))
         request.respond(200, [], text.encode())

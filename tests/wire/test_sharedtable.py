@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.core.presence import Presence
 from storagegate.core.sharedrates import SharedRateLimitStore, makeRateMemory
 from storagegate.core.sharedtable import AVOID_SECONDS, SharedTable, TableBusy
-from tests.support.sharing import Sharer, attached
+from tests.support.sharing import HOLDER, Sharer, attached
 
 COUNTER = """
 from storagegate.core.sharedrates import SharedRateLimitStore
@@ -21,25 +21,22 @@ for number in range(int(sys.argv[2])):
 say("done")
 """
 
-# Dies, or stands still, with the lock of a bucket in its hand.
-HOLDER = """
-def act(record, until, now):
-    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
-    return b"after", now + 600
-
-say("ready")
-table.change(b"key", act)
-say("done")
-sys.stdin.readline()
-"""
-
-# Dies while the head of a record is written: of all its fields, the time is the last.
+# Dies while a record is written: of its head, the time is the last; before it, the record is there.
 HALF = """
-class Deadly:
+class Time:
     def __float__(self):
         os.kill(os.getpid(), signal.SIGKILL)
 
-table.change(b"key", lambda record, until, now: (b"half", Deadly()))
+class Record(bytes):
+    asked = 0
+    def __len__(self):
+        self.asked += 1
+        if self.asked == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 4
+
+change = {"head": (b"half", Time()), "record": (Record(b"half"), 2e10)}[sys.argv[2]]
+table.change(b"key", lambda record, until, now: change)
 """
 
 # Writes records whose bytes are all the same, as fast as it can.
@@ -111,12 +108,12 @@ class DeathTests(SynchronousTestCase):
 
     def test_killedWriting(self) -> None:
         """A record that is half written is none; it can be written anew."""
-        self.assertEqual(
-            Sharer(self, (self.fd,), HALF).process.wait(),
-            -signal.SIGKILL,
-        )
-        self.assertIsNone(self.record())
-        self.assertEqual(len(self.table), 0)
+        for part in ("record", "head"):
+            self.write(b"before")
+            writer = Sharer(self, (self.fd,), HALF, part)
+            self.assertEqual(writer.process.wait(), -signal.SIGKILL)
+            self.assertIsNone(self.record(), part)
+            self.assertEqual(len(self.table), 0)
         self.write(b"later")
         self.assertEqual((self.record(), len(self.table)), (b"later", 1))
 
