@@ -71,6 +71,7 @@ class Daemon(Service):
         self._board.add(self._storeParts)
         self._board.addListeners(self._listening)
         self._board.addWarnings(lambda: {} if self._store is None else self._store.warnings())
+        self._board.addWarnings(lambda: {} if self._gateway is None else self._gateway.warnings())
         self._lookout = Lookout(reactor, self._board, self._tellReadiness)
         self._store: Store | None = None
         self._door: Door | None = None
