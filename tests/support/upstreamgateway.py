@@ -91,9 +91,7 @@ def serve(port: int) -> None:
     )
     methods = {"echo": echo, "once": once, "calls": calls, "health": health}
     gateway.addService("Probe", {"methods": methods})
-    gateway.listen().addCallback(
-        lambda ports: print(ports["http"].getHost().port, flush=True)
-    )
+    gateway.listen().addCallback(lambda ports: print(ports["http"].getHost().port, flush=True))
     reactor.run()  # type: ignore[attr-defined]
 
 

@@ -36,9 +36,7 @@ class ClusterTests(TestCase):
     def serve(self, **options: Any) -> None:
         """Put a gateway in front of them."""
         self.meters = Meters()
-        self.gateway = ProtocolGateway(
-            protocols=[], surroundings=Surroundings(meters=self.meters)
-        )
+        self.gateway = ProtocolGateway(protocols=[], surroundings=Surroundings(meters=self.meters))
         self.gateway.configureServiceDiscovery(
             services={
                 "Probe": {
@@ -57,9 +55,7 @@ class ClusterTests(TestCase):
 
     def call(self, method: str, request: Any) -> Deferred[Any]:
         """Call through the gateway."""
-        context = RequestContext(
-            "tcp", "Probe", method, Client("me", "127.0.0.1", 1), newTracing()
-        )
+        context = RequestContext("tcp", "Probe", method, Client("me", "127.0.0.1", 1), newTracing())
         return Deferred.fromCoroutine(self.gateway.invoker.call(context, request))
 
     def states(self) -> dict[str, float]:
@@ -117,9 +113,7 @@ class ClusterTests(TestCase):
             await self.call("once", {"die": True})
         self.assertEqual(raised.exception.code, "UNAVAILABLE")
         dead = [each for each in self.upstreams if each.transport.pid is None]
-        await self.until(
-            lambda: any(each.transport.pid is None for each in self.upstreams), 2
-        )
+        await self.until(lambda: any(each.transport.pid is None for each in self.upstreams), 2)
         alive = [each for each in self.upstreams if each.transport.pid is not None]
         self.assertEqual((len(dead) <= 1, len(alive)), (True, 2))
         counts = [(await self.call("calls", {}))["calls"] for _ in range(4)]
