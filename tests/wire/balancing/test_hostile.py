@@ -141,7 +141,7 @@ class NonsenseTests(UpstreamCase):
         self.assertEqual(self.value("attempts_total", "Probe", "failed"), len(answers))
 
     async def test_stream(self) -> None:
-        """A stream that breaks off, or goes on with nonsense, ends with an error after its items."""
+        """A stream that breaks off or goes on with nonsense ends with an error after its items."""
         item = chunk(b'{"data": 1}\n')
         end = chunk(b"")
         for answer, code in (
@@ -258,7 +258,7 @@ class RepeatTests(UpstreamCase):
         self.serve(bad.port, good.port)
         for _ in range(4):
             self.assertEqual(await self.call("safe"), 1)
-        self.assertEqual(self.value("retries_total", "Probe"), 2)
+        self.assertEqual(self.value("retries_total", "Probe"), 4)
         self.assertEqual(await self.refused(self.call("unary")), "No further calls are taken")
 
     async def test_closedMeanwhile(self) -> None:
@@ -318,11 +318,11 @@ class TimeTests(UpstreamCase):
         """A call that no instance has room for waits, and not for ever."""
         slow = self.upstream(lambda connection: None)
         self.serve(slow.port, maxConnections=1, timeoutMs=50)
-        first = self.call("server")
+        first = self.collectFrom(self.call("server"))
         message = await self.refused(self.call("unary"))
         self.assertEqual(message, "Every instance of Probe is busy")
         first.cancel()
-        await self.refused(self.collectFrom(first), "CANCELLED")
+        await self.refused(first, "CANCELLED")
 
     def collectFrom(self, calling: Deferred[Any]) -> Deferred[Any]:
         """Begin to read the stream that a call gives."""
