@@ -113,12 +113,14 @@ class Reclaimer:
 
     def stop(self) -> Deferred[None]:
         """
-        Wait as L{idle}, but not for other processes: what they may still read keeps its rows, and
-        L{isClean} is false.
+        Wait as L{idle}, but not for long for other processes: what they may still read keeps its
+        rows, and L{isClean} is false.
         """
-        if self._neighbours is not None:
-            self._neighbours.close()
-        return self.idle()
+        if self._neighbours is None:
+            return self.idle()
+        neighbours = self._neighbours
+        neighbours.closeSoon()
+        return self.idle().addCallback(lambda _: neighbours.close())
 
     @property
     def isClean(self) -> bool:

@@ -116,8 +116,12 @@ class NeighboursTests(ReadersCase):
         spared = self.spare()
         self.pass_(8)
         self.assertNoResult(spared)
-        self.neighbours.close()
+        self.neighbours.closeSoon()
+        self.pass_(0.9)
+        self.assertNoResult(spared)
+        self.pass_(0.2)
         self.failureResultOf(spared, CancelledError)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_close(self) -> None:
         """A close waits for nobody, and says that something was left; so it is ever after."""
@@ -129,6 +133,8 @@ class NeighboursTests(ReadersCase):
         self.neighbours.close()
         self.assertFalse(self.neighbours.isClean)
         self.failureResultOf(self.spare(), CancelledError)
+        self.neighbours.close()
+        self.assertFalse(self.neighbours.isClean)
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.presence.close()
         self.reader.close(isClean=True)

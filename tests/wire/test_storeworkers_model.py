@@ -34,7 +34,9 @@ class PairDriver:
         self._workers.openStores()
 
     def close(self) -> None:
-        """Close it in all."""
+        """Close it in all, once nothing is left to be done."""
+        for process in self._workers.processes:
+            process.do("idle")
         self._workers.closeStores()
 
     def createBucket(self, name: str) -> None:
