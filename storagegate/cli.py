@@ -1,5 +1,5 @@
 """
-The console script C{storagegate}: keys, and the check and the copy of the data.
+The console script C{storagegate}: keys, the check and the copy of the data, and the doctor.
 
 C{keys} and C{backup} work while the daemon runs: C{keys} writes to the same catalog, and the daemon
 obeys within a second. C{fsck} takes the data for itself. The exit code is 0, or 1 with one line on
@@ -25,6 +25,8 @@ from storagegate.credentials import (
     load,
     shellText,
 )
+from storagegate.doctor.command import addFlags
+from storagegate.doctor.command import run as examine
 from storagegate.refusal import oneLine
 from storagegate.s3.policies import POLICIES
 from storagegate.storage.errors import KeyExists, StoreError
@@ -93,6 +95,10 @@ def parser() -> argparse.ArgumentParser:
     backup = _command(commands, "backup", _backup, "copy the data; the daemon may run")
     backup.add_argument("--to", required=True, metavar="DIR", help="an empty directory, or none")
     backup.add_argument("--verify", action="store_true", help="read every byte of the copy")
+    meaning = "say what would keep the daemon from a start or from a good night"
+    doctor = commands.add_parser("doctor", help=meaning, description=meaning, allow_abbrev=False)
+    addFlags(doctor)
+    doctor.set_defaults(run=examine)
     return script
 
 

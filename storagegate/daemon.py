@@ -71,6 +71,7 @@ class Daemon(Service):
         self._board.add(self._storeParts)
         self._board.addListeners(self._listening)
         self._board.addWarnings(lambda: {} if self._store is None else self._store.warnings())
+        self._board.addWarnings(lambda: {} if self._gateway is None else self._gateway.warnings())
         self._lookout = Lookout(reactor, self._board, self._tellReadiness)
         self._store: Store | None = None
         self._door: Door | None = None
@@ -78,7 +79,7 @@ class Daemon(Service):
         self._ports: dict[str, IListeningPort] = {}
         self._gateway: Room | None = None
         self._addresses: dict[str, IAddress] = {}
-        self._signals = parts.signals(reactor.stop, self.reload)
+        self._signals = parts.signals(self.stopNow, self.reload)
         self._notifier = parts.notifier()
 
     def setServiceParent(self, parent: Any) -> None:
@@ -157,7 +158,13 @@ class Daemon(Service):
             asks within this time is told by the answer to connect anew.
         """
         self._patienceSeconds = patienceSeconds
-        self._reactor.stop()
+        self.stopNow()
+
+    def stopNow(self) -> None:
+        """Begin to stop, unless that has begun."""
+        if not self._board.isDraining:
+            self._board.isDraining = True
+            self._reactor.stop()
 
     def stopService(self) -> Deferred[None]:
         """Stop accepting, let finish what is in flight, and close the store."""
@@ -210,8 +217,11 @@ class Daemon(Service):
         grace = self._configuration.shutdownGraceSeconds
         self._log.info("stopping, {grace} s for what is in flight", grace=grace)
         self._notifier.stopping(f"stopping, {grace} s for what is in flight")
-        # The admin listener goes last: it tells whoever asks that this daemon is stopping.
-        closing = (self._close("s3", grace), self._closeGateway(grace))
+        # The admin listener goes last: it tells whoever asks that this daemon is stopping. Where
+        # another process has taken over, it does not: that one is asked.
+        closing = [self._close("s3", grace), self._closeGateway(grace)]
+        if self._patienceSeconds:
+            closing.append(self._close("admin", _ADMIN_GRACE_SECONDS))
         await gatherResults([Deferred.fromCoroutine(each) for each in closing])
         await self._parts.stopMonitoring()
         if self._store is not None:

@@ -22,6 +22,7 @@ from storagegate.net.workerlink import WorkerLink
 from storagegate.notifying import Notifier
 from storagegate.process import settleProcess, tuneProcess
 from storagegate.signals import SignalHandlers
+from storagegate.storage.lock import DirectoryLock
 
 # S3 clients keep a connection over the pauses between two commands, and a proxy in front keeps
 # its own for a minute: the proxy should be the one that closes first.
@@ -65,6 +66,9 @@ class Room(Protocol):
     def furnish(self, store: Any, root: Credentials, region: str, directory: str) -> None:
         """Put in the services that need the store."""
 
+    def warnings(self) -> Mapping[str, str | None]:
+        """Tell what an operator should look at while calls are taken."""
+
     def tellReadiness(self, readiness: admin.Readiness) -> None:
         """Have the gRPC health service say how the daemon is."""
 
@@ -101,6 +105,7 @@ class Parts:
         self._link = link
         self.meters = Meters()
         self.logs = Logs()
+        self._callLog: Any = None
         self._sites: dict[str, Any] = {}
         # Nobody counts requests and commits where nobody can ask.
         self._isAsked = False
@@ -127,28 +132,26 @@ class Parts:
         """Make the handlers of the process's signals."""
         return SignalHandlers(self._reactor, stop, reload, isWorker=self._link is not None)
 
-    def prepareStore(self, options: StoreOptions, directory: str) -> Any:
+    def prepareStore(self, options: StoreOptions, directory: str) -> DirectoryLock:
         """
         Do what comes before any worker opens the store; blocking.
 
         @return: The lock of the data directory: it lasts while this process or a worker lives.
         @raise StoreError: If it is not usable.
         """
-        return None
+        from storagegate.storage.store import ObjectStore
 
-    def makeMemory(self, slots: int) -> dict[str, int]:
+        return ObjectStore.prepare(directory, durability=options.durability)
+
+    def makeMemory(self) -> dict[str, int]:
         """
-        Make the memory that workers share.
+        Make the memory that workers share; blocking.
 
-        @param slots: How many processes may live at a time.
         @return: Descriptors by name.
         """
         from storagegate.workershare import makeMemory
 
         return makeMemory()
-
-    def clearSlot(self, memory: Mapping[str, int], slot: int) -> None:
-        """Forget what a worker that has ended left in the memory."""
 
     def notifier(self) -> Notifier:
         """Make what tells the service manager how the daemon is."""
@@ -164,6 +167,11 @@ class Parts:
         from storagegate.storage.store import ObjectStore
         from storagegate.storage.storemeters import MeteredFiles, watchStore
 
+        sharing = None
+        if self._link is not None:
+            from storagegate.workershare import shareStore
+
+            sharing = shareStore(self._link)
         meters = self.meters if self._isAsked else None
         store = ObjectStore.open(
             directory,
@@ -171,6 +179,7 @@ class Parts:
             durability=options.durability,
             verifyReads=options.verifyReads,
             files=None if meters is None else MeteredFiles(meters),
+            sharing=sharing,
         )
         if meters is not None:
             watchStore(store, meters, directory)
@@ -188,6 +197,7 @@ class Parts:
         from storagegate.gatewayconfig import readMonitoringTable
 
         monitoring = readMonitoringTable(configuration.gateway)
+        self._callLog = monitoring.logging
         self._tracer = makeTracer(monitoring, self._reactor, self.meters)
 
     async def stopMonitoring(self) -> None:
@@ -229,6 +239,7 @@ class Parts:
 
         meters = self.meters
         self._isAsked = True
+        self.logs.countInto(meters)
         watchProcess(meters, self._reactor)
         watchSites(meters, self._sites)
 
@@ -272,7 +283,12 @@ class Parts:
 
             resource.observers.append(ExchangeTracer(self._tracer))
             resource.nameTraces(self._tracer.correlationHeader)
-        resource.observers.extend(self.logs.s3Observers())
+        if self._callLog is not None:
+            from storagegate.s3.calllog import S3Log
+
+            calls = self._callLog
+            log = S3Log(calls.level, calls.fields, calls.format, self.logs.sink)
+            resource.observers.append(log)
         return resource
 
     def gatewayRoom(self, configuration: Configuration) -> Room:

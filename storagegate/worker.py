@@ -62,15 +62,8 @@ def _start(setup: WorkerSetup, reactor: Any) -> tuple[Daemon, WorkerLink]:
     parts.logs.takeOver(setup.options["log"], configuration, reactor, setup.index)
     # What is different from now on is for those who take this one's place.
     daemon = Daemon(configuration, lambda: configuration, reactor, parts, None, link)
-    isEnding: list[bool] = []
-
-    def end(begin: Any) -> None:
-        if not isEnding:
-            isEnding.append(True)
-            begin()
-
-    link.retired = lambda patienceSeconds: end(lambda: daemon.retire(patienceSeconds))
-    link.lost = lambda: end(reactor.stop)
+    link.retired = daemon.retire
+    link.stopped = daemon.stopNow
     daemon.privilegedStartService()
     daemon.startService()
     return daemon, link

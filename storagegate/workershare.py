@@ -1,5 +1,6 @@
 """What the workers of one daemon share: made by the supervisor, attached by each worker."""
 
+import os
 from typing import Any
 
 from storagegate.net.workerlink import WorkerLink
@@ -13,8 +14,11 @@ def makeMemory() -> dict[str, int]:
     """
     from storagegate.core.sharedrates import makeRateMemory
     from storagegate.gateway.sharedanswers import makeAnswerMemory
+    from storagegate.storage.sharing import Sharing
 
-    return {"rates": makeRateMemory(), "answers": makeAnswerMemory()}
+    store = os.memfd_create("storagegate-store")
+    os.ftruncate(store, Sharing.memorySize())
+    return {"rates": makeRateMemory(), "answers": makeAnswerMemory(), "store": store}
 
 
 def attachStores(link: WorkerLink) -> dict[str, Any]:
@@ -27,3 +31,10 @@ def attachStores(link: WorkerLink) -> dict[str, Any]:
         "rateStore": sharedRateStores(link.memory["rates"]),
         "makeAnswers": lambda: SharedAnswerCache(SharedTable.attach(link.memory["answers"])),
     }
+
+
+def shareStore(link: WorkerLink) -> Any:
+    """Give the L{Sharing<storagegate.storage.sharing.Sharing>} of a worker."""
+    from storagegate.storage.sharing import Sharing
+
+    return Sharing(link.index, link.count, link.memory["store"], link.broadcast, link.subscribe)

@@ -200,6 +200,7 @@ class ProtocolGateway(Configurable):
             apiKeyHeader=apiKeyHeader,
             maxSize=self.settings.http.maxRequestBodySize,
             secret=self._surroundings.affinitySecret,
+            tracer=self.tracer,
         )
         for name in forwarding.names:
             self.invoker.replace(forwarding.define(name, self.services.get(name)))

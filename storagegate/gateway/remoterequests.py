@@ -16,7 +16,7 @@ import re
 from math import ceil
 from urllib.parse import quote
 
-from storagegate.core.context import RequestContext
+from storagegate.core.context import RequestContext, Tracing
 from storagegate.core.errors import codedError
 from storagegate.core.invocation import CallCredentials
 from storagegate.core.scalars import parseDecimal
@@ -50,12 +50,14 @@ class RequestHeads:
         self,
         instance: Instance,
         context: RequestContext,
+        tracing: Tracing,
         leftSeconds: float | None,
         length: int | None,
     ) -> bytes:
         """
         Write a head.
 
+        @param tracing: The trace as the instance is to see it.
         @param leftSeconds: How long somebody waits for the answer; C{None} for ever.
         @param length: Bytes of the body; C{None} for a stream.
         @raise ServiceError: C{INTERNAL_ERROR} if the call goes in circles.
@@ -64,7 +66,7 @@ class RequestHeads:
         lines = [
             f"POST {self._path}{quote(context.method, safe='')} HTTP/1.1",
             f"Host: {place}",
-            f"traceparent: {formatTraceparent(context.tracing)}",
+            f"traceparent: {formatTraceparent(tracing)}",
             f"{HOPS}: {_hops(context) + 1}",
         ]
         if length is None:

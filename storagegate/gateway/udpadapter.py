@@ -53,7 +53,6 @@ class UDPAdapter(DatagramProtocol):
 
     @ivar dropped: How many datagrams were dropped, by reason.
     @ivar answers: The answers that were given.
-    @ivar invoker: Knows the methods.
     @ivar isClosed: Whether nothing can be sent any more.
     @ivar meter: What else it counts.
     """
@@ -73,9 +72,9 @@ class UDPAdapter(DatagramProtocol):
         """
         self.dropped: Counter[str] = Counter()
         self._host = host
+        self.invoker = host.invoker
         self._options = options
         self._reactor = reactor
-        self.invoker = host.invoker
         self._listener = Listener(host.invoker, host.clock)
         self.answers = AnswerCache(host.clock.seconds) if answers is None else answers
         self.meter = host.meter(PROTOCOL)

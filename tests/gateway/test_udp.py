@@ -206,11 +206,12 @@ class LaterTests(UDPCase):
         self.assertEqual(len(self.flushLoggedErrors(Boom)), 2)
 
     def test_closed(self) -> None:
-        """What is known only after the listener was closed begins nothing."""
+        """What is known only after the listener was closed begins nothing, and sends nothing."""
         self.call("echo")
         self.successResultOf(self.adapter.close(0))
         self.cache.waiting[0].callback(None)
-        self.assertEqual(self.probe.begun, [])
+        self.assertEqual((self.probe.begun, self.answers), ([], []))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
 class SizeTests(UDPCase):

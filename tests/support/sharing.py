@@ -18,6 +18,18 @@ def say(value):
     print(value, flush=True)
 """
 
+# Dies, or stands still, with the lock of a bucket in its hand.
+HOLDER = """
+def act(record, until, now):
+    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+    return b"after", now + 600
+
+say("ready")
+table.change(b"key", act)
+say("done")
+sys.stdin.readline()
+"""
+
 
 class Sharer:
     """
@@ -29,11 +41,11 @@ class Sharer:
     def __init__(self, case: Any, fds: tuple[int, ...], script: str, *arguments: object) -> None:
         """
         @param case: Its cleanups kill the process.
-        @param fds: What it inherits; C{fd} and C{table} in the script are the first one.
+        @param fds: What it inherits; if any, C{fd} and C{table} in the script are the first one.
         """
-        words = [str(word) for word in (fds[0], *arguments)]
+        words = [str(word) for word in (*fds[:1], *arguments)]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROLOGUE + script, *words],
+            [sys.executable, "-c", (PROLOGUE if fds else "") + script, *words],
             env={"PYTHONPATH": str(CHECKOUT)},
             pass_fds=fds,
             stdin=subprocess.PIPE,

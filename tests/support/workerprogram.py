@@ -33,7 +33,7 @@ class Program:
         self.site = Site(resource, HTTPLimits(), reactor)
         self.port: Any = None
         link.retired = self.retire
-        link.lost = reactor.stop
+        link.stopped = reactor.stop
         link.subscribe("news", self.heard.append)
         link.answer("name", lambda payload: [link.index, os.getpid(), payload])
         listen(reactor, link.setup.places["http"], self.site).addCallback(self.opened)  # type: ignore[arg-type]
@@ -49,7 +49,7 @@ class Program:
         if request.path == b"/tell":
             self.link.broadcast("news", "hello")
         text = f"{self.link.setup.options['greeting']} {os.getpid()} {self.link.index} "
-        text += f"{self.link.setup.slot} {len(self.heard)}"
+        text += f"{len(self.heard)}"
         if request.path == b"/ask":
             text = repr(sorted(await self.link.ask("name", "x")))
         request.respond(200, [], text.encode())

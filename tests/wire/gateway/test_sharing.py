@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.sharedrates import makeRateMemory
 from storagegate.gateway.frames import ERROR, REQUEST, RESPONSE, decodeFrame, encodeFrame
-from storagegate.gateway.sharedanswers import makeAnswerMemory
+from storagegate.gateway.sharedanswers import SharedAnswerCache, makeAnswerMemory
 from storagegate.net.datagrams import bindDatagrams
-from tests.support.sharing import Sharer
+from tests.support.sharing import HOLDER, Sharer, attached
 
 WORKER = """
 from twisted.internet import reactor
@@ -135,3 +136,34 @@ class TwoWorkersTests(SynchronousTestCase):
         other = self.kill(answers[0][1])
         answers += [self.call("limited", id) for id in (3, 4)]
         self.assertEqual(answers[2:], [(RESPONSE, other), (ERROR, "RATE_LIMITED")])
+
+
+class StoppedTests(SynchronousTestCase):
+    """A cache while a process stands still with its place in the table."""
+
+    timeout = 30
+
+    def test_ownAnswers(self) -> None:
+        """A worker remembers by itself what came meanwhile, also when the other goes on."""
+        fd = makeAnswerMemory(16)
+        self.addCleanup(os.close, fd)
+        cache = SharedAnswerCache(attached(self, fd))
+        self.addCleanup(cache.close)
+        self.assertIsNone(cache.begin("before", 5))
+        holder = Sharer(self, (fd,), HOLDER, "SIGSTOP")
+        _, status = os.waitpid(holder.process.pid, os.WUNTRACED)
+        self.assertTrue(os.WIFSTOPPED(status))
+        cache.end("before", b"lost")
+        self.assertIsNone(cache.begin("meanwhile", 7))
+        known = cache.begin("meanwhile", 7)
+        assert known is not None
+        self.assertEqual((known.answer, known.size), (None, 7))
+        cache.end("meanwhile", b"answer", True)
+        holder.process.send_signal(signal.SIGCONT)
+        self.assertEqual([holder.read() for _ in range(2)], ["ready", "done"])
+        known = cache.begin("meanwhile", 7)
+        assert known is not None
+        self.assertEqual((known.answer, known.isKnown), (b"answer", True))
+        known = cache.begin("before", 5)
+        assert known is not None
+        self.assertIsNone(known.answer)
