@@ -116,8 +116,6 @@ class Forwarding:
 
     def start(self) -> None:
         """Begin to look for instances, and to look after them."""
-        if self._isStopped:
-            return
         for name, service in self._options.services.items():
             cluster = self.clusters[name]
             if service.instances is not None:
@@ -125,6 +123,11 @@ class Forwarding:
             else:
                 self._provider.watch(name, cluster.setInstances)
         if self._provider is not None:
+            # A daemon comes by here before it is the user that it stays.
+            self._reactor.callWhenRunning(self._startProvider)
+
+    def _startProvider(self) -> None:
+        if not self._isStopped:
             self._provider.start()
 
     def stop(self) -> Deferred[None]:
