@@ -115,8 +115,8 @@ class ForwardTests(TracedCase):
         there = self.started('serviceName = "there"')
         host, port = there.address("http")
         services = (
-            f'[gateway.discovery.services.Probe]\ninstances = [{{ host = "{host}", port = {port} }}]\n'
-            "methods = { echo = {}, refuse = {} }"
+            "[gateway.discovery.services.Probe]\nmethods = { echo = {}, refuse = {} }\n"
+            f'instances = [{{ host = "{host}", port = {port} }}]'
         )
         here = self.started('serviceName = "here"', more=services)
         self.callHTTP(here, traceparent=parent(), tracestate="vendor=1")
