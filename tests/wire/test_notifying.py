@@ -228,7 +228,7 @@ class DaemonTests(SynchronousTestCase):
         daemon.signal(signal.SIGHUP)
         self.assertEqual(self.manager.next()[0], "RELOADING=1")
         self.assertEqual(self.manager.next()[0], "READY=1")
-        self.assertIn("reload refused", daemon.log)
+        daemon.waitForLog("reload refused")
 
     def test_stuck(self) -> None:
         """The watchdog hears of a reactor that turns, and nothing of one that is stuck."""
