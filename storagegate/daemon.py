@@ -79,7 +79,7 @@ class Daemon(Service):
         self._ports: dict[str, IListeningPort] = {}
         self._gateway: Room | None = None
         self._addresses: dict[str, IAddress] = {}
-        self._signals = parts.signals(reactor.stop, self.reload)
+        self._signals = parts.signals(self.stopNow, self.reload)
         self._notifier = parts.notifier()
 
     def setServiceParent(self, parent: Any) -> None:
