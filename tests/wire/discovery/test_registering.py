@@ -46,24 +46,18 @@ class RegisteringContract:
     """Cases of a registry, mixed into those of each."""
 
     async def test_told(self: Any) -> None:
-        """Services are there with address, port and weight, until the stop."""
+        """Services are there, at the address where others find this machine, until the stop."""
         seen = self.seeing("A", "b-2", "C")
-        found = self.registration("A", "B", services={"A": "A", "B": "b-2"}, weight=7)
-        await seen["A"].until("127.0.0.1:8080")
-        await seen["b-2"].until("127.0.0.1:8080")
-        self.assertEqual(seen["A"].weights(), {"127.0.0.1:8080": 7})
-        self.assertEqual(seen["C"].ids, set())
+        more = {"address": "gate.example.com", "port": 443, "weight": 7}
+        found = self.registration("A", "B", services={"A": "A", "B": "b-2"}, **more)
+        await seen["A"].until("gate.example.com:443")
+        await seen["b-2"].until("gate.example.com:443")
+        self.assertEqual(seen["A"].weights(), {"gate.example.com:443": 7})
+        await seen["C"].until()
         self.assertIsNone(found.problem)
         await found.stop()
         await seen["A"].until()
         await seen["b-2"].until()
-
-    async def test_elsewhere(self: Any) -> None:
-        """What is told is the configured address, where others find this machine."""
-        seen = self.seeing("A")
-        found = self.registration("A", address="gate.example.com", port=443)
-        await seen["A"].until("gate.example.com:443")
-        await found.stop()
 
     async def test_members(self: Any) -> None:
         """Of two processes at one place one may go: the place stays known."""
