@@ -8,19 +8,20 @@ imported when it is opened.
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
 
+from storagegate.admin import Readiness
 from storagegate.config import Configuration, ConfigurationError
 from storagegate.core.context import RequestContext
-from storagegate.core.definitions import DefinitionError
+from storagegate.core.definitions import DefinitionError, ServiceDefinition
 from storagegate.core.invocation import CallCredentials
-from storagegate.core.loglines import LineSink
 from storagegate.core.optionvalues import OptionError
 from storagegate.gateway.gateway import ProtocolGateway
+from storagegate.gateway.surroundings import Surroundings
 from storagegate.gatewayconfig import configureGateway
 from storagegate.naming import NamingError, findNamed
 
@@ -41,11 +42,11 @@ class GatewayRoom:
         self,
         configuration: Configuration,
         reactor: Any,
-        sink: LineSink | None = None,
+        surroundings: Surroundings | None = None,
         isShared: bool = False,
     ) -> None:
         """
-        @param sink: Where lines of calls go; C{None} for Twisted's log.
+        @param surroundings: What the gateway shares with the rest of the daemon.
         @param isShared: Whether other processes listen at the same places.
         @raise ConfigurationError: If a service or an option is none, with one line.
         """
@@ -70,8 +71,8 @@ class GatewayRoom:
                 if place is not None
             ],
             grpc={"reflection": True, "reusePort": isShared},
+            surroundings=surroundings,
         )
-        self._gateway.logSink = sink
         for name in self._services:
             try:
                 self._gateway.addService(findNamed(name))
@@ -131,13 +132,41 @@ class GatewayRoom:
 
         users = SQLiteUserStore(os.path.join(directory, USERS_FILE), self._reactor)
         self._closers.append(users.close)
-        self._gateway.addKnown(makeUserService(users))
+        self._add(makeUserService(users))
         credentials = Credentials(store.catalog, self._reactor, root.accessKey, root.secretKey)
         self._credentials = credentials
         self._gateway.authentication.ownKeys["Storage"] = _StorageKeys(
             storageAuthenticate(credentials)
         )
-        self._gateway.addKnown(makeStorageService(store, credentials, region))
+        self._add(makeStorageService(store, credentials, region))
+
+    def _add(self, service: ServiceDefinition) -> None:
+        """Add a service, unless discovery says that it is elsewhere."""
+        if service.name not in self._gateway.services:
+            self._gateway.addKnown(service)
+
+    def warnings(self) -> Mapping[str, str | None]:
+        """Tell what an operator should look at while calls are taken."""
+        return {"discovery": self._gateway.discoveryProblem}
+
+    @property
+    def ports(self) -> Mapping[str, Any]:
+        """Give the ports that are open, by the name of the listener."""
+        return {name: port for name, port in self._gateway.ports.items() if name != "websocket"}
+
+    def tellReadiness(self, readiness: Readiness) -> None:
+        """
+        Have the gRPC health service say how the daemon is.
+
+        C{Storage} is served while the store is well, other services while nothing stops; the
+        server as a whole is what C{/readyz} says.
+        """
+        isServing = readiness.status != "draining"
+        isStored = isServing and not any(readiness.parts.values())
+        self._gateway.setHealth(
+            {name: isStored if name == "Storage" else isServing for name in self._gateway.services},
+            readiness.status == "ok",
+        )
 
     def _checkDiscovery(self, place: str | None) -> None:
         """

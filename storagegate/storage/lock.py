@@ -11,10 +11,15 @@ class StoreLocked(StoreError):
 
 
 class DirectoryLock:
-    """An exclusive lock on C{DATA/lock}, which the system takes back when the process ends."""
+    """
+    An exclusive lock on C{DATA/lock}, which the system takes back when the process ends, and every
+    process that has inherited the descriptor.
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    @ivar descriptor: What holds it.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
 
     @classmethod
     def take(cls, directory: str) -> "DirectoryLock":
@@ -32,6 +37,15 @@ class DirectoryLock:
             raise StoreLocked(f"{directory} is in use by another process") from None
         return cls(fd)
 
+    @staticmethod
+    def isTaken(directory: str) -> bool:
+        """Say whether somebody has a data directory locked."""
+        try:
+            DirectoryLock.take(directory).release()
+        except StoreLocked:
+            return True
+        return False
+
     def release(self) -> None:
-        """Give the lock back. Once."""
-        os.close(self._fd)
+        """Give the lock back, unless another process has inherited it. Once."""
+        os.close(self.descriptor)

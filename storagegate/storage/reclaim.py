@@ -7,12 +7,17 @@ is lost track of, whenever the process ends.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
 from storagegate.storage.errors import StoreError
 from storagegate.storage.waiters import IdleWaiters
+
+if TYPE_CHECKING:
+    # A process that is alone has no use for it.
+    from storagegate.storage.presence import Neighbours
 
 BATCH = 1000
 """Blobs a round: one job and one commit for as many as a bulk delete names."""
@@ -43,6 +48,7 @@ class Reclaimer:
     @param discard: Removes files.
     @param forget: Removes the rows of blobs whose files are gone.
     @param garbage: Reads ids of blobs without references, in order: after this id, so many.
+    @param neighbours: The other processes of the store, where there may be some.
     """
 
     _log = Logger()
@@ -52,16 +58,23 @@ class Reclaimer:
         discard: Callable[[Sequence[str]], Awaitable[None]],
         forget: Callable[[Sequence[str]], Awaitable[None]],
         garbage: Callable[[str, int], Awaitable[Sequence[str]]],
+        neighbours: "Neighbours | None" = None,
     ) -> None:
         self._discard = discard
         self._forget = forget
         self._garbage = garbage
+        self._neighbours = neighbours
         self._holds: dict[str, int] = {}
         self._kept: set[str] = set()
         self._queue: list[str] = []
         self._behind = False
         self._running = False
         self._waiters = IdleWaiters()
+
+    @property
+    def backlog(self) -> int:
+        """Count the blobs that are to be removed, and are known here."""
+        return len(self._queue) + len(self._kept)
 
     def hold(self, blobs: Iterable[str]) -> Hold:
         """
@@ -72,7 +85,10 @@ class Reclaimer:
         """
         held = tuple(blobs)
         for blob in held:
-            self._holds[blob] = self._holds.get(blob, 0) + 1
+            holders = self._holds.get(blob, 0)
+            self._holds[blob] = holders + 1
+            if not holders and self._neighbours is not None:
+                self._neighbours.presence.hold(blob)
         return Hold(held, self._release)
 
     def reclaim(self, blobs: Iterable[str]) -> None:
@@ -95,12 +111,30 @@ class Reclaimer:
         """Wait until nothing is left but what is held."""
         return self._waiters.wait(self._running)
 
+    def stop(self) -> Deferred[None]:
+        """
+        Wait as L{idle}, but not for long for other processes: what they may still read keeps its
+        rows, and L{isClean} is false.
+        """
+        if self._neighbours is None:
+            return self.idle()
+        neighbours = self._neighbours
+        neighbours.closeSoon()
+        return self.idle().addCallback(lambda _: neighbours.close())
+
+    @property
+    def isClean(self) -> bool:
+        """Whether nothing that was to be removed is left."""
+        return not self._kept and (self._neighbours is None or self._neighbours.isClean)
+
     def _release(self, blobs: Sequence[str]) -> None:
         free = []
         for blob in blobs:
             self._holds[blob] -= 1
             if not self._holds[blob]:
                 del self._holds[blob]
+                if self._neighbours is not None:
+                    self._neighbours.presence.release(blob)
                 if blob in self._kept:
                     self._kept.discard(blob)
                     free.append(blob)
@@ -123,6 +157,10 @@ class Reclaimer:
                 else:
                     self._behind = False
                     await self._readGarbage()
+        except CancelledError:
+            # The store closes, and other processes may still read what is left: it keeps its rows.
+            self._queue.clear()
+            self._behind = False
         except (StoreError, OSError) as error:
             # All of it keeps its rows: the next start finds it.
             self._queue.clear()
@@ -141,6 +179,8 @@ class Reclaimer:
 
     async def _remove(self, blobs: Sequence[str]) -> None:
         try:
+            if self._neighbours is not None:
+                blobs = await self._neighbours.spare(blobs, self.reclaim)
             await self._discard(blobs)
             await self._forget(blobs)
         except (StoreError, OSError) as error:

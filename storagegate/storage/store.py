@@ -8,26 +8,18 @@ are removed behind their readers; and when either half cannot write, nothing is 
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, fail
-from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from storagegate.storage.blobs.durability import Durability, Latch
-from storagegate.storage.blobs.filesystem import FileBlobs
-from storagegate.storage.blobs.layout import BlobLayout
-from storagegate.storage.blobs.shards import Shards
-from storagegate.storage.catalog.sqlite import SQLiteCatalog
-from storagegate.storage.damage import DamageReport
 from storagegate.storage.errors import StoreError, StoreReadOnly
 from storagegate.storage.files import Files
 from storagegate.storage.interfaces import IBlobSink
 from storagegate.storage.lock import DirectoryLock
-from storagegate.storage.pool import WorkPool
-from storagegate.storage.reclaim import Hold, Reclaimer
+from storagegate.storage.opening import Pieces, StoreOptions, openPieces, prepareStore
+from storagegate.storage.reclaim import Hold
 from storagegate.storage.records import (
     INLINE_LIMIT,
     Content,
@@ -36,9 +28,8 @@ from storagegate.storage.records import (
     Part,
     WriteCondition,
 )
-from storagegate.storage.scrub import BYTES_PER_SECOND, Scrubber
-from storagegate.storage.sweep import sweepStaging
-from storagegate.storage.verifying import VerifyingReader
+from storagegate.storage.scrub import BYTES_PER_SECOND
+from storagegate.storage.sharing import Sharing
 
 T = TypeVar("T")
 
@@ -46,16 +37,8 @@ T = TypeVar("T")
 _LOW_SPACE = 20
 """A warning comes when less than one part in twenty of the disk is free."""
 
-
-def _prepare(layout: BlobLayout, files: Files, durability: Durability) -> None:
-    """Make the directories, which only their owner may enter."""
-    os.makedirs(os.path.dirname(os.path.abspath(layout.data)), exist_ok=True)
-    for path in (layout.data, layout.blobs, layout.staging):
-        try:
-            files.makeDirectory(path)
-        except FileExistsError:
-            continue
-        durability.syncDirectory(os.path.dirname(path) or ".")
+_PATIENCE_SECONDS = 5.0
+"""A commit takes milliseconds: who waits longer for that of another process is not ready."""
 
 
 class ObjectStore:
@@ -69,42 +52,31 @@ class ObjectStore:
     @ivar blobs: The bytes.
     @ivar verifier: Compares blobs while they are read, where that is wanted; else L{None}.
     @ivar run: Runs a function in the store's threads: C{run(function, *args) -> Deferred}.
+    @ivar space: Gives the bytes that are free on the disk, and all of its bytes.
     @ivar observers: Are told of each change that this process has committed, in the reactor thread
-        and in the order of the commits. They take what they need and return at once.
+        and in the order of the commits; with L{Sharing}, of those of the other processes too, whose
+        records have no bytes. They take what they need and return at once.
     """
 
     _log = Logger()
 
-    def __init__(
-        self,
-        catalog: SQLiteCatalog,
-        blobs: FileBlobs,
-        pool: WorkPool,
-        reclaimer: Reclaimer,
-        catchUp: IDelayedCall,
-        scrubber: Scrubber,
-        verifier: VerifyingReader | None,
-        space: Callable[[], tuple[int, int]],
-        closing: ExitStack,
-    ) -> None:
-        """
-        Put a store together; L{open} does that.
-
-        @param catchUp: The reclaimer will look for what an earlier process left.
-        @param space: Bytes free on the disk, and all of its bytes.
-        @param closing: What is undone, blocking, at the very end.
-        """
-        self.catalog = catalog
-        self.blobs = blobs
-        self.pool = pool
-        self.run = pool.run
-        self.scrubber = scrubber
-        self.verifier = verifier
+    def __init__(self, pieces: Pieces) -> None:
+        """Put a store together; L{open} does that."""
+        self.catalog = pieces.catalog
+        self.blobs = pieces.blobs
+        self.pool = pieces.pool
+        self.run = pieces.pool.run
+        self.scrubber = pieces.scrubber
+        self.verifier = pieces.verifier
         self.observers: list[Callable[[ObjectChange], None]] = []
-        self._reclaimer = reclaimer
-        self._catchUp = catchUp
-        self._space = space
-        self._closing = closing
+        self._company = pieces.company
+        if self._company is not None:
+            self.observers = self._company.observers
+            self._company.begin(self.blobs, self._tellHere)
+        self._reclaimer = pieces.reclaimer
+        self._catchUp = pieces.catchUp
+        self.space = pieces.space
+        self._closing = pieces.closing
 
     @classmethod
     def open(
@@ -117,6 +89,7 @@ class ObjectStore:
         random: Callable[[int], bytes] = os.urandom,
         scrubBytesPerSecond: int = BYTES_PER_SECOND,
         verifyReads: bool = False,
+        sharing: Sharing | None = None,
     ) -> "ObjectStore":
         """
         Open a store, making it if there is none. Blocks; call it before the reactor runs.
@@ -127,46 +100,31 @@ class ObjectStore:
         @param durability: C{"full"}, or C{"os"} for no fsyncs.
         @param scrubBytesPerSecond: How fast blobs are read again in the background.
         @param verifyReads: Whether readers have a L{verifier}.
+        @param sharing: The other processes that serve the same store. Somebody has done L{prepare}
+            for all of them, and this process or a parent of it keeps the lock.
         @raise StoreLocked: Another process has it open.
         @raise StoreError: It cannot be used; one line says why.
         @raise OSError: The disk refuses.
         """
-        files = files or Files()
-        layout = BlobLayout(directory)
-        latch = Latch()
-        durable = durability == "full"
-        syncs = Durability(files, latch, durable)
-        _prepare(layout, files, syncs)
-        pool = WorkPool(reactor)
-        blobs = FileBlobs(layout, pool, files, latch, durable, random)
-        with ExitStack() as opened:
-            opened.callback(DirectoryLock.take(directory).release)
-            reclaimer = Reclaimer(
-                blobs.discard,
-                lambda ids: catalog.forgetBlobs(ids),
-                lambda after, limit: catalog.garbage(after, limit),
-            )
-            path = os.path.join(directory, "catalog.sqlite")
-            catalog = SQLiteCatalog(path, reactor, pool.run, durability, reclaimer.reclaim)
-            catalog.open()
-            shards = Shards(layout, files, syncs, random)
-            sweepStaging(layout, files, shards, syncs, catalog.knownBlobs)
-            blobs.markDamaged(catalog.damagedBlobs())
-            report = DamageReport(catalog, blobs.markDamaged)
-            scrubber = Scrubber(catalog, layout, files, pool, reactor, report, scrubBytesPerSecond)
-            scrubber.start()
-            return cls(
-                catalog,
-                blobs,
-                pool,
-                reclaimer,
-                # Not now, for that would start a thread, and a process may fork before it serves.
-                reactor.callLater(0, reclaimer.catchUp),
-                scrubber,
-                VerifyingReader(catalog, blobs, files, pool, report) if verifyReads else None,
-                lambda: files.space(directory),
-                opened.pop_all(),
-            )
+        options = StoreOptions(durability, random, scrubBytesPerSecond, verifyReads)
+        return cls(openPieces(directory, reactor, files or Files(), options, sharing))
+
+    @staticmethod
+    def prepare(
+        directory: str, *, durability: str = "full", files: Files | None = None
+    ) -> DirectoryLock:
+        """
+        Make a store ready for several processes, which each L{open} it. Blocks.
+
+        It is made if there is none, and what a crash has left is swept.
+
+        @return: The lock. The processes inherit its descriptor; until the last of them and the
+            caller have ended, nobody else can open the store.
+        @raise StoreLocked: Another process has it open.
+        @raise StoreError: It cannot be used; one line says why.
+        @raise OSError: The disk refuses.
+        """
+        return prepareStore(directory, durability, files or Files())
 
     def putObject(
         self, record: ObjectRecord, sink: IBlobSink | None, condition: WriteCondition
@@ -248,23 +206,35 @@ class ObjectStore:
 
     def health(self) -> dict[str, str | None]:
         """Say of each part why the store cannot take writes, or L{None}."""
+        waited = self.catalog.waitedSeconds
+        stuck = f"another process has been writing for {waited:.0f} s"
         return {
-            "catalog": self.catalog.failure,
+            "catalog": self.catalog.failure or (stuck if waited > _PATIENCE_SECONDS else None),
             "blobs": self.blobs.latch.reason,
             "disk": self._disk(lambda free, total: free < INLINE_LIMIT),
         }
 
     def warnings(self) -> dict[str, str | None]:
         """Say what an operator should look at while the store goes on: damage, a filling disk."""
-        damaged = len(self.blobs.damaged) + len(self.scrubber.damagedObjects)
+        damaged = self.damagedCount
         return {
             "damage": f"{damaged} objects or blobs are damaged" if damaged else None,
             "disk": self._disk(lambda free, total: free * _LOW_SPACE < total),
         }
 
+    @property
+    def damagedCount(self) -> int:
+        """How many objects and blobs are known to be damaged."""
+        return len(self.blobs.damaged) + len(self.scrubber.damagedObjects)
+
+    @property
+    def reclaimBacklog(self) -> int:
+        """How many blobs are to be removed."""
+        return self._reclaimer.backlog
+
     def _disk(self, isLow: Callable[[int, int], bool]) -> str | None:
         try:
-            free, total = self._space()
+            free, total = self.space()
         except OSError as error:
             return f"the disk does not answer: {error.strerror or error}"
         return f"{free >> 10} KiB are free" if isLow(free, total) else None
@@ -279,17 +249,24 @@ class ObjectStore:
             self._catchUp.cancel()
         try:
             await self.scrubber.stop()
-            await self._reclaimer.idle()
+            await self._reclaimer.stop()
             await self.blobs.close()
             await self.catalog.close()
         finally:
             await self.pool.stop()
+            if self._company is not None:
+                self._company.isClean = self._reclaimer.isClean
             self._closing.close()
 
     def _tellCreated(self, record: ObjectRecord) -> None:
         self._tell(ObjectChange(record.bucket, record.key, record))
 
     def _tell(self, change: ObjectChange) -> None:
+        if self._company is not None and self._company.relay.isWanted:
+            self._company.relay.send(change)
+        self._tellHere(change)
+
+    def _tellHere(self, change: ObjectChange) -> None:
         for observer in tuple(self.observers):
             try:
                 observer(change)
@@ -316,7 +293,7 @@ class ObjectStore:
 
         def committed(result: T) -> T:
             self.blobs.settle(tuple(crcs))
-            if tell is not None and self.observers:
+            if tell is not None and (self.observers or self._company is not None):
                 tell(result)
             return result
 

@@ -66,12 +66,51 @@ def sweepStaging(
                 swept.settled += 1
             unlinkIfThere(files, layout.stagingPath(blob))
     if names:
-        _log.info(
-            "swept staging: {swept.settled} settled, {swept.removed} removed,"
-            " {swept.restored} restored",
-            swept=swept,
-        )
+        _tell(swept)
     return swept
+
+
+def sweepLeft(
+    layout: BlobLayout,
+    files: Files,
+    durability: Durability,
+    owners: Collection[bytes],
+    known: Callable[[Sequence[str]], Collection[str]],
+    named: Callable[[Sequence[str]], Collection[str]],
+) -> Swept:
+    """
+    Clear from C{staging/} what processes have left that died, while others go on.
+
+    As L{sweepStaging}, but nothing is restored, for no power was cut; and a blob that lost its last
+    reference is left to those who reclaim it, for somebody may still read it.
+
+    @param owners: What the ids of those processes end with.
+    @param named: Says which of these ids an object or a part names.
+    """
+    ends = tuple(owner.hex() for owner in owners)
+    names = sorted(n for n in files.names(layout.staging) if isBlobId(n) and n.endswith(ends))
+    swept = Swept()
+    for start in range(0, len(names), _BATCH):
+        batch = names[start : start + _BATCH]
+        committed = known(batch)
+        unknown = [blob for blob in batch if blob not in committed]
+        _removeBlobs(layout, files, durability, unknown)
+        swept.removed += len(unknown)
+        settled = named(batch)
+        swept.settled += len(settled)
+        for blob in (*unknown, *settled):
+            unlinkIfThere(files, layout.stagingPath(blob))
+    if names:
+        _tell(swept)
+    return swept
+
+
+def _tell(swept: Swept) -> None:
+    _log.info(
+        "swept staging: {swept.settled} settled, {swept.removed} removed,"
+        " {swept.restored} restored",
+        swept=swept,
+    )
 
 
 def _removeBlobs(

@@ -23,7 +23,7 @@ from storagegate.gateway import (
     peercall,
     peers,
     session,
-    udpadapter,
+    udpsource,
     udpstreams,
     wsmessages,
 )
@@ -46,6 +46,7 @@ from storagegate.gateway.options import (
 from storagegate.gateway.shapes import messageEnd, messageError, messageItem, messageResult
 from storagegate.gatewayconfig import configureGateway
 from storagegate.rpc.protos import ourProto
+from storagegate.telemetry.options import TracingOptions
 from tests.support.documents import DOCS, codeBlocks, literal, table
 from tests.support.signatures import firstWords
 
@@ -62,6 +63,7 @@ ROOMS_PARTS = {
     "protos",
     "settings",
     "start",
+    "tracer",
 }
 
 GROUPS = {
@@ -72,6 +74,7 @@ GROUPS = {
     "TCP options": TCPOptions,
     "UDP options": UDPOptions,
     "Logging options": LoggingOptions,
+    "Tracing options": TracingOptions,
     "Options of jwt": JWTOptions,
     "Options of apikey": APIKeyOptions,
     "Options of oauth": OAuthOptions,
@@ -207,7 +210,7 @@ class ShapeTests(SynchronousTestCase):
             int(dedup.SECONDS),
             dedup.MAX_ANSWERS,
             udpstreams.WINDOW,
-            udpadapter.DATAGRAMS_A_SECOND,
+            udpsource.DATAGRAMS_A_SECOND,
         ]
         rows = [row[1].replace(";", " ").split()[0] for row in table(PAGE, "Limits")]
         self.assertEqual(rows, [str(number) for number in expected])

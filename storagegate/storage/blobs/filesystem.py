@@ -6,6 +6,7 @@ from weakref import WeakSet
 
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from storagegate.storage.blobs.background import BackgroundUnlinker
@@ -15,7 +16,7 @@ from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.blobs.shards import Shards
 from storagegate.storage.blobs.sink import FileSink, bufferSize
 from storagegate.storage.blobs.staging import StagingFile
-from storagegate.storage.errors import DamagedBlob, StoreReadOnly
+from storagegate.storage.errors import DamagedBlob, StoreBusy, StoreReadOnly
 from storagegate.storage.files import Files, unlinkIfThere
 from storagegate.storage.interfaces import IBlobHandle, IBlobs
 from storagegate.storage.pool import IWorkPool
@@ -40,13 +41,15 @@ class FileBlobs:
         latch: Latch,
         durable: bool = True,
         random: Callable[[int], bytes] = os.urandom,
+        owner: bytes = b"",
     ) -> None:
+        """@param owner: What the ids of new blobs end with; see L{Shards}."""
         self.latch = latch
         self._layout = layout
         self._pool = pool
         self._files = files
         self._durability = Durability(files, latch, durable)
-        self._shards = Shards(layout, files, self._durability, random)
+        self._shards = Shards(layout, files, self._durability, random, owner)
         self._handles = HandleCache(pool, self._openFile, self._closeFile)
         self._unlinker = BackgroundUnlinker(pool, files)
         self._damaged: set[str] = set()
@@ -88,6 +91,12 @@ class FileBlobs:
         # Never refused: it frees space. Garbage comes one batch at a time, and an upload that
         # was refused has one of these.
         return self._pool.runAnyway(self._removeAll, tuple(blobs), descriptors)
+
+    def forget(self, blobs: Sequence[str]) -> None:
+        """Let go of blobs that another process has removed; closed is what nobody reads."""
+        self._damaged.difference_update(blobs)
+        for fd in self._handles.drop(blobs):
+            self._pool.runAnyway(self._closeFile, fd).addErrback(self._closeHere, fd)
 
     def settle(self, blobs: Sequence[str]) -> None:
         """See L{IBlobs.settle}."""
@@ -143,6 +152,11 @@ class FileBlobs:
             self._files.close(fd)
         except OSError as error:
             self._log.error("a blob did not close well: {error}", error=str(error))
+
+    def _closeHere(self, failure: Failure, fd: int) -> None:
+        """Close what no thread is left for."""
+        failure.trap(StoreBusy)
+        self._closeFile(fd)
 
     def _removeAll(self, blobs: Sequence[str], descriptors: Sequence[int]) -> None:
         """

@@ -24,6 +24,8 @@ class Shards:
     Makes ids and their directories.
 
     @param random: C{os.urandom} or what replaces it.
+    @param owner: What all ids end with: by it the files of a process that died are told from those
+        of others.
     """
 
     def __init__(
@@ -32,11 +34,14 @@ class Shards:
         files: Files,
         durability: Durability,
         random: Callable[[int], bytes] = os.urandom,
+        owner: bytes = b"",
     ) -> None:
         self._layout = layout
         self._files = files
         self._durability = durability
         self._random = random
+        self._owner = owner.hex()
+        self._own = 14 - len(owner)
         self._shard = ""
         self._left = 0
         # Added to and cleared as a whole from any thread; an entry lost costs a second mkdir.
@@ -48,7 +53,7 @@ class Shards:
             self._shard = self._random(2).hex()
             self._left = BLOBS_A_SHARD
         self._left -= 1
-        return self._shard + self._random(14).hex()
+        return self._shard + self._random(self._own).hex() + self._owner
 
     def ensure(self, blob: str) -> None:
         """

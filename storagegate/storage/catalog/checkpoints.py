@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 
 from storagegate.storage.catalog.connections import BUSY_MS, PAGE_SIZE
 from storagegate.storage.catalog.faults import Fault, Latch, classify
+from storagegate.storage.catalog.turns import Growth
 from storagegate.storage.errors import StoreBusy
 
 _log = Logger()
@@ -47,6 +48,7 @@ class WALKeeper:
     @param connection: The writer's.
     @param directory: Where the catalog is, for the room on its disk.
     @param restartAt: The longest WAL.
+    @param growth: Counts what this process writes; tells what all do.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class WALKeeper:
         directory: str,
         latch: Latch,
         restartAt: int = RESTART_AT,
+        growth: Growth | None = None,
     ) -> None:
         self._connection = connection
         self._directory = directory
@@ -65,7 +68,8 @@ class WALKeeper:
         self._askAt = 0.0
         self._length = 0
         self._pending = 0
-        self._grown = 0
+        self._growth = growth or Growth()
+        self._start = self._growth.total
 
     @property
     def lookDue(self) -> bool:
@@ -79,7 +83,7 @@ class WALKeeper:
         @param bulk: Bytes that the mutations carried.
         """
         changes = self._connection.total_changes
-        self._grown += (changes - self._changes) * PAGE_SIZE + bulk
+        self._growth.add((changes - self._changes) * PAGE_SIZE + bulk)
         self._changes = changes
 
     def hasRoom(self, size: int) -> bool:
@@ -110,20 +114,34 @@ class WALKeeper:
             # Readers were in the way, or the disk is full: not again with the next commit.
             self._length = max(self._restartAt - LOOK_AT, 0)
             self._pending += self._grown
-        self._grown = 0
+        self._startAgain()
 
     def shrink(self) -> bool:
         """Give the WAL's room back to the disk, if nobody is in the way. Blocks."""
         done = self._checkpoint("TRUNCATE")
         if done:
-            self._length = self._pending = self._grown = 0
+            self._length = self._pending = 0
+            self._startAgain()
         return done
 
     def looked(self, frames: int, copied: int) -> None:
         """Take note of how many pages the WAL held, and how many the database. Reactor thread."""
-        self._length = frames * PAGE_SIZE
-        self._pending = (frames - copied) * PAGE_SIZE
-        self._grown = 0
+        if frames < 0:
+            # Another process was looking. It is over when as much more has been written.
+            self._length += self._grown
+            self._pending += self._grown
+        else:
+            self._length = frames * PAGE_SIZE
+            self._pending = (frames - copied) * PAGE_SIZE
+        self._startAgain()
+
+    @property
+    def _grown(self) -> int:
+        """What has been written since the WAL's length was known."""
+        return self._growth.total - self._start
+
+    def _startAgain(self) -> None:
+        self._start = self._growth.total
 
     def _fits(self, size: int) -> bool:
         needed = self._pending + self._grown + 2 * size

@@ -45,6 +45,9 @@ class Purpose(Enum):
     WRITER = (4_096, True, BUSY_MS)
     # The reactor thread never waits; a reader of a WAL has to only while another process starts.
     REACTOR = (2_048, False, 0)
+    # Beside other processes, one of which may have died in a commit, it waits while the index of
+    # the WAL is made again: some milliseconds.
+    SHARED_REACTOR = (2_048, False, 500)
     # A list reads forty pages, mostly others than the last: with 2 MiB it took no less time.
     POOL = (512, False, BUSY_MS)
     # Copies pages from the WAL; caches nothing.

@@ -2,7 +2,8 @@
 Records that were just read, kept for whoever reads them next.
 
 A look-up in SQLite costs 9 microseconds, a third of what an S3 HEAD takes in all; here it is 0.3.
-Only this process changes objects (the data directory's lock sees to that), and every change of it
+Only this process changes objects (the data directory's lock sees to that; where there are several
+processes, see L{storagegate.storage.catalog.sharedturns}), and every change of it
 passes the writer, which has its names forgotten here before anybody hears that it is done: so no
 read that begins after an answer is older than the answer. What is not there is never kept.
 """
@@ -42,6 +43,9 @@ class HotRecords:
         self._offered = 0
         self._records: OrderedDict[Name, Found] = OrderedDict()
         self._buckets: dict[str, Bucket] = {}
+
+    def lookUp(self) -> None:
+        """Note that an object is about to be looked up, past what is kept."""
 
     def find(self, bucket: str, key: bytes) -> Found | None:
         """Give a record that was kept."""
@@ -84,6 +88,12 @@ class HotRecords:
             found = self._records.pop(name, None)
             if found is not None:
                 self._size -= _weight(found[1])
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._records.clear()
+        self._buckets.clear()
+        self._size = 0
 
 
 def _weight(record: ObjectRecord) -> int:

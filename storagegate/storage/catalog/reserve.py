@@ -32,24 +32,31 @@ class Reserve:
     A file that only takes room. May run in any thread, one at a time; blocks.
 
     @param path: The file; its directory is on the catalog's file system.
+    @param isShared: Other processes have the same reserve; one at a time looks after it.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, isShared: bool = False) -> None:
         self._path = path
+        self._isShared = isShared
         self._held = False
 
     def ensure(self) -> bool:
         """Make the reserve if it is not there; say whether it is."""
-        if not self._held:
+        if not self._held or (self._isShared and not os.path.exists(self._path)):
             self._held = self._make()
         return self._held
 
     def release(self) -> bool:
         """Give the room up; say whether there was any."""
         held, self._held = self._held, False
-        if held:
+        if not held:
+            return False
+        try:
             os.unlink(self._path)
-        return held
+        except FileNotFoundError:
+            # Another process has given it up already, and whoever is next may have taken the room.
+            return False
+        return True
 
     def lend(self, size: int) -> bool:
         """Give the room up for a commit that writes C{size} bytes of WAL; say whether it fits."""

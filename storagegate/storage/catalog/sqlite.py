@@ -28,13 +28,12 @@ from storagegate.storage.catalog import (
 from storagegate.storage.catalog.checkpoints import Looker, WALKeeper
 from storagegate.storage.catalog.committer import Committer
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
-from storagegate.storage.catalog.faults import Latch
-from storagegate.storage.catalog.hot import HotRecords
 from storagegate.storage.catalog.readers import PoolReaders
 from storagegate.storage.catalog.references import Claim
 from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.catalog.transactions import Mutation, oneByOne
-from storagegate.storage.catalog.walfile import prewrite
+from storagegate.storage.catalog.turns import Commons
+from storagegate.storage.catalog.walfile import prewriteBetweenCommits
 from storagegate.storage.catalog.walk import Range
 from storagegate.storage.catalog.writer import Writer, WriterReactor
 from storagegate.storage.interfaces import ICatalog
@@ -79,6 +78,7 @@ class SQLiteCatalog:
         run: Callable[..., Deferred[Any]],
         durability: str,
         onGarbage: Callable[[list[str]], object],
+        commons: Commons | None = None,
     ) -> None:
         """
         Take note of a catalog; L{open} opens it.
@@ -87,14 +87,16 @@ class SQLiteCatalog:
         @param run: C{run(function, *args)} calls in a thread and fires in the reactor thread.
         @param durability: C{"full"}, or C{"os"} for no fsyncs.
         @param onGarbage: Told of the blobs that have lost their last reference, after the commit.
+        @param commons: What is shared with other processes that have the catalog open.
         """
         self._path = path
         self._durability = Durability(durability)
         self._reactor = reactor
         self._run = run
         self._onGarbage = onGarbage
-        self._latch = Latch()
-        self._hot = HotRecords()
+        self._commons = commons or Commons()
+        self._latch = self._commons.latch
+        self._hot = self._commons.hot
 
     def open(self) -> None:
         """
@@ -105,16 +107,18 @@ class SQLiteCatalog:
         @raise CatalogUnusable: It is no catalog of ours, or a newer program wrote it.
         """
         prepare(self._path, self._durability)
-        self._connection = self._connect(Purpose.REACTOR)
+        isShared, turn = self._commons.isShared, self._commons.turn
+        self._connection = self._connect(Purpose.SHARED_REACTOR if isShared else Purpose.REACTOR)
         self._secret = reading.readSecret(self._connection)
         self._readers = PoolReaders(self._run, partial(self._connect, Purpose.POOL))
         directory = os.path.dirname(os.path.abspath(self._path))
         connection = self._connect(Purpose.WRITER)
-        if self._durability is Durability.FULL:
-            prewrite(f"{self._path}-wal")
-        wal = WALKeeper(connection, directory, self._latch)
-        reserve = Reserve(os.path.join(directory, "reserve"))
-        reserve.ensure()
+        wal = WALKeeper(connection, directory, self._latch, growth=self._commons.growth)
+        reserve = Reserve(os.path.join(directory, "reserve"), isShared)
+        with turn:
+            if self._durability is Durability.FULL:
+                prewriteBetweenCommits(connection, f"{self._path}-wal")
+            reserve.ensure()
         self._looker = Looker(
             self._readers.run, self._connect(Purpose.CHECKPOINT), wal, self._latch
         )
@@ -124,6 +128,7 @@ class SQLiteCatalog:
             self._hot.forget,
             self._onGarbage,
             self._looker.consider,
+            turn,
         )
 
     def close(self) -> Deferred[None]:
@@ -138,9 +143,23 @@ class SQLiteCatalog:
         await closing
 
     @property
+    def waiting(self) -> int:
+        """How many mutations wait for a commit."""
+        return self._writer.waiting
+
+    def measure(self, onBatch: Callable[[int, float], object]) -> None:
+        """Have each commit told: its mutations and the seconds that it took."""
+        self._writer.onBatch = onBatch
+
+    @property
     def failure(self) -> str | None:
         """Why nothing more is written until a restart; L{None} while all is well."""
         return self._latch.failure
+
+    @property
+    def waitedSeconds(self) -> float:
+        """How long the writer has waited now for another process that writes."""
+        return self._commons.turn.waitedSeconds
 
     def bucket(self, name: str) -> Bucket | None:
         """Look a bucket up."""
@@ -167,6 +186,7 @@ class SQLiteCatalog:
         self, bucket: str, key: bytes, versionId: str | None = None
     ) -> tuple[Bucket | None, ObjectRecord | None]:
         """Look up as L{object}, and compare the bytes."""
+        self._hot.lookUp()
         return reading.lookUpVerified(self._connection, bucket, key, versionId)
 
     def upload(self, bucket: str, key: bytes, uploadId: str) -> Upload | None:

@@ -8,6 +8,7 @@ reads a WAL up to the first frame that is none (file format, section 4.4).
 """
 
 import os
+import sqlite3
 
 PREWRITTEN = 16 * 1024 * 1024
 """Twice the length at which a checkpoint is made: a quiet daemon never appends."""
@@ -17,6 +18,24 @@ _SHARE = 64
 
 _AT_ONCE = 1024 * 1024
 """Bytes of one write; the zeros are let go of with the last one."""
+
+
+def prewriteBetweenCommits(connection: sqlite3.Connection, path: str) -> bool:
+    """
+    Make a WAL long while no other process appends to it, for the zeros go behind what is there.
+
+    As L{prewrite}; a catalog that others keep busy stays as it is.
+
+    @param connection: One that may write.
+    """
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError:
+        return False
+    try:
+        return prewrite(path)
+    finally:
+        connection.execute("ROLLBACK")
 
 
 def prewrite(path: str, size: int = PREWRITTEN) -> bool:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
+from time import perf_counter
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, fail
@@ -16,6 +17,7 @@ from twisted.logger import Logger
 
 from storagegate.storage.catalog.committer import Committed, Committer
 from storagegate.storage.catalog.transactions import SEQUENCES, Mutation
+from storagegate.storage.catalog.turns import Turn
 from storagegate.storage.errors import StoreBusy
 
 _log = Logger()
@@ -66,6 +68,9 @@ class Writer:
     @param onGarbage: Told which blobs became garbage, just before those who deleted them
         have their answers.
     @param onCommit: Called after each commit.
+    @param turn: Entered for each batch.
+    @ivar waiting: How many mutations have no answer yet.
+    @ivar onBatch: Told of each batch how many mutations it had and the seconds that it took.
     """
 
     def __init__(
@@ -75,15 +80,18 @@ class Writer:
         onChange: Callable[[Sequence[tuple[str, bytes]]], object],
         onGarbage: Callable[[list[str]], object],
         onCommit: Callable[[], object],
+        turn: Turn | None = None,
     ) -> None:
         self._reactor = reactor
         self._committer = committer
         self._onChange = onChange
         self._onGarbage = onGarbage
         self._onCommit = onCommit
+        self._turn = turn or Turn()
         self._gathered: list[_Waiting] = []
         self._queue: SimpleQueue[list[_Waiting] | None] = SimpleQueue()
-        self._waiting = 0
+        self.waiting = 0
+        self.onBatch: Callable[[int, float], object] | None = None
         self._thread: Thread | None = None
         self._stopped: Deferred[None] | None = None
 
@@ -95,9 +103,9 @@ class Writer:
         """
         if self._stopped is not None:
             return fail(StoreBusy("the catalog is closed"))
-        if self._waiting >= WAITING:
+        if self.waiting >= WAITING:
             return fail(StoreBusy())
-        self._waiting += 1
+        self.waiting += 1
         answer = Undertaken()
         self._gathered.append((mutation, answer))
         if len(self._gathered) == 1:
@@ -131,9 +139,15 @@ class Writer:
                     waiting.extend(group)
             if waiting:
                 batch = _cut(waiting)
-                self._reactor.callFromThread(self._deliver, batch, *self._commit(batch))
-                self._committer.afterwards()
-        self._committer.close()
+                began = perf_counter()
+                with self._turn:
+                    self._turn.began()
+                    done = self._commit(batch)
+                    seconds = perf_counter() - began
+                    self._reactor.callFromThread(self._deliver, batch, *done, seconds)
+                    self._committer.afterwards()
+        with self._turn:
+            self._committer.close()
         self._reactor.callFromThread(self._finish)
 
     def _arrivals(self, wait: bool) -> list[list[_Waiting] | None]:
@@ -154,12 +168,19 @@ class Writer:
             return [error] * len(batch), []
 
     def _deliver(
-        self, batch: Sequence[_Waiting], outcomes: Sequence[object], garbage: list[str]
+        self,
+        batch: Sequence[_Waiting],
+        outcomes: Sequence[object],
+        garbage: list[str],
+        seconds: float,
     ) -> None:
-        self._waiting -= len(batch)
+        self.waiting -= len(batch)
+        if self.onBatch is not None:
+            self.onBatch(len(batch), seconds)
         for mutation, _ in batch:
             if mutation.names:
                 self._onChange(mutation.names)
+        self._turn.delivered()
         if garbage:
             try:
                 self._onGarbage(garbage)

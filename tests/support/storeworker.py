@@ -1,0 +1,302 @@
+"""
+One of several processes on one store: does what it is asked to on its standard input, a JSON object
+a line, and answers on its standard output.
+
+C{python -m tests.support.storeworker MEMORY INDEX COUNT}. A question is
+C{{"id", "do", "with": {...}}}, its answer C{{"id", "result"}} or C{{"id", "error"}}. What is said
+to the other workers, and by them, is C{{"topic", "payload"}}.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, ensureDeferred, gatherResults
+from twisted.internet.stdio import StandardIO
+from twisted.internet.task import deferLater
+from twisted.protocols.basic import LineReceiver
+from twisted.python.failure import Failure
+
+from storagegate.s3.credentials import Credentials
+from storagegate.storage.errors import NoSuchKey
+from storagegate.storage.records import (
+    AccessKey,
+    Attributes,
+    Bucket,
+    Content,
+    ObjectChange,
+    ObjectRecord,
+    Part,
+    Upload,
+    WriteCondition,
+)
+from storagegate.storage.sharedmemory import BEGUN
+from storagegate.storage.sharing import Sharing
+from storagegate.storage.store import ObjectStore
+from tests.support.faultyfiles import Fault, FaultyFiles
+from tests.support.model import etagOf
+
+_INLINE_LIMIT = 100
+# So few that small bodies make blobs.
+
+
+def conditionOf(plain: dict[str, Any]) -> WriteCondition:
+    """Read a condition."""
+    return WriteCondition(plain.get("absent", False), tuple(plain.get("etags", ())))
+
+
+class Worker:
+    """The operations; each is a method that takes plain values and gives one."""
+
+    def __init__(self, reactor: Any, sharing: Sharing) -> None:
+        self.reactor = reactor
+        self.sharing = sharing
+        self.store: Any = None
+        self.credentials: Credentials | None = None
+        self.changes: list[list[Any]] = []
+
+    async def open(self, directory: str, durability: str = "full", lone: bool = False) -> None:
+        """Open a store, with the others or alone."""
+        self.files = FaultyFiles()
+        self.store = ObjectStore.open(
+            directory,
+            self.reactor,
+            durability=durability,
+            files=self.files,
+            sharing=None if lone else self.sharing,
+        )
+
+    async def close(self) -> None:
+        """Close it."""
+        await self.store.close()
+
+    async def createBucket(self, bucket: str) -> None:
+        """Make a bucket."""
+        await self.store.catalog.createBucket(Bucket(bucket, "account", 1, "us-east-1"))
+
+    async def deleteBucket(self, bucket: str) -> None:
+        """Remove a bucket."""
+        await self.store.deleteBucket(bucket)
+
+    async def put(
+        self,
+        bucket: str,
+        key: str,
+        body: str,
+        condition: dict[str, Any] | None = None,
+    ) -> str:
+        """Store an object; give its ETag."""
+        sink, content = await self._upload(body.encode(), _INLINE_LIMIT)
+        record = _record(bucket, key, content, etagOf(body.encode()))
+        await self.store.putObject(record, sink, conditionOf(condition or {}))
+        return record.etag
+
+    async def copy(self, bucket: str, source: str, key: str) -> None:
+        """Give an object's bytes a second name."""
+        _, there = self.store.catalog.object(bucket, source.encode())
+        if there is None:
+            raise NoSuchKey(source)
+        await self.store.putObject(
+            _record(bucket, key, there.content, there.etag), None, WriteCondition()
+        )
+
+    async def get(self, bucket: str, key: str, pauseSeconds: float = 0.0) -> list[Any] | None:
+        """Read an object; give its ETag and what its bytes come to, or nothing."""
+        _, record = self.store.catalog.object(bucket, key.encode())
+        if record is None:
+            return None
+        hold = self.store.hold(record.content)
+        digest = hashlib.md5(record.content.inline or b"", usedforsecurity=False)
+        size = len(record.content.inline or b"")
+        try:
+            for segment in record.content.segments:
+                if pauseSeconds:
+                    await deferLater(self.reactor, pauseSeconds)
+                handle = await self.store.blobs.openSegment(segment)
+                try:
+                    data = await self.store.run(os.pread, handle.fd, segment.length, segment.offset)
+                finally:
+                    handle.release()
+                size += len(data)
+                digest.update(data)
+        finally:
+            hold.release()
+        return [record.etag, digest.hexdigest(), size]
+
+    async def delete(self, bucket: str, keys: list[str]) -> list[bool]:
+        """Remove objects."""
+        entries = [(key.encode(), None, WriteCondition()) for key in keys]
+        removed = await self.store.deleteObjects(bucket, entries)
+        return [each is True for each in removed]
+
+    async def listing(self, bucket: str, prefix: str = "") -> list[str]:
+        """All keys with a prefix."""
+        page = await self.store.catalog.listObjects(bucket, prefix.encode(), b"", b"", 1000)
+        return [entry.key for entry in page.objects]
+
+    async def createUpload(self, uploadId: str, bucket: str, key: str) -> None:
+        """Begin a multipart upload."""
+        upload = Upload(bucket, key.encode(), uploadId, "account", 1, Attributes())
+        await self.store.catalog.createUpload(upload)
+
+    async def putPart(self, bucket: str, key: str, uploadId: str, number: int, body: str) -> None:
+        """Store a part."""
+        sink, content = await self._upload(body.encode(), 0)
+        part = Part(number, len(body), etagOf(body.encode()), 1, content)
+        await self.store.putPart(bucket, key.encode(), uploadId, part, sink)
+
+    async def complete(
+        self,
+        bucket: str,
+        key: str,
+        uploadId: str,
+        parts: list[list[Any]],
+        etag: str,
+        condition: dict[str, Any] | None = None,
+    ) -> None:
+        """Make an object of parts: number and ETag."""
+        record = _record(bucket, key, Content(0), etag)
+        named = [(number, name) for number, name in parts]
+        await self.store.completeUpload(uploadId, record, named, conditionOf(condition or {}))
+
+    async def abort(self, bucket: str, key: str, uploadId: str) -> None:
+        """End an upload."""
+        await self.store.catalog.abortUpload(bucket, key.encode(), uploadId)
+
+    async def burst(self, bucket: str, count: int) -> int:
+        """Store so many objects at once; say how many commits it took."""
+        memory = self.store._company._memory
+        begun = memory.word(BEGUN, memory.slot)
+        bodies = [b"%d" % number for number in range(count)]
+        records = [
+            _record(bucket, f"{self.sharing.index}/{body.decode()}", Content(len(body), body), "e")
+            for body in bodies
+        ]
+        await gatherResults(
+            [self.store.putObject(record, None, WriteCondition()) for record in records]
+        )
+        commits: int = memory.word(BEGUN, memory.slot) - begun
+        return commits
+
+    async def failSyncs(self) -> None:
+        """Let every fsync of a blob fail from now on."""
+        self.files.arm(Fault(1, errno.EIO, sticky=True, only=frozenset({"sync"})))
+
+    async def begin(self, size: int) -> None:
+        """Begin an upload that nothing ends."""
+        await self._upload(b"l" * size, 0)
+
+    async def watch(self) -> None:
+        """Collect changes from now on."""
+        self.store.observers.append(self._changed)
+
+    async def seen(self) -> list[list[Any]]:
+        """Give the changes that were collected."""
+        changes, self.changes = self.changes, []
+        return changes
+
+    async def state(self) -> dict[str, Any]:
+        """Say what the store thinks of itself."""
+        return {"readOnly": self.store.readOnly, "health": self.store.health()}
+
+    async def idle(self) -> None:
+        """Wait until what was deleted is gone."""
+        await self.store.idle()
+
+    async def addKey(self, accessKey: str) -> None:
+        """Issue a key."""
+        await self.store.catalog.addAccessKey(AccessKey(accessKey, "secret", "account"))
+
+    async def removeKey(self, accessKey: str) -> bool:
+        """Revoke a key."""
+        removed: bool = await self.store.catalog.removeAccessKey(accessKey)
+        return removed
+
+    async def knowsKey(self, accessKey: str) -> bool:
+        """Say whether a key opens the door."""
+        if self.credentials is None:
+            self.credentials = Credentials(self.store.catalog, self.reactor, "root", "rootsecret")
+        return self.credentials.find(accessKey) is not None
+
+    def _changed(self, change: ObjectChange) -> None:
+        key = None if change.key is None else change.key.decode()
+        etag = None if change.record is None else change.record.etag
+        self.changes.append([change.bucket, key, etag])
+
+    async def _upload(self, body: bytes, inlineLimit: int) -> tuple[Any, Content]:
+        sink = self.store.blobs.sink(inlineLimit)
+        for start in range(0, len(body), 200_000):
+            waiting = sink.write(body[start : start + 200_000])
+            if waiting is not None:
+                await waiting
+        content: Content = await sink.finish()
+        return sink, content
+
+
+def _record(bucket: str, key: str, content: Content, etag: str) -> ObjectRecord:
+    name = key.encode()
+    return ObjectRecord(bucket, name, content.size, etag, 1, "account", Attributes(), content)
+
+
+class Lines(LineReceiver):
+    """The two pipes."""
+
+    delimiter = b"\n"
+    MAX_LENGTH = 1 << 24
+
+    def __init__(self, reactor: Any) -> None:
+        self.reactor = reactor
+        self.subscribers: dict[str, Callable[[Any], object]] = {}
+        self.worker: Any = None
+
+    def tell(self, **plain: Any) -> None:
+        """Write a line."""
+        self.sendLine(json.dumps(plain).encode())
+
+    def lineReceived(self, line: bytes) -> None:
+        """Do what a line asks for."""
+        asked = json.loads(line)
+        if "topic" in asked:
+            subscriber = self.subscribers.get(asked["topic"])
+            if subscriber is not None:
+                subscriber(asked["payload"])
+            return
+        did: Deferred[Any] = ensureDeferred(getattr(self.worker, asked["do"])(**asked["with"]))
+        did.addCallbacks(
+            lambda result: self.tell(id=asked["id"], result=result),
+            lambda failure: self.tell(id=asked["id"], error=_errorOf(failure)),
+        )
+
+    def connectionLost(self, reason: Any = None) -> None:
+        """Nobody is left to do anything for."""
+        if self.reactor.running:
+            self.reactor.stop()
+
+
+def _errorOf(failure: Failure) -> list[str]:
+    return [failure.type.__name__, failure.getErrorMessage()]
+
+
+def main(memory: str, index: str, count: str) -> None:
+    """Serve until the input ends."""
+    from twisted.internet import reactor
+
+    lines = Lines(reactor)
+    sharing = Sharing(
+        int(index),
+        int(count),
+        int(memory),
+        lambda topic, payload: lines.tell(topic=topic, payload=payload),
+        lines.subscribers.__setitem__,
+    )
+    lines.worker = Worker(reactor, sharing)
+    StandardIO(lines)
+    reactor.run()  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,184 @@
+"""Several real processes on one store, for a test that waits for each answer."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import Future
+from itertools import count
+from threading import Lock, Thread
+from typing import Any
+
+from storagegate.storage import errors
+from storagegate.storage.sharing import Sharing
+from storagegate.storage.store import ObjectStore
+
+_PATIENCE_SECONDS = 20.0
+
+
+class WorkerDied(Exception):
+    """The process ended before it answered."""
+
+
+class StoreProcess:
+    """One process; see L{tests.support.storeworker}. Its answers come in a thread."""
+
+    def __init__(self, workers: "StoreWorkers", index: int, lock: int | None) -> None:
+        self._workers = workers
+        self._ids = count()
+        self._asked: dict[int, Future[Any]] = {}
+        self._guard = Lock()
+        self.index = index
+        passed = (workers.memory,) if lock is None else (workers.memory, lock)
+        arguments = [str(workers.memory), str(index), str(workers.count)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.storeworker", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=passed,
+        )
+        self._thread = Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def ask(self, operation: str, **arguments: Any) -> "Future[Any]":
+        """Begin an operation."""
+        id = next(self._ids)
+        future: Future[Any] = Future()
+        self._asked[id] = future
+        try:
+            self.send({"id": id, "do": operation, "with": arguments})
+        except OSError:
+            self._asked.pop(id, None)
+            future.set_exception(WorkerDied())
+        return future
+
+    def do(self, operation: str, **arguments: Any) -> Any:
+        """Do an operation, and wait for it."""
+        return self.ask(operation, **arguments).result(_PATIENCE_SECONDS)
+
+    def send(self, plain: dict[str, Any]) -> None:
+        """Write a line. Any thread."""
+        assert self.process.stdin is not None
+        with self._guard:
+            self.process.stdin.write(json.dumps(plain).encode() + b"\n")
+            self.process.stdin.flush()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.process.send_signal(signal.SIGKILL)
+        self.wait()
+
+    def end(self) -> None:
+        """Let it end, and wait."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until nothing is left of it."""
+        self.process.wait(_PATIENCE_SECONDS)
+        self._thread.join(_PATIENCE_SECONDS)
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.close()
+        except OSError:
+            pass
+        self.process.stdout.close()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            told = json.loads(line)
+            if "topic" in told:
+                self._workers.relay(self, told)
+                continue
+            future = self._asked.pop(told["id"])
+            if "error" in told:
+                future.set_exception(_errorOf(*told["error"]))
+            else:
+                future.set_result(told["result"])
+        for future in list(self._asked.values()):
+            future.set_exception(WorkerDied())
+
+
+class StoreWorkers:
+    """
+    Some processes on one store, and the lock that a parent has for them.
+
+    @param inherits: Whether the processes keep the lock, too.
+    """
+
+    def __init__(
+        self,
+        case: Any,
+        directory: str,
+        count: int = 2,
+        durability: str = "full",
+        inherits: bool = True,
+    ) -> None:
+        self.directory = directory
+        self.count = count
+        self.durability = durability
+        self._inherits = inherits
+        self.memory = os.memfd_create("store")
+        os.ftruncate(self.memory, Sharing.memorySize())
+        self.lock = ObjectStore.prepare(directory, durability=durability)
+        self._isLocked = True
+        self.processes: list[StoreProcess] = []
+        case.addCleanup(self.release)
+        case.addCleanup(self.close)
+        for index in range(count):
+            self.start(index)
+
+    def start(self, index: int) -> StoreProcess:
+        """Start a process and let it open the store; it takes the place of an earlier one."""
+        process = StoreProcess(self, index, self.lock.descriptor if self._inherits else None)
+        self.processes[index : index + 1] = [process]
+        process.do("open", directory=self.directory, durability=self.durability)
+        return process
+
+    def relay(self, sender: StoreProcess, told: dict[str, Any]) -> None:
+        """Tell the others what one says."""
+        for process in self.processes:
+            if process is not sender:
+                try:
+                    process.send(told)
+                except (OSError, ValueError):
+                    continue
+
+    def closeStores(self) -> None:
+        """Have all close the store, and give the lock back; the processes go on."""
+        for process in self.processes:
+            process.do("close")
+        self.release()
+
+    def openStores(self) -> None:
+        """Prepare the store and have all open it again."""
+        self.lock = ObjectStore.prepare(self.directory, durability=self.durability)
+        self._isLocked = True
+        for process in self.processes:
+            process.do("open", directory=self.directory, durability=self.durability)
+
+    def release(self) -> None:
+        """Give the parent's hold of the lock back. A second time does nothing."""
+        if self._isLocked:
+            self._isLocked = False
+            self.lock.release()
+
+    def close(self) -> None:
+        """End all, at once. A second time does nothing."""
+        processes, self.processes = self.processes, []
+        for process in processes:
+            process.kill()
+        if self.memory >= 0:
+            os.close(self.memory)
+            self.memory = -1
+
+
+def _errorOf(name: str, text: str) -> Exception:
+    kind = getattr(errors, name, None)
+    if kind is None or name == "BucketExists":
+        return AssertionError(f"{name}: {text}")
+    error: Exception = kind(text)
+    return error
