@@ -10,9 +10,17 @@ from collections.abc import Awaitable, Callable, Iterable
 from itertools import accumulate
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import Deferred
 
-from storagegate.core.meters import Family, Meters, asPlain, fromPlain, mergeFamilies
+from storagegate.core.meters import (
+    Family,
+    Meters,
+    asPlain,
+    fromPlain,
+    gaugeFamily,
+    mergeFamilies,
+)
 
 PATH = b"/metrics"
 
@@ -33,19 +41,35 @@ def shareMeters(link: Any, meters: Meters) -> Snapshot:
     """
     Tell the other workers of this one's meters whenever they ask.
 
+    What only grows has a label C{worker}, and is not added up: one that is replaced begins at 0,
+    and one that does not answer in time is left out. In a sum both would look like a counter that
+    began anew, and all that the others have counted like the work of a moment.
+
     @param link: The L{WorkerLink<storagegate.net.workerlink.WorkerLink>}.
-    @return: Asks all of them, this one included; who does not answer in time is left out.
+    @return: Asks all of them, this one included.
     """
-    link.answer(_TOPIC, lambda _: asPlain(meters.snapshot()))
+    link.answer(_TOPIC, lambda _: asPlain(_named(meters.snapshot(), str(link.index))))
 
     def together(answers: list[Any]) -> list[Family]:
-        return mergeFamilies(map(fromPlain, answers))
+        help = "Workers that answered this scrape."
+        count = gaugeFamily("storagegate_workers", help, len(answers))
+        return mergeFamilies([[count], *map(fromPlain, answers)])
 
     def ask() -> Deferred[list[Family]]:
         asked: Deferred[list[Any]] = link.ask(_TOPIC)
         return asked.addCallback(together)
 
     return ask
+
+
+def _named(families: Iterable[Family], worker: str) -> Iterable[Family]:
+    """Say whose the counters and histograms are."""
+    for family in families:
+        if family.kind == "gauge":
+            yield family
+        else:
+            samples = [((*labels, worker), value) for labels, value in family.samples]
+            yield evolve(family, labels=(*family.labels, "worker"), samples=samples)
 
 
 class MetricsPage:

@@ -1,5 +1,6 @@
 """The metrics page, without a socket."""
 
+import json
 from typing import Any
 
 from hypothesis import given
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.core.meters import Family, Meters, asPlain
+from storagegate.core.meters import Family, Meters
 from storagegate.metricspage import MetricsPage, prefersOpenMetrics, shareMeters
 
 OPEN = "application/openmetrics-text"
@@ -24,10 +25,15 @@ def meters(amount: int = 1) -> Meters:
 
 
 class FakeLink:
-    """Asks two workers: its own, and another whose meters are given."""
+    """
+    Asks its own worker, and another if there is one. What they say goes through JSON.
 
-    def __init__(self, other: Meters) -> None:
-        self._other = other
+    @ivar other: The other's.
+    """
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.other: FakeLink | None = None
         self._answers: dict[str, Any] = {}
 
     def answer(self, topic: str, callback: Any) -> None:
@@ -35,8 +41,9 @@ class FakeLink:
         self._answers[topic] = callback
 
     def ask(self, topic: str, payload: Any = None) -> Deferred[list[Any]]:
-        """Give both answers."""
-        return succeed([self._answers[topic](payload), asPlain(self._other.snapshot())])
+        """Give the answers."""
+        links = [link for link in (self, self.other) if link is not None]
+        return succeed([json.loads(json.dumps(link._answers[topic](payload))) for link in links])
 
 
 class PageTests(SynchronousTestCase):
@@ -124,9 +131,26 @@ class PageTests(SynchronousTestCase):
         self.assertIn(b"storagegate_b_bytes 1.0", self.successResultOf(asked)[2])
 
     def test_workers(self) -> None:
-        """Workers are one page: what they have counted together."""
-        snapshot = shareMeters(FakeLink(meters(5)), meters(2))
-        body = self.ask(snapshot=snapshot)[2]
-        self.assertIn("storagegate_b_bytes 7.0", body)
-        self.assertIn("storagegate_c_seconds_count 2.0", body)
+        """
+        Workers are one page. What they have is added up, what they have counted is not: whoever
+        reads it must see which of them began anew.
+        """
+        one, other = FakeLink(0), FakeLink(1)
+        shareMeters(other, meters(5))
+        one.other = other
+        body = self.ask(snapshot=shareMeters(one, meters(2)))[2]
+        for line in (
+            "storagegate_b_bytes 7.0",
+            'storagegate_c_seconds_count{worker="0"} 1.0',
+            'storagegate_c_seconds_count{worker="1"} 1.0',
+            'storagegate_a_total{kind="a \\"b\\"\\n",worker="1"} 5.0',
+            "storagegate_workers 2.0",
+        ):
+            self.assertIn(line, body.splitlines())
         self.assertEqual(body.count("# TYPE storagegate_a_total"), 1)
+
+    def test_workerAway(self) -> None:
+        """A worker that does not answer is left out, and the page says how many did."""
+        body = self.ask(snapshot=shareMeters(FakeLink(0), meters(2)))[2]
+        self.assertIn("storagegate_b_bytes 2.0", body)
+        self.assertIn("storagegate_workers 1.0", body)
