@@ -4,7 +4,8 @@ The admin listener's answers: whether the process lives, and whether it is ready
 C{GET /healthz} is 200 as long as the reactor turns. C{GET /readyz} is 503 while the daemon stops
 and while the store takes no writes, and names every part::
 
-    {"status": "unavailable", "error": "...", "parts": {"catalog": "ok", "blobs": "..."}}
+    {"status": "unavailable", "error": "...",
+     "parts": {"catalog": "ok", "blobs": "...", "s3": "listening"}}
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ class Readiness:
     @ivar status: C{"ok"}, C{"unavailable"} or C{"draining"}.
     @ivar error: Why it is not ready; L{None} where it is.
     @ivar parts: Each part and what is wrong with it; L{None} where nothing is.
+    @ivar listeners: The same of each listener.
     @ivar warnings: What an operator should look at while requests are served; L{None} for nothing.
     """
 
@@ -34,6 +36,7 @@ class Readiness:
     error: str | None = None
     parts: Mapping[str, str | None] = field(factory=dict)
     warnings: Mapping[str, str | None] = field(factory=dict)
+    listeners: Mapping[str, str | None] = field(factory=dict)
 
 
 def answer(method: bytes, path: bytes, readiness: Callable[[], Readiness]) -> Answer:
@@ -57,6 +60,9 @@ def _readyz(readiness: Readiness) -> Answer:
     if readiness.error is not None:
         document["error"] = readiness.error
     document["parts"] = {name: wrong or "ok" for name, wrong in readiness.parts.items()}
+    document["parts"].update(
+        {name: wrong or "listening" for name, wrong in readiness.listeners.items()}
+    )
     warnings = {name: text for name, text in readiness.warnings.items() if text is not None}
     if warnings:
         document["warnings"] = warnings

@@ -1,12 +1,13 @@
 """
-The console script C{storagegate}: keys and the check of the data.
+The console script C{storagegate}: keys, the check and the copy of the data, and the doctor.
 
-C{keys} works while the daemon runs: it writes to the same catalog, and the daemon obeys within a
-second. C{fsck} takes the data for itself. The exit code is 0, or 1 with one line on standard
-error, or 2 where the command line is not right.
+C{keys} and C{backup} work while the daemon runs: C{keys} writes to the same catalog, and the daemon
+obeys within a second. C{fsck} takes the data for itself. The exit code is 0, or 1 with one line on
+standard error, or 2 where the command line is not right.
 """
 
 import argparse
+import signal
 import sqlite3
 import sys
 import time
@@ -24,6 +25,8 @@ from storagegate.credentials import (
     load,
     shellText,
 )
+from storagegate.doctor.command import addFlags
+from storagegate.doctor.command import run as examine
 from storagegate.refusal import oneLine
 from storagegate.s3.policies import POLICIES
 from storagegate.storage.errors import KeyExists, StoreError
@@ -89,6 +92,13 @@ def parser() -> argparse.ArgumentParser:
     fsck = _command(commands, "fsck", _fsck, "check the data; the daemon must not run")
     fsck.add_argument("--repair", action="store_true", help="repair what loses no data")
     fsck.add_argument("--verify", action="store_true", help="read every byte again")
+    backup = _command(commands, "backup", _backup, "copy the data; the daemon may run")
+    backup.add_argument("--to", required=True, metavar="DIR", help="an empty directory, or none")
+    backup.add_argument("--verify", action="store_true", help="read every byte of the copy")
+    meaning = "say what would keep the daemon from a start or from a good night"
+    doctor = commands.add_parser("doctor", help=meaning, description=meaning, allow_abbrev=False)
+    addFlags(doctor)
+    doctor.set_defaults(run=examine)
     return script
 
 
@@ -212,6 +222,17 @@ def _fsck(options: argparse.Namespace) -> int:
     problems = check(options.data, options.repair, options.verify, print)
     print(f"{problems} problems" if problems != 1 else "1 problem")
     return 1 if problems else 0
+
+
+def _backup(options: argparse.Namespace) -> int:
+    from storagegate.backup import backup
+
+    # As Ctrl-C does: what was begun is taken away.
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        return 1 if backup(options.data, options.to, options.verify, print) else 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _catalog(options: argparse.Namespace) -> AbstractContextManager[ToolCatalog]:

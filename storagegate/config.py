@@ -121,6 +121,36 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
     return _assemble({name: _read(item) for name, item in found.items()}, gateway)
 
 
+def everyError(flags: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
+    """Give the line of each thing that is not right, where L{load} stops at the first."""
+    path = str(flags.get("config") or "")
+    table: dict[str, Any] = {}
+    found: list[str] = []
+    if path:
+        try:
+            table = _readFile(path)
+            _takeTable(table, path)
+        except ConfigurationError as error:
+            found.append(str(error))
+    for readings in (
+        *(_fromTable({name: raw}, f"file {path}") for name, raw in table.items()),
+        *(_fromVariables({name: raw}) for name, raw in environment.items()),
+        *(_fromFlags({name: raw}) for name, raw in flags.items()),
+    ):
+        try:
+            for item in readings:
+                _read(item)
+        except ConfigurationError as error:
+            found.append(str(error))
+    try:
+        load(flags, environment)
+    except ConfigurationError as error:
+        # What concerns more than one key is none of these.
+        if str(error) not in found:
+            found.append(str(error))
+    return found
+
+
 def restore(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configuration:
     """Make a configuration anew of the C{values} and the C{gateway} of one that was sent."""
     return _assemble({**values, "service": tuple(values.get("service", ()))}, gateway)

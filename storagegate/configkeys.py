@@ -25,8 +25,9 @@ _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*", re.ASCII)
 _SERVICE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 
-# More processes than this on one machine share nothing any more but the lock they wait for.
-_MAXIMUM_WORKERS = 64
+# More processes than this on one machine share nothing any more but the lock they wait for; and
+# while all are replaced, there are twice as many, for which the store has places.
+_MAXIMUM_WORKERS = 30
 # An hour: longer, and the supervisor's own patience has ended anyway.
 _MAXIMUM_GRACE_SECONDS = 3600
 

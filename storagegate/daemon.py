@@ -26,6 +26,7 @@ from storagegate.credentials import Credentials, CredentialsError
 from storagegate.directories import makeDirectory
 from storagegate.net.workerlink import WorkerLink
 from storagegate.parts import Door, Parts, Room, Site, Store
+from storagegate.readiness import Board, Lookout, Peers, listening
 from storagegate.refusal import oneLine, refusal
 from storagegate.rootkey import rootPair
 from storagegate.storage.errors import StoreError
@@ -66,14 +67,19 @@ class Daemon(Service):
         self._twistdOptions = twistdOptions
         self._link = link
         self._patienceSeconds = 0.0
-        self._draining = False
+        self._board = Board(None if link is None else Peers(link, reactor))
+        self._board.add(self._storeParts)
+        self._board.addListeners(self._listening)
+        self._board.addWarnings(lambda: {} if self._store is None else self._store.warnings())
+        self._board.addWarnings(lambda: {} if self._gateway is None else self._gateway.warnings())
+        self._lookout = Lookout(reactor, self._board, self._tellReadiness)
         self._store: Store | None = None
         self._door: Door | None = None
         self._sites: dict[str, Site] = {}
         self._ports: dict[str, IListeningPort] = {}
         self._gateway: Room | None = None
         self._addresses: dict[str, IAddress] = {}
-        self._signals = parts.signals(reactor.stop, self.reload)
+        self._signals = parts.signals(self.stopNow, self.reload)
         self._notifier = parts.notifier()
 
     def setServiceParent(self, parent: Any) -> None:
@@ -95,12 +101,13 @@ class Daemon(Service):
         self._signals.install()
         self._reactor.callWhenRunning(self._signals.install)
         listeners = self._configuration.listeners
-        if any((listeners.http, listeners.grpc, listeners.tcp, listeners.udp)):
-            # The first of all: what is wrong with a service is said before any port is open.
-            try:
+        # The first of all: what is wrong with a service is said before any port is open.
+        try:
+            self._parts.monitor(self._configuration)
+            if any((listeners.http, listeners.grpc, listeners.tcp, listeners.udp)):
                 self._gateway = self._parts.gatewayRoom(self._configuration)
-            except ConfigurationError as error:
-                raise refusal(str(error), self._twistdOptions) from error
+        except ConfigurationError as error:
+            raise refusal(str(error), self._twistdOptions) from error
         if listeners.s3 is not None:
             self._door = self._parts.door()
             self._bind("s3", listeners.s3, self._door)
@@ -133,6 +140,7 @@ class Daemon(Service):
             self._gateway.furnish(self._store, root, region, directory)
         if self._link is None:
             self._announce(directory)
+        self._lookout.start()
         self._reactor.callWhenRunning(self._tellReady)
         self._parts.settleProcess()
 
@@ -150,7 +158,13 @@ class Daemon(Service):
             asks within this time is told by the answer to connect anew.
         """
         self._patienceSeconds = patienceSeconds
-        self._reactor.stop()
+        self.stopNow()
+
+    def stopNow(self) -> None:
+        """Begin to stop, unless that has begun."""
+        if not self._board.isDraining:
+            self._board.isDraining = True
+            self._reactor.stop()
 
     def stopService(self) -> Deferred[None]:
         """Stop accepting, let finish what is in flight, and close the store."""
@@ -159,7 +173,7 @@ class Daemon(Service):
 
     def reload(self) -> None:
         """Read the configuration again and apply what a running daemon can change."""
-        if self._draining:
+        if self._board.isDraining:
             return
         self._notifier.reloading()
         try:
@@ -183,25 +197,33 @@ class Daemon(Service):
 
     def readiness(self) -> Readiness:
         """Tell whether requests are served, and of each part what is wrong with it."""
-        parts: Mapping[str, str | None] = {"store": "closed"}
-        warnings: Mapping[str, str | None] = {}
-        if self._store is not None:
-            parts, warnings = self._store.health(), self._store.warnings()
-        if self._draining:
-            return Readiness("draining", "the daemon stops", parts, warnings)
-        wrong = [f"{name}: {reason}" for name, reason in parts.items() if reason is not None]
-        if wrong:
-            return Readiness("unavailable", "; ".join(wrong), parts, warnings)
-        return Readiness("ok", None, parts, warnings)
+        return self._board.look()
+
+    def _storeParts(self) -> Mapping[str, str | None]:
+        return {"store": "closed"} if self._store is None else self._store.health()
+
+    def _listening(self) -> Mapping[str, str | None]:
+        room = {} if self._gateway is None else self._gateway.ports
+        return listening({**self._ports, **room})
+
+    def _tellReadiness(self, readiness: Readiness) -> None:
+        if self._gateway is not None:
+            self._gateway.tellReadiness(readiness)
 
     async def _stop(self) -> None:
-        self._draining = True
+        self._board.isDraining = True
+        self._lookout.look()
+        self._lookout.stop()
         grace = self._configuration.shutdownGraceSeconds
         self._log.info("stopping, {grace} s for what is in flight", grace=grace)
         self._notifier.stopping(f"stopping, {grace} s for what is in flight")
-        # The admin listener goes last: it tells whoever asks that this daemon is stopping.
-        closing = (self._close("s3", grace), self._closeGateway(grace))
+        # The admin listener goes last: it tells whoever asks that this daemon is stopping. Where
+        # another process has taken over, it does not: that one is asked.
+        closing = [self._close("s3", grace), self._closeGateway(grace)]
+        if self._patienceSeconds:
+            closing.append(self._close("admin", _ADMIN_GRACE_SECONDS))
         await gatherResults([Deferred.fromCoroutine(each) for each in closing])
+        await self._parts.stopMonitoring()
         if self._store is not None:
             try:
                 await self._store.close()
@@ -256,7 +278,7 @@ class Daemon(Service):
             raise refusal(reason, self._twistdOptions) from error
 
     def _tellReady(self) -> None:
-        if not self._draining:
+        if not self._board.isDraining:
             self._notifier.ready(announce.servingText(self._addresses))
 
     def _directory(self) -> str:

@@ -70,6 +70,26 @@ def configureGateway(gateway: ProtocolGateway, tables: Mapping[str, Any]) -> Non
             raise ConfigurationError(f"gateway.{name}: {error}") from error
 
 
+def readMonitoringTable(tables: Mapping[str, Any]) -> Any:
+    """
+    Read what the file says of monitoring, which holds for other rooms than the gateway as well.
+
+    @return: The C{MonitoringOptions}; C{None} if it says nothing.
+    @raise ConfigurationError: If a key is not known, or a value is not right.
+    """
+    from storagegate.gateway.monitoring import MonitoringOptions, readMonitoring
+
+    table = tables.get("monitoring")
+    if table is None:
+        return None
+    if not isinstance(table, Mapping):
+        raise ConfigurationError("gateway.monitoring: expected a table")
+    try:
+        return readMonitoring(MonitoringOptions(), _resolved(table))
+    except (OptionError, NamingError) as error:
+        raise ConfigurationError(f"gateway.monitoring: {error}") from error
+
+
 def _resolved(table: Mapping[str, Any]) -> dict[str, Any]:
     """Put functions in the places of their names."""
     resolved: dict[str, Any] = {}

@@ -7,19 +7,21 @@ imported when it is opened.
 """
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
 
+from storagegate.admin import Readiness
 from storagegate.config import Configuration, ConfigurationError
 from storagegate.core.context import RequestContext
-from storagegate.core.definitions import DefinitionError
+from storagegate.core.definitions import DefinitionError, ServiceDefinition
 from storagegate.core.invocation import CallCredentials
-from storagegate.core.loglines import LineSink
 from storagegate.core.optionvalues import OptionError
 from storagegate.gateway.gateway import ProtocolGateway
+from storagegate.gateway.surroundings import Surroundings
 from storagegate.gatewayconfig import configureGateway
 from storagegate.naming import NamingError, findNamed
 
@@ -30,6 +32,9 @@ _PROTOS = {"user.UserService": "UserService", "storagegate.Storage": "Storage"}
 """The names of the reference services in their protos."""
 
 
+_INTERFACE = re.compile(r":interface=((?:[^:\\]|\\.)*)")
+
+
 class GatewayRoom:
     """The listeners of the gateway and the services behind them."""
 
@@ -37,11 +42,11 @@ class GatewayRoom:
         self,
         configuration: Configuration,
         reactor: Any,
-        sink: LineSink | None = None,
+        surroundings: Surroundings | None = None,
         isShared: bool = False,
     ) -> None:
         """
-        @param sink: Where lines of calls go; C{None} for Twisted's log.
+        @param surroundings: What the gateway shares with the rest of the daemon.
         @param isShared: Whether other processes listen at the same places.
         @raise ConfigurationError: If a service or an option is none, with one line.
         """
@@ -50,6 +55,9 @@ class GatewayRoom:
         self._services = configuration.services
         self._closers: list[Callable[[], Any]] = []
         self._credentials: Any = None
+        self._isShared = isShared
+        self._httpAddress: Any = None
+        self._registration: Any = None
         self._gateway = ProtocolGateway(
             protocols=[
                 name
@@ -63,8 +71,8 @@ class GatewayRoom:
                 if place is not None
             ],
             grpc={"reflection": True, "reusePort": isShared},
+            surroundings=surroundings,
         )
-        self._gateway.logSink = sink
         for name in self._services:
             try:
                 self._gateway.addService(findNamed(name))
@@ -75,6 +83,7 @@ class GatewayRoom:
         if not self._services and listeners.grpc is not None:
             self._useProtos()
         configureGateway(self._gateway, configuration.gateway)
+        self._checkDiscovery(listeners.http)
 
     def _useProtos(self) -> None:
         """Serve the reference services over gRPC by their protos."""
@@ -100,17 +109,22 @@ class GatewayRoom:
         if hasattr(port, "raiseException"):
             port.raiseException()
         address: IAddress = port.getHost()
+        if name == "http":
+            self._httpAddress = address
         return address
 
     def furnish(self, store: Any, root: Any, region: str, directory: str) -> None:
         """
-        Put the reference services in, unless there are the user's.
+        Put the reference services in, unless there are the user's; tell others of what is here.
 
         @param root: The root key pair.
         @param directory: The data directory as an absolute path.
         """
-        if self._services:
-            return
+        if not self._services:
+            self._furnishReferences(store, root, region, directory)
+        self._register()
+
+    def _furnishReferences(self, store: Any, root: Any, region: str, directory: str) -> None:
         from storagegate.s3.credentials import Credentials
         from storagegate.services.objects import makeStorageService, storageAuthenticate
         from storagegate.services.users import makeUserService
@@ -118,13 +132,83 @@ class GatewayRoom:
 
         users = SQLiteUserStore(os.path.join(directory, USERS_FILE), self._reactor)
         self._closers.append(users.close)
-        self._gateway.addKnown(makeUserService(users))
+        self._add(makeUserService(users))
         credentials = Credentials(store.catalog, self._reactor, root.accessKey, root.secretKey)
         self._credentials = credentials
         self._gateway.authentication.ownKeys["Storage"] = _StorageKeys(
             storageAuthenticate(credentials)
         )
-        self._gateway.addKnown(makeStorageService(store, credentials, region))
+        self._add(makeStorageService(store, credentials, region))
+
+    def _add(self, service: ServiceDefinition) -> None:
+        """Add a service, unless discovery says that it is elsewhere."""
+        if service.name not in self._gateway.services:
+            self._gateway.addKnown(service)
+
+    def warnings(self) -> Mapping[str, str | None]:
+        """Tell what an operator should look at while calls are taken."""
+        return {"discovery": self._gateway.discoveryProblem}
+
+    @property
+    def ports(self) -> Mapping[str, Any]:
+        """Give the ports that are open, by the name of the listener."""
+        return {name: port for name, port in self._gateway.ports.items() if name != "websocket"}
+
+    def tellReadiness(self, readiness: Readiness) -> None:
+        """
+        Have the gRPC health service say how the daemon is.
+
+        C{Storage} is served while the store is well, other services while nothing stops; the
+        server as a whole is what C{/readyz} says.
+        """
+        isServing = readiness.status != "draining"
+        isStored = isServing and not any(readiness.parts.values())
+        self._gateway.setHealth(
+            {name: isStored if name == "Storage" else isServing for name in self._gateway.services},
+            readiness.status == "ok",
+        )
+
+    def _checkDiscovery(self, place: str | None) -> None:
+        """
+        Check what can be told of discovery before anything is open.
+
+        @param place: Where HTTP is to be listened for.
+        """
+        options = self._gateway.discovery
+        if options is None:
+            return
+        from storagegate.discovery.options import checkDiscovery
+        from storagegate.discovery.registering import checkRegistration
+
+        try:
+            checkDiscovery(options)
+            if options.register is not None:
+                checkRegistration(options, self._servedHere(), _interface(place))
+        except OptionError as error:
+            raise ConfigurationError(f"gateway.discovery: {error}") from error
+
+    def _servedHere(self) -> tuple[str, ...]:
+        """Give the names of the services that are not only passed on."""
+        names = self._gateway.services if self._services else tuple(_PROTOS.values())
+        return tuple(name for name in names if name not in self._gateway.discovery.services)
+
+    def _register(self) -> None:
+        """Tell a registry of the services, if that was asked for."""
+        options = self._gateway.discovery
+        if options is None or options.register is None:
+            return
+        from storagegate.discovery.registering import makeRegistration
+
+        self._registration = makeRegistration(
+            options,
+            self._servedHere(),
+            getattr(self._httpAddress, "host", None),
+            getattr(self._httpAddress, "port", None),
+            self._reactor,
+            # Of processes at one place one may go while the others stay.
+            str(os.getpid()) if self._isShared else "",
+        )
+        self._reactor.callWhenRunning(self._registration.start)
 
     def changeRoot(self, root: Any) -> None:
         """Take another root key pair: the one before is nobody's from now on."""
@@ -140,6 +224,9 @@ class GatewayRoom:
         return Deferred.fromCoroutine(self._close(graceSeconds, patienceSeconds))
 
     async def _close(self, graceSeconds: float, patienceSeconds: float) -> None:
+        if self._registration is not None:
+            # Before all else: whoever is told in time does not knock at a closed door.
+            await self._registration.stop()
         await self._gateway.stop(graceSeconds * 1000, patienceSeconds * 1000)
         closers, self._closers = self._closers, []
         for close in closers:
@@ -166,3 +253,11 @@ def _fitted(result: Any, method: str) -> Any:
     if method == "UserService.CreateMultipleUsers" and "errors" in result:
         return {key: value for key, value in result.items() if key != "errors"}
     return result
+
+
+def _interface(place: str | None) -> str | None:
+    """Give the address that an endpoint names; C{None} where there is no port at all."""
+    if place is None or place.startswith("unix:"):
+        return None
+    match = _INTERFACE.search(place)
+    return "" if match is None else match[1].replace("\\:", ":")

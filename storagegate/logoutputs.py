@@ -9,7 +9,10 @@ import socket
 import stat
 
 PIECE_BYTES = 4096
-"""What a pipe that has room at all takes without waiting (C{PIPE_BUF} of Linux)."""
+"""
+What a pipe takes whole or not at all (C{PIPE_BUF} of Linux): so lines of several processes stay
+apart.
+"""
 
 ROTATE_BYTES = 100_000_000
 """A log file of this size is moved aside: editors and mail still take it."""
@@ -28,6 +31,7 @@ class DescriptorOutput:
         self._descriptor = descriptor
         self._socket: socket.socket | None = None
         self._mayBlock = False
+        self._isFile = False
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISSOCK(mode):
             self._socket = socket.socket(fileno=os.dup(descriptor))
@@ -39,6 +43,8 @@ class DescriptorOutput:
             except OSError:
                 # Somebody else's terminal, or no /proc.
                 self._mayBlock = True
+        else:
+            self._isFile = True
 
     def write(self, data: memoryview) -> int:
         """
@@ -47,15 +53,21 @@ class DescriptorOutput:
         @raise OSError: If it cannot be written to.
         """
         try:
+            if not self._isFile and len(data) > PIECE_BYTES:
+                data = _lines(data)
             if self._socket is not None:
                 return self._socket.send(data, socket.MSG_DONTWAIT)
-            if self._mayBlock:
-                if not select.select([], [self._descriptor], [], 0)[1]:
-                    return 0
-                data = data[:PIECE_BYTES]
+            if self._mayBlock and not select.select([], [self._descriptor], [], 0)[1]:
+                return 0
             return os.write(self._descriptor, data)
         except BlockingIOError:
             return 0
+
+
+def _lines(data: memoryview) -> memoryview:
+    """Give the whole lines at the beginning that fit into a piece; what is longer is cut."""
+    end = bytes(data[:PIECE_BYTES]).rfind(b"\n")
+    return data[: end + 1 or PIECE_BYTES]
 
 
 class FileOutput:
@@ -65,6 +77,8 @@ class FileOutput:
     It may be moved away by others at any time: a new one is begun then. Several processes may
     append to one file.
 
+    @ivar path: Its name.
+    @ivar descriptor: The open file, for processes to inherit.
     @ivar isTurned: Set it to have the file moved aside before the next line, as C{twistd} does on
         SIGUSR1.
     """
@@ -74,21 +88,22 @@ class FileOutput:
         path: str,
         limit: int = ROTATE_BYTES,
         kept: int = KEPT_FILES,
-        mayMove: bool = True,
+        descriptor: int | None = None,
     ) -> None:
         """
         @param limit: From this size on the file is moved aside.
         @param kept: How many of those are kept: C{path.1} is the newest.
-        @param mayMove: Whether this process is the one that moves it.
+        @param descriptor: The file as another process has opened it, which is also the one that
+            moves it.
         @raise OSError: If it cannot be opened.
         """
         # twistd changes its directory.
-        self._path = os.path.abspath(path)
+        self.path = os.path.abspath(path)
         self._limit = limit
         self._kept = kept
-        self._mayMove = mayMove
+        self._mayMove = descriptor is None
         self.isTurned = False
-        self._descriptor = self._open()
+        self.descriptor = self._open() if descriptor is None else descriptor
 
     def write(self, data: memoryview) -> int:
         """
@@ -97,25 +112,25 @@ class FileOutput:
         @raise OSError: If the disk is full, or fails.
         """
         self._follow()
-        return os.write(self._descriptor, data)
+        return os.write(self.descriptor, data)
 
     def close(self) -> None:
         """Let go of the file."""
-        os.close(self._descriptor)
+        os.close(self.descriptor)
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         # What a daemon logs is for its own user and group.
-        return os.open(self._path, flags, 0o640)
+        return os.open(self.path, flags, 0o640)
 
     def _follow(self) -> None:
         """Begin a new file if this one was moved, or is large enough to be."""
-        mine = os.fstat(self._descriptor)
+        mine = os.fstat(self.descriptor)
         if self._mayMove and mine.st_size and (self.isTurned or mine.st_size >= self._limit):
             self.isTurned = False
             self._moveAside()
         try:
-            theirs: os.stat_result | None = os.stat(self._path)
+            theirs: os.stat_result | None = os.stat(self.path)
         except OSError:
             theirs = None
         if theirs is None or not os.path.samestat(mine, theirs):
@@ -124,15 +139,16 @@ class FileOutput:
             except OSError:
                 # The directory is not ours any more: the file that is open is better than none.
                 return
-            os.close(self._descriptor)
-            self._descriptor = descriptor
+            # The number stays, for workers that are started later inherit it.
+            os.dup2(descriptor, self.descriptor, inheritable=False)
+            os.close(descriptor)
 
     def _moveAside(self) -> None:
         try:
             for number in range(self._kept, 0, -1):
-                older = self._path if number == 1 else f"{self._path}.{number - 1}"
+                older = self.path if number == 1 else f"{self.path}.{number - 1}"
                 if os.path.exists(older):
-                    os.replace(older, f"{self._path}.{number}")
+                    os.replace(older, f"{self.path}.{number}")
         except OSError:
             # It grows on: to write matters more than to move.
             return

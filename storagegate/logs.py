@@ -10,10 +10,17 @@ with C{--syslog} the system's: there, secrets are taken out, and the form is tha
 import atexit
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from twisted.logger import ILogObserver, LegacyLogObserverWrapper, LogEvent, eventAsText
+from twisted.logger import (
+    ILogObserver,
+    LegacyLogObserverWrapper,
+    LogEvent,
+    Logger,
+    eventAsText,
+    globalLogBeginner,
+)
 from twisted.python.components import Componentized
 from zope.interface import implementer
 
@@ -44,10 +51,13 @@ class Logs:
     @ivar redactor: Knows the secrets.
     """
 
+    _log = Logger()
+
     def __init__(self) -> None:
         self.sink: LineSink | None = None
         self.redactor = Redactor()
         self._writer: LineWriter | None = None
+        self._file: FileOutput | None = None
         self._observer: LineObserver | None = None
 
     def begin(
@@ -58,12 +68,13 @@ class Logs:
 
         @param worker: The index of this process among those of the daemon.
         """
+        self._file = output if isinstance(output, FileOutput) else None
         writer = self.sink = self._writer = LineWriter(output)
         self._observer = LineObserver(writer, self.redactor, worker=worker)
         self.configure(configuration)
         reactor.callWhenRunning(writer.buffer, reactor)
         reactor.addSystemEventTrigger("after", "shutdown", writer.unbuffer)
-        atexit.register(writer.finish, _LAST_SECONDS)
+        atexit.register(self.end)
         return self._observer
 
     def attach(
@@ -78,7 +89,7 @@ class Logs:
 
         @raise SystemExit: If the log cannot be opened, with one line.
         """
-        self.redactor.hide(*secretsOf(configuration))
+        self.configure(configuration)
         if twistdOptions is None or not isinstance(application, Componentized):
             return
         if twistdOptions.get("logger") or application.getComponent(ILogObserver, None) is not None:
@@ -94,6 +105,45 @@ class Logs:
                 return
             observer = self.begin(output, configuration, reactor)
         application.setComponent(ILogObserver, observer)
+
+    def end(self) -> None:
+        """Write the last lines and let go of the file; blocks for a second at most."""
+        atexit.unregister(self.end)
+        if self._writer is not None:
+            self._writer.finish(_LAST_SECONDS)
+        if self._file is not None:
+            self._file.close()
+        self._writer = self._file = self.sink = None
+
+    def handOver(self, inherit: Callable[[int], int]) -> list[Any] | None:
+        """
+        Say where the workers of this process log to, for L{takeOver}.
+
+        @param inherit: Has workers inherit a descriptor, and gives its number there.
+        @return: C{None}: to their standard output.
+        """
+        return None if self._file is None else [inherit(self._file.descriptor), self._file.path]
+
+    def takeOver(
+        self, handed: Sequence[Any] | None, configuration: Configuration, reactor: Any, index: int
+    ) -> None:
+        """
+        Begin the log of a worker.
+
+        @param handed: What L{handOver} gave to its supervisor.
+        @param index: Its own among the workers.
+        """
+        if handed is None:
+            output: Output = DescriptorOutput(sys.stdout.fileno())
+        else:
+            descriptor, path = handed
+            output = FileOutput(path, descriptor=descriptor)
+        globalLogBeginner.beginLoggingTo([self.begin(output, configuration, reactor, index)])
+
+    def relay(self, data: bytes) -> None:
+        """Log what workers write, where the log is not ours: lines that are finished already."""
+        for line in data.decode("utf-8", "backslashreplace").splitlines():
+            self._log.info("{line}", line=line)
 
     def configure(self, configuration: Configuration) -> None:
         """Take the form and the level of a configuration, and the secrets in it."""

@@ -7,6 +7,7 @@ This is the one place that knows the constructors of the store, the trunk and th
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Protocol, cast
 
 from twisted.internet.defer import Deferred
@@ -14,12 +15,14 @@ from twisted.internet.interfaces import IAddress, IListeningPort, IProtocolFacto
 
 from storagegate import admin
 from storagegate.config import Configuration, S3Options, StoreOptions
+from storagegate.core.meters import Meters
 from storagegate.credentials import Credentials
 from storagegate.logs import Logs
 from storagegate.net.workerlink import WorkerLink
 from storagegate.notifying import Notifier
 from storagegate.process import settleProcess, tuneProcess
 from storagegate.signals import SignalHandlers
+from storagegate.storage.lock import DirectoryLock
 
 # S3 clients keep a connection over the pauses between two commands, and a proxy in front keeps
 # its own for a minute: the proxy should be the one that closes first.
@@ -47,13 +50,27 @@ class Site(Protocol):
 
 
 class Room(Protocol):
-    """What the daemon itself asks of the room behind the gateway's listeners."""
+    """
+    What the daemon itself asks of the room behind the gateway's listeners.
+
+    @ivar ports: Those that are open, by the name of the listener.
+    """
+
+    @property
+    def ports(self) -> Mapping[str, Any]:
+        """Give the ports."""
 
     def open(self, name: str, place: str) -> IAddress:
         """Open a listener. Raises C{CannotListenError} if the place cannot be had."""
 
     def furnish(self, store: Any, root: Credentials, region: str, directory: str) -> None:
         """Put in the services that need the store."""
+
+    def warnings(self) -> Mapping[str, str | None]:
+        """Tell what an operator should look at while calls are taken."""
+
+    def tellReadiness(self, readiness: admin.Readiness) -> None:
+        """Have the gRPC health service say how the daemon is."""
 
     def changeRoot(self, root: Credentials) -> None:
         """Take another root key pair."""
@@ -73,7 +90,12 @@ class Door(Protocol):
 
 
 class Parts:
-    """Makes the real parts."""
+    """
+    Makes the real parts.
+
+    @ivar meters: What the process counts with.
+    @ivar logs: The log of this process.
+    """
 
     def __init__(self, reactor: Any, link: WorkerLink | None = None) -> None:
         """
@@ -81,7 +103,13 @@ class Parts:
         """
         self._reactor = reactor
         self._link = link
+        self.meters = Meters()
         self.logs = Logs()
+        self._callLog: Any = None
+        self._sites: dict[str, Any] = {}
+        # Nobody counts requests and commits where nobody can ask.
+        self._isAsked = False
+        self._tracer: Any = None
 
     def tuneProcess(self) -> None:
         """Set up what concerns the whole process."""
@@ -104,26 +132,26 @@ class Parts:
         """Make the handlers of the process's signals."""
         return SignalHandlers(self._reactor, stop, reload, isWorker=self._link is not None)
 
-    def prepareStore(self, options: StoreOptions, directory: str) -> Any:
+    def prepareStore(self, options: StoreOptions, directory: str) -> DirectoryLock:
         """
         Do what comes before any worker opens the store; blocking.
 
         @return: The lock of the data directory: it lasts while this process or a worker lives.
         @raise StoreError: If it is not usable.
         """
-        return None
+        from storagegate.storage.store import ObjectStore
 
-    def makeMemory(self, slots: int) -> dict[str, int]:
+        return ObjectStore.prepare(directory, durability=options.durability)
+
+    def makeMemory(self) -> dict[str, int]:
         """
-        Make the memory that workers share.
+        Make the memory that workers share; blocking.
 
-        @param slots: How many processes may live at a time.
         @return: Descriptors by name.
         """
-        return {}
+        from storagegate.workershare import makeMemory
 
-    def clearSlot(self, memory: Mapping[str, int], slot: int) -> None:
-        """Forget what a worker that has ended left in the memory."""
+        return makeMemory()
 
     def notifier(self) -> Notifier:
         """Make what tells the service manager how the daemon is."""
@@ -137,13 +165,45 @@ class Parts:
         @raise StoreError: If it is not usable.
         """
         from storagegate.storage.store import ObjectStore
+        from storagegate.storage.storemeters import MeteredFiles, watchStore
 
-        return ObjectStore.open(
+        sharing = None
+        if self._link is not None:
+            from storagegate.workershare import shareStore
+
+            sharing = shareStore(self._link)
+        meters = self.meters if self._isAsked else None
+        store = ObjectStore.open(
             directory,
             self._reactor,
             durability=options.durability,
             verifyReads=options.verifyReads,
+            files=None if meters is None else MeteredFiles(meters),
+            sharing=sharing,
         )
+        if meters is not None:
+            watchStore(store, meters, directory)
+        return store
+
+    def monitor(self, configuration: Configuration) -> None:
+        """
+        Make what watches the requests of every room.
+
+        @raise ConfigurationError: If an option of it is none.
+        """
+        if "monitoring" not in configuration.gateway:
+            return
+        from storagegate.gateway.observing import makeTracer
+        from storagegate.gatewayconfig import readMonitoringTable
+
+        monitoring = readMonitoringTable(configuration.gateway)
+        self._callLog = monitoring.logging
+        self._tracer = makeTracer(monitoring, self._reactor, self.meters)
+
+    async def stopMonitoring(self) -> None:
+        """Send what is not sent yet, for two seconds at most."""
+        if self._tracer is not None:
+            await self._tracer.recorder.stop()
 
     def door(self) -> Door:
         """Make a root whose room comes later."""
@@ -153,11 +213,14 @@ class Parts:
 
     def site(self, resource: Any) -> Site:
         """Make the site of the S3 or the admin listener."""
+        from storagegate.door import Door as RoomDoor
         from storagegate.net.httplimits import HTTPLimits
         from storagegate.net.site import Site as HTTPSite
 
         limits = HTTPLimits(keepAliveTimeout=_S3_KEEP_ALIVE_SECONDS)
-        return HTTPSite(resource, limits, self._reactor)
+        site = HTTPSite(resource, limits, self._reactor)
+        self._sites["s3" if isinstance(resource, RoomDoor) else "admin"] = site
+        return site
 
     def listen(self, description: str, site: Site) -> Deferred[IListeningPort]:
         """Open a listener."""
@@ -167,10 +230,33 @@ class Parts:
 
     def adminResource(self, readiness: Callable[[], admin.Readiness]) -> Any:
         """Make the root of the admin listener."""
+        from twisted.internet.threads import deferToThreadPool
+
+        from storagegate import metricspage
         from storagegate.net.resource import CoroutineResource
         from storagegate.net.site import Request
+        from storagegate.processmeters import watchProcess, watchSites
+
+        meters = self.meters
+        self._isAsked = True
+        self.logs.countInto(meters)
+        watchProcess(meters, self._reactor)
+        watchSites(meters, self._sites)
+
+        def run(function: Any, *arguments: Any) -> Deferred[Any]:
+            pool = self._reactor.getThreadPool()
+            return deferToThreadPool(self._reactor, pool, function, *arguments)
+
+        snapshot: metricspage.Snapshot = meters.snapshot
+        if self._link is not None:
+            snapshot = metricspage.shareMeters(self._link, meters)
+        page = metricspage.MetricsPage(snapshot, run)
 
         async def handle(request: Request) -> None:
+            if request.path == metricspage.PATH:
+                accept = request.headers.get(b"accept", b"")
+                request.respond(*await page.answer(request.method, accept))
+                return
             request.respond(*admin.answer(request.method, request.path, readiness))
 
         return CoroutineResource(handle, admin.describeError)
@@ -179,7 +265,7 @@ class Parts:
         """Make the room behind the S3 listener's door."""
         from storagegate.s3.resource import makeS3Resource
 
-        return makeS3Resource(
+        resource = makeS3Resource(
             store,
             region=options.region,
             s3Domain=options.domain,
@@ -188,6 +274,22 @@ class Parts:
             rootSecretKey=root.secretKey,
             reactor=self._reactor,
         )
+        if self._isAsked:
+            from storagegate.s3.metrics import S3Metrics
+
+            resource.observers.append(S3Metrics(self.meters))
+        if self._tracer is not None:
+            from storagegate.telemetry.exchanges import ExchangeTracer
+
+            resource.observers.append(ExchangeTracer(self._tracer))
+            resource.nameTraces(self._tracer.correlationHeader)
+        if self._callLog is not None:
+            from storagegate.s3.calllog import S3Log
+
+            calls = self._callLog
+            log = S3Log(calls.level, calls.fields, calls.format, self.logs.sink)
+            resource.observers.append(log)
+        return resource
 
     def gatewayRoom(self, configuration: Configuration) -> Room:
         """
@@ -195,6 +297,20 @@ class Parts:
 
         @raise ConfigurationError: If a service or an option of it is none.
         """
+        from storagegate.affinitysecret import loadSecret
+        from storagegate.gateway.surroundings import Surroundings
         from storagegate.gatewayroom import GatewayRoom
 
-        return GatewayRoom(configuration, self._reactor, self.logs.sink, self._link is not None)
+        shared: dict[str, Any] = {}
+        if self._link is not None:
+            from storagegate.workershare import attachStores
+
+            shared = attachStores(self._link)
+        surroundings = Surroundings(
+            meters=self.meters,
+            logSink=self.logs.sink,
+            tracer=self._tracer,
+            affinitySecret=partial(loadSecret, os.path.abspath(configuration.store.directory)),
+            **shared,
+        )
+        return GatewayRoom(configuration, self._reactor, surroundings, self._link is not None)

@@ -31,11 +31,9 @@ from storagegate.net.workerwire import CONTROL, WorkerSetup
 from storagegate.parts import Parts
 from storagegate.refusal import oneLine, refusal
 from storagegate.rootkey import rootPair
+from storagegate.storage.errors import StoreError
 
 _STREAMS = ("s3", "admin", "http", "tcp")
-
-# A worker that is being replaced lives beside its successor, and one that died may be slow to go.
-_SPARE_SLOTS = 2
 
 
 class Supervisor(Service):
@@ -70,7 +68,19 @@ class Supervisor(Service):
         self._lock: Any = None
         self._workers: Workers | None = None
         self._isStopping = False
+        self._isReloading = False
+        self._isReloadWanted = False
         self._signals = parts.signals(reactor.stop, self.reload)
+        self._notifier = parts.notifier()
+
+    def setServiceParent(self, parent: Any) -> None:
+        """
+        Become part of an application, which gets the log of this daemon.
+
+        @raise SystemExit: If the log cannot be opened.
+        """
+        self._parts.logs.attach(parent, self._twistdOptions, self._configuration, self._reactor)
+        super().setServiceParent(parent)
 
     def privilegedStartService(self) -> None:
         """
@@ -104,13 +114,13 @@ class Supervisor(Service):
             makeDirectory(directory, 0o700)
             self._configuration = self._rooted(self._configuration)
             self._lock = self._parts.prepareStore(self._configuration.store, directory)
-            self._memory = self._parts.makeMemory(self._slots())
-        except (OSError, CredentialsError) as error:
+            self._memory = self._parts.makeMemory()
+        except (OSError, CredentialsError, StoreError) as error:
             raise refusal(f"cannot open the data: {error}", self._twistdOptions) from error
         self._workers = Workers(
             self._reactor,
             self._program(),
-            slotFreed=self._slotFreed,
+            output=None if self._parts.logs.sink is not None else self._parts.logs.relay,
             changed=self._changed,
         )
         try:
@@ -121,6 +131,7 @@ class Supervisor(Service):
         announce.warnOfPlainHTTP(self._log, self._configuration, self._addresses)
         announce.logAddresses(self._log, self._addresses)
         self._log.info("{count} workers serve", count=self._configuration.workers)
+        self._reactor.callWhenRunning(self._tellReady)
 
     def stopService(self) -> Deferred[None]:
         """Stop the workers in order."""
@@ -131,24 +142,38 @@ class Supervisor(Service):
         """Read the configuration again, and replace every worker by one that obeys it."""
         if self._isStopping or self._workers is None:
             return
+        if self._isReloading:
+            self._isReloadWanted = True
+            return
+        self._isReloading = True
+        self._notifier.reloading()
+        reloading = Deferred.fromCoroutine(self._reload(self._workers))
+        reloading.addErrback(lambda failure: self._log.failure("the reload failed", failure))
+        reloading.addCallback(self._reloaded)
+
+    async def _reload(self, workers: Workers) -> None:
+        before = self._configuration
         try:
             configuration = self._rooted(self._load())
-        except (ConfigurationError, CredentialsError) as error:
+            self._configuration = self._fixed(configuration)
+            self._parts.logs.configure(self._configuration)
+            await workers.roll(self._program(), before.shutdownGraceSeconds)
+        except (ConfigurationError, CredentialsError, WorkerFailed) as error:
+            self._configuration = before
+            self._parts.logs.configure(before)
             self._log.error("reload refused: {error}", error=oneLine(str(error)))
             return
-        before, self._configuration = self._configuration, self._fixed(configuration)
-        rolling = Deferred.fromCoroutine(self._workers.roll(self._program()))
-
-        def failed(reason: Failure) -> None:
-            self._configuration = before
-            self._log.error("reload refused: {error}", error=oneLine(reason.getErrorMessage()))
-
-        rolling.addCallbacks(lambda _: self._reloaded(configuration), failed)
-
-    def _reloaded(self, configuration: Configuration) -> None:
-        self._log.info("configuration reloaded, {count} workers replaced", count=self._slots() // 2)
+        count = self._started.workers
+        self._log.info("configuration reloaded, {count} workers replaced", count=count)
         for name in _fixedKeys(self._started, configuration):
             self._log.warn("needs a restart: {name}", name=name)
+
+    def _reloaded(self, result: None) -> None:
+        self._isReloading = False
+        self._tellReady()
+        if self._isReloadWanted:
+            self._isReloadWanted = False
+            self.reload()
 
     def _fixed(self, configuration: Configuration) -> Configuration:
         """Keep what is bound to the sockets and the memory that there are."""
@@ -181,9 +206,6 @@ class Supervisor(Service):
             self._reserved = reservePort(place)
             self._addresses[name] = _address("TCP", self._reserved)
 
-    def _slots(self) -> int:
-        return 2 * self._started.workers + _SPARE_SLOTS
-
     def _program(self) -> Program:
         """Describe what workers run, by the present configuration."""
         descriptors: dict[int, int] = {}
@@ -197,9 +219,10 @@ class Supervisor(Service):
         for name, bound in self._bound.items():
             places[name] = bound.inherited(inherit(bound.port.fileno()))
         memory = {name: inherit(each) for name, each in self._memory.items()}
+        log = self._parts.logs.handOver(inherit)
         if self._lock is not None:
             # Not read there: as long as one worker lives, the data are in use.
-            inherit(self._lock.fileno())
+            inherit(self._lock.descriptor)
         if self._reserved is not None:
             places["grpc"] = announce.formatAddress(self._addresses["grpc"])
         own: list[dict[int, int]] = [{} for _ in range(self._started.workers)]
@@ -210,6 +233,7 @@ class Supervisor(Service):
         values = self._configuration.values
         root = self._configuration.s3.root
         options: dict[str, Any] = {"values": values, "gateway": self._configuration.gateway}
+        options["log"] = log
         if root is not None:
             options["root"] = [root.accessKey, root.secretKey]
         return Program(
@@ -217,21 +241,27 @@ class Supervisor(Service):
             environment=_environment(),
             descriptors=descriptors,
             own=own,
-            setup=WorkerSetup(0, 0, self._started.workers, self._slots(), places, memory, options),
+            setup=WorkerSetup(0, self._started.workers, places, memory, options),
         )
 
-    def _slotFreed(self, slot: int) -> None:
-        self._parts.clearSlot(self._memory, slot)
-
     def _changed(self) -> None:
-        """Tell the workers how many of them there are, for whoever asks one of them."""
-        if self._workers is not None:
-            self._workers.say("workers", self._workers.ready)
+        """Tell the service manager how many workers there are."""
+        if not self._isStopping and self._workers is not None:
+            self._notifier.status(self._state(self._workers))
+
+    def _tellReady(self) -> None:
+        if not self._isStopping and self._workers is not None:
+            self._notifier.ready(self._state(self._workers))
+
+    def _state(self, workers: Workers) -> str:
+        text = announce.servingText(self._addresses)
+        return f"{text}; {workers.ready} of {self._started.workers} workers"
 
     async def _stop(self) -> None:
         self._isStopping = True
         grace = self._configuration.shutdownGraceSeconds
         self._log.info("stopping, {grace} s for what is in flight", grace=grace)
+        self._notifier.stopping(f"stopping, {grace} s for what is in flight")
         # Closed here first: what the kernel has accepted is taken by the workers as they close.
         for bound in self._bound.values():
             bound.port.stopListening()
@@ -239,6 +269,7 @@ class Supervisor(Service):
             await self._workers.stop(grace)
         for each in (*self._datagrams, *filter(None, [self._reserved])):
             each.close()
+        self._notifier.close()
         self._log.info("stopped")
 
 

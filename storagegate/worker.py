@@ -6,11 +6,9 @@ and is of no use to anybody who has not bound the sockets.
 """
 
 import socket
-import sys
 from typing import Any
 
 from attrs import evolve
-from twisted.logger import globalLogBeginner, textFileLogObserver
 
 from storagegate.config import Configuration, ListenerOptions, restore
 from storagegate.credentials import Credentials
@@ -38,7 +36,6 @@ def main() -> None:
     if message is None:
         raise SystemExit("storagegate: a worker is started by its supervisor")
     setup = readSetup(message)
-    globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)], redirectStandardIO=False)
     reactor = processReactor()
     try:
         daemon, link = _start(setup, reactor)
@@ -61,17 +58,12 @@ def _start(setup: WorkerSetup, reactor: Any) -> tuple[Daemon, WorkerLink]:
     """
     link = WorkerLink(setup)
     configuration = readConfiguration(setup)
+    parts = Parts(reactor, link)
+    parts.logs.takeOver(setup.options["log"], configuration, reactor, setup.index)
     # What is different from now on is for those who take this one's place.
-    daemon = Daemon(configuration, lambda: configuration, reactor, Parts(reactor, link), None, link)
-    isEnding: list[bool] = []
-
-    def end(begin: Any) -> None:
-        if not isEnding:
-            isEnding.append(True)
-            begin()
-
-    link.retired = lambda patienceSeconds: end(lambda: daemon.retire(patienceSeconds))
-    link.lost = lambda: end(reactor.stop)
+    daemon = Daemon(configuration, lambda: configuration, reactor, parts, None, link)
+    link.retired = daemon.retire
+    link.stopped = daemon.stopNow
     daemon.privilegedStartService()
     daemon.startService()
     return daemon, link

@@ -167,7 +167,8 @@ class RefusalTests(ConfigurationCase):
             "s3Domain": "-.example",
             "requireSignedPayload": "1",
             "shutdownGraceSeconds": "1_0",
-            "logFormat": "json",
+            "logFormat": "xml",
+            "logLevel": "loud",
             "verifyReads": "yes",
         }
         self.assertEqual(set(bad), {key.name for key in KEYS})
@@ -270,7 +271,7 @@ class RestartTests(SynchronousTestCase):
             {key.name for key in KEYS if key.reloads},
             {
                 *("accessKey", "secretKey", "region", "s3Domain"),
-                *("requireSignedPayload", "shutdownGraceSeconds"),
+                *("requireSignedPayload", "shutdownGraceSeconds", "logFormat", "logLevel"),
             },
         )
 

@@ -18,6 +18,7 @@ LAYERS = {
     "storagegate.net": 2,
     "storagegate.s3": 2,
     "storagegate.s3.authentication": 3,
+    "storagegate.s3.calllog": 3,
     "storagegate.s3.copying": 3,
     "storagegate.s3.credentials": 3,
     "storagegate.s3.faults": 3,
@@ -30,6 +31,7 @@ LAYERS = {
     "storagegate.s3.upload": 3,
     "storagegate.s3.resource": 4,
     "storagegate.s3.routes": 4,
+    "storagegate.balancing": 3,
     "storagegate.discovery": 3,
     "storagegate.storage": 3,
     "storagegate.telemetry": 3,
@@ -58,13 +60,24 @@ LAYERS = {
     "storagegate.gateway.shapes": 2,
     "storagegate.rpc": 4,
     "storagegate": 5,
+    "storagegate.doctor": 6,
+    "storagegate.cli": 7,
 }
 """
 The layer of each module. A new file of the S3 room is pure wire code until it is named here; a new
 one beside C{tap.py} is wiring.
 """
 
-REACH = {0: set[int](), 1: {0}, 2: {0}, 3: {0, 1, 2}, 4: {0, 1, 2, 3}, 5: {0, 1, 2, 3, 4}}
+REACH = {
+    0: set[int](),
+    1: {0},
+    2: {0},
+    3: {0, 1, 2},
+    4: {0, 1, 2, 3},
+    5: {0, 1, 2, 3, 4},
+    6: {0, 1, 2, 3, 4, 5},
+    7: {0, 1, 2, 3, 4, 5, 6},
+}
 """What each layer may import, besides siblings of the same package and layer."""
 
 SIDEWAYS = {
@@ -76,8 +89,12 @@ SIDEWAYS = {
     # The domain of S3 and the Storage service are written in the store's values.
     ("storagegate.s3", "storagegate.storage"),
     ("storagegate.services", "storagegate.storage"),
+    # What is traced of S3 is what its observers are told.
+    ("storagegate.telemetry.exchanges", "storagegate.s3.observing"),
     # The Storage service acts on the store as S3 does: by its domain, which knows no HTTP.
     ("storagegate.services", "storagegate.s3"),
+    # Calls are spread over what discovery has found.
+    ("storagegate.balancing", "storagegate.discovery"),
     ("storagegate.gateway.httpadapter", "storagegate.http"),
     ("storagegate.gateway.grpcadapter", "storagegate.rpc"),
 }

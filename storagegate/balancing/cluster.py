@@ -137,8 +137,8 @@ class Cluster:
         waiter = _Waiter(chosen, choose is not None, tried, Deferred(self._giveUp))
         if not self.members:
             return fail(self._refused("none", f"No instance of {self.name} is known"))
-        # Whoever waits already was first.
-        member = None if self._waiting and not waiter.isBound else self._find(waiter)
+        # Whoever waits already was told of all room that there is, and could not use it.
+        member = self._find(waiter)
         if member is not None:
             return succeed(self._leased(member))
         if len(self._waiting) >= self.options.maxQueue:

@@ -45,14 +45,12 @@ class Terms:
     @ivar choose: Chooses in its place, where calls belong together.
     @ivar isRepeatable: Whether it may be tried again though an instance may have seen it.
     @ivar timeoutSeconds: How long an attempt may take, or wait for an instance.
-    @ivar leftSeconds: Tells how long the caller waits; C{None} for ever.
     """
 
     strategy: str
     choose: Choose | None
     isRepeatable: bool
     timeoutSeconds: float
-    leftSeconds: Callable[[], float | None]
 
 
 class Upstream:

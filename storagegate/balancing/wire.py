@@ -112,6 +112,11 @@ class Exchange:
             self._connection.setReading(True)
         return piece
 
+    def giveUp(self, error: ExchangeLost) -> None:
+        """Have whoever waits for the response be told that none comes."""
+        self.lost(error)
+        self.tell()
+
     def close(self) -> None:
         """Give the connection back if all is said on both sides, else close it."""
         self._connection.end(self)
@@ -210,11 +215,13 @@ class HTTPConnection(Protocol):
             return False
         socket = self.transport.getHandle()  # type: ignore[union-attr]
         try:
-            return not socket.recv(1, _PEEK)
+            # Its end is as good a reason as bytes that nobody asked for.
+            socket.recv(1, _PEEK)
         except BlockingIOError:
             return True
         except OSError:
             return False
+        return False
 
     def send(self, data: bytes) -> None:
         """Send bytes."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import Factory, define, frozen
+from attrs import Factory, define, field, frozen
 
 
 @frozen
@@ -52,8 +52,10 @@ class RequestContext:
     @ivar method: The bare name of the method.
     @ivar headers: What came beside the request, names in lower case.
     @ivar metadata: What else the wire tells; C{deadline} is when the call ends, in seconds since
-        1970.
+        1970, C{route} what a method is counted as that nobody has described. What a handler leaves
+        as C{setCookie} becomes a field of that kind where the wire is HTTP.
     @ivar authentication: The user, C{None} if nobody is known.
+    @ivar credentials: What the client said of itself, for a call that goes on to somebody else.
     """
 
     protocol: str
@@ -64,3 +66,5 @@ class RequestContext:
     headers: Mapping[str, str] = Factory(dict)
     metadata: dict[str, Any] = Factory(dict)
     authentication: Any = None
+    # Whoever writes a context down writes no secret down.
+    credentials: Any = field(default=None, repr=False, eq=False)

@@ -13,6 +13,9 @@ STREAMING = ("none", "client", "server", "bidirectional")
 # A name is a part of a path on most wires.
 _NAME = re.compile(r"[^\s/]+")
 
+MAX_METHOD_NAME = 200
+"""Characters of the name of a method that nobody has defined: longer than any that people give."""
+
 _ASYNCHRONOUS = re.compile(r"\bAsync(Iterable|Iterator|Generator)\b")
 
 _PROVIDERS = ("jwt", "apikey", "oauth")
@@ -61,6 +64,7 @@ class ServiceMethod:
     @ivar output: The schema of a response.
     @ivar authentication: Overrides the service's C{required}; C{None} does not.
     @ivar rateLimit: Overrides the service's limit.
+    @ivar idempotent: Whether a call may be repeated when nobody knows what became of it.
     """
 
     handler: Callable[..., Any]
@@ -69,6 +73,7 @@ class ServiceMethod:
     output: Mapping[str, Any] | None = None
     authentication: bool | None = None
     rateLimit: RateLimit | None = None
+    idempotent: bool = False
 
     @property
     def streamsRequests(self) -> bool:
@@ -89,6 +94,8 @@ class ServiceDefinition:
     @ivar name: Its name on every wire.
     @ivar methods: Its methods by name.
     @ivar middleware: C{async (request, context, next)}, the first one outermost.
+    @ivar others: Answers methods that are not named here, all of them in one way: C{None} where
+        there are no others. They are unary, and gRPC does not know them.
     """
 
     name: str
@@ -96,6 +103,7 @@ class ServiceDefinition:
     middleware: tuple[Callable[..., Any], ...] = ()
     authentication: ServiceAuthentication = field(factory=ServiceAuthentication)
     rateLimit: RateLimit | None = None
+    others: ServiceMethod | None = None
 
 
 def readService(definition: Any, name: str | None = None) -> ServiceDefinition:
@@ -165,7 +173,7 @@ def _readMethod(service: str, key: Any, value: Any) -> ServiceMethod:
         value = {"handler": value}
     if not isinstance(value, Mapping):
         raise DefinitionError(f"{name} is neither a function nor a mapping with a handler")
-    known = {"handler", "input", "output", "streaming", "authentication", "rateLimit"}
+    known = {"handler", "input", "output", "streaming", "authentication", "rateLimit", "idempotent"}
     _refuseUnknown(value, known, name)
     handler = value.get("handler")
     if not callable(handler):
@@ -176,6 +184,9 @@ def _readMethod(service: str, key: Any, value: Any) -> ServiceMethod:
     required = value.get("authentication")
     if required is not None and not isinstance(required, bool):
         raise DefinitionError(f"the authentication of {name} is True or False")
+    idempotent = value.get("idempotent", False)
+    if not isinstance(idempotent, bool):
+        raise DefinitionError(f"idempotent of {name} is True or False")
     for key in ("input", "output"):
         if value.get(key) is not None and not isinstance(value[key], Mapping):
             raise DefinitionError(f"the {key} of {name} is a schema, not {value[key]!r}")
@@ -186,6 +197,14 @@ def _readMethod(service: str, key: Any, value: Any) -> ServiceMethod:
         value.get("output"),
         required,
         readRateLimit(name, value.get("rateLimit")),
+        idempotent,
+    )
+
+
+def isMethodName(name: str) -> bool:
+    """Tell whether a text that somebody sent can be the name of a method."""
+    return (
+        len(name) <= MAX_METHOD_NAME and _NAME.fullmatch(name) is not None and name.strip(".") != ""
     )
 
 

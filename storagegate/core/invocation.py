@@ -7,14 +7,15 @@ of what it got, gives it to an L{Invoker} and writes down what comes back.
 """
 
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from math import ceil
 from typing import Any, Protocol
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
+from storagegate.core.checkedstreams import checkedRequests, checkedResults, checkResult
 from storagegate.core.clientkeys import clientKey
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import (
@@ -22,6 +23,7 @@ from storagegate.core.definitions import (
     RateLimit,
     ServiceDefinition,
     ServiceMethod,
+    isMethodName,
 )
 from storagegate.core.errors import (
     GRPC_STATUSES,
@@ -35,6 +37,9 @@ from storagegate.core.ratestores import Count, IRateLimitStore, MemoryRateLimitS
 from storagegate.core.schemas import Schema
 
 _log = Logger()
+
+OTHERS = "*"
+"""What the methods that a service does not name are together, where calls are counted."""
 
 
 @frozen
@@ -106,6 +111,11 @@ class BoundMethod:
     handler: Callable[[Any, RequestContext], Any] = field(repr=False)
 
     @property
+    def whole(self) -> str:
+        """Give its name with that of its service."""
+        return f"{self.service.name}.{self.name}"
+
+    @property
     def streaming(self) -> str:
         """Tell how it streams."""
         return self.method.streaming
@@ -146,6 +156,8 @@ class Invoker:
         self._makeRates = rateStore or self._inMemory
         self._seconds = seconds
         self._methods: dict[str, dict[str, BoundMethod]] = {}
+        # What answers methods that a service does not name.
+        self._others: dict[str, BoundMethod] = {}
 
     def add(self, service: ServiceDefinition, isKnown: bool = False) -> None:
         """
@@ -161,7 +173,20 @@ class Invoker:
             name: self._bind(service, name, method, isKnown)
             for name, method in service.methods.items()
         }
+        self._others.pop(service.name, None)
+        if service.others is not None:
+            self._others[service.name] = self._bind(service, OTHERS, service.others, isKnown)
         self.services[service.name] = service
+
+    def replace(self, service: ServiceDefinition, isKnown: bool = False) -> None:
+        """
+        Add a service in the place of the one of its name, if there is one.
+
+        @param isKnown: See L{add}.
+        @raise DefinitionError: If one of its schemas is none.
+        """
+        self.services.pop(service.name, None)
+        self.add(service, isKnown)
 
     def _bind(
         self, service: ServiceDefinition, name: str, method: ServiceMethod, isKnown: bool
@@ -204,6 +229,10 @@ class Invoker:
         found = None if methods is None else methods.get(method)
         if found is not None:
             return found
+        if service in self._others and isMethodName(method):
+            # Made anew for each call, and all of them with one count of calls: whoever makes names
+            # up fills nothing.
+            return evolve(self._others[service], name=method)
         if protocol is not None and self.onUnknown is not None:
             self.onUnknown(protocol)
         if methods is None:
@@ -224,6 +253,9 @@ class Invoker:
         @raise ServiceError: Whatever went wrong; what nobody foresaw is logged here.
         """
         bound = self.find(context.service, context.method, context.protocol)
+        context.credentials = credentials
+        if bound.method is bound.service.others:
+            context.metadata["route"] = OTHERS
         began = self._seconds()
         for observer in self.observers:
             observer.began(context)
@@ -249,7 +281,7 @@ class Invoker:
         streams = bound.method.streamsRequests
         if bound.input is not None:
             check = bound.input.read
-            request = _checked(request, check) if streams else check(request)
+            request = checkedRequests(request, check) if streams else check(request)
         authorize = bound.service.authentication.authorize
         if authorize is not None:
             allowed = authorize(user, bound.name, None if streams else request)
@@ -264,9 +296,9 @@ class Invoker:
             if hasattr(result, "__await__"):
                 result = await result
         if bound.method.streamsResponses:
-            return _results(bound, result)
+            return checkedResults(bound.output, bound.whole, result)
         if bound.output is not None:
-            _checkResult(bound, result)
+            checkResult(bound.output, bound.whole, result)
         return result
 
     def _checkRate(self, bound: BoundMethod, count: Count) -> None:
@@ -356,43 +388,6 @@ class Invoker:
 
 def _schema(schema: Mapping[str, Any] | None, name: str, isKnown: bool) -> Schema | None:
     return None if schema is None else Schema(schema, name, isKnown)
-
-
-async def _checked(requests: AsyncIterable[Any], check: Callable[[Any], Any]) -> AsyncIterator[Any]:
-    async for request in requests:
-        yield check(request)
-
-
-async def _results(bound: BoundMethod, results: Any) -> AsyncIterator[Any]:
-    """Give the responses of a handler, whatever kind of stream it made; each is checked."""
-    output = bound.output
-    if isinstance(results, AsyncIterable):
-        try:
-            async for result in results:
-                if output is not None:
-                    _checkResult(bound, result)
-                yield result
-        finally:
-            close = getattr(results, "aclose", None)
-            if close is not None:
-                await close()
-        return
-    if not isinstance(results, Iterable) or isinstance(results, Mapping | str | bytes):
-        raise TypeError(f"{bound.name} gives a stream, not {type(results).__name__}")
-    for result in results:
-        if output is not None:
-            _checkResult(bound, result)
-        yield result
-
-
-def _checkResult(bound: BoundMethod, result: Any) -> None:
-    try:
-        assert bound.output is not None
-        bound.output.check(result)
-    except ServiceError as error:
-        raise ValueError(
-            f"the result of {bound.service.name}.{bound.name} does not fit: {error.details}"
-        ) from None
 
 
 def _notFound(kind: str, name: str) -> ServiceError:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from attrs import asdict, frozen
+from twisted.logger import Logger
 
 MAX_LABEL_SETS = 500
 """
@@ -45,6 +46,8 @@ Seconds, the upper bounds that OpenTelemetry advises for C{http.server.request.d
 """
 
 Labels = tuple[str, ...]
+
+_log = Logger()
 
 
 @frozen
@@ -211,7 +214,11 @@ class Meters:
         """Give the present state of all, by name."""
         families = [each.family() for each in self._meters.values()]
         for collect in self._collects:
-            families.extend(collect())
+            try:
+                families.extend(collect())
+            except Exception:
+                # Of what is well there is still something to tell.
+                _log.failure("a part of the process could not be counted")
         # Two that watch may tell of the same thing: what they have together is one family.
         return mergeFamilies([families])
 

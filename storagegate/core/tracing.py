@@ -6,6 +6,7 @@ in lower-case hexadecimal digits.
 """
 
 import re
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -69,6 +70,24 @@ def receiveTracing(traceparent: Any, state: Any = None, traceId: Any = None) -> 
             return tracing
     isNamed = isinstance(traceId, str) and _TRACE_ID.fullmatch(traceId) and traceId != _NO_TRACE
     return Tracing(traceId.lower()) if isNamed else newTracing()
+
+
+def tracingOfFields(fields: Mapping[bytes, bytes], correlation: bytes = b"x-trace-id") -> Tracing:
+    """
+    Give the trace that a request of HTTP names, or a new one.
+
+    @param fields: Its header fields, their names in lower case.
+    @param correlation: The field that names a trace and no span in it.
+    """
+    parent, traceId = fields.get(b"traceparent"), fields.get(correlation)
+    if parent is None and traceId is None:
+        return newTracing()
+    state = fields.get(b"tracestate")
+    return receiveTracing(
+        None if parent is None else parent.decode("latin-1"),
+        None if state is None else state.decode("latin-1"),
+        None if traceId is None else traceId.decode("latin-1"),
+    )
 
 
 def newSpanId() -> str:

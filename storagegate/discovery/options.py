@@ -22,6 +22,7 @@ from storagegate.discovery.provideroptions import (
     EtcdOptions,
     KubernetesOptions,
     RegisterOptions,
+    ownCluster,
 )
 from storagegate.discovery.services import DiscoveredService, readServices, readStrategy
 
@@ -123,6 +124,8 @@ def checkDiscovery(options: DiscoveryOptions) -> None:
                     f'the option services.{name}.instances is "{AUTO}": that needs a provider, '
                     f"one of {', '.join(PROVIDERS[1:])}"
                 )
+    if options.provider == "kubernetes" and not (options.kubernetes.address or ownCluster()):
+        raise OptionError("the option kubernetes.address is missing: this is no pod of a cluster")
     if options.register is not None and options.provider not in REGISTRIES:
         raise OptionError(f"the option register needs a provider, {' or '.join(REGISTRIES)}")
     if (options.etcd.username is None) != (options.etcd.passwordFile is None):

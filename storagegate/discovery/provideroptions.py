@@ -5,6 +5,7 @@ A secret is never an option, but a file's name: a file is read again whenever it
 whoever exchanges it need not start anything anew, and its content is in no log and no list.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from attrs import field, frozen
 from attrs.converters import optional
 
 from storagegate.core.optionvalues import MERGED, checkGroup, readNumber
-from storagegate.discovery.instances import readHost, readServedPort, readWeight
+from storagegate.discovery.instances import formatPlace, readHost, readServedPort, readWeight
 from storagegate.discovery.services import readKnownAs
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -227,3 +228,14 @@ class RegisterOptions:
     weight: int = field(default=1, converter=readWeight)
     tags: tuple[str, ...] = field(default=(), converter=_words)
     ttlSeconds: int = field(default=15, converter=_ttlSeconds)
+
+
+def ownCluster() -> str:
+    """
+    Give the address of the API of the cluster that this process runs in; empty in none.
+    """
+    host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host or not port.isascii() or not port.isdigit():
+        return ""
+    return f"https://{formatPlace(host, int(port))}"

@@ -42,8 +42,9 @@ class IAnswerCache(Interface):
     """
     Requests that were seen, each with its answer once there is one.
 
-    Every method may give its answer, or something to wait for, a Deferred or a coroutine; what comes
-    in the meantime for the call, like the items of its stream, is lost then, as datagrams may be.
+    Every method may give its answer, or something to wait for, a Deferred or a coroutine; what
+    comes in the meantime for the call, like the items of its stream, is lost then, as datagrams
+    may be.
 
     What is shared by several machines, in a server like Valkey, promises as much: C{begin} is one
     atomic step that takes note of a request only if it is new (C{SET NX PX}), and a call under way

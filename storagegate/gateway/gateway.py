@@ -19,15 +19,13 @@ from twisted.python.failure import Failure
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceDefinition, readService
 from storagegate.core.invocation import CallCredentials, Invoker
-from storagegate.core.loglines import LineSink
-from storagegate.core.meters import Meters
-from storagegate.core.ratestores import RateStoreMaker
 from storagegate.gateway.configuring import Configurable
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.metrics import CallMetrics
-from storagegate.gateway.observing import makeObservers
+from storagegate.gateway.observing import CORRELATION_HEADER, makeObservers, makeTracer
 from storagegate.gateway.options import readOptions
-from storagegate.gateway.wires import AnswerCacheMaker, Wires
+from storagegate.gateway.surroundings import Surroundings
+from storagegate.gateway.wires import Wires
 from storagegate.net.reactors import processReactor
 
 DEFAULT_GRACE_MS = 30_000
@@ -58,34 +56,31 @@ class ProtocolGateway(Configurable):
 
     Every C{configure} takes a mapping or keywords, in any order, until the gateway serves.
 
+    @ivar tracer: What traces the calls. A gateway that is given none before it serves makes its
+        own, if it was told to trace.
     @ivar protos: Services of protos that are loaded already, by full name, beside those of the
         option C{grpc.protoFiles}.
-    @ivar logSink: Where the lines of calls go; C{None} for Twisted's log.
     """
 
     def __init__(
         self,
         options: Mapping[str, Any] | None = None,
         *,
-        meters: Meters | None = None,
-        rateStore: RateStoreMaker | None = None,
-        makeAnswers: AnswerCacheMaker | None = None,
+        surroundings: Surroundings | None = None,
         **more: Any,
     ) -> None:
         """
-        @param meters: What it counts with, where others count too.
-        @param rateStore: Makes what counts the calls of a method, see
-            L{Invoker<storagegate.core.invocation.Invoker>}.
-        @param makeAnswers: Makes what keeps the answers of UDP. Without these two, counts and
-            answers are those of this process.
+        @param surroundings: What it shares with others; C{None} for nothing.
         @raise OptionError: If there is no such option, or its value is none.
         """
         super().__init__({**(options or {}), **more})
-        self._makeAnswers = makeAnswers
+        self._surroundings = around = surroundings or Surroundings()
         self.protos: dict[str, Any] = {}
-        self.logSink: LineSink | None = None
-        self._metrics = CallMetrics(meters, self._streaming)
-        self.invoker = Invoker(self, [self._metrics], rateStore=rateStore)
+        self._metrics = CallMetrics(around.meters, self._streaming)
+        self.invoker = Invoker(self, [self._metrics], rateStore=around.rateStore)
+        self.tracer: Any = around.tracer
+        self._ownTracer: Any = None
+        self._forwarding: Any = None
         self._wires: Wires | None = None
 
     # Services.
@@ -149,11 +144,12 @@ class ProtocolGateway(Configurable):
         wires = self.start(reactor)
         settings = self.settings
 
-        def refused(reason: Failure) -> Failure:
-            if isFirst and self._wires is wires:
-                # It may be told another place.
-                self._wires = None
-            return reason
+        def refused(reason: Failure) -> Any:
+            if not isFirst or self._wires is not wires:
+                return reason
+            # It may be told another place.
+            self._wires = None
+            return self._stopForwarding().addCallback(lambda stopped: reason)
 
         opening = Deferred.fromCoroutine(wires.openAll(settings.enabled, settings.hostname))
         return opening.addErrback(refused)
@@ -164,24 +160,75 @@ class ProtocolGateway(Configurable):
             return self._wires
         if reactor is None:
             reactor = processReactor()
-        self.invoker.observers[:] = makeObservers(self.monitoring, self._metrics, self.logSink)
+        around = self._surroundings
+        if self.tracer is None:
+            self.tracer = self._ownTracer = makeTracer(self.monitoring, reactor, around.meters)
+        self.invoker.observers[:] = makeObservers(
+            self.monitoring, self._metrics, around.logSink, self.tracer
+        )
         self.invoker.onUnknown = self._metrics.unknown
-        if self.discovery is not None:
-            _log.warn("not built: discovery")
 
         def run(function: Any, *arguments: Any) -> Deferred[Any]:
             return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
 
-        wireMeters = self._metrics.wires
-        host = GatewayHost(self.invoker, reactor, run, self.transformError, wireMeters)
+        traced = CORRELATION_HEADER
+        if self.monitoring is not None:
+            traced = self.monitoring.tracing.correlationHeader
+        wires = self._metrics.wires
+        host = GatewayHost(self.invoker, reactor, run, self.transformError, wires, traced)
         header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
-        self._wires = Wires(host, self.settings, reactor, self.protos, header, self._makeAnswers)
+        if self.discovery is not None and self.discovery.services:
+            self._forward(host, reactor, header)
+        self._wires = Wires(host, self.settings, reactor, self.protos, header, around.makeAnswers)
         for service in self.services.values():
             self._wires.add(service)
         return self._wires
 
+    def _forward(self, host: GatewayHost, reactor: Any, apiKeyHeader: str) -> None:
+        """
+        Send the calls of services that are elsewhere on.
+
+        @raise OptionError: If an option of discovery does not fit the others.
+        """
+        from storagegate.gateway.forwarding import Forwarding
+
+        forwarding = Forwarding(
+            self.discovery,
+            host,
+            reactor,
+            self._metrics.meters,
+            apiKeyHeader=apiKeyHeader,
+            maxSize=self.settings.http.maxRequestBodySize,
+            secret=self._surroundings.affinitySecret,
+            tracer=self.tracer,
+        )
+        for name in forwarding.names:
+            self.invoker.replace(forwarding.define(name, self.services.get(name)))
+        self._forwarding = forwarding
+        forwarding.start()
+
+    @property
+    def discoveryProblem(self) -> str | None:
+        """Tell in one line what is wrong with services that are elsewhere; C{None} if nothing."""
+        return None if self._forwarding is None else self._forwarding.problem
+
     def _streaming(self, service: str, method: str) -> str:
         return self.invoker.find(service, method).streaming
+
+    @property
+    def ports(self) -> Mapping[str, Any]:
+        """Give the ports that are open, by wire."""
+        return {} if self._wires is None else self._wires.ports
+
+    def setHealth(self, services: Mapping[str, bool], overall: bool) -> None:
+        """
+        Have the health service of gRPC say which services are well.
+
+        @param services: By the names that they have here; others stay as they are.
+        @param overall: How the server as a whole is.
+        """
+        if self._wires is not None:
+            self._wires.setHealth(services, overall)
 
     def stop(self, graceMs: float = DEFAULT_GRACE_MS, patienceMs: float = 0) -> Deferred[None]:
         """
@@ -194,7 +241,19 @@ class ProtocolGateway(Configurable):
         """
         if self._wires is None:
             return succeed(None)
-        return Deferred.fromCoroutine(self._wires.close(graceMs / 1000, patienceMs / 1000))
+        return Deferred.fromCoroutine(self._stop(self._wires, graceMs / 1000, patienceMs / 1000))
+
+    async def _stop(self, wires: Wires, graceSeconds: float, patienceSeconds: float) -> None:
+        try:
+            await wires.close(graceSeconds, patienceSeconds)
+            await self._stopForwarding()
+        finally:
+            if self._ownTracer is not None:
+                await self._ownTracer.recorder.stop()
+
+    def _stopForwarding(self) -> Deferred[None]:
+        forwarding, self._forwarding = self._forwarding, None
+        return succeed(None) if forwarding is None else forwarding.stop()
 
     def run(self, *, graceMs: int = RUN_GRACE_MS) -> None:
         """

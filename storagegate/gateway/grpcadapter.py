@@ -22,10 +22,16 @@ from storagegate.gateway.options import GRPCOptions
 from storagegate.rpc.application import GRPCServer
 from storagegate.rpc.call import Call
 from storagegate.rpc.definitions import RPCMethod, RPCService
+from storagegate.rpc.health import NOT_SERVING, OVERALL, SERVING
 from storagegate.rpc.protos import loadProto
 from storagegate.rpc.schemas import serviceFromSchemas
 
 PROTOCOL = "grpc"
+
+TRACE_ID = "x-trace-id"
+"""The metadata that has the id of a call's trace, both ways."""
+
+_STATUSES = {True: SERVING, False: NOT_SERVING}
 
 
 class GRPCAdapter:
@@ -54,6 +60,7 @@ class GRPCAdapter:
                 "maxSendMessageLength": options.maxMessageSize,
             }
         )
+        self._namesOf: dict[str, set[str]] = {}
         self._protos = _servicesOf(options, protos or {})
 
     def add(self, service: ServiceDefinition) -> None:
@@ -72,7 +79,19 @@ class GRPCAdapter:
             }
             self._server.addService(definition=definition, implementation=implementation)
         # The name that it has on the other wires, whatever its proto calls it.
-        self._server.setServingStatus(service.name, "SERVING")
+        self._server.setServingStatus(service.name, SERVING)
+        self._namesOf[service.name] = {service.name, *(each.name for each in definitions)}
+
+    def setHealth(self, services: Mapping[str, bool], overall: bool) -> None:
+        """
+        Have the health service say which services are well.
+
+        @param services: By their names on the other wires.
+        """
+        for name, isServing in services.items():
+            for known in self._namesOf.get(name, ()):
+                self._server.setServingStatus(known, _STATUSES[isServing])
+        self._server.setServingStatus(OVERALL, _STATUSES[overall])
 
     def open(self, place: str) -> Deferred[Any]:
         """
@@ -115,6 +134,7 @@ class GRPCAdapter:
                 else:
                     request = await _settled(transform(request, whole))
             context = contextOf(call, service.name, name)
+            call.prepareMetadata({TRACE_ID: context.tracing.traceId})
             return await self._host.invoker.call(context, request, credentialsOf(call))
 
         async def once(call: Call) -> Any:
@@ -181,7 +201,7 @@ def contextOf(call: Call, service: str, method: str) -> RequestContext:
             userAgent=headers.get("user-agent"),
         ),
         tracing=receiveTracing(
-            headers.get("traceparent"), headers.get("tracestate"), headers.get("x-trace-id")
+            headers.get("traceparent"), headers.get("tracestate"), headers.get(TRACE_ID)
         ),
         headers=headers,
         metadata={} if call.deadline is None else {"deadline": call.deadline},

@@ -171,7 +171,8 @@ class HTTPAdapter:
         if len(names) != 2 or names[0] is None or names[1] is None:
             raise _nothingThere()
         endpoint = self._find(names[0], names[1])
-        if path == f"/{names[0]}/{names[1]}":
+        isKnown = names[1] in endpoint.bound.service.methods
+        if isKnown and path == f"/{names[0]}/{names[1]}":
             # Of all the ways to write it, only this one is worth remembering.
             self._places[path] = endpoint
         return endpoint

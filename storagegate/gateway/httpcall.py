@@ -19,6 +19,7 @@ from storagegate.core.errors import ServiceError, asServiceError, isForeseen
 from storagegate.core.hooks import whenKnown
 from storagegate.core.invocation import BoundMethod, CallCredentials
 from storagegate.core.tokens import bearerToken
+from storagegate.core.tracing import tracingOfFields
 from storagegate.gateway.codecs import JSON
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.httperrors import JSON_FIELD, sendError, writeError
@@ -29,7 +30,6 @@ from storagegate.gateway.httpreading import (
     readDeadlineField,
     readObject,
     readParsed,
-    readTracing,
     tooLarge,
 )
 from storagegate.gateway.httpstreams import LineDecoder, LineTooLong, StreamFormat
@@ -150,7 +150,7 @@ class HTTPCall:
         lean = req.lean
         headers = lean.headers
         room = self._room
-        tracing = readTracing(headers, room.traceKey)
+        tracing = tracingOfFields(headers, room.traceKey)
         self._res.setChecked({room.traceName: (room.host.correlationHeader, tracing.traceId)})
         metadata = {}
         if b"x-deadline-ms" in headers:
@@ -302,7 +302,13 @@ class HTTPCall:
     def _beginStream(self, chosen: StreamFormat) -> None:
         if self._format is None:
             self._format = chosen
+            self._setCookie()
             self._res.status(200).setChecked(chosen.fields)
+
+    def _setCookie(self) -> None:
+        cookie = self._context.metadata.get("setCookie")
+        if cookie is not None:
+            self._res.append("Set-Cookie", cookie)
 
     def _shape(self, result: Any, shape: Any) -> Any:
         """Give what JSON carries of a result, or something to wait for that gives it."""
@@ -320,6 +326,7 @@ class HTTPCall:
 
     def _respond(self, body: bytes) -> None:
         res = self._res
+        self._setCookie()
         res.setChecked(JSON_FIELD)
         if self._req.method in ("GET", "HEAD"):
             res.send(body)

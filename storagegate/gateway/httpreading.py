@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from storagegate.core.context import Tracing
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.scalars import parseDecimal
-from storagegate.core.tracing import newTracing, receiveTracing
 from storagegate.gateway.codecs import JSON
 from storagegate.gateway.httpstreams import EVENT_STREAM, EVENTS, LINES, NDJSON, StreamFormat
 from storagegate.gateway.messagefields import MAX_DEADLINE_MS, readDeadline
@@ -51,24 +49,6 @@ def _object(value: Any) -> dict[str, Any]:
 def tooLarge(limit: int) -> ServiceError:
     """Make the error for a request, or a line of a stream of them, over the limit."""
     return codedError("PAYLOAD_TOO_LARGE", f"A request has at most {limit} bytes")
-
-
-def readTracing(headers: Mapping[bytes, bytes], correlation: bytes = b"x-trace-id") -> Tracing:
-    """
-    Give the trace that C{traceparent} or else the field of the trace's id names, or a new one.
-
-    @param correlation: The name of that field, in lower case.
-    """
-    parent = headers.get(b"traceparent")
-    traceId = headers.get(correlation)
-    if parent is None and traceId is None:
-        return newTracing()
-    state = headers.get(b"tracestate")
-    return receiveTracing(
-        None if parent is None else parent.decode("latin-1"),
-        None if state is None else state.decode("latin-1"),
-        None if traceId is None else traceId.decode("latin-1"),
-    )
 
 
 def readDeadlineField(value: bytes) -> float:

@@ -136,7 +136,9 @@ class CallMetrics:
 
     def ended(self, context: RequestContext, error: ServiceError | None, seconds: float) -> None:
         """Count its end."""
-        protocol, service, method = context.protocol, context.service, context.method
+        protocol, service = context.protocol, context.service
+        # Methods that are not described have one label, or whoever makes names up takes them all.
+        method = context.metadata.get("route", context.method)
         totals = self._totals[protocol]
         totals.ended += 1
         totals.seconds += seconds

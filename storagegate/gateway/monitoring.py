@@ -15,7 +15,7 @@ from storagegate.core.optionvalues import (
     readWord,
 )
 from storagegate.gateway.metrics import COLLECTORS
-from storagegate.telemetry.options import TracingOptions
+from storagegate.telemetry.options import TracingOptions, readCollector
 
 PROTOCOL_METRICS: Mapping[str, tuple[str, ...]] = {
     "http": ("status_codes", "user_agents"),
@@ -109,8 +109,13 @@ def readMonitoring(before: MonitoringOptions, changes: Mapping[str, Any]) -> Mon
     """
     Change some options.
 
-    @raise OptionError: If there is no such option, or its value is none.
+    @raise OptionError: If there is no such option, its value is none, or tracing is switched on
+        and cannot be.
     """
     if before.logging is None and isinstance(changes.get("logging"), Mapping):
         before = evolve(before, logging=LoggingOptions())
-    return changeOptions(before, changes)
+    options = changeOptions(before, changes)
+    if options.tracing.enabled:
+        # What is not installed, or stands in the environment and is none, is said here and now.
+        readCollector(options.tracing)
+    return options

@@ -4,11 +4,29 @@ from typing import Any
 
 from storagegate.core.invocation import Observer
 from storagegate.core.loglines import LineSink
+from storagegate.core.meters import Meters
 from storagegate.gateway.metrics import CallMetrics
+
+CORRELATION_HEADER = "X-Trace-ID"
+"""The field of HTTP that has the id of a call's trace, unless another was configured."""
+
+
+def makeTracer(monitoring: Any, reactor: Any, meters: Meters | None = None) -> Any:
+    """
+    Make the L{Tracer<storagegate.telemetry.tracer.Tracer>} of a process.
+
+    @param monitoring: The C{MonitoringOptions}, or C{None}.
+    @return: C{None} where nothing is traced.
+    """
+    if monitoring is None or not monitoring.tracing.enabled:
+        return None
+    from storagegate.telemetry.making import makeTracer
+
+    return makeTracer(monitoring.tracing, reactor, meters)
 
 
 def makeObservers(
-    monitoring: Any, metrics: CallMetrics, sink: LineSink | None = None
+    monitoring: Any, metrics: CallMetrics, sink: LineSink | None = None, tracer: Any = None
 ) -> list[Observer]:
     """
     Make the observers of a gateway.
@@ -16,6 +34,7 @@ def makeObservers(
     @param monitoring: The C{MonitoringOptions}; C{None} where nothing was configured: then calls
         are counted, and nothing else.
     @param sink: Where the lines of calls go; C{None} for Twisted's log.
+    @param tracer: What traces calls, C{None} for nothing.
     """
     observers: list[Observer] = []
     if monitoring is None:
@@ -24,6 +43,10 @@ def makeObservers(
     elif monitoring.metrics.enabled:
         metrics.choose(monitoring.metrics.collectors, monitoring.metrics.protocolMetrics)
         observers.append(metrics)
+    if tracer is not None:
+        from storagegate.telemetry.tracer import CallTracer
+
+        observers.append(CallTracer(tracer))
     if monitoring is not None and monitoring.logging is not None:
         from storagegate.gateway.calllog import CallLog
 

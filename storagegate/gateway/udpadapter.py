@@ -7,7 +7,6 @@ L{storagegate.gateway.udppeer}. Nothing slows a client down but what it loses.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,28 +17,17 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from storagegate.core.context import Client
-from storagegate.core.errors import ServiceError, codedError
-from storagegate.gateway.codecs import JSON
-from storagegate.gateway.dedup import AnswerCache, Exchange, IAnswerCache
-from storagegate.gateway.frames import (
-    CANCEL,
-    CLIENT_END,
-    CLIENT_ITEM,
-    HEADER_LENGTH,
-    PING,
-    PONG,
-    REQUEST,
-    FrameError,
-    decodeFrame,
-)
+from storagegate.core.errors import ServiceError
+from storagegate.gateway.dedup import AnswerCache, IAnswerCache
+from storagegate.gateway.frames import HEADER_LENGTH, PING, PONG, FrameError, decodeFrame
 from storagegate.gateway.host import GatewayHost
-from storagegate.gateway.messagefields import readId
 from storagegate.gateway.options import UDPOptions
 from storagegate.gateway.peers import Listener
 from storagegate.gateway.routedsession import RoutedSession
 from storagegate.gateway.session import Session
 from storagegate.gateway.shapes import MessageId
-from storagegate.gateway.udppeer import AMPLIFICATION, PROTOCOL, UDPPeer
+from storagegate.gateway.udppeer import PROTOCOL, UDPPeer
+from storagegate.gateway.udpsource import UDPSource, proceed
 from storagegate.net.datagrams import listenDatagrams
 
 MAX_DATAGRAM = 65_507
@@ -54,9 +42,6 @@ IDLE_SECONDS = 60
 SILENT_PORTS = frozenset({0, 7, 13, 17, 19, 53, 123})
 """Services that answer whatever they get: a forged address there would make two talk for ever."""
 
-DATAGRAMS_A_SECOND = 20_000
-"""Of one address: more than one can sensibly have answered."""
-
 _log = Logger()
 
 Address = tuple[str, int]
@@ -67,9 +52,9 @@ class UDPAdapter(DatagramProtocol):
     The UDP listener of a gateway.
 
     @ivar dropped: How many datagrams were dropped, by reason.
-    @ivar meter: What else it counts.
     @ivar answers: The answers that were given.
     @ivar isClosed: Whether nothing can be sent any more.
+    @ivar meter: What else it counts.
     """
 
     noisy = False
@@ -87,15 +72,16 @@ class UDPAdapter(DatagramProtocol):
         """
         self.dropped: Counter[str] = Counter()
         self._host = host
+        self.invoker = host.invoker
         self._options = options
         self._reactor = reactor
         self._listener = Listener(host.invoker, host.clock)
+        self.answers = AnswerCache(host.clock.seconds) if answers is None else answers
         self.meter = host.meter(PROTOCOL)
         self.meter.dropped = self.dropped
         self.meter.connections = lambda: len(self._peers)
-        self.answers: IAnswerCache = answers or AnswerCache(host.clock.seconds)
         # The one that was silent longest first.
-        self._peers: OrderedDict[Address, _Peer] = OrderedDict()
+        self._peers: OrderedDict[Address, UDPSource] = OrderedDict()
         self.isClosed = False
         self._port: Any = None
         self._watch = LoopingCall(self._forgetIdle)
@@ -191,18 +177,18 @@ class UDPAdapter(DatagramProtocol):
             self.dropped["frame"] += 1
             return
         if hasattr(message, "__await__"):
-            _proceed(message, "parseMessage failed", peer.takeMessage, len(datagram))
+            proceed(message, "parseMessage failed", peer.takeMessage, len(datagram))
         else:
             peer.takeMessage(message, len(datagram))
 
-    def _peer(self, source: Address) -> "_Peer | None":
+    def _peer(self, source: Address) -> UDPSource | None:
         """Give an address that sends something; C{None} if that is to be dropped."""
         peer = self._peers.get(source)
         if peer is None:
             if len(self._peers) >= MAX_PEERS and not self._dropIdle():
                 self.dropped["peers"] += 1
                 return None
-            peer = self._peers[source] = _Peer(self, source)
+            peer = self._peers[source] = UDPSource(self, source)
         self._peers.move_to_end(source)
         if peer.isTooFast(self._host.clock.seconds()):
             self.dropped["rate"] += 1
@@ -241,9 +227,11 @@ class UDPAdapter(DatagramProtocol):
             self.dropped[f"send {error.errno}"] += 1
 
     def _ended(self, source: Address, id: MessageId, answer: bytes, isKnown: bool) -> None:
+        if id is None:
+            return
         kept: Any = self.answers.end((source, id), answer, isKnown)
         if hasattr(kept, "__await__"):
-            _proceed(kept, "an answer was not kept", bool)
+            proceed(kept, "an answer was not kept", bool)
 
     def makeSession(self, writer: UDPPeer) -> Session:
         """Make the session of an address."""
@@ -262,143 +250,3 @@ class UDPAdapter(DatagramProtocol):
             partial(self._ended, source),
             self._options.formatResponse,
         )
-
-
-class _Peer:
-    """
-    An address.
-
-    @ivar lastSeen: When it last sent something.
-    """
-
-    def __init__(self, adapter: UDPAdapter, source: Address) -> None:
-        self.lastSeen = 0.0
-        self._secondEnds = 0.0
-        self._hits = 0
-        self._adapter = adapter
-        self._source = source
-        self.writer = adapter.makeWriter(source)
-        self.session = self.writer.session = adapter.makeSession(self.writer)
-
-    def isTooFast(self, now: float) -> bool:
-        """Count a datagram, and tell whether there are too many."""
-        self.lastSeen = now
-        if now >= self._secondEnds:
-            self._secondEnds = now + 1
-            self._hits = 0
-        self._hits += 1
-        return self._hits > DATAGRAMS_A_SECOND
-
-    def take(self, type: int, payload: bytes, size: int) -> None:
-        """Take a frame of a datagram of so many bytes."""
-        try:
-            message = JSON.decode(payload)
-        except ValueError as error:
-            self._refuse(None, size, codedError("INVALID_ARGUMENT", f"Unreadable: {error}"))
-            return
-        if not isinstance(message, Mapping):
-            self._refuse(None, size, codedError("INVALID_ARGUMENT", "The payload is no object"))
-            return
-        try:
-            id = readId(message.get("id"))
-        except ServiceError as error:
-            self._refuse(None, size, error)
-            return
-        if type == REQUEST:
-            self.request(message, id, size)
-        elif type in (CLIENT_ITEM, CLIENT_END):
-            self._takeItem(type, message, id, size)
-        elif type == CANCEL:
-            self.session.cancel(id)
-            self.writer.forget(id)
-        else:
-            self._refuse(id, size, codedError("INVALID_ARGUMENT", f"Unknown type {type}"))
-
-    def takeMessage(self, message: Any, size: int) -> None:
-        """Take a message that the user's hook has read."""
-        id: MessageId = None
-        if isinstance(message, Mapping):
-            try:
-                id = readId(message.get("id"))
-            except ServiceError:
-                id = None
-        self.request(message, id, size)
-
-    def request(self, message: Any, id: MessageId, size: int) -> None:
-        """Begin a call, unless it was begun already."""
-        if id is not None:
-            known: Any = self._adapter.answers.begin((self._source, id), size)
-            if hasattr(known, "__await__"):
-                _proceed(known, "a request was dropped", self._begin, message, id, size)
-            else:
-                self._begin(known, message, id, size)
-        elif self._streams(message):
-            self._refuse(id, size, codedError("INVALID_ARGUMENT", "A stream needs an id"))
-        elif None in self.writer.exchanges:
-            # In order means one at a time, and a client that does not wait cannot tell answers
-            # apart: what it wants is an id.
-            self._adapter.dropped["busy"] += 1
-        else:
-            self._begin(None, message, id, size)
-
-    def _begin(self, known: Exchange | None, message: Any, id: MessageId, size: int) -> None:
-        if known is not None:
-            self._adapter.meter.duplicates += 1
-            self._repeat(known, size)
-        elif not self._adapter.isClosed:
-            self.writer.begin(id, size)
-            self.session.request(message, id)
-            self.writer.begun(id)
-
-    def _repeat(self, known: Exchange, size: int) -> None:
-        """Answer again; a few bytes with an id that anybody may guess get no large answer."""
-        isOwed = known.isKnown and size >= known.size
-        answer = known.answer
-        if answer is not None and (isOwed or len(answer) <= AMPLIFICATION * size):
-            self._adapter.send(self._source, answer)
-
-    def _streams(self, message: Any) -> bool:
-        if not isinstance(message, Mapping):
-            return False
-        service, method = message.get("service"), message.get("method")
-        if not isinstance(service, str) or not isinstance(method, str):
-            return False
-        try:
-            bound = self._adapter._host.invoker.find(service, method)
-        except ServiceError:
-            return False
-        return bound.streaming != "none"
-
-    def _takeItem(self, type: int, message: Mapping[str, Any], id: MessageId, size: int) -> None:
-        exchange = self.writer.exchanges.get(id)
-        if exchange is None or id is None:
-            return
-        exchange.allowed += 3 * size
-        seq: Any = message.get("seq")
-        isNumber = isinstance(seq, int) and not isinstance(seq, bool) and seq >= 0
-        if type == CLIENT_END:
-            exchange.requests.end(seq if isNumber else None)
-        elif not isNumber:
-            self._refuse(id, size, codedError("INVALID_ARGUMENT", "An item needs its seq"))
-            return
-        elif not exchange.requests.put(seq, message.get("data", {})):
-            self._adapter.meter.duplicates += exchange.requests.isKnown(seq)
-            self._adapter.dropped["item"] += 1
-            return
-        self.writer.deliver(id)
-
-    def _refuse(self, id: MessageId, size: int, error: ServiceError) -> None:
-        """Send an error for a datagram that begins nothing, if it fits."""
-        if id not in self.writer.exchanges:
-            self.writer.begin(id, size)
-        self.writer.sendError(id, error)
-
-
-def _proceed(value: Any, problem: str, proceed: Callable[..., object], *more: object) -> None:
-    """Go on with what somebody gives later; if that fails, say so in the log."""
-    waiting = Deferred.fromCoroutine(_awaited(value)).addCallback(proceed, *more)
-    waiting.addErrback(lambda failure: _log.failure(problem, failure))
-
-
-async def _awaited(value: Any) -> Any:
-    return await value

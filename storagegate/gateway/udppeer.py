@@ -146,8 +146,7 @@ class UDPPeer:
         self._checkSize(datagram)
         if not self._fits(id, len(datagram), isPartOfAnswer=True):
             raise codedError("RESPONSE_TOO_LARGE", "The answer is too large for an unknown client")
-        self._write(datagram)
-        self._end(id, datagram)
+        self._conclude(id, datagram, isPartOfAnswer=True)
 
     def sendItem(self, id: MessageId, method: str, item: Any) -> None:
         """Send an item of a stream."""
@@ -169,8 +168,7 @@ class UDPPeer:
         seq = exchange.seq if exchange is not None else 0
         written = self._written(END, None, {**frameEnd(id), "seq": seq})
         datagram = self._immediate(written)
-        self._send(id, datagram, isPartOfAnswer=False)
-        self._end(id, datagram)
+        self._conclude(id, datagram, isPartOfAnswer=False)
 
     def sendError(self, id: MessageId, error: ServiceError) -> None:
         """Send an error, if it fits."""
@@ -178,8 +176,7 @@ class UDPPeer:
         if len(datagram) > self._maxPacketSize:
             short = codedError("RESPONSE_TOO_LARGE", "The error is too large")
             datagram = encodeFrame(ERROR, JSON.encode(frameError(id, short)))
-        self._send(id, datagram, isPartOfAnswer=True)
-        self._end(id, datagram)
+        self._conclude(id, datagram, isPartOfAnswer=True)
 
     def _error(self, id: MessageId, error: ServiceError) -> bytes:
         """Write an error, by the user's hook if there is one that does not fail."""
@@ -270,6 +267,12 @@ class UDPPeer:
             self.exchanges[id].sent += len(datagram)
             self._write(datagram)
 
-    def _end(self, id: MessageId, datagram: bytes) -> None:
+    def _conclude(self, id: MessageId, datagram: bytes, isPartOfAnswer: bool) -> None:
+        """Send the last datagram of an answer, if it fits."""
+        fits = self._fits(id, len(datagram), isPartOfAnswer)
+        # Kept first: once the answer is out, no repetition may run the method again, not even in
+        # another process when this one ends here.
         self._ended(id, datagram, self.session.isKnown(id))
         self.forget(id)
+        if fits:
+            self._write(datagram)

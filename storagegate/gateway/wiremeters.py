@@ -22,19 +22,20 @@ _IN = ("in",)
 _OUT = ("out",)
 
 AGENT_FAMILIES = (
-    # The first that is found counts: a browser names those whose pages it wants too.
+    # The first that is found counts: a browser names those whose pages it wants too, a robot the
+    # browser that it works with, and Amazon's tools what they are made of.
+    ("aws-", "aws"),
+    ("boto", "python"),
+    ("bot", "bot"),
     ("edg", "edge"),
     ("opr/", "opera"),
     ("firefox", "firefox"),
     ("chrome", "chrome"),
     ("safari", "safari"),
-    ("bot", "bot"),
     ("curl", "curl"),
     ("wget", "wget"),
     ("python", "python"),
     ("aiohttp", "python"),
-    ("boto", "python"),
-    ("aws-", "aws"),
     ("okhttp", "java"),
     ("java", "java"),
     ("node", "node"),

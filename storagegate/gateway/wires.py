@@ -17,7 +17,7 @@ from storagegate.gateway.wsorigins import OriginRule
 
 AnswerCacheMaker = Callable[[], Any]
 """
-Makes an L{IAnswerCache<storagegate.gateway.dedup.IAnswerCache>}, when there is a wire that needs it.
+Makes an L{IAnswerCache<storagegate.gateway.dedup.IAnswerCache>} when UDP is opened.
 """
 
 _log = Logger()
@@ -64,6 +64,11 @@ class Wires:
         self._services.append(service)
         if "grpc" in self._others:
             self._others["grpc"].add(service)
+
+    def setHealth(self, services: Mapping[str, bool], overall: bool) -> None:
+        """Say which services are well, on the wire that has a way to ask for it."""
+        if "grpc" in self._others:
+            self._others["grpc"].setHealth(services, overall)
 
     async def openAll(self, names: Iterable[str], hostname: str) -> dict[str, Any]:
         """

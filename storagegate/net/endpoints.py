@@ -86,7 +86,9 @@ def bind(reactor: Any, description: str) -> Deferred[BoundPlace]:
     @raise ValueError: If the string is no endpoint.
     """
     tail = description if description.startswith(_ENCRYPTED) else ""
-    binding = _endpoint(_Binder(reactor), description).listen(Factory())
+    factory = Factory()
+    factory.noisy = False
+    binding = _endpoint(_Binder(reactor), description).listen(factory)
     return binding.addCallback(lambda port: BoundPlace(port, tail))
 
 
@@ -196,6 +198,8 @@ class _Binder(_Proxy):
 
 def _deaf(port: Any) -> IListeningPort:
     port.stopReading()
+    # To shut the socket down would do so for every process that has it.
+    port._shouldShutdown = False
     bound: IListeningPort = port
     return bound
 

@@ -69,16 +69,15 @@ class WorkerOwner(Protocol):
 class WorkerProcess(ProcessProtocol):
     """One process."""
 
-    def __init__(self, owner: WorkerOwner, index: int, slot: int, control: socket.socket) -> None:
+    def __init__(self, owner: WorkerOwner, index: int, control: socket.socket) -> None:
         self.owner = owner
         self.index = index
-        self.slot = slot
         self.isReady = False
         self.isRetired = False
         self.reason: str | None = None
         self.started: Deferred[None] = Deferred()
         self.ended: Deferred[None] = Deferred()
-        self.born = owner.clock.seconds()
+        self.born = self.lastSeen = owner.clock.seconds()
         self.timers: list[IDelayedCall] = []
         self.process: Any = None
         self.raw = control
@@ -113,6 +112,7 @@ class WorkerProcess(ProcessProtocol):
         self._received(message)
 
     def _received(self, message: Message) -> None:
+        self.lastSeen = self.owner.clock.seconds()
         kind = message["kind"]
         if kind == "ready":
             self.isReady = True
@@ -120,7 +120,7 @@ class WorkerProcess(ProcessProtocol):
                 self.started.callback(None)
         elif kind == "failed":
             self.reason = message["reason"]
-        else:
+        elif kind != "pong":
             self.owner.received(self, message)
 
     def processEnded(self, reason: Failure) -> None:
@@ -131,8 +131,14 @@ class WorkerProcess(ProcessProtocol):
                 timer.cancel()
         if not self.started.called:
             self.started.errback(WorkerFailed(self.reason or f"a worker ended: {reason.value}"))
+            # Whoever waited has it; where nobody did, the owner logs it.
+            self.started.addErrback(lambda _: None)
         self.owner.workerEnded(self, reason)
         self.ended.callback(None)
+
+    def killAfter(self, seconds: float) -> None:
+        """Kill it, unless it has ended by then."""
+        self.timers.append(self.owner.clock.callLater(seconds, self.kill, "KILL"))
 
     def kill(self, name: str) -> None:
         """Send a signal, unless it has ended."""

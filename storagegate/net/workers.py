@@ -15,6 +15,7 @@ from typing import Any
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -23,6 +24,18 @@ from storagegate.net.workerwire import CONTROL, Message, encode, setupMessage
 
 ANSWER_SECONDS = 1.0
 """How long the others wait for a worker's answer: whoever looks at a page is still there then."""
+
+PATIENCE_SECONDS = 2.0
+"""
+How long a worker that is replaced leaves idle connections open: a client in the middle of a
+conversation learns by its next answer to connect anew, and no request crosses with a close.
+"""
+
+HANG_SECONDS = 60.0
+"""
+A worker whose reactor has not turned for so long is killed and replaced: by then its clients have
+given up. What a call may compute in one go is a matter of milliseconds.
+"""
 
 KILL_SECONDS = 5.0
 """What a worker is given beyond its grace before it is killed."""
@@ -56,7 +69,6 @@ class Workers:
     @ivar output: Is given what workers write, where they do not write to the same place as this
         process.
     @ivar changed: Is called when the number of workers that serve has changed.
-    @ivar slotFreed: Is called with the slot of a worker that has ended.
     """
 
     _log = Logger()
@@ -67,8 +79,9 @@ class Workers:
         program: Program,
         *,
         output: Callable[[bytes], object] | None = None,
-        slotFreed: Callable[[int], object] = lambda slot: None,
         changed: Callable[[], object] = lambda: None,
+        patienceSeconds: float = PATIENCE_SECONDS,
+        hangSeconds: float = HANG_SECONDS,
     ) -> None:
         """
         @param output: C{None} where workers write to this process's own standard output.
@@ -77,16 +90,18 @@ class Workers:
         self.program = program
         self.output: Callable[[bytes], object] = output or (lambda data: None)
         self._relays = output is not None
-        self.slotFreed = slotFreed
         self.changed = changed
+        self._patienceSeconds = patienceSeconds
         self._all: list[WorkerProcess] = []
         self._questions: dict[int, _Question] = {}
         self._ids = count()
         self._delays = [0.0] * program.setup.count
         self._replacing: list[IDelayedCall] = []
-        self._freed: list[Deferred[None]] = []
         self._isStopping = False
         self._isRolling = False
+        self._hangSeconds = hangSeconds
+        self._watch = LoopingCall(self._lookForHanging)
+        self._watch.clock = reactor
 
     @property
     def ready(self) -> int:
@@ -117,12 +132,15 @@ class Workers:
             raise
         for worker in self._all:
             worker.listen()
+        self._watch.start(self._hangSeconds / 6, now=False)
         self.changed()
 
-    async def roll(self, program: Program) -> None:
+    async def roll(self, program: Program, graceSeconds: float) -> None:
         """
         Replace every worker, one after the other, by one that runs another program.
 
+        @param graceSeconds: What a worker that is replaced gives to what is in flight; if it still
+            lives a little later, it is killed.
         @raise WorkerFailed: If a successor cannot start: those before it have been replaced, the
             others stay, and C{program} is not taken for whoever must be replaced later.
         """
@@ -132,30 +150,28 @@ class Workers:
         before, self.program = self.program, program
         try:
             for index in range(program.setup.count):
-                await self._succeed(index)
+                await self._succeed(index, graceSeconds)
         except WorkerFailed:
             self.program = before
             raise
         finally:
             self._isRolling = False
 
-    async def _succeed(self, index: int) -> None:
-        while not self._freeSlots():
-            # Those of an earlier roll have not ended yet.
-            freed: Deferred[None] = Deferred()
-            self._freed.append(freed)
-            await freed
+    async def _succeed(self, index: int, graceSeconds: float) -> None:
+        # Those of an earlier roll first: processes must not pile up.
+        going = [each.ended for each in self._all if each.index == index and each.isRetired]
+        await gatherResults(going)
         old = [each for each in self._all if each.index == index and not each.isRetired]
         successor = self._spawnListening(index)
         await successor.started
         for worker in old:
-            self._retire(worker)
+            self._retire(worker, graceSeconds)
         self.changed()
 
-    def _retire(self, worker: WorkerProcess) -> None:
+    def _retire(self, worker: WorkerProcess, graceSeconds: float) -> None:
         worker.isRetired = True
-        # Long enough that a client in the middle of a conversation learns of it by an answer.
-        worker.control.send({"kind": "retire", "patienceSeconds": 2.0})
+        worker.killAfter(graceSeconds + KILL_SECONDS)
+        worker.control.send({"kind": "retire", "patienceSeconds": self._patienceSeconds})
 
     def stop(self, graceSeconds: float) -> Deferred[Any]:
         """
@@ -166,14 +182,14 @@ class Workers:
         @return: Fires when all have ended.
         """
         self._isStopping = True
+        if self._watch.running:
+            self._watch.stop()
         for call in self._replacing:
             if call.active():
                 call.cancel()
         for worker in self._all:
-            worker.kill("TERM")
-            worker.timers.append(
-                self.clock.callLater(graceSeconds + KILL_SECONDS, worker.kill, "KILL")
-            )
+            worker.control.send({"kind": "stop"})
+            worker.killAfter(graceSeconds + KILL_SECONDS)
         return gatherResults([worker.ended for worker in self._all])
 
     def ask(self, topic: str, payload: Any = None) -> Deferred[list[Any]]:
@@ -208,12 +224,8 @@ class Workers:
     def workerEnded(self, worker: WorkerProcess, reason: Failure) -> None:
         """Forget a worker; have another one in its place, if it was to go on."""
         self._all.remove(worker)
-        self.slotFreed(worker.slot)
         for number in list(self._questions):
             self._excuse(number, worker)
-        freed, self._freed = self._freed, []
-        for each in freed:
-            each.callback(None)
         if self._isStopping or worker.isRetired:
             return
         if not worker.started.called or worker.reason is not None:
@@ -237,7 +249,7 @@ class Workers:
         self._replacing.append(self.clock.callLater(delay, self._replace, index))
 
     def _replace(self, index: int) -> None:
-        if self._has(index) or not self._freeSlots():
+        if self._has(index):
             return
         worker = self._spawnListening(index)
         # Its end is seen, and told of, in workerEnded.
@@ -252,15 +264,10 @@ class Workers:
         worker.started.addBoth(lambda result: (timer.active() and timer.cancel(), result)[1])
         return worker
 
-    def _freeSlots(self) -> list[int]:
-        taken = {worker.slot for worker in self._all}
-        return [slot for slot in range(self.program.setup.slots) if slot not in taken]
-
     def _spawn(self, index: int) -> WorkerProcess:
-        slot = self._freeSlots()[0]
         program = self.program
         ours, theirs = socket.socketpair()
-        worker = WorkerProcess(self, index, slot, ours)
+        worker = WorkerProcess(self, index, ours)
         # No standard input, the same output, the pair, and what there is to inherit.
         output: dict[int, int | str] = {1: "r", 2: "r"} if self._relays else {1: 1, 2: 2}
         with open("/dev/null", "rb") as nothing:
@@ -274,10 +281,19 @@ class Workers:
                 childFDs=childFDs,
             )
         theirs.close()
-        setup = evolve(program.setup, index=index, slot=slot)
+        setup = evolve(program.setup, index=index)
         ours.sendall(encode(setupMessage(setup)))
         self._all.append(worker)
         return worker
+
+    def _lookForHanging(self) -> None:
+        """Kill who has not answered for too long, and ask everybody for a sign of life."""
+        now = self.clock.seconds()
+        for worker in self._all:
+            if worker.isReady and now - worker.lastSeen > self._hangSeconds:
+                self._log.error("worker {index} does not answer: killed", index=worker.index)
+                worker.kill("KILL")
+            worker.control.send({"kind": "ping"})
 
     def _ask(self, topic: str, payload: Any, told: Callable[[list[Any]], object]) -> None:
         number = next(self._ids)

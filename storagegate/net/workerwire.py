@@ -8,6 +8,8 @@ of length, most significant first, and a JSON object. C{kind} says what it is::
     say       topic, payload        say      topic, payload
     ask       id, topic, payload    answer   id, value
     told      id, values            ask      id, topic, payload
+    ping                            pong
+    stop
 
 A worker that reads the end of the stream has lost its supervisor, and stops in order.
 """
@@ -38,18 +40,14 @@ class WorkerSetup:
     What a worker is told first.
 
     @ivar index: Which of the workers it is, from 0; whoever takes its place has the same.
-    @ivar slot: Its number among all processes that live, also those that are being replaced.
     @ivar count: How many workers there are.
-    @ivar slots: How many slots there are.
     @ivar places: Where each listener is, by name.
     @ivar memory: Descriptors of memory that all share, by name.
     @ivar options: What else the program wants it to know.
     """
 
     index: int
-    slot: int
     count: int
-    slots: int
     places: Mapping[str, str]
     memory: Mapping[str, int]
     options: Mapping[str, Any] = field(factory=dict)

@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from storagegate.core.calllines import FIELDS, MAX_TEXT, CallLines
 from storagegate.core.loglines import LineSink
+from storagegate.s3.observing import Exchange
 
 PROTOCOL = "s3"
 SERVICE = "S3"
@@ -36,10 +36,10 @@ class S3Log:
         """
         self._write = CallLines(level, fields, format, sink, now).write
 
-    def began(self, exchange: Any) -> None:
+    def began(self, exchange: Exchange) -> None:
         """Do nothing: the end tells all."""
 
-    def ended(self, exchange: Any, seconds: float) -> None:
+    def ended(self, exchange: Exchange, seconds: float) -> None:
         """Log a request."""
         tracing = exchange.tracing
         self._write(

@@ -207,6 +207,9 @@ _TABLE: dict[str, tuple[int, str]] = {
     ),
 }
 
+CODES = frozenset(_TABLE)
+"""The codes that errors may have."""
+
 
 class S3Error(Exception):
     """

@@ -1,12 +1,10 @@
 """What those who count, trace or log are told of an S3 request."""
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from attrs import define
 
 from storagegate.core.context import Tracing
-from storagegate.core.tracing import newTracing, parseTraceparent
 from storagegate.net.request import Request
 
 UNKNOWN = "Unknown"
@@ -52,10 +50,3 @@ class S3Observer(Protocol):
 
     def ended(self, exchange: Exchange, seconds: float) -> None:
         """Take note that its answer has gone out, or that its client has."""
-
-
-def tracingOf(headers: Mapping[bytes, bytes]) -> Tracing:
-    """Give the trace that a request names, or begin one."""
-    named = headers.get(b"traceparent")
-    found = None if named is None else parseTraceparent(named.decode("latin-1"))
-    return found or newTracing()

@@ -16,6 +16,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from storagegate.core.tracing import tracingOfFields
 from storagegate.net.httperrors import BadRequest
 from storagegate.net.resource import CoroutineResource
 from storagegate.net.site import Request
@@ -32,7 +33,7 @@ from storagegate.s3.faults import asS3Error
 from storagegate.s3.hoisting import withHoisted
 from storagegate.s3.multipart import MultipartService
 from storagegate.s3.names import splitTarget
-from storagegate.s3.observing import LOST_STATUS, UNKNOWN, Exchange, S3Observer, tracingOf
+from storagegate.s3.observing import LOST_STATUS, UNKNOWN, Exchange, S3Observer
 from storagegate.s3.operations import findOperation
 from storagegate.s3.postform import PostForm
 from storagegate.s3.query import parseQuery
@@ -62,10 +63,16 @@ class S3Resource(CoroutineResource):
         self.services = services
         self.observers: list[S3Observer] = []
         self._exchanges: dict[Request, Exchange] = {}
+        self.nameTraces("X-Trace-ID")
         self._clock = clock
         self._throttle = FailureThrottle(clock)
         # Ids need not be secret, only distinct: also from those before a restart.
         self._ids = count(secrets.randbits(63))
+
+    def nameTraces(self, name: str) -> None:
+        """Have the ids of traces in another field than C{X-Trace-ID}."""
+        self._traceName = name.encode("ascii")
+        self._traceKey = self._traceName.lower()
 
     def _requestId(self) -> bytes:
         return b"%016X" % (next(self._ids) & 0xFFFFFFFFFFFFFFFF)
@@ -147,7 +154,7 @@ class S3Resource(CoroutineResource):
         requestId = (b"x-amz-request-id", exchange.requestId.encode("ascii"))
         if exchange.tracing is None:
             return (requestId,)
-        return requestId, (b"X-Trace-ID", exchange.tracing.traceId.encode("ascii"))
+        return requestId, (self._traceName, exchange.tracing.traceId.encode("ascii"))
 
     def _observe(self, request: Request) -> Exchange:
         """Tell the observers of a request, now and when it has ended."""
@@ -156,7 +163,7 @@ class S3Resource(CoroutineResource):
             UNKNOWN,
             time.perf_counter(),
             self._requestId().decode("ascii"),
-            tracingOf(request.headers),
+            tracingOfFields(request.headers, self._traceKey),
         )
         self._exchanges[request] = exchange
         # Those that are told of the beginning are told of the end, whoever comes or goes.

@@ -71,6 +71,11 @@ class Reclaimer:
         self._running = False
         self._waiters = IdleWaiters()
 
+    @property
+    def backlog(self) -> int:
+        """Count the blobs that are to be removed, and are known here."""
+        return len(self._queue) + len(self._kept)
+
     def hold(self, blobs: Iterable[str]) -> Hold:
         """
         Keep blobs until the hold is released.

@@ -62,6 +62,8 @@ class Scrubber:
 
     @param clock: Where the pauses are made.
     @param report: Told of blobs that are damaged.
+    @ivar bytesRead: How many bytes have been read again.
+    @ivar rounds: How often everything has been.
     @ivar damagedObjects: Bucket and key of the small objects that the last round found damaged.
     """
 
@@ -91,6 +93,8 @@ class Scrubber:
         self._running: Deferred[None] | None = None
         self._delay: Deferred[None] | None = None
         self._stopping = False
+        self.bytesRead = 0
+        self.rounds = 0
         self.damagedObjects: frozenset[tuple[str, bytes]] = frozenset()
 
     def start(self) -> None:
@@ -150,9 +154,11 @@ class Scrubber:
             for bucket, key in page.damaged:
                 self._log.critical("object {bucket}/{key!r} is damaged", bucket=bucket, key=key)
             damaged.update(page.damaged)
+            self.bytesRead += page.bytesRead
             await self._pause(page.bytesRead / self._bytesPerSecond)
             position = page.next
             if position is None:
+                self.rounds += 1
                 self.damagedObjects = frozenset(damaged)
                 return
 
@@ -177,6 +183,7 @@ class Scrubber:
                 if not count:
                     return verdict(row.size, row.crc, offset, crc)
                 offset += count
+                self.bytesRead += count
                 await self._pause(count / self._bytesPerSecond)
             return None
         finally:

@@ -52,6 +52,7 @@ class ObjectStore:
     @ivar blobs: The bytes.
     @ivar verifier: Compares blobs while they are read, where that is wanted; else L{None}.
     @ivar run: Runs a function in the store's threads: C{run(function, *args) -> Deferred}.
+    @ivar space: Gives the bytes that are free on the disk, and all of its bytes.
     @ivar observers: Are told of each change that this process has committed, in the reactor thread
         and in the order of the commits; with L{Sharing}, of those of the other processes too, whose
         records have no bytes. They take what they need and return at once.
@@ -74,7 +75,7 @@ class ObjectStore:
             self._company.begin(self.blobs, self._tellHere)
         self._reclaimer = pieces.reclaimer
         self._catchUp = pieces.catchUp
-        self._space = pieces.space
+        self.space = pieces.space
         self._closing = pieces.closing
 
     @classmethod
@@ -215,15 +216,25 @@ class ObjectStore:
 
     def warnings(self) -> dict[str, str | None]:
         """Say what an operator should look at while the store goes on: damage, a filling disk."""
-        damaged = len(self.blobs.damaged) + len(self.scrubber.damagedObjects)
+        damaged = self.damagedCount
         return {
             "damage": f"{damaged} objects or blobs are damaged" if damaged else None,
             "disk": self._disk(lambda free, total: free * _LOW_SPACE < total),
         }
 
+    @property
+    def damagedCount(self) -> int:
+        """How many objects and blobs are known to be damaged."""
+        return len(self.blobs.damaged) + len(self.scrubber.damagedObjects)
+
+    @property
+    def reclaimBacklog(self) -> int:
+        """How many blobs are to be removed."""
+        return self._reclaimer.backlog
+
     def _disk(self, isLow: Callable[[int, int], bool]) -> str | None:
         try:
-            free, total = self._space()
+            free, total = self.space()
         except OSError as error:
             return f"the disk does not answer: {error.strerror or error}"
         return f"{free >> 10} KiB are free" if isLow(free, total) else None

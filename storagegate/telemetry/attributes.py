@@ -2,17 +2,16 @@
 The attributes of spans, by the semantic conventions of OpenTelemetry.
 
 U{https://opentelemetry.io/docs/specs/semconv/}: C{rpc.*}, C{http.*}, C{url.*}, C{client.*},
-C{error.type}; what they have no name for begins with C{storagegate.}. Everything here may run in a
-thread.
+C{error.type}; what they have no name for begins with C{storagegate.}.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from storagegate.telemetry.tracer import CallRecord, ExchangeRecord, ForwardRecord
+from storagegate.telemetry.records import CallRecord, ExchangeRecord, ForwardRecord
 
-MAX_ATTRIBUTES = 128
-"""Of one span: what OpenTelemetry itself keeps."""
+MAX_ATTRIBUTES = 112
+"""Of a user's on one span: with ours, the 128 that OpenTelemetry itself keeps."""
 
 MAX_TEXT = 1024
 """Characters of a value, and of a name: more is no name of anything, and spans wait in memory."""
@@ -33,18 +32,19 @@ def ofCall(record: CallRecord) -> dict[str, Value]:
         "rpc.system.name": "grpc" if protocol == "grpc" else "storagegate",
         "rpc.method": f"{record.service}/{record.method}",
         "storagegate.protocol": protocol,
-        "client.address": record.client.address,
+        "client.address": record.address,
     }
-    if record.client.port:
-        found["client.port"] = record.client.port
+    if record.port:
+        found["client.port"] = record.port
     if protocol == "http":
         found["http.response.status_code"] = record.statusCode
-    if record.client.userAgent:
-        found["user_agent.original"] = _text(record.client.userAgent)
+    if record.userAgent:
+        found["user_agent.original"] = _text(record.userAgent)
     if record.error is not None:
         found["error.type"] = _text(record.error)
     if record.extra:
-        _add(found, record.extra)
+        # What a call is called is not a user's to say.
+        found = {**record.extra, **found}
     return found
 
 
@@ -81,15 +81,17 @@ def ofForward(record: ForwardRecord) -> dict[str, Value]:
     return found
 
 
-def _add(found: dict[str, Value], extra: Mapping[Any, Any]) -> None:
-    """Put a user's attributes to ours; what can be none is left out."""
-    for name, value in extra.items():
+def readAttributes(given: Mapping[Any, Any]) -> dict[str, Value]:
+    """Take a user's attributes; what can be none is left out."""
+    found: dict[str, Value] = {}
+    for name, value in given.items():
         if len(found) >= MAX_ATTRIBUTES:
-            return
+            break
         if isinstance(name, str) and name:
             known = readValue(value)
             if known is not None:
                 found[_text(name)] = known
+    return found
 
 
 def readValue(value: Any) -> Value:

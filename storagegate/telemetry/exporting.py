@@ -1,11 +1,12 @@
 """
 Spans made of records and sent to a collector, by OpenTelemetry's packages.
 
-Imported in the thread that exports, which takes a tenth of a second; everything here blocks.
+Runs in a process of its own, see L{storagegate.telemetry.child}; everything here blocks.
 """
 
-import logging
 import os
+import signal
+import sys
 import time
 import uuid
 from collections.abc import Sequence
@@ -29,13 +30,11 @@ from opentelemetry.trace import (
 from storagegate import __version__
 from storagegate.telemetry.attributes import ofCall, ofExchange, ofForward
 from storagegate.telemetry.options import Collector
-from storagegate.telemetry.tracer import CallRecord, ExchangeRecord, ForwardRecord
+from storagegate.telemetry.pipes import Pipe
+from storagegate.telemetry.records import CallRecord, ExchangeRecord, ForwardRecord, readRecord
 
 MAX_ANSWER = 65_536
 """Bytes of a collector's answer that are read: it says little, or is none."""
-
-_SPANS_A_TURN = 16
-"""How many spans are made before the reactor's thread may go on: half a millisecond of them."""
 
 _FLAGS = TraceFlags(TraceFlags.SAMPLED)
 _UNSET = Status(StatusCode.UNSET)
@@ -49,13 +48,13 @@ class SpanMaker:
         self._resource = makeResource(serviceName)
         self._scope = InstrumentationScope("storagegate", __version__)
 
-    def make(self, item: Sequence[Any]) -> ReadableSpan:
+    def make(self, item: list[Any]) -> ReadableSpan:
         """
         Make a span.
 
-        @param item: The class of a record, and its fields.
+        @param item: See L{readRecord}.
         """
-        record: CallRecord | ExchangeRecord | ForwardRecord = item[0]._make(item[1:])
+        place, record = readRecord(item)
         kind, attributes, name, isFailed = SpanKind.SERVER, {}, "", False
         match record:
             case CallRecord():
@@ -68,23 +67,22 @@ class SpanMaker:
             case ForwardRecord():
                 name, attributes = f"{record.service}/{record.method}", ofForward(record)
                 kind, isFailed = SpanKind.CLIENT, record.error is not None
-        tracing = record.tracing
-        traceId = int(tracing.traceId, 16)
-        state = _state(tracing.state)
+        traceId = int(place.traceId, 16)
+        state = _state(place.state)
         parent = None
-        if tracing.spanId is not None:
+        if place.parentId is not None:
             isRemote = kind is SpanKind.SERVER
-            parent = SpanContext(traceId, int(tracing.spanId, 16), isRemote, _FLAGS, state)
+            parent = SpanContext(traceId, int(place.parentId, 16), isRemote, _FLAGS, state)
         return ReadableSpan(
             name=name,
-            context=SpanContext(traceId, int(tracing.ownId or "1", 16), False, _FLAGS, state),
+            context=SpanContext(traceId, int(place.spanId, 16), False, _FLAGS, state),
             parent=parent,
             resource=self._resource,
             attributes=attributes,
             kind=kind,
             status=_FAILED if isFailed else _UNSET,
-            start_time=record.endNs - int(record.seconds * 1e9),
-            end_time=record.endNs,
+            start_time=place.endNs - int(place.seconds * 1e9),
+            end_time=place.endNs,
             instrumentation_scope=self._scope,
         )
 
@@ -179,19 +177,13 @@ class CollectorExporter:
     """Sends records to a collector."""
 
     def __init__(self, collector: Collector) -> None:
-        # What the packages have to say of a failure is told in one line, by whoever exports.
-        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
         self._session = CollectorSession()
         self._exporter = makeSDKExporter(collector, self._session)
         self._maker = SpanMaker(collector.serviceName)
 
     def export(self, records: Sequence[Any]) -> str | None:
         """Send records; give why they are lost."""
-        spans = []
-        for record in records:
-            spans.append(self._maker.make(record))
-            if len(spans) % _SPANS_A_TURN == 0:
-                time.sleep(0)
+        spans = [self._maker.make(record) for record in records]
         self._session.problem = None
         if self._exporter.export(spans) is SpanExportResult.SUCCESS:
             return None
@@ -200,3 +192,39 @@ class CollectorExporter:
     def close(self) -> None:
         """Let go of the connection."""
         self._exporter.shutdown()
+
+
+def main() -> None:
+    """
+    Export until there is no more to come.
+
+    The standard input has a L{Collector}, then batches of records; the standard output an answer to
+    each: what went wrong, or nothing.
+    """
+    # Whoever stops the daemon may tell all of its processes: this one ends after it, by the end of
+    # its input, with what it is given until then.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    # Calls go first.
+    os.nice(5)
+    pipe = Pipe(sys.stdin.fileno(), sys.stdout.fileno())
+    try:
+        exporter = CollectorExporter(Collector(**pipe.read()))
+    except Exception as error:
+        pipe.write(f"{type(error).__name__}: {error}")
+        return
+    pipe.write(None)
+    try:
+        while True:
+            batch = pipe.read()
+            try:
+                problem = exporter.export(batch)
+            except Exception as error:
+                problem = f"{type(error).__name__}: {error}"
+            pipe.write(problem)
+    except (EOFError, BrokenPipeError):
+        exporter.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -18,9 +18,9 @@ def makeTracer(options: TracingOptions, reactor: Any, meters: Meters | None = No
     collector = readCollector(options)
 
     def open() -> Exporter:
-        from storagegate.telemetry.exporting import CollectorExporter
+        from storagegate.telemetry.child import ChildExporter
 
-        return CollectorExporter(collector)
+        return ChildExporter(collector)
 
     recorder = Recorder(
         open,
@@ -30,4 +30,4 @@ def makeTracer(options: TracingOptions, reactor: Any, meters: Meters | None = No
         batchSize=options.batchSize,
         intervalSeconds=options.intervalMs / 1000,
     )
-    return Tracer(recorder, options.sampleRatio, options.spanAttributes)
+    return Tracer(recorder, options.sampleRatio, options.spanAttributes, options.correlationHeader)

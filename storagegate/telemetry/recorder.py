@@ -33,7 +33,10 @@ class Exporter(Protocol):
         """Send them; blocking. Gives why they are lost, C{None} if they are not."""
 
     def close(self) -> None:
-        """Let go of the connection. May be called in another thread, while L{export} is at work."""
+        """Let go of what it has; blocking."""
+
+    def abort(self) -> None:
+        """Have L{export} return soon. Called in another thread."""
 
 
 def _startThread(work: Callable[[], None]) -> None:
@@ -123,7 +126,7 @@ class Recorder:
         self.dropped += len(self._records)
         self._records.clear()
         if self._exporter is not None:
-            self._exporter.close()
+            self._exporter.abort()
         self._finish()
 
     def _finish(self) -> None:
@@ -147,8 +150,8 @@ class Recorder:
                 self._exportBatch(exporter)
             if isLast:
                 break
+        exporter.close()
         if not self._isGivenUp:
-            exporter.close()
             self._tell(self._finish)
 
     def _exportBatch(self, exporter: Exporter) -> None:

@@ -8,70 +8,18 @@ others, a part by the id of the trace, so that everybody who sees it decides ali
 
 from collections.abc import Callable, Mapping
 from time import time_ns
-from typing import Any, NamedTuple
+from typing import Any
 
 from twisted.logger import Logger
 
-from storagegate.core.context import Client, RequestContext, Tracing
+from storagegate.core.context import RequestContext, Tracing
 from storagegate.core.errors import ServiceError
 from storagegate.core.tracing import newSpanId
-from storagegate.s3.observing import Exchange
+from storagegate.telemetry.attributes import readAttributes
 from storagegate.telemetry.recorder import Recorder
+from storagegate.telemetry.records import CALL, FORWARD, MAX_AGENT
 
 _log = Logger()
-
-
-class CallRecord(NamedTuple):
-    """
-    A call of a service that has ended.
-
-    @ivar endNs: When, in nanoseconds since 1970.
-    @ivar error: The code of its error; C{None} if it went well.
-    @ivar statusCode: The status of its answer over HTTP.
-    @ivar extra: What the user's C{spanAttributes} gave.
-    """
-
-    tracing: Tracing
-    endNs: int
-    seconds: float
-    protocol: str
-    service: str
-    method: str
-    client: Client
-    error: str | None
-    statusCode: int
-    extra: Any = None
-
-
-class ExchangeRecord(NamedTuple):
-    """A request of S3 that has ended."""
-
-    tracing: Tracing
-    endNs: int
-    seconds: float
-    operation: str
-    verb: bytes
-    path: bytes
-    address: str
-    isSecure: bool
-    status: int
-    error: str | None
-    bytesIn: int
-    bytesOut: int
-    requestId: str
-
-
-class ForwardRecord(NamedTuple):
-    """An attempt to have a call answered by somebody else."""
-
-    tracing: Tracing
-    endNs: int
-    seconds: float
-    service: str
-    method: str
-    host: str
-    port: int
-    error: str | None
 
 
 class Tracer:
@@ -80,6 +28,7 @@ class Tracer:
 
     @ivar recorder: Takes the records.
     @ivar spanAttributes: The user's C{(context)}, C{None} for none.
+    @ivar correlationHeader: The field of HTTP that has the id of a trace.
     """
 
     def __init__(
@@ -87,11 +36,13 @@ class Tracer:
         recorder: Recorder,
         sampleRatio: float = 1.0,
         spanAttributes: Callable[[RequestContext], Mapping[str, Any] | None] | None = None,
+        correlationHeader: str = "X-Trace-ID",
     ) -> None:
         self.recorder = recorder
         # Of the 64 lower bits of a trace's id, which are random wherever it was made.
         self._bound = round(sampleRatio * (1 << 64))
         self.spanAttributes = spanAttributes
+        self.correlationHeader = correlationHeader
         self._hasComplained = False
 
     def decide(self, tracing: Tracing) -> Tracing:
@@ -108,21 +59,33 @@ class Tracer:
         tracing: Tracing,
         service: str,
         method: str,
-        host: str,
-        port: int,
+        place: tuple[str, int],
         seconds: float,
-        error: ServiceError | None = None,
+        error: str | None,
     ) -> None:
         """
         Take note of an attempt to have a call answered by somebody else.
 
         @param tracing: What L{forwardedTracing<storagegate.core.tracing.forwardedTracing>} gave;
             nothing is recorded of a call that is not sampled.
+        @param place: The host and the port that were asked.
+        @param error: What became of it, in a word; C{None} if it went well.
         """
         if tracing.sampled and tracing.ownId is not None:
-            code = None if error is None else error.code
             self.recorder.put(
-                (ForwardRecord, tracing, time_ns(), seconds, service, method, host, port, code)
+                (
+                    FORWARD,
+                    tracing.traceId,
+                    tracing.ownId,
+                    tracing.spanId,
+                    tracing.state,
+                    time_ns(),
+                    seconds,
+                    service,
+                    method,
+                    *place,
+                    error,
+                )
             )
 
     def extra(self, context: RequestContext) -> Any:
@@ -133,7 +96,7 @@ class Tracer:
             if found is None:
                 return None
             if isinstance(found, Mapping):
-                return dict(found)
+                return readAttributes(found)
             if hasattr(found, "close"):
                 # A coroutine: nothing here can wait for it.
                 found.close()
@@ -162,57 +125,25 @@ class CallTracer:
         tracing = context.tracing
         if tracing.ownId is None or not tracing.sampled:
             return
-        # A tuple that begins with what it is: to make the other costs as much as all the rest.
+        client = context.client
+        agent = client.userAgent
         self._put(
             (
-                CallRecord,
-                tracing,
+                CALL,
+                tracing.traceId,
+                tracing.ownId,
+                tracing.spanId,
+                tracing.state,
                 time_ns(),
                 seconds,
                 context.protocol,
                 context.service,
                 context.method,
-                context.client,
+                client.address,
+                client.port,
+                None if agent is None else agent[:MAX_AGENT],
                 None if error is None else error.code,
                 200 if error is None else error.statusCode,
                 None if self._extra is None else self._extra(context),
-            )
-        )
-
-
-class ExchangeTracer:
-    """An observer of the requests of S3."""
-
-    def __init__(self, tracer: Tracer) -> None:
-        self._decide = tracer.decide
-        self._put = tracer.recorder.put
-
-    def began(self, exchange: Exchange) -> None:
-        """Decide."""
-        if exchange.tracing is not None:
-            exchange.tracing = self._decide(exchange.tracing)
-
-    def ended(self, exchange: Exchange, seconds: float) -> None:
-        """Record the request's end."""
-        tracing = exchange.tracing
-        if tracing is None or not tracing.sampled or tracing.ownId is None:
-            return
-        request = exchange.request
-        self._put(
-            (
-                ExchangeRecord,
-                tracing,
-                time_ns(),
-                seconds,
-                exchange.operation,
-                request.method,
-                request.path,
-                request.clientHost,
-                request.secure,
-                exchange.status,
-                exchange.errorCode,
-                exchange.bytesIn,
-                exchange.bytesOut,
-                exchange.requestId,
             )
         )

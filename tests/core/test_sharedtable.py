@@ -11,6 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.sharedtable import WAYS, SharedTable
 
+NOW = 1_700_000_000.0
+
 KEYS = tuple(f"key {number}".encode() for number in range(8))
 
 STEPS = st.one_of(
@@ -27,7 +29,7 @@ class TableCase(SynchronousTestCase):
     def setUp(self) -> None:
         """Choose a time."""
         self.clock = Clock()
-        self.clock.rightNow = 1_700_000_000.0
+        self.clock.rightNow = NOW
 
     def table(self, rows: int = 64, size: int = 20) -> SharedTable:
         """Make a table on the clock."""
@@ -51,43 +53,46 @@ class ModelTests(TableCase):
         Whatever is written, taken out and ended, every process sees what a dictionary would have;
         what began in the future is not there.
         """
+        self.clock.rightNow = NOW
         fd = SharedTable.make("test", 64, 20)
         tables = [SharedTable.attach(fd, self.clock.seconds) for _ in range(2)]
         model: dict[bytes, tuple[bytes, float, float]] = {}
         for number, (step, *more) in enumerate(steps):
-            now = self.clock.seconds()
             if step == "clock":
                 self.clock.rightNow += more[0]
                 continue
-            key = more[0]
-            if key in model and not model[key][1] <= now < model[key][2]:
-                del model[key]
-            seen: list[Any] = []
-            change = None
-            if step == "write":
-                change = (more[1], now + more[2])
-                began = model[key][1] if key in model else now
-            elif step == "remove":
-                change = (b"", 0.0)
-
-            def act(old: Any, until: float, at: float) -> Any:
-                seen.append((old, until))  # noqa: B023
-                return change  # noqa: B023
-
-            self.assertEqual(tables[number % 2].change(key, act), change)
-            known = model.get(key)
-            self.assertEqual(seen, [(None, 0.0) if known is None else (known[0], known[2])])
-            if step == "write":
-                model[key] = (more[1], began, now + more[2])
-            elif step == "remove":
-                model.pop(key, None)
-        now = self.clock.seconds()
-        live = {k: (r, u) for k, (r, b, u) in model.items() if b <= now < u}
-        self.assertEqual({k: tables[0].read(k) for k in KEYS}, {k: live.get(k) for k in KEYS})
-        self.assertEqual(len(tables[1]), len(live))
+            self.step(tables[number % 2], model, step, *more)
+            now = self.clock.seconds()
+            live = {
+                key: (kept, end) for key, (kept, began, end) in model.items() if began <= now < end
+            }
+            self.assertEqual([tables[0].read(key) for key in KEYS], [live.get(key) for key in KEYS])
+            self.assertEqual(len(tables[1]), len(live))
         for table in tables:
             table.close()
         os.close(fd)
+
+    def step(self, table: SharedTable, model: Any, step: str, key: bytes, *more: Any) -> None:
+        """Do the same to a table and to its model."""
+        now = self.clock.seconds()
+        known = model.get(key)
+        if known is not None and not known[1] <= now < known[2]:
+            known = None
+        change = {
+            "write": lambda: (more[0], now + more[1]),
+            "remove": lambda: (b"", 0.0),
+            "leave": lambda: None,
+        }[step]()
+        seen: list[Any] = []
+
+        def act(record: bytes | None, until: float, at: float) -> Any:
+            seen.append((record, until, at))
+            return change
+
+        self.assertEqual(table.change(key, act), change)
+        self.assertEqual(seen, [(None, 0.0, now) if known is None else (known[0], known[2], now)])
+        if change is not None:
+            model[key] = (change[0], now if known is None else known[1], change[1])
 
 
 class RoomTests(TableCase):
@@ -102,6 +107,14 @@ class RoomTests(TableCase):
         self.assertEqual(len(table), WAYS)
         self.assertIsNone(table.read(b"5"))
         self.assertEqual(table.read(b"new"), (b"y", self.clock.seconds() + 1))
+
+    def test_nothingToTakeOut(self) -> None:
+        """What is taken out without being there takes nobody's place."""
+        table = self.table(rows=WAYS)
+        for number in range(WAYS):
+            self.write(table, b"%d" % number, b"x", 10)
+        self.write(table, b"other", b"", -1)
+        self.assertEqual(len(table), WAYS)
 
     def test_ended(self) -> None:
         """Where something has ended, a new record takes its row, and nothing leaves."""

@@ -23,7 +23,7 @@ from storagegate.gateway import (
     peercall,
     peers,
     session,
-    udpadapter,
+    udpsource,
     udpstreams,
     wsmessages,
 )
@@ -62,6 +62,7 @@ ROOMS_PARTS = {
     "protos",
     "settings",
     "start",
+    "tracer",
 }
 
 GROUPS = {
@@ -207,7 +208,7 @@ class ShapeTests(SynchronousTestCase):
             int(dedup.SECONDS),
             dedup.MAX_ANSWERS,
             udpstreams.WINDOW,
-            udpadapter.DATAGRAMS_A_SECOND,
+            udpsource.DATAGRAMS_A_SECOND,
         ]
         rows = [row[1].replace(";", " ").split()[0] for row in table(PAGE, "Limits")]
         self.assertEqual(rows, [str(number) for number in expected])

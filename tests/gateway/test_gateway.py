@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -11,6 +12,7 @@ from storagegate.core.context import Client, RequestContext
 from storagegate.core.definitions import DefinitionError, ServiceDefinition, readService
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.invocation import CallCredentials
+from storagegate.core.optionvalues import OptionError
 from storagegate.core.tracing import newTracing
 from storagegate.gateway.gateway import ProtocolGateway, createProtocolGateway
 from storagegate.gateway.host import GatewayHost
@@ -172,7 +174,7 @@ class MonitoringTests(CallCase):
         self.assertEqual(self.lines(), [])
 
     def test_discovery(self) -> None:
-        """Discovery is read and checked, in any order, and the log says that it is not built."""
+        """Discovery is read and checked, in any order; what it names is served."""
         gateway = self.gateway()
         instance = {"host": "10.0.0.1", "port": 80, "weight": 2}
         gateway.configureServiceDiscovery(
@@ -188,9 +190,19 @@ class MonitoringTests(CallCase):
             provider="static",
         )
         gateway.configureServiceDiscovery(provider="consul")
-        gateway.start()
-        logged = [event.get("log_format") for event in self.events]
-        self.assertEqual(logged.count("not built: discovery"), 1)
+        gateway.start(MemoryReactorClock())
+        self.assertEqual(sorted(gateway.services), ["A", "B", "S"])
+        problem = gateway.discoveryProblem
+        self.assertIn("no instance of B is known", problem or "")
+        self.successResultOf(gateway.stop(0))
+        self.assertIsNone(gateway.discoveryProblem)
+
+    def test_discoveryProvider(self) -> None:
+        """Instances that nobody names need somebody who knows them."""
+        gateway = self.gateway()
+        gateway.configureServiceDiscovery(services={"B": {"instances": "auto-discover"}})
+        with self.assertRaisesRegex(OptionError, "services.B.instances"):
+            gateway.start(MemoryReactorClock())
 
     def test_noDiscovery(self) -> None:
         """Nothing is said of it where nobody asked for it."""

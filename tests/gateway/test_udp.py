@@ -5,6 +5,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
 
 from storagegate.gateway.dedup import AnswerCache
 from storagegate.gateway.frames import (
@@ -149,6 +150,68 @@ class AgainTests(UDPCase):
         kept = cache.begin("c")
         assert kept is not None
         self.assertEqual(kept.answer, b"c")
+
+
+class Remote(AnswerCache):
+    """
+    A cache whose answers come when the test says so.
+
+    @ivar waiting: Answers that are to come.
+    """
+
+    def __init__(self, now: Any) -> None:
+        super().__init__(now)
+        self.waiting: list[Deferred[None]] = []
+
+    def begin(self, key: Any, size: int = 0) -> Any:
+        """Take note of a request."""
+        return self._later(super().begin(key, size))
+
+    def end(self, key: Any, answer: bytes, isKnown: bool = False) -> Any:
+        """Keep an answer."""
+        return self._later(super().end(key, answer, isKnown))
+
+    def _later(self, result: Any) -> Any:
+        self.waiting.append(Deferred())
+        return self.waiting[-1].addCallback(lambda ignored: result)
+
+
+class LaterTests(UDPCase):
+    """A cache that answers later."""
+
+    def setUp(self) -> None:
+        """Make an adapter with one."""
+        self.cache = Remote(lambda: 0.0)
+        self.make(answers=self.cache)
+
+    def test_begins(self) -> None:
+        """A call begins when it is known to be new; a repetition gets the answer."""
+        self.call("echo")
+        self.call("echo")
+        self.assertEqual(self.probe.begun, [])
+        self.cache.waiting[0].callback(None)
+        self.assertEqual(len(self.answers), 1)
+        self.cache.waiting[1].callback(None)
+        self.assertEqual((self.probe.begun, len(self.answers)), (["echo"], 1))
+
+    def test_fails(self) -> None:
+        """A request whose cache fails is dropped; an answer that is not kept was still sent."""
+        self.call("echo")
+        self.cache.waiting[0].errback(Boom())
+        self.assertEqual((self.probe.begun, self.answers), ([], []))
+        self.call("echo", "2")
+        self.cache.waiting[1].callback(None)
+        self.cache.waiting[2].errback(Boom())
+        self.assertEqual(len(self.answers), 1)
+        self.assertEqual(len(self.flushLoggedErrors(Boom)), 2)
+
+    def test_closed(self) -> None:
+        """What is known only after the listener was closed begins nothing, and sends nothing."""
+        self.call("echo")
+        self.successResultOf(self.adapter.close(0))
+        self.cache.waiting[0].callback(None)
+        self.assertEqual((self.probe.begun, self.answers), ([], []))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
 class SizeTests(UDPCase):

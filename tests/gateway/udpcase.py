@@ -45,11 +45,11 @@ class UDPCase(SynchronousTestCase):
         """Make an adapter."""
         self.make()
 
-    def make(self, **options: Any) -> None:
-        """Make an adapter with options."""
+    def make(self, answers: Any = None, **options: Any) -> None:
+        """Make an adapter with options, and perhaps a cache of its own."""
         self.clock = Clock()
         host, self.probe = makeHost(self.clock)
-        self.adapter = UDPAdapter(host, UDPOptions(**options), None)
+        self.adapter = UDPAdapter(host, UDPOptions(**options), None, answers)
         self.transport = FakeTransport()
         self.adapter.transport = self.transport  # type: ignore[assignment]
 

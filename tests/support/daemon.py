@@ -26,7 +26,7 @@ SECRET_KEY = "test-root-secret"
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 
-_LISTENING = re.compile(r"listening name=(\w+) address=(\S+)")
+_LISTENING = re.compile(r"listening name=(\w+) address=([^\s\"]+)")
 _LOCAL = ("--s3", "tcp:0:interface=127.0.0.1", "--admin", "tcp:0:interface=127.0.0.1")
 _ROOMS_OFF = ("--http", "off", "--grpc", "off", "--tcp", "off", "--udp", "off")
 
@@ -62,6 +62,22 @@ def daemonEnvironment(extra: Mapping[str, str] = {}) -> dict[str, str]:
 
 class DaemonFailed(Exception):
     """The daemon ended, or did not do in time what was expected; the text holds its whole log."""
+
+
+class SecretLogged(AssertionError):
+    """A daemon has written a secret that it was started with."""
+
+
+def checkLog(text: str, environment: Mapping[str, str]) -> None:
+    """
+    Look for the secrets of a daemon in its log.
+
+    @raise SecretLogged: If there is one.
+    """
+    secret = environment.get("STORAGEGATE_SECRET_KEY")
+    if secret and secret in text:
+        [line, *_] = [line for line in text.split("\n") if secret in line] or [text]
+        raise SecretLogged(f"the root secret is in the log: {line}")
 
 
 class DaemonLog:
@@ -214,6 +230,8 @@ class Daemon:
         """
         Wait until it has ended.
 
+        Its log is searched for the secrets that it was started with.
+
         @return: The exit code.
         @raise DaemonFailed: If it goes on; it is killed then.
         """
@@ -225,6 +243,7 @@ class Daemon:
             raise DaemonFailed(f"did not end in {seconds} s:\n{self.log}") from error
         assert self._reader is not None
         self._reader.join()
+        checkLog(self.log, self._environment)
         return self.code
 
     def stop(self) -> int:

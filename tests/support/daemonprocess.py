@@ -16,6 +16,7 @@ from tests.support.daemon import (
     STOP_SECONDS,
     DaemonFailed,
     DaemonLog,
+    checkLog,
     daemonCommand,
     daemonEnvironment,
 )
@@ -37,6 +38,7 @@ class DaemonProcess(ProcessProtocol):
         self._reactor = reactor
         self._expect = expect
         self._log = DaemonLog()
+        self._environment: Mapping[str, str] = {}
         self._waiting: list[tuple[Callable[[], bool], Deferred[None]]] = []
 
     @property
@@ -64,8 +66,9 @@ class DaemonProcess(ProcessProtocol):
         @raise DaemonFailed: If it ends instead, or takes too long; it is killed then.
         """
         command = daemonCommand(Path(data).absolute(), arguments)
+        self._environment = daemonEnvironment(environment)
         self._reactor.spawnProcess(
-            self, command[0], command, env=daemonEnvironment(environment), path=os.getcwd()
+            self, command[0], command, env=self._environment, path=os.getcwd()
         )
         await self._until(lambda: self._log.ready(self._expect), START_SECONDS, "listen")
 
@@ -97,9 +100,10 @@ class DaemonProcess(ProcessProtocol):
         await self.wait()
 
     async def wait(self) -> int:
-        """Wait until it has ended and give the exit code."""
+        """Wait until it has ended and give the exit code; no secret is in its log."""
         await self._until(lambda: self.code is not None, STOP_SECONDS, "end")
         assert self.code is not None
+        checkLog(self.log, self._environment)
         return self.code
 
     def outReceived(self, data: bytes) -> None:

@@ -8,6 +8,7 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from storagegate.admin import Readiness
@@ -17,10 +18,11 @@ from storagegate.parts import Parts
 from storagegate.storage.errors import StoreError
 
 
-class FakeReactor:
+class FakeReactor(Clock):
     """Remembers what it was asked to do."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.whenRunning: list[Callable[[], object]] = []
         self.fromThread: list[Callable[[], object]] = []
         self.stopped = 0
@@ -117,6 +119,8 @@ class FakeRoom:
     ended: Deferred[None] = field(factory=lambda: succeed(None))
     grace: float | None = None
     root: Credentials | None = None
+    ports: dict[str, Any] = field(factory=dict)
+    told: list[Readiness] = field(factory=list)
 
     def open(self, name: str, place: str) -> IAddress:
         """Listen."""
@@ -128,6 +132,14 @@ class FakeRoom:
     def furnish(self, store: Any, root: Credentials, region: str, directory: str) -> None:
         """Take note."""
         self.events.append(f"gateway furnished {region} {directory}")
+
+    def warnings(self) -> Mapping[str, str | None]:
+        """Tell what is worth a look."""
+        return {"discovery": "consul is away"}
+
+    def tellReadiness(self, readiness: Readiness) -> None:
+        """Take note."""
+        self.told.append(readiness)
 
     def changeRoot(self, root: Credentials) -> None:
         """Take note."""

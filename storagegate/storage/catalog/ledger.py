@@ -121,6 +121,17 @@ def garbageBlobs(connection: Connection, after: str, limit: int) -> list[str]:
     )
 
 
+def namedBlobs(connection: Connection, after: str, limit: int) -> list[str]:
+    """List a page of what is named, by id."""
+    return sorted(
+        _names(
+            connection,
+            "SELECT id FROM blobs WHERE refs > 0 AND id > ? ORDER BY id LIMIT ?",
+            (after, limit),
+        )
+    )
+
+
 def blobRow(connection: Connection, id: str) -> BlobRow | None:
     """Look a blob up."""
     rows = connection.execute(

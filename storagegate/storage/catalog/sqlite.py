@@ -143,6 +143,15 @@ class SQLiteCatalog:
         await closing
 
     @property
+    def waiting(self) -> int:
+        """How many mutations wait for a commit."""
+        return self._writer.waiting
+
+    def measure(self, onBatch: Callable[[int, float], object]) -> None:
+        """Have each commit told: its mutations and the seconds that it took."""
+        self._writer.onBatch = onBatch
+
+    @property
     def failure(self) -> str | None:
         """Why nothing more is written until a restart; L{None} while all is well."""
         return self._latch.failure

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
+from time import perf_counter
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, fail
@@ -68,6 +69,8 @@ class Writer:
         have their answers.
     @param onCommit: Called after each commit.
     @param turn: Entered for each batch.
+    @ivar waiting: How many mutations have no answer yet.
+    @ivar onBatch: Told of each batch how many mutations it had and the seconds that it took.
     """
 
     def __init__(
@@ -87,7 +90,8 @@ class Writer:
         self._turn = turn or Turn()
         self._gathered: list[_Waiting] = []
         self._queue: SimpleQueue[list[_Waiting] | None] = SimpleQueue()
-        self._waiting = 0
+        self.waiting = 0
+        self.onBatch: Callable[[int, float], object] | None = None
         self._thread: Thread | None = None
         self._stopped: Deferred[None] | None = None
 
@@ -99,9 +103,9 @@ class Writer:
         """
         if self._stopped is not None:
             return fail(StoreBusy("the catalog is closed"))
-        if self._waiting >= WAITING:
+        if self.waiting >= WAITING:
             return fail(StoreBusy())
-        self._waiting += 1
+        self.waiting += 1
         answer = Undertaken()
         self._gathered.append((mutation, answer))
         if len(self._gathered) == 1:
@@ -135,9 +139,12 @@ class Writer:
                     waiting.extend(group)
             if waiting:
                 batch = _cut(waiting)
+                began = perf_counter()
                 with self._turn:
                     self._turn.began()
-                    self._reactor.callFromThread(self._deliver, batch, *self._commit(batch))
+                    done = self._commit(batch)
+                    seconds = perf_counter() - began
+                    self._reactor.callFromThread(self._deliver, batch, *done, seconds)
                     self._committer.afterwards()
         with self._turn:
             self._committer.close()
@@ -161,9 +168,15 @@ class Writer:
             return [error] * len(batch), []
 
     def _deliver(
-        self, batch: Sequence[_Waiting], outcomes: Sequence[object], garbage: list[str]
+        self,
+        batch: Sequence[_Waiting],
+        outcomes: Sequence[object],
+        garbage: list[str],
+        seconds: float,
     ) -> None:
-        self._waiting -= len(batch)
+        self.waiting -= len(batch)
+        if self.onBatch is not None:
+            self.onBatch(len(batch), seconds)
         for mutation, _ in batch:
             if mutation.names:
                 self._onChange(mutation.names)

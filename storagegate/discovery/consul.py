@@ -1,0 +1,138 @@
+"""
+Instances that Consul knows, by blocking queries
+(U{https://developer.hashicorp.com/consul/api-docs/features/blocking})::
+
+    GET /v1/health/service/NAME?passing=true              -> entries, X-Consul-Index: 7
+    GET /v1/health/service/NAME?passing=true&index=7&wait=60000ms
+        -> the same, as soon as something has changed or the time is over
+"""
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from storagegate.core.scalars import parseDecimal
+from storagegate.discovery.httpsource import Answer, HTTPSource
+from storagegate.discovery.instances import Instance
+from storagegate.discovery.provideroptions import ConsulOptions
+from storagegate.discovery.reading import boundedWeight, readEach, readMessage, readSecret
+from storagegate.discovery.sourceerror import Refused, SourceError
+from storagegate.discovery.watched import Publish
+
+_MAX_INDEX = 2**64 - 1
+
+# Consul waits up to a sixteenth longer than it was asked to, so that not all come back at once.
+_JITTER = 1 + 1 / 16
+
+# What answers at once with the same index does not block: it is asked like a clock.
+_POLL_SECONDS = 1.0
+
+
+class _Weights(msgspec.Struct, rename="pascal"):
+    passing: int = 1
+
+
+class _Service(msgspec.Struct, rename="pascal"):
+    port: int
+    address: str = ""
+    weights: _Weights | None = None
+
+
+class _Node(msgspec.Struct, rename="pascal"):
+    address: str = ""
+
+
+class _Entry(msgspec.Struct, rename="pascal"):
+    service: _Service
+    node: _Node | None = None
+
+
+class ConsulAPI:
+    """Asks an agent, with a token."""
+
+    def __init__(self, reactor: Any, options: ConsulOptions) -> None:
+        self._source = HTTPSource(reactor, options.address, options.tls)
+        self._options = options
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        query: Iterable[tuple[str, str]] = (),
+        body: bytes | None = None,
+        wait: float = 0.0,
+        isLocal: bool = False,
+    ) -> Answer:
+        """
+        Ask for something.
+
+        @param wait: Seconds that the agent may wait by itself.
+        @param isLocal: Whether it is a matter of the agent's own, and of no data center.
+        @raise SourceError: If there is no answer.
+        """
+        options = self._options
+        asked = [*query]
+        if options.datacenter is not None and not isLocal:
+            asked.append(("dc", options.datacenter))
+        if options.namespace is not None:
+            asked.append(("ns", options.namespace))
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        if options.tokenFile is not None:
+            headers["X-Consul-Token"] = readSecret(options.tokenFile)
+        target = f"{path}?{urlencode(asked)}" if asked else path
+        seconds = wait * _JITTER + options.timeoutMs / 1000
+        return await self._source.ask(method, target, headers, body, seconds)
+
+
+class ConsulWatch:
+    """Follows one service."""
+
+    def __init__(
+        self, reactor: Any, options: ConsulOptions, service: str, publish: Publish
+    ) -> None:
+        self._api = ConsulAPI(reactor, options)
+        self._options = options
+        self._path = f"/v1/health/service/{quote(service, safe='')}"
+        self._publish = publish
+        self._seconds = reactor.seconds
+        self._index = 0
+
+    async def step(self) -> float:
+        """Ask once; without an index the answer comes at once."""
+        index, self._index = self._index, 0
+        wait = self._options.waitMs / 1000 if index else 0.0
+        query = [("passing", "true"), *(("tag", tag) for tag in self._options.tags)]
+        if index:
+            query += [("index", str(index)), ("wait", f"{self._options.waitMs}ms")]
+        began = self._seconds()
+        answer = await self._api.ask("GET", self._path, query, wait=wait)
+        if answer.status != 200:
+            raise Refused(f"Consul's {self._path}", answer.status)
+        found = _readIndex(answer.field("X-Consul-Index"))
+        self._publish(*readEach(readMessage(answer.body, list[msgspec.Raw]), _instances))
+        # One that went back is of another history, in which the old one says nothing.
+        self._index = found if found >= index else 0
+        spared = wait / 2 - (self._seconds() - began)
+        return _POLL_SECONDS if found == index and spared > 0 else 0.0
+
+
+def _readIndex(text: str) -> int:
+    """Read an index; without one an answer is not Consul's, whatever else it looks like."""
+    try:
+        index = parseDecimal(text, _MAX_INDEX)
+    except ValueError:
+        index = 0
+    if index == 0:
+        raise SourceError("answers without an index")
+    return index
+
+
+def _instances(raw: msgspec.Raw) -> Iterable[Instance]:
+    entry = readMessage(bytes(raw), _Entry)
+    service = entry.service
+    # A service without an address of its own is at that of its node.
+    host = service.address or (entry.node.address if entry.node is not None else "")
+    weight = service.weights.passing if service.weights is not None else 1
+    return [Instance(host, service.port, boundedWeight(weight))]

@@ -1,0 +1,71 @@
+"""The certificates and keys of listeners with TLS."""
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from storagegate.doctor.findings import Check, Finding
+from storagegate.doctor.permissions import checkSecretFile
+from storagegate.doctor.places import arguments
+
+_check = Check("certificates")
+
+# A certificate and its chain are a few kilobytes.
+_MOST_BYTES = 1 << 20
+
+
+def checkEndpoint(description: str, days: int) -> Iterator[Finding]:
+    """
+    Look at the certificate of an endpoint C{ssl:}, or at all of an endpoint C{tls:}.
+
+    @param days: How long before its end a certificate is worth a warning.
+    """
+    kind = description.partition(":")[0]
+    positional, named = arguments(description)
+    if kind == "ssl":
+        key = named.get("privateKey", "server.pem")
+        yield from checkSecretFile(key, "the key")
+        yield from checkFile(named.get("certKey", key), days)
+    elif kind == "tls":
+        yield from _checkDirectory(named.get("path") or positional[0], days)
+
+
+def checkFile(path: str, days: int) -> Iterator[Finding]:
+    """Look at the first certificate of a PEM file: the one that is shown to clients."""
+    from cryptography.x509 import load_pem_x509_certificate
+
+    try:
+        with open(path, "rb") as file:
+            certificate = load_pem_x509_certificate(file.read(_MOST_BYTES))
+    except OSError as error:
+        yield _check.problem(f"{path}: {error.strerror}")
+        return
+    except ValueError:
+        yield _check.problem(f"{path} holds no certificate")
+        return
+    now = datetime.now(UTC)
+    left = (certificate.not_valid_after_utc - now).days
+    end = certificate.not_valid_after_utc.strftime("%Y-%m-%d")
+    if certificate.not_valid_before_utc > now:
+        begin = certificate.not_valid_before_utc.strftime("%Y-%m-%d")
+        yield _check.problem(f"{path} is not valid before {begin}")
+    elif left < 0:
+        yield _check.problem(f"{path} has expired on {end}")
+    elif left < days:
+        yield _check.warning(f"{path} expires in {left} days, on {end}")
+    else:
+        yield _check.ok(f"{path} is valid until {end}")
+
+
+def _checkDirectory(directory: str, days: int) -> Iterator[Finding]:
+    try:
+        names = sorted(name for name in os.listdir(directory) if name.endswith(".pem"))
+    except OSError as error:
+        yield _check.problem(f"{directory}: {error.strerror}")
+        return
+    if not names:
+        yield _check.problem(f"{directory} holds no *.pem: no client can be answered")
+    for name in names:
+        path = os.path.join(directory, name)
+        yield from checkSecretFile(path, "the key in")
+        yield from checkFile(path, days)

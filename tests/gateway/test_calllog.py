@@ -1,0 +1,130 @@
+"""The lines of calls and of requests of S3, written to a sink."""
+
+import json
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.core.calllines import FIELDS
+from storagegate.core.context import Client, RequestContext, Tracing
+from storagegate.core.errors import codedError
+from storagegate.gateway.calllog import CallLog
+from storagegate.gateway.gateway import createProtocolGateway
+from storagegate.gateway.surroundings import Surroundings
+from storagegate.s3.calllog import S3Log
+from storagegate.s3.observing import Exchange
+from tests.gateway.test_gateway import call, echo
+from tests.test_logobserver import Sink
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+class SinkCase(SynchronousTestCase):
+    """What the cases of this file share."""
+
+    def setUp(self) -> None:
+        """Make a sink."""
+        self.sink = Sink()
+
+    def only(self) -> Any:
+        """Give the one object that was written."""
+        [line] = self.sink.lines
+        return json.loads(line)
+
+
+class CallTests(SinkCase):
+    """Calls of services."""
+
+    def context(self, client: str = "192.0.2.1:5") -> RequestContext:
+        """Make the context of a call."""
+        return RequestContext("tcp", "S", "get", Client(client, "192.0.2.1", 5), Tracing(TRACE))
+
+    def test_fields(self) -> None:
+        """A line has the specification's fields and the trace, in this order."""
+        CallLog(sink=self.sink, now=lambda: 1.5).ended(self.context(), None, 0.0123456)
+        line = self.only()
+        self.assertEqual(tuple(line), FIELDS)
+        self.assertEqual(
+            list(line.values()),
+            ["1970-01-01T00:00:01.500Z", "tcp", "S", "get", "192.0.2.1:5", 12.346, "ok", TRACE],
+        )
+
+    def test_failed(self) -> None:
+        """A call that failed has the error's code for its status."""
+        error = codedError("NOT_FOUND", "nothing")
+        CallLog(fields=("status",), sink=self.sink).ended(self.context(), error, 1)
+        self.assertEqual(self.only(), {"status": "NOT_FOUND"})
+
+    def test_level(self) -> None:
+        """The daemon's level decides: calls that went well may be left out, failures stay."""
+        log = CallLog(level="debug", fields=("status",), sink=self.sink)
+        log.ended(self.context(), None, 1)
+        log.ended(self.context(), codedError("NOT_FOUND", "nothing"), 1)
+        self.assertEqual(self.only(), {"status": "NOT_FOUND"})
+        self.sink.lowest = 0
+        log.ended(self.context(), None, 1)
+        self.assertEqual(len(self.sink.lines), 2)
+
+    def test_client(self) -> None:
+        """What a client is called is one field of one line, whatever it consists of."""
+        for form in ("json", "text"):
+            client = "a\nb\x1b\u2028\ud800 status=ok" + "x" * 1000
+            CallLog(format=form, sink=self.sink).ended(self.context(client), None, 1)
+        for line in self.sink.lines:
+            self.assertLess(len(line), 600)
+            for forbidden in (b"\n", b"\x1b", "\u2028".encode()):
+                self.assertNotIn(forbidden, line)
+            line.decode()
+        self.assertIn(rb'client_id="a\nb', self.sink.lines[1])
+
+    def test_gateway(self) -> None:
+        """A gateway that has a sink logs its calls there."""
+        gateway = createProtocolGateway(surroundings=Surroundings(logSink=self.sink))
+        gateway.addService("S", methods={"echo": echo}).configureMonitoring(logging={})
+        gateway.start()
+        self.successResultOf(call(gateway))
+        self.assertEqual(self.only()["method"], "echo")
+
+
+class Request:
+    """As much of a request as the log looks at."""
+
+    clientHost = "192.0.2.7"
+
+
+class S3Tests(SinkCase):
+    """Requests of S3."""
+
+    def test_fields(self) -> None:
+        """A request has the same fields, and its bytes and access key behind them."""
+        request: Any = Request()
+        exchange = Exchange(request, "GetObject", 0.0, "1", Tracing(TRACE))
+        exchange.status, exchange.bytesIn, exchange.bytesOut = 206, 1, 4096
+        exchange.accessKey = "AK"
+        S3Log(sink=self.sink, now=lambda: 0).ended(exchange, 0.002)
+        self.assertEqual(
+            self.only(),
+            {
+                "timestamp": "1970-01-01T00:00:00.000Z",
+                "protocol": "s3",
+                "service": "S3",
+                "method": "GetObject",
+                "client_id": "192.0.2.7",
+                "duration": 2.0,
+                "status": "206",
+                "trace_id": TRACE,
+                "bytes_in": 1,
+                "bytes_out": 4096,
+                "access_key": "AK",
+            },
+        )
+
+    def test_failed(self) -> None:
+        """A request that failed has the error's code, and is logged where others are not."""
+        request: Any = Request()
+        log = S3Log(level="debug", sink=self.sink)
+        exchange = Exchange(request, "GetObject", 0.0, "1")
+        for exchange.status, exchange.errorCode in ((200, None), (404, "NoSuchKey"), (499, None)):
+            log.ended(exchange, 1)
+        statuses = [json.loads(line)["status"] for line in self.sink.lines]
+        self.assertEqual(statuses, ["NoSuchKey", "499"])

@@ -1,0 +1,74 @@
+"""Clusters without a network: instances, connections that are none, and luck that is known."""
+
+from random import Random
+from typing import Any
+
+from attrs import define
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from storagegate.balancing.cluster import Cluster
+from storagegate.balancing.strategies import STRATEGIES
+from storagegate.balancing.upstreammeters import UpstreamMeters
+from storagegate.core.meters import Meters
+from storagegate.discovery.instances import Instance
+from storagegate.discovery.services import DiscoveredService
+
+
+class LongestRandom(Random):
+    """Always draws the upper bound."""
+
+    def uniform(self, a: float, b: float) -> float:
+        """Draw."""
+        return b
+
+
+@define
+class Candidate:
+    """An instance as strategies see it."""
+
+    id: str
+    weight: int = 1
+    active: int = 0
+
+
+def instances(*names: str, weight: int = 1) -> list[Instance]:
+    """Make instances of some names, each at a place of its own."""
+    return [Instance(name, 8000, weight, name) for name in names]
+
+
+class ClusterCase:
+    """
+    A cluster of C{Probe}.
+
+    @ivar connecting: Who was to be connected to, each with what to answer.
+    """
+
+    def __init__(self, *names: str, **options: Any) -> None:
+        self.clock = Clock()
+        self.meters = Meters()
+        self.upstreamMeters = UpstreamMeters(self.meters)
+        self.connecting: list[tuple[Instance, Deferred[Any]]] = []
+        self.options = DiscoveredService(**options)
+        self.cluster = Cluster(
+            "Probe",
+            self.options,
+            {"default": STRATEGIES[self.options.strategy]()},
+            self._connect,
+            self.clock,
+            LongestRandom(),
+            self.upstreamMeters,
+        )
+        self.cluster.setInstances(instances(*names))
+
+    def _connect(self, instance: Instance) -> Deferred[Any]:
+        connected: Deferred[Any] = Deferred()
+        self.connecting.append((instance, connected))
+        return connected
+
+    def value(self, name: str, *labels: str) -> Any:
+        """Give what a meter has counted; 0 where it has nothing."""
+        for family in self.meters.snapshot():
+            if family.name == f"storagegate_upstream_{name}":
+                return {tuple(key): value for key, value in family.samples}.get(labels, 0)
+        raise AssertionError(f"there is no meter {name}")

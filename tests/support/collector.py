@@ -1,0 +1,55 @@
+"""A collector of spans as a process of its own, for blocking tests."""
+
+import json
+import subprocess
+import sys
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+PROGRAM = Path(__file__).with_name("collectorprogram.py")
+
+SECONDS = 40
+
+
+class Collector:
+    """
+    Takes spans; see L{tests.support.collectorprogram} for how.
+
+    @ivar port: Where it listens.
+    """
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self._process.stdout is not None
+        self.port = int(self._process.stdout.readline())
+
+    def url(self, mode: str = "ok", path: str = "/v1/traces") -> str:
+        """Give where to send spans."""
+        return f"http://127.0.0.1:{self.port}/{mode}{path}"
+
+    def spans(self, count: int) -> list[dict[str, Any]]:
+        """Give all spans once there are so many."""
+        return self._ask(f"/{count}")
+
+    def requests(self, count: int) -> list[dict[str, Any]]:
+        """Give the heads of all requests once there are so many."""
+        return self._ask(f"/requests/{count}")
+
+    def stop(self) -> None:
+        """End it."""
+        with self._process as process:
+            process.kill()
+
+    def _ask(self, path: str) -> Any:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            body = json.loads(response.read())
+            assert response.status == 200, f"only {len(body)} came: {body}"
+            return body
+        finally:
+            connection.close()

@@ -1,0 +1,81 @@
+"""
+A worker that answers HTTP requests with what it is, for the tests of those who watch over workers.
+
+It is started as C{storagegate.worker} is. The option C{greeting} stands in its answers; with
+C{breaks} it does not start, and C{/slow} waits for a second.
+"""
+
+import os
+import socket
+import sys
+from typing import Any
+
+from twisted.internet import reactor as installedReactor
+from twisted.internet.task import deferLater
+
+from storagegate.net.endpoints import listen
+from storagegate.net.httplimits import HTTPLimits
+from storagegate.net.resource import CoroutineResource
+from storagegate.net.site import Request, Site
+from storagegate.net.workerlink import WorkerLink
+from storagegate.net.workerwire import CONTROL, adopt, encode, readBlocking, readSetup
+
+reactor: Any = installedReactor
+
+
+class Program:
+    """One worker."""
+
+    def __init__(self, link: WorkerLink) -> None:
+        self.link = link
+        self.heard: list[Any] = []
+        resource = CoroutineResource(self.answer, lambda request, error: (500, [], b""))
+        self.site = Site(resource, HTTPLimits(), reactor)
+        self.port: Any = None
+        link.retired = self.retire
+        link.stopped = reactor.stop
+        link.subscribe("news", self.heard.append)
+        link.answer("name", lambda payload: [link.index, os.getpid(), payload])
+        listen(reactor, link.setup.places["http"], self.site).addCallback(self.opened)  # type: ignore[arg-type]
+
+    def opened(self, port: Any) -> None:
+        """Remember the port."""
+        self.port = port
+
+    async def answer(self, request: Request) -> None:
+        """Answer a request."""
+        if request.path == b"/slow":
+            await deferLater(reactor, 1.0)
+        if request.path == b"/tell":
+            self.link.broadcast("news", "hello")
+        text = f"{self.link.setup.options['greeting']} {os.getpid()} {self.link.index} "
+        text += f"{len(self.heard)}"
+        if request.path == b"/ask":
+            text = repr(sorted(await self.link.ask("name", "x")))
+        request.respond(200, [], text.encode())
+
+    def retire(self, patienceSeconds: float) -> None:
+        """Leave the place to another process."""
+        closing = self.port.stopListening()
+        closing.addCallback(lambda _: self.site.drain(10, patienceSeconds))
+        closing.addCallback(lambda _: reactor.stop())
+
+
+def main() -> None:
+    """Serve."""
+    control = socket.socket(fileno=CONTROL)
+    message = readBlocking(control)
+    assert message is not None
+    setup = readSetup(message)
+    if setup.options.get("breaks"):
+        control.sendall(encode({"kind": "failed", "reason": "the fuse has blown"}))
+        sys.exit(1)
+    program = Program(WorkerLink(setup))
+    control.setblocking(False)
+    adopt(reactor, control, program.link.control)
+    reactor.callWhenRunning(program.link.ready)
+    reactor.run()
+
+
+if __name__ == "__main__":
+    main()

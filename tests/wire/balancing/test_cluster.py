@@ -1,0 +1,121 @@
+"""Three instances as processes, a gateway in front of them, and what happens when one is killed."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+
+from storagegate.core.context import Client, RequestContext
+from storagegate.core.errors import ServiceError
+from storagegate.core.meters import Meters
+from storagegate.core.tracing import newTracing
+from storagegate.gateway.gateway import ProtocolGateway
+from storagegate.gateway.surroundings import Surroundings
+from tests.support.upstreamgateway import UpstreamGateway
+
+INTERVAL = 0.2
+"""Seconds between two checks of health."""
+
+
+class ClusterTests(TestCase):
+    """A cluster."""
+
+    timeout = 30
+
+    async def setUp(self) -> None:
+        """Start three instances."""
+        from twisted.internet import reactor
+
+        self.reactor: Any = reactor
+        self.tally = Path(self.mktemp())
+        self.upstreams = [UpstreamGateway(reactor, str(self.tally)) for _ in range(3)]
+        self.ids = itertools.count()
+        starting = [Deferred.fromCoroutine(each.start()) for each in self.upstreams]
+        for each in self.upstreams:
+            self.addCleanup(each.kill)
+        await gatherResults(starting)
+
+    def serve(self, **options: Any) -> None:
+        """Put a gateway in front of them."""
+        self.meters = Meters()
+        self.gateway = ProtocolGateway(protocols=[], surroundings=Surroundings(meters=self.meters))
+        self.gateway.configureServiceDiscovery(
+            services={
+                "Probe": {
+                    "instances": [
+                        {"host": "127.0.0.1", "port": each.port} for each in self.upstreams
+                    ],
+                    "methods": {"echo": {"idempotent": True}},
+                    "healthCheck": "/api/health",
+                    "healthIntervalMs": int(INTERVAL * 1000),
+                    **options,
+                }
+            }
+        )
+        self.gateway.start(self.reactor)
+        self.addCleanup(self.gateway.stop, 0)
+
+    def call(self, method: str, request: Any) -> Deferred[Any]:
+        """Call through the gateway."""
+        context = RequestContext("tcp", "Probe", method, Client("me", "127.0.0.1", 1), newTracing())
+        return Deferred.fromCoroutine(self.gateway.invoker.call(context, request))
+
+    def states(self) -> dict[str, float]:
+        """Count the instances by what is known of them."""
+        families = {family.name: family for family in self.meters.snapshot()}
+        samples = families["storagegate_upstream_instances"].samples
+        return {labels[1]: count for labels, count in samples if count}
+
+    async def load(self, method: str, errors: list[ServiceError]) -> int:
+        """Call, one call after the other, until C{isLoading} says no; give how many succeeded."""
+        succeeded = 0
+        while self.isLoading:
+            try:
+                await self.call(method, {"seconds": 0.002, "id": next(self.ids)})
+                succeeded += 1
+            except ServiceError as error:
+                errors.append(error)
+        return succeeded
+
+    async def until(self, condition: Any, seconds: float) -> float:
+        """Wait until something is so, and tell how long that took."""
+        began = self.reactor.seconds()
+        while not condition():
+            self.assertLess(self.reactor.seconds() - began, seconds, self.states())
+            await deferLater(self.reactor, 0.01)
+        return float(self.reactor.seconds() - began)
+
+    async def test_kill(self) -> None:
+        """
+        No idempotent call fails when an instance is killed under load, and no other call arrives
+        twice; within two checks it gets no more calls, and when it is back it gets its share again.
+        """
+        self.serve()
+        failed: list[ServiceError] = []
+        lost: list[ServiceError] = []
+        self.isLoading = True
+        loads = [
+            Deferred.fromCoroutine(self.load(method, errors))
+            for method, errors in (("echo", failed), ("once", lost))
+            for _ in range(6)
+        ]
+        await deferLater(self.reactor, 0.3)
+        await self.upstreams[0].kill()
+        await self.until(lambda: self.states().get("well") == 2, 2 * INTERVAL + 0.3)
+        await self.upstreams[0].start()
+        await self.until(lambda: self.states() == {"well": 3}, 2 * INTERVAL + 1)
+        self.isLoading = False
+        counts = await gatherResults(loads)
+        self.assertEqual(failed, [])
+        self.assertGreater(sum(counts), 50)
+        # Those fail that were with it when it died, and no others.
+        self.assertEqual({error.code for error in lost} | {"UNAVAILABLE"}, {"UNAVAILABLE"})
+        self.assertLessEqual(len(lost), 6)
+        seen = self.tally.read_text().split()
+        self.assertEqual(len(seen), len(set(seen)))
+        self.assertLessEqual(sum(counts[6:]), len(seen))
+        pids = [(await self.call("echo", {}))["pid"] for _ in range(6)]
+        self.assertEqual(sorted(pids), sorted(each.pid for each in self.upstreams for _ in "12"))

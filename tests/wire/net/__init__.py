@@ -1,0 +1,1 @@
+"""The trunk with real processes and sockets."""

@@ -1,0 +1,239 @@
+"""Workers as processes of their own, on a socket that they share."""
+
+import http.client
+import os
+import signal
+import sys
+import threading
+from ast import literal_eval
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet import reactor as installedReactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import TestCase
+
+from storagegate.net.endpoints import bind
+from storagegate.net.workerprocess import Program, WorkerFailed
+from storagegate.net.workers import Workers
+from storagegate.net.workerwire import CONTROL, WorkerSetup
+from tests.support.daemon import daemonEnvironment
+
+reactor: Any = installedReactor
+
+
+def isAlive(pid: int) -> bool:
+    """Tell whether there is a process."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class Load:
+    """
+    Clients that ask one request after the other, each on a connection that it keeps.
+
+    @ivar answers: What they got.
+    @ivar failures: What went wrong.
+    """
+
+    def __init__(self, port: int, clients: int = 4) -> None:
+        self.answers: list[str] = []
+        self.failures: list[Exception] = []
+        self._port = port
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
+        while not self._stop.is_set():
+            try:
+                connection.request("GET", "/")
+                self.answers.append(connection.getresponse().read().decode())
+            except Exception as error:
+                self.failures.append(error)
+                connection.close()
+        connection.close()
+
+    def end(self) -> None:
+        """Let them end. Blocking."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+class WorkersCase(TestCase):
+    """Two workers that answer HTTP."""
+
+    timeout = 60
+
+    async def began(self, **options: Any) -> Workers:
+        """Bind a port and start the workers."""
+        self.place = await bind(reactor, "tcp:0:interface=127.0.0.1")
+        self.addCleanup(self.place.port.stopListening)
+        self.number = self.place.port.getHost().port
+        self.counts: list[int] = []
+        self.workers = Workers(
+            reactor,
+            self.program(**options),
+            changed=self.changed,
+            patienceSeconds=0.5,
+            hangSeconds=2,
+        )
+        self.addCleanup(self.workers.stop, 1)
+        self.workers.start()
+        return self.workers
+
+    def changed(self) -> None:
+        """Remember how many there are."""
+        self.counts.append(self.workers.ready)
+
+    def program(self, **options: Any) -> Program:
+        """Describe the workers."""
+        places = {"http": self.place.inherited(CONTROL + 1)}
+        return Program(
+            command=[sys.executable, "-m", "tests.support.workerprogram"],
+            environment=daemonEnvironment(),
+            descriptors={CONTROL + 1: self.place.port.fileno()},
+            own=[{}, {}],
+            setup=WorkerSetup(0, 2, places, {}, {"greeting": "one", **options}),
+        )
+
+    async def ask(self, path: str = "/") -> list[str]:
+        """Ask by a new connection; give the words of the answer."""
+        answer: str = await deferToThread(self.askBlocking, path)
+        return answer.split(" ")
+
+    def askBlocking(self, path: str) -> str:
+        """Ask by a new connection."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.number, timeout=20)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().read().decode()
+        finally:
+            connection.close()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds; the test's timeout ends the waiting."""
+        while not holds():
+            await deferLater(reactor, 0.02)
+
+
+class ServingTests(WorkersCase):
+    """What workers do together."""
+
+    async def test_share(self) -> None:
+        """Both accept on one socket, and neither is the process that watches over them."""
+        workers = await self.began()
+        asked = set()
+        while len(asked) < 2:
+            asked.add(int((await self.ask())[1]))
+        self.assertEqual(asked, set(workers.pids))
+        self.assertNotIn(os.getpid(), asked)
+        self.assertEqual(self.counts, [2])
+
+    async def test_talk(self) -> None:
+        """What one says the others hear and it does not; a question is answered by all."""
+        workers = await self.began()
+        teller = (await self.ask("/tell"))[1]
+        heard: dict[str, str] = {}
+        while len(heard) < 2 or "1" not in heard.values():
+            words = await self.ask()
+            heard[words[1]] = words[3]
+        self.assertEqual(heard.pop(teller), "0")
+        self.assertEqual(list(heard.values()), ["1"])
+        answers = literal_eval(" ".join(await self.ask("/ask")))
+        self.assertEqual(answers, [[i, pid, "x"] for i, pid in enumerate(workers.pids)])
+
+    async def test_stop(self) -> None:
+        """A stop ends all of them in order, and nobody is replaced."""
+        workers = await self.began()
+        pids = workers.pids
+        await workers.stop(5)
+        self.assertEqual(workers.ready, 0)
+        for pid in pids:
+            self.assertRaises(ProcessLookupError, os.kill, pid, 0)
+
+    async def test_refused(self) -> None:
+        """A worker that cannot start is refused with its own line, and none is left."""
+        with self.assertRaises(WorkerFailed) as caught:
+            await self.began(breaks=True)
+        self.assertEqual(str(caught.exception), "the fuse has blown")
+
+
+class ReplacingTests(WorkersCase):
+    """Who comes in a worker's place."""
+
+    async def test_killed(self) -> None:
+        """A worker that dies is replaced; meanwhile the other one serves everybody."""
+        workers = await self.began()
+        victim, other = workers.pids
+        os.kill(victim, signal.SIGKILL)
+        await self.until(lambda: workers.ready == 1)
+        self.assertEqual(int((await self.ask())[1]), other)
+        await self.until(lambda: workers.ready == 2)
+        self.assertEqual(workers.pids[1], other)
+        self.assertNotEqual(workers.pids[0], victim)
+        self.assertEqual(self.counts, [2, 1, 2])
+
+    async def test_hanging(self) -> None:
+        """A worker whose reactor does not turn any more is killed and replaced."""
+        workers = await self.began()
+        [victim, _] = workers.pids
+        os.kill(victim, signal.SIGSTOP)
+        await self.until(lambda: not isAlive(victim) and workers.ready == 2)
+
+    async def test_roll(self) -> None:
+        """Every worker is replaced under load, and no client sees a failure."""
+        workers = await self.began()
+        before = set(workers.pids)
+        load = Load(self.number)
+        try:
+            await self.until(lambda: len(load.answers) > 50)
+            await workers.roll(self.program(greeting="two"), 10)
+            await self.until(lambda: not any(map(isAlive, before)))
+            mark = len(load.answers)
+            await self.until(lambda: len(load.answers) > mark + 50)
+        finally:
+            await deferToThread(load.end)
+        self.assertEqual(load.failures, [])
+        self.assertFalse(before & set(workers.pids))
+        self.assertTrue(all(answer.startswith("two") for answer in load.answers[mark + 8 :]))
+        # At no time were there fewer.
+        self.assertEqual(min(self.counts), 2)
+
+    async def test_inFlight(self) -> None:
+        """What is being answered when a worker is replaced is answered."""
+        workers = await self.began()
+        slow = [deferToThread(self.askBlocking, "/slow") for _ in range(4)]
+        await deferLater(reactor, 0.2)
+        await workers.roll(self.program(greeting="two"), 10)
+        for answering in slow:
+            self.assertTrue((await answering).startswith("one "))
+
+    async def test_rollRefused(self) -> None:
+        """A successor that cannot start leaves the old worker in its place, and the old program."""
+        workers = await self.began()
+        before = workers.pids
+        with self.assertRaises(WorkerFailed) as caught:
+            await workers.roll(self.program(breaks=True), 10)
+        self.assertEqual(str(caught.exception), "the fuse has blown")
+        self.assertEqual(workers.pids, before)
+        os.kill(before[0], signal.SIGKILL)
+        await self.until(lambda: workers.ready == 1)
+        await self.until(lambda: workers.ready == 2)
+        self.assertEqual((await self.ask())[0], "one")
+
+    async def test_twice(self) -> None:
+        """Only one roll goes on at a time."""
+        workers = await self.began()
+        going = Deferred.fromCoroutine(workers.roll(self.program(), 10))
+        with self.assertRaises(WorkerFailed):
+            await workers.roll(self.program(), 10)
+        await going

@@ -1,0 +1,250 @@
+"""What observers of S3 are told, of requests over real sockets."""
+
+import socket
+from typing import Any
+
+from attrs import Factory, define
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import TestCase
+
+from storagegate.core.meters import Meters
+from storagegate.net.endpoints import listen
+from storagegate.net.httplimits import HTTPLimits
+from storagegate.net.site import Site
+from storagegate.s3.metrics import S3Metrics
+from storagegate.s3.observing import UNKNOWN, Exchange
+from storagegate.s3.resource import makeS3Resource
+from storagegate.storage.store import ObjectStore
+from tests.support.clients import REGION, ROOT
+from tests.support.s3signer import Answer, Outgoing, exchange, wireBytes
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+BIG = 32 * 1024 * 1024
+
+
+@define(eq=False)
+class Witness:
+    """An observer that remembers."""
+
+    begun: list[tuple[Exchange, str, int]] = Factory(list)
+    over: list[tuple[Exchange, float]] = Factory(list)
+
+    def began(self, exchange: Exchange) -> None:
+        """Remember what was known at the beginning."""
+        self.begun.append((exchange, exchange.operation, exchange.status))
+
+    def ended(self, exchange: Exchange, seconds: float) -> None:
+        """Remember the end."""
+        self.over.append((exchange, seconds))
+
+
+class Clumsy:
+    """An observer that fails whenever it can."""
+
+    def began(self, exchange: Exchange) -> None:
+        """Fail."""
+        raise ZeroDivisionError
+
+    def ended(self, exchange: Exchange, seconds: float) -> None:
+        """Fail."""
+        raise ZeroDivisionError
+
+
+class ObservingCase(TestCase):
+    """A test with a store, S3 on it, and an observer."""
+
+    timeout = 60
+
+    async def setUp(self) -> None:
+        """Open them."""
+        from twisted.internet import reactor
+
+        self.reactor: Any = reactor
+        self.store = ObjectStore.open(self.mktemp(), reactor, durability="os")
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.store.close()))
+        self.resource = makeS3Resource(
+            self.store,
+            region=REGION,
+            s3Domain=None,
+            rootAccessKey=ROOT.accessKey,
+            rootSecretKey=ROOT.secretKey,
+            reactor=self.reactor,
+        )
+        self.site = Site(self.resource, HTTPLimits(), self.reactor)
+        port = await listen(self.reactor, "tcp:0:interface=127.0.0.1", self.site)
+        self.addCleanup(self.site.drain, 0)
+        self.addCleanup(port.stopListening)
+        self.address = ("127.0.0.1", port.getHost().port)
+        self.witness = Witness()
+
+    async def ask(
+        self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> Answer:
+        """Make a request; as root unless headers are given."""
+        fields = ROOT.plainHeaders() if headers is None else headers
+        outgoing = Outgoing(method, target, fields, body)
+        answer: Answer = await deferToThread(exchange, self.address, outgoing)
+        return answer
+
+    def last(self) -> Exchange:
+        """Give the last exchange."""
+        return self.witness.over[-1][0]
+
+
+class ObservingTests(ObservingCase):
+    """Observers, and what they are told."""
+
+    async def setUp(self) -> None:
+        """Observe."""
+        await super().setUp()
+        self.resource.observers.append(self.witness)
+
+    async def test_facts(self) -> None:
+        """Each request is told by operation, status, bytes and key; the id is the answer's."""
+        body = b"x" * 100_000
+        for method, target, sent, operation, status, received in (
+            ("PUT", "/bkt", b"", "CreateBucket", 200, 0),
+            ("PUT", "/bkt/k", body, "PutObject", 200, 0),
+            ("GET", "/bkt/k", b"", "GetObject", 200, 100_000),
+            ("HEAD", "/bkt/k", b"", "HeadObject", 200, 0),
+            ("DELETE", "/bkt/k", b"", "DeleteObject", 204, 0),
+        ):
+            answer = await self.ask(method, target, sent)
+            found = self.last()
+            self.assertEqual(answer.status, status)
+            facts = (found.operation, found.status, found.bytesIn, found.bytesOut)
+            self.assertEqual(facts, (operation, status, len(sent), received))
+            self.assertEqual((found.accessKey, found.errorCode), (ROOT.accessKey, None))
+            self.assertEqual(answer.headers["x-amz-request-id"], found.requestId)
+        self.assertEqual(len(self.witness.begun), 5)
+        self.assertEqual({begun[1:] for begun in self.witness.begun}, {(UNKNOWN, 0)})
+        self.assertEqual(
+            [begun[0] for begun in self.witness.begun], [over[0] for over in self.witness.over]
+        )
+        self.assertGreater(min(seconds for _, seconds in self.witness.over), 0)
+
+    async def test_errors(self) -> None:
+        """An error tells its code and the operation that failed; its document counts as sent."""
+        answer = await self.ask("GET", "/bkt/nothing")
+        found = self.last()
+        self.assertEqual(
+            (found.operation, found.status, found.errorCode), ("GetObject", 404, "NoSuchBucket")
+        )
+        self.assertEqual(found.bytesOut, len(answer.body))
+        self.assertEqual(answer.headers["x-amz-request-id"], found.requestId)
+        self.assertIn(found.requestId.encode(), answer.body)
+
+    async def test_refused(self) -> None:
+        """Who does not pass the gate is told with no key and no operation."""
+        await self.ask("GET", "/bkt/k", headers={})
+        found = self.last()
+        self.assertEqual((found.operation, found.accessKey), (UNKNOWN, None))
+        self.assertEqual((found.status, found.errorCode), (403, "AccessDenied"))
+
+    async def test_tracing(self) -> None:
+        """A caller's trace goes on, and the answer names it; without one there is a new one."""
+        headers = {**ROOT.plainHeaders(), "traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+        for target in ("/", "/bkt/nothing"):
+            answer = await self.ask("GET", target, headers=headers)
+            tracing = self.last().tracing
+            assert tracing is not None
+            self.assertEqual((tracing.traceId, tracing.sampled), (TRACE, True))
+            self.assertEqual(answer.headers["x-trace-id"], TRACE)
+        answer = await self.ask("GET", "/")
+        tracing = self.last().tracing
+        assert tracing is not None
+        self.assertNotEqual(tracing.traceId, TRACE)
+        self.assertEqual(answer.headers["x-trace-id"], tracing.traceId)
+
+    async def test_lost(self) -> None:
+        """A client that goes in the middle of an object is told as 499, with what it got."""
+        await self.ask("PUT", "/bkt")
+        await self.ask("PUT", "/bkt/big", bytes(BIG))
+        outgoing = Outgoing("GET", "/bkt/big", ROOT.plainHeaders(), b"")
+
+        def leave() -> None:
+            with socket.create_connection(self.address) as client:
+                client.sendall(wireBytes(outgoing, "localhost"))
+                client.recv(1000)
+
+        ended = len(self.witness.over)
+        await deferToThread(leave)
+        while len(self.witness.over) == ended:
+            await deferToThread(lambda: None)
+        found = self.last()
+        self.assertEqual((found.operation, found.status), ("GetObject", 499))
+        self.assertGreater(found.bytesOut, 0)
+        self.assertLess(found.bytesOut, BIG)
+        self.assertEqual(self.resource._exchanges, {})
+
+    async def test_brokenBody(self) -> None:
+        """A body that is framed wrongly ends the request with the status of its refusal."""
+        await self.ask("PUT", "/bkt")
+        fields = "".join(f"{name}: {value}\r\n" for name, value in ROOT.plainHeaders().items())
+        head = f"PUT /bkt/k HTTP/1.1\r\nHost: x\r\n{fields}Transfer-Encoding: chunked\r\n"
+        head += "x-amz-decoded-content-length: 5\r\n"
+        head += "x-amz-content-sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\n\r\n"
+
+        with socket.create_connection(self.address) as client:
+            client.settimeout(10)
+            client.sendall(head.encode())
+            while len(self.witness.begun) < 2:
+                await deferToThread(lambda: None)
+            client.sendall(b"zz\r\n")
+            answer = await deferToThread(client.recv, 1000)
+        self.assertTrue(answer.startswith(b"HTTP/1.1 400"), answer)
+        self.assertEqual([over[0].status for over in self.witness.over], [200, 400])
+
+    async def test_failing(self) -> None:
+        """An observer that fails is logged; the request and the other observers go on."""
+        self.resource.observers.insert(0, Clumsy())
+        answer = await self.ask("PUT", "/bkt")
+        self.assertEqual(answer.status, 200)
+        self.assertEqual(len(self.witness.over), 1)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
+
+
+class UnobservedTests(ObservingCase):
+    """Without observers."""
+
+    async def test_nothing(self) -> None:
+        """Nobody traces, and ids are made as ever."""
+        first, second = await self.ask("PUT", "/bkt"), await self.ask("GET", "/bkt/nothing")
+        self.assertNotIn("x-trace-id", first.headers)
+        ids = {each.headers["x-amz-request-id"] for each in (first, second)}
+        self.assertEqual(len(ids), 2)
+
+
+class S3MetricsTests(ObservingCase):
+    """The meters of S3."""
+
+    async def test_meters(self) -> None:
+        """Requests, bytes, times and errors are counted; what is made up is not a label."""
+        meters = Meters()
+        self.resource.observers.append(S3Metrics(meters))
+        await self.ask("PUT", "/bkt")
+        await self.ask("PUT", "/bkt/k", b"12345")
+        await self.ask("GET", "/bkt/k")
+        await self.ask("GET", "/bkt/none")
+        values = {
+            family.name.removeprefix("storagegate_s3_"): dict(family.samples)
+            for family in meters.snapshot()
+        }
+        self.assertEqual(
+            values["requests_total"],
+            {
+                ("CreateBucket", "200"): 1,
+                ("PutObject", "200"): 1,
+                ("GetObject", "200"): 1,
+                ("GetObject", "404"): 1,
+            },
+        )
+        sizes = values["bytes_total"]
+        self.assertEqual(sizes["PutObject", "in"], 5)
+        self.assertGreater(sizes["GetObject", "out"], 5)
+        self.assertEqual(values["errors_total"], {("NoSuchKey",): 1})
+        self.assertEqual(values["requests_in_flight"], {(): 0})
+        durations = values["request_duration_seconds"]
+        counts = {labels: sum(each[:-1]) for labels, each in durations.items()}
+        self.assertEqual(counts, {("CreateBucket",): 1, ("PutObject",): 1, ("GetObject",): 2})

@@ -1,0 +1,1 @@
+"""Tests of tracing with real processes."""

@@ -1,0 +1,222 @@
+"""What a scrape of a real daemon gives, and whether a dashboard can be made of it."""
+
+import http.client
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+from unittest import skipUnless
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as readOpen
+from prometheus_client.parser import text_string_to_metric_families as readText
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.support.daemon import CHECKOUT, Daemon
+from tests.support.http import connect, request
+
+EVERYTHING = (
+    *("--http", "tcp:0:interface=127.0.0.1", "--tcp", "tcp:0:interface=127.0.0.1"),
+    *("--grpc", "127.0.0.1:0", "--udp", "127.0.0.1:0"),
+)
+
+_CHOSEN = """
+[gateway.monitoring.metrics.protocolMetrics]
+http = ["status_codes", "user_agents"]
+websocket = ["connection_duration", "message_frequency"]
+grpc = ["stream_count", "rpc_latency"]
+udp = ["packet_loss", "packet_size"]
+tcp = ["connection_pool", "buffer_utilization"]
+"""
+
+_NAME = re.compile(r"\b(?:storagegate|process)_[a-z0-9_]+")
+
+_DASHBOARD = CHECKOUT / "deploy" / "grafana.json"
+
+
+class ScrapeTests(SynchronousTestCase):
+    """The metrics page of a daemon with all listeners."""
+
+    timeout = 60
+
+    def setUp(self) -> None:
+        """Start it, and have it do something."""
+        data = Path(self.mktemp()).absolute()
+        config = data.with_suffix(".toml")
+        config.write_text(_CHOSEN)
+        self.daemon = Daemon(data, *EVERYTHING, "--config", str(config))
+        self.addCleanup(self.daemon.kill)
+        self.daemon.start()
+        s3 = self.daemon.address("s3")
+        for method, path, body in (
+            ("PUT", "/bkt", None),
+            ("PUT", "/bkt/big", b"x" * 200_000),
+            ("GET", "/bkt/big", None),
+            ("GET", "/bkt/none", None),
+        ):
+            request(s3, method, path, body)
+        fields = {"content-type": "application/json"}
+        for path in ("/api/UserService/ListUsers", "/api/Nothing/here"):
+            request(self.daemon.address("http"), "POST", path, b"{}", fields)
+
+    def scrape(self, accept: str = "", method: str = "GET") -> tuple[http.client.HTTPResponse, str]:
+        """Ask for the page."""
+        connection = connect(self.daemon.address("admin"))
+        self.addCleanup(connection.close)
+        connection.request(method, "/metrics", headers={"Accept": accept})
+        response = connection.getresponse()
+        return response, response.read().decode()
+
+    def values(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+        """Give all values by name and labels."""
+        return {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in readText(self.scrape()[1])
+            for sample in family.samples
+        }
+
+    def test_values(self) -> None:
+        """What was done is counted: S3, the store, the gateway and the process."""
+        values = self.values()
+
+        def value(name: str, **labels: str) -> float:
+            return values[name, tuple(sorted(labels.items()))]
+
+        get = {"operation": "GetObject"}
+        self.assertEqual(value("storagegate_s3_requests_total", status="200", **get), 1)
+        self.assertEqual(value("storagegate_s3_requests_total", status="404", **get), 1)
+        self.assertGreater(value("storagegate_s3_bytes_total", direction="out", **get), 200_000)
+        self.assertEqual(value("storagegate_s3_errors_total", code="NoSuchKey"), 1)
+        self.assertGreaterEqual(value("storagegate_store_commits_total"), 2)
+        self.assertGreater(value("storagegate_store_fsync_seconds_count", kind="file"), 0)
+        unknown = {"service": "unknown", "method": "unknown", "status": "NOT_FOUND"}
+        self.assertEqual(value("storagegate_requests_total", protocol="http", **unknown), 1)
+        self.assertEqual(value("storagegate_http_responses_total", status="404"), 1)
+        self.assertEqual(value("storagegate_http_connections", listener="admin"), 1)
+        self.assertGreater(value("process_resident_memory_bytes"), 20_000_000)
+        self.assertEqual(value("storagegate_store_read_only"), 0)
+
+    def test_forms(self) -> None:
+        """Both formats tell the same names; HEAD tells none, and other methods are refused."""
+        text, page = self.scrape()
+        names = {family.name for family in readText(page)}
+        self.assertEqual(text.getheader("Content-Type"), "text/plain; version=0.0.4; charset=utf-8")
+        response, page = self.scrape("application/openmetrics-text;version=1.0.0,text/plain;q=0.1")
+        self.assertIn("openmetrics", response.getheader("Content-Type") or "")
+        self.assertEqual({family.name for family in readOpen(page)}, names)
+        response, page = self.scrape(method="HEAD")
+        self.assertEqual((response.status, page), (200, ""))
+        response, page = self.scrape(method="POST")
+        self.assertEqual((response.status, response.getheader("Allow")), (405, "GET, HEAD"))
+
+    @skipUnless(shutil.which("promtool"), "promtool is not installed")
+    def test_promtool(self) -> None:
+        """Prometheus's own tool has nothing to say against names, units and help texts."""
+        page = self.scrape()[1]
+        done = subprocess.run(
+            ["promtool", "check", "metrics"],
+            input=page.encode(),
+            capture_output=True,
+            timeout=20,
+            check=False,
+        )
+        self.assertEqual((done.returncode, done.stdout + done.stderr), (0, b""))
+
+    def test_dashboard(self) -> None:
+        """Each metric that the dashboard asks for is there."""
+        told = set()
+        for family in readText(self.scrape()[1]):
+            suffixes = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}
+            told |= {family.name + suffix for suffix in suffixes.get(family.type, [""])}
+        asked = {
+            name
+            for panel in _panels()
+            for target in panel.get("targets", ())
+            for name in _NAME.findall(target["expr"])
+        }
+        self.assertGreater(len(asked), 20)
+        self.assertEqual(asked - told, set())
+
+
+class WorkersTests(SynchronousTestCase):
+    """The metrics page of several workers."""
+
+    timeout = 60
+
+    def test_together(self) -> None:
+        """Whichever worker answers tells what all of them have counted."""
+        place = ("--http", "tcp:0:interface=127.0.0.1", "--workers", "2")
+        daemon = Daemon(Path(self.mktemp()).absolute(), *place, expect=("s3", "admin", "http"))
+        self.addCleanup(daemon.kill)
+        daemon.start()
+        daemon.waitForLog("2 workers serve")
+        for _ in range(40):
+            request(daemon.address("http"), "POST", "/api/Nothing/here", b"{}")
+        for _ in range(10):
+            _, page = request(daemon.address("admin"), "GET", "/metrics")
+            samples = [sample for family in readText(page.decode()) for sample in family.samples]
+            calls = [each for each in samples if each.name == "storagegate_requests_total"]
+            self.assertEqual(sum(each.value for each in calls), 40)
+            self.assertLessEqual({each.labels["worker"] for each in calls}, {"0", "1"})
+            self.assertEqual(
+                [each.value for each in samples if each.name == "storagegate_workers"], [2]
+            )
+            self.assertEqual(page.count(b"storagegate_build_info{"), 1)
+
+
+def _panels() -> list[dict[str, Any]]:
+    panels: list[dict[str, Any]] = json.loads(_DASHBOARD.read_text())["panels"]
+    return panels
+
+
+class DashboardTests(SynchronousTestCase):
+    """The dashboard as a document."""
+
+    def test_schema(self) -> None:
+        """It has what Grafana needs to import it, and its panels do not lie on each other."""
+        document = json.loads(_DASHBOARD.read_text())
+        for name in ("uid", "title", "schemaVersion", "templating", "time", "panels"):
+            self.assertIn(name, document)
+        variables = {each["name"] for each in document["templating"]["list"]}
+        self.assertEqual(variables, {"datasource", "job", "instance"})
+        panels = document["panels"]
+        ids = [panel["id"] for panel in panels]
+        self.assertEqual(len(ids), len(set(ids)))
+        taken: set[tuple[int, int]] = set()
+        for panel in panels:
+            place = panel["gridPos"]
+            cells = {
+                (x, y)
+                for x in range(place["x"], place["x"] + place["w"])
+                for y in range(place["y"], place["y"] + place["h"])
+            }
+            self.assertFalse(cells & taken, panel["title"])
+            self.assertLessEqual(place["x"] + place["w"], 24)
+            taken |= cells
+            if panel["type"] != "row":
+                self.assertEqual(panel["datasource"]["uid"], "${datasource}")
+                refs = [target["refId"] for target in panel["targets"]]
+                self.assertTrue(refs)
+                self.assertEqual(len(refs), len(set(refs)))
+
+    @skipUnless(shutil.which("promtool"), "promtool is not installed")
+    def test_expressions(self) -> None:
+        """Prometheus can read each expression."""
+        rules = [
+            {"record": f"panel{panel['id']}:{target['refId']}", "expr": _plain(target["expr"])}
+            for panel in _panels()
+            for target in panel.get("targets", ())
+        ]
+        path = Path(self.mktemp()).with_suffix(".yml")
+        # JSON is YAML.
+        path.write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
+        done = subprocess.run(
+            ["promtool", "check", "rules", str(path)], capture_output=True, timeout=20, check=False
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+def _plain(expression: str) -> str:
+    """Put something in the place of Grafana's own variables."""
+    return expression.replace("$__rate_interval", "5m").replace("$", "")

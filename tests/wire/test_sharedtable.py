@@ -1,0 +1,216 @@
+"""Shared memory between processes that hammer it, die in it and stand still in it."""
+
+import os
+import signal
+import time
+from typing import Any
+
+from twisted.logger import globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.core.presence import Presence
+from storagegate.core.sharedrates import SharedRateLimitStore, makeRateMemory
+from storagegate.core.sharedtable import AVOID_SECONDS, SharedTable, TableBusy
+from tests.support.sharing import HOLDER, Sharer, attached
+
+COUNTER = """
+from storagegate.core.sharedrates import SharedRateLimitStore
+store = SharedRateLimitStore(table, 600_000, "test")
+say("ready")
+sys.stdin.readline()
+for number in range(int(sys.argv[2])):
+    store.increment(f"key {number % 7}")
+say("done")
+"""
+
+# Dies while a record is written: of its head, the time is the last; before it, the record is there.
+HALF = """
+class Time:
+    def __float__(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+class Record(bytes):
+    asked = 0
+    def __len__(self):
+        self.asked += 1
+        if self.asked == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 4
+
+change = {"head": (b"half", Time()), "record": (Record(b"half"), 2e10)}[sys.argv[2]]
+table.change(b"key", lambda record, until, now: change)
+"""
+
+# Writes records whose bytes are all the same, as fast as it can.
+WRITER = """
+say("ready")
+number = 0
+while True:
+    number += 1
+    record = bytes([number % 256]) * 200
+    table.change(b"key %d" % (number % 5), lambda old, until, now: (record, now + 600))
+"""
+
+PRESENT = """
+from storagegate.core.presence import Presence
+say(Presence(fd).number)
+sys.stdin.readline()
+"""
+
+
+class CountTests(SynchronousTestCase):
+    """Counts of several processes."""
+
+    timeout = 30
+
+    def test_exact(self) -> None:
+        """What three processes count at once adds up exactly."""
+        fd = makeRateMemory(64)
+        self.addCleanup(os.close, fd)
+        sharers = [Sharer(self, (fd,), COUNTER, 20_000) for _ in range(3)]
+        self.assertEqual([each.read() for each in sharers], ["ready"] * 3)
+        for each in sharers:
+            each.tell("go")
+        self.assertEqual([each.read() for each in sharers], ["done"] * 3)
+        store = SharedRateLimitStore(attached(self, fd), 600_000, "test")
+        counts = [(store.get(f"key {number}") or (0, 0))[0] for number in range(7)]
+        self.assertEqual(sum(counts), 60_000)
+        self.assertLessEqual(max(counts) - min(counts), 3)
+
+
+class DeathTests(SynchronousTestCase):
+    """Processes that end inside."""
+
+    timeout = 30
+
+    def setUp(self) -> None:
+        """Make a table with a record."""
+        self.fd = SharedTable.make("test", 64, 200)
+        self.addCleanup(os.close, self.fd)
+        self.table = attached(self, self.fd)
+        self.write(b"before")
+
+    def write(self, record: bytes) -> None:
+        """Write the record."""
+        self.table.change(b"key", lambda old, until, now: (record, now + 600))
+
+    def record(self) -> bytes | None:
+        """Read the record."""
+        found = self.table.read(b"key")
+        return None if found is None else found[0]
+
+    def test_killedWithLock(self) -> None:
+        """Who dies with a lock leaves it, and the record as it was."""
+        holder = Sharer(self, (self.fd,), HOLDER, "SIGKILL")
+        self.assertEqual(holder.read(), "ready")
+        self.assertEqual(holder.process.wait(), -signal.SIGKILL)
+        self.assertEqual(self.record(), b"before")
+        self.write(b"later")
+        self.assertEqual(self.record(), b"later")
+
+    def test_killedWriting(self) -> None:
+        """A record that is half written is none; it can be written anew."""
+        for part in ("record", "head"):
+            self.write(b"before")
+            writer = Sharer(self, (self.fd,), HALF, part)
+            self.assertEqual(writer.process.wait(), -signal.SIGKILL)
+            self.assertIsNone(self.record(), part)
+            self.assertEqual(len(self.table), 0)
+        self.write(b"later")
+        self.assertEqual((self.record(), len(self.table)), (b"later", 1))
+
+    def test_killedAnywhere(self) -> None:
+        """Wherever a process is killed, no record is ever seen that is not whole."""
+        for _ in range(4):
+            writers = [Sharer(self, (self.fd,), WRITER) for _ in range(2)]
+            self.assertEqual([each.read() for each in writers], ["ready"] * 2)
+            for number in range(2000):
+                if number in (1000, 1500):
+                    writers.pop().end()
+                found = self.table.read(b"key %d" % (number % 5))
+                if found is not None:
+                    self.assertEqual((len(found[0]), len(set(found[0]))), (200, 1))
+
+
+class StoppedTests(SynchronousTestCase):
+    """A process that stands still with a lock."""
+
+    timeout = 30
+
+    def setUp(self) -> None:
+        """Have a process stopped inside."""
+        self.fd = SharedTable.make("test", 16, 200)
+        self.addCleanup(os.close, self.fd)
+        self.table = attached(self, self.fd)
+        self.holder = Sharer(self, (self.fd,), HOLDER, "SIGSTOP")
+        _, status = os.waitpid(self.holder.process.pid, os.WUNTRACED)
+        self.assertTrue(os.WIFSTOPPED(status))
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self.holder.process.send_signal(signal.SIGCONT)
+        self.assertEqual([self.holder.read() for _ in range(2)], ["ready", "done"])
+
+    def test_busy(self) -> None:
+        """Others wait a moment, say so, and wait no more for a while; afterwards all is as it was."""
+        logged: list[Any] = []
+        globalLogPublisher.addObserver(logged.append)
+        self.addCleanup(globalLogPublisher.removeObserver, logged.append)
+        began = time.monotonic()
+        for _ in range(50):
+            self.assertRaises(TableBusy, self.table.read, b"key")
+        self.assertLess(time.monotonic() - began, AVOID_SECONDS)
+        self.assertEqual(len([each for each in logged if "stopped" in each["log_format"]]), 1)
+        self.resume()
+        found = self.table.read(b"key")
+        assert found is not None
+        self.assertEqual(found[0], b"after")
+
+    def test_rates(self) -> None:
+        """Meanwhile a limit counts in its own process."""
+        store = SharedRateLimitStore(self.table, 600_000)
+        self.assertEqual([store.increment("a")[0] for _ in range(3)], [1, 2, 3])
+        store.decrement("a")
+        count = store.get("a")
+        assert count is not None
+        self.assertEqual(count[0], 2)
+        store.resetKey("a")
+        self.assertIsNone(store.get("a"))
+        self.resume()
+        self.assertEqual(store.increment("a")[0], 1)
+
+
+class PresenceTests(SynchronousTestCase):
+    """Who is there."""
+
+    timeout = 30
+
+    def test_processes(self) -> None:
+        """A process is there until it ends, however it ends."""
+        fd = os.memfd_create("test")
+        self.addCleanup(os.close, fd)
+        own = Presence(fd)
+        self.addCleanup(own.close)
+        table = SharedTable.make("test", 1, 1)
+        self.addCleanup(os.close, table)
+        fds = (table, fd)
+        script = PRESENT.replace("fd)", f"{fd})")
+        ending, killed = Sharer(self, fds, script), Sharer(self, fds, script)
+        numbers = [int(each.read()) for each in (ending, killed)]
+        self.assertEqual([own.isThere(number) for number in (own.number, *numbers)], [True] * 3)
+        ending.tell("end")
+        self.assertEqual(ending.process.wait(), 0)
+        self.assertEqual([own.isThere(number) for number in numbers], [False, True])
+        killed.end()
+        self.assertEqual([own.isThere(number) for number in numbers], [False, False])
+
+    def test_descriptors(self) -> None:
+        """Who closes another descriptor of the memory is still there."""
+        fd = os.memfd_create("test")
+        self.addCleanup(os.close, fd)
+        own, other = Presence(fd), Presence(fd)
+        self.addCleanup(own.close)
+        os.close(os.dup(fd))
+        self.assertTrue(own.isThere(other.number))
+        other.close()
+        self.assertFalse(own.isThere(other.number))
