@@ -71,6 +71,7 @@ class Daemon(Service):
         self._board.add(self._storeParts)
         self._board.addListeners(self._listening)
         self._board.addWarnings(lambda: {} if self._store is None else self._store.warnings())
+        self._board.addWarnings(lambda: {} if self._gateway is None else self._gateway.warnings())
         self._lookout = Lookout(reactor, self._board, self._tellReadiness)
         self._store: Store | None = None
         self._door: Door | None = None
@@ -78,7 +79,7 @@ class Daemon(Service):
         self._ports: dict[str, IListeningPort] = {}
         self._gateway: Room | None = None
         self._addresses: dict[str, IAddress] = {}
-        self._signals = parts.signals(reactor.stop, self.reload)
+        self._signals = parts.signals(self.stopNow, self.reload)
         self._notifier = parts.notifier()
 
     def setServiceParent(self, parent: Any) -> None:

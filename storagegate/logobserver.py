@@ -72,7 +72,7 @@ class LineObserver:
         if not message and not traceback:
             return
         write = self._asJSON if self.format == "json" else self._asText
-        self._sink.write(write(event, message, traceback))
+        self._sink.write(write(event, message, traceback), isUrgent=True)
 
     def _message(self, event: LogEvent) -> str:
         return self._shown(formatEvent(event), MESSAGE_CHARACTERS)

@@ -27,7 +27,6 @@ from zope.interface import implementer
 from storagegate.config import Configuration
 from storagegate.core.loglines import LEVELS, LineSink, LineWriter, Output
 from storagegate.core.meters import Family, Meters
-from storagegate.core.optionvalues import OptionError
 from storagegate.core.redaction import Redactor
 from storagegate.logobserver import LineObserver
 from storagegate.logoutputs import DescriptorOutput, FileOutput
@@ -58,7 +57,6 @@ class Logs:
         self.sink: LineSink | None = None
         self.redactor = Redactor()
         self._writer: LineWriter | None = None
-        self._calls: Any = None
         self._file: FileOutput | None = None
         self._observer: LineObserver | None = None
 
@@ -74,7 +72,6 @@ class Logs:
         writer = self.sink = self._writer = LineWriter(output)
         self._observer = LineObserver(writer, self.redactor, worker=worker)
         self.configure(configuration)
-        self._calls = _callOptions(configuration.gateway)
         reactor.callWhenRunning(writer.buffer, reactor)
         reactor.addSystemEventTrigger("after", "shutdown", writer.unbuffer)
         atexit.register(self.end)
@@ -92,11 +89,7 @@ class Logs:
 
         @raise SystemExit: If the log cannot be opened, with one line.
         """
-        try:
-            self.configure(configuration)
-            self._calls = _callOptions(configuration.gateway)
-        except OptionError as error:
-            raise refusal(f"gateway.monitoring: {error}", twistdOptions) from error
+        self.configure(configuration)
         if twistdOptions is None or not isinstance(application, Componentized):
             return
         if twistdOptions.get("logger") or application.getComponent(ILogObserver, None) is not None:
@@ -159,14 +152,6 @@ class Logs:
             self._writer.lowest = LEVELS.index(configuration.logLevel)
             self._observer.format = configuration.logFormat
 
-    def s3Observers(self) -> list[Any]:
-        """Make who logs the requests of S3, if C{[gateway.monitoring.logging]} asks for it."""
-        if self._calls is None:
-            return []
-        from storagegate.s3.calllog import S3Log
-
-        return [S3Log(self._calls.level, self._calls.fields, self._calls.format, self.sink)]
-
     def countInto(self, meters: Meters) -> None:
         """Have the lines that were dropped counted."""
         meters.watch(self._families)
@@ -175,21 +160,6 @@ class Logs:
         dropped = 0 if self._writer is None else self._writer.dropped
         text = "Lines of the log that found no room, for it could not be written."
         return [Family(DROPPED, text, "counter", (), (), "sum", [((), dropped)])]
-
-
-def _callOptions(gateway: Mapping[str, Any]) -> Any:
-    """
-    Give the C{LoggingOptions} of a configuration; C{None} if there are none.
-
-    @raise OptionError: If one is not known, or its value is none.
-    """
-    monitoring = gateway.get("monitoring")
-    if not isinstance(monitoring, Mapping) or "logging" not in monitoring:
-        # Next to nobody needs what reads them.
-        return None
-    from storagegate.gateway.monitoring import MonitoringOptions, readMonitoring
-
-    return readMonitoring(MonitoringOptions(), {"logging": monitoring["logging"]}).logging
 
 
 def secretsOf(configuration: Configuration) -> Iterator[str]:

@@ -66,6 +66,9 @@ class Room(Protocol):
     def furnish(self, store: Any, root: Credentials, region: str, directory: str) -> None:
         """Put in the services that need the store."""
 
+    def warnings(self) -> Mapping[str, str | None]:
+        """Tell what an operator should look at while calls are taken."""
+
     def tellReadiness(self, readiness: admin.Readiness) -> None:
         """Have the gRPC health service say how the daemon is."""
 
@@ -102,6 +105,7 @@ class Parts:
         self._link = link
         self.meters = Meters()
         self.logs = Logs()
+        self._callLog: Any = None
         self._sites: dict[str, Any] = {}
         # Nobody counts requests and commits where nobody can ask.
         self._isAsked = False
@@ -193,6 +197,7 @@ class Parts:
         from storagegate.gatewayconfig import readMonitoringTable
 
         monitoring = readMonitoringTable(configuration.gateway)
+        self._callLog = monitoring.logging
         self._tracer = makeTracer(monitoring, self._reactor, self.meters)
 
     async def stopMonitoring(self) -> None:
@@ -234,6 +239,7 @@ class Parts:
 
         meters = self.meters
         self._isAsked = True
+        self.logs.countInto(meters)
         watchProcess(meters, self._reactor)
         watchSites(meters, self._sites)
 
@@ -277,7 +283,12 @@ class Parts:
 
             resource.observers.append(ExchangeTracer(self._tracer))
             resource.nameTraces(self._tracer.correlationHeader)
-        resource.observers.extend(self.logs.s3Observers())
+        if self._callLog is not None:
+            from storagegate.s3.calllog import S3Log
+
+            calls = self._callLog
+            log = S3Log(calls.level, calls.fields, calls.format, self.logs.sink)
+            resource.observers.append(log)
         return resource
 
     def gatewayRoom(self, configuration: Configuration) -> Room:

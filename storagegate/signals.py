@@ -60,6 +60,9 @@ class SignalHandlers:
 
     def stopReceived(self, number: int, frame: FrameType | None) -> None:
         """Stop in order the first time; the second time die of the signal."""
+        if self._stopping and self._isWorker:
+            # A service manager may tell every process, besides the supervisor.
+            return
         if self._stopping:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)

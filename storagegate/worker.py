@@ -63,7 +63,7 @@ def _start(setup: WorkerSetup, reactor: Any) -> tuple[Daemon, WorkerLink]:
     # What is different from now on is for those who take this one's place.
     daemon = Daemon(configuration, lambda: configuration, reactor, parts, None, link)
     link.retired = daemon.retire
-    link.lost = daemon.stopNow
+    link.stopped = daemon.stopNow
     daemon.privilegedStartService()
     daemon.startService()
     return daemon, link

@@ -23,7 +23,7 @@ class Sink:
         self.lowest = 1
         self.lines: list[bytes] = []
 
-    def write(self, line: bytes) -> None:
+    def write(self, line: bytes, isUrgent: bool = False) -> None:
         """Keep a line."""
         self.lines.append(line)
 

@@ -24,8 +24,6 @@ secretKey = "the-root-secret"
 secret = "{SECRET}"
 [gateway.authentication.providers.apikey]
 validate = "module:validate"
-[gateway.monitoring.logging]
-fields = ["method"]
 """
 
 
@@ -136,16 +134,6 @@ class AttachTests(SynchronousTestCase):
         self.attach(self.configuration(CONFIGURATION), logfile=self.mktemp())
         self.assertEqual(self.logs.redactor.redact(f"a {SECRET} the-root-secret"), "a *** ***")
         self.assertEqual(self.logs.redactor.redact("module:validate"), "module:validate")
-
-    def test_calls(self) -> None:
-        """Requests of S3 are logged if calls are; a wrong option stops the start."""
-        self.attach(logfile=self.mktemp())
-        self.assertEqual(self.logs.s3Observers(), [])
-        self.attach(self.configuration(CONFIGURATION))
-        self.assertEqual(len(self.logs.s3Observers()), 1)
-        wrong = self.configuration('[gateway.monitoring.logging]\nfields = ["secret"]')
-        error = self.assertRaises(SystemExit, self.attach, wrong)
-        self.assertIn("gateway.monitoring: the option logging.fields", str(error.code))
 
     def test_meter(self) -> None:
         """Lines that were dropped are counted."""

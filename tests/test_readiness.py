@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.admin import Readiness
 from storagegate.readiness import FORGET_SECONDS, LOOK_SECONDS, Board, Lookout, Peers, listening
+from tests.test_daemon import DaemonCase
 
 
 class Link:
@@ -162,3 +164,35 @@ class PeerTests(SynchronousTestCase):
         self.wrong[1] = "closed"
         self.boards[1].isDraining = True
         self.assertEqual(self.turn()[0], None)
+
+
+class DaemonTests(DaemonCase):
+    """The daemon's own parts."""
+
+    def test_parts(self) -> None:
+        """Store and listeners are parts by name; what discovery lacks is a warning."""
+        self.parts.theRoom.ports["grpc"] = object()
+        daemon = self.started(grpc="127.0.0.1:50051")
+        seen = daemon.readiness()
+        self.assertEqual((seen.status, seen.parts), ("ok", {"catalog": None, "blobs": None}))
+        self.assertEqual(seen.listeners, {"s3": None, "admin": None, "grpc": None})
+        self.assertEqual(seen.warnings, {"disk": None, "discovery": "consul is away"})
+
+    def test_closedPort(self) -> None:
+        """A listener that was lost takes the daemon out of service."""
+        self.parts.theRoom.ports["tcp"] = type("Port", (), {"connected": False})
+        seen = self.started(tcp="tcp:9102").readiness()
+        self.assertEqual((seen.status, seen.error), ("unavailable", "tcp: listens no more"))
+
+    def test_told(self) -> None:
+        """The room behind the gateway is told of each change, and at once of the stop."""
+        daemon = self.started(grpc="127.0.0.1:50051")
+        told = self.parts.theRoom.told
+        self.assertEqual([each.status for each in told], ["ok"])
+        self.parts.theStore.wrong["catalog"] = "gone"
+        self.parts.reactor.advance(LOOK_SECONDS)
+        self.assertEqual([each.error for each in told], [None, "catalog: gone"])
+        self.parts.theRoom.ended = Deferred()
+        daemon.stopService()
+        self.assertEqual(told[-1].status, "draining")
+        self.assertEqual(self.parts.reactor.getDelayedCalls(), [])

@@ -215,11 +215,13 @@ class HTTPConnection(Protocol):
             return False
         socket = self.transport.getHandle()  # type: ignore[union-attr]
         try:
-            return not socket.recv(1, _PEEK)
+            # Its end is as good a reason as bytes that nobody asked for.
+            socket.recv(1, _PEEK)
         except BlockingIOError:
             return True
         except OSError:
             return False
+        return False
 
     def send(self, data: bytes) -> None:
         """Send bytes."""

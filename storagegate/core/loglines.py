@@ -35,8 +35,13 @@ class LineSink(Protocol):
 
     lowest: int
 
-    def write(self, line: bytes) -> None:
-        """Take one whole line without its newline; in any thread, and without waiting."""
+    def write(self, line: bytes, isUrgent: bool = False) -> None:
+        """
+        Take one whole line without its newline; in any thread, and without waiting.
+
+        @param isUrgent: Whether it is to be written before anything else happens: what the
+            process says of itself may be its last word.
+        """
 
 
 class Output(Protocol):
@@ -104,8 +109,8 @@ class LineWriter:
             time.sleep(RETRY_SECONDS)
             self.flush()
 
-    def write(self, line: bytes) -> None:
-        """Take one whole line without its newline."""
+    def write(self, line: bytes, isUrgent: bool = False) -> None:
+        """Take one whole line without its newline, see L{LineSink.write}."""
         with self._lock:
             size = len(line) + 1
             if self._size + size > self._limit:
@@ -113,7 +118,8 @@ class LineWriter:
                 return
             self._lines.append(line)
             self._size += size
-            if self._reactor is None or (self._size >= FLUSH_BYTES and not self._isStuck):
+            isFull = isUrgent or self._size >= FLUSH_BYTES
+            if self._reactor is None or (isFull and not self._isStuck):
                 self.flush()
             elif not self._isDue:
                 self._comeBack(0)

@@ -137,14 +137,14 @@ class SharedTable:
         self._room = _room(size)
         self._hash = blake2b(key=key, digest_size=16)
         self._thread = get_ident()
-        self._waitsAgain = 0.0
+        self._waitsAgain = self._warnsAgain = 0.0
 
     def close(self) -> None:
         """Let go of the memory; the descriptor stays."""
         self._memory.close()
 
     def __len__(self) -> int:
-        """Count the records that hold now; for tests and figures, not for each request."""
+        """Count the records that hold now. It walks through the whole table: for tests."""
         count, now = 0, self.now()
         for bucket in range(self._buckets):
             fields = _HEADS.unpack_from(self._memory, _PAGE + bucket * self._stride)
@@ -243,6 +243,7 @@ class SharedTable:
             waited = time.monotonic() - started
             if waited > WAIT_SECONDS:
                 self._waitsAgain = started + AVOID_SECONDS
+                self._warn(started)
             if started < self._waitsAgain:
                 raise TableBusy("another process holds the shared memory") from error
             tries += 1
@@ -256,6 +257,14 @@ class SharedTable:
             except OSError as again:
                 error = again
         raise error
+
+    def _warn(self, now: float) -> None:
+        """Say, once a minute, that somebody stands still; only then a log is loaded."""
+        from twisted.logger import Logger
+
+        if now >= self._warnsAgain:
+            self._warnsAgain = now + 60
+            Logger().warn("a process that was stopped holds a place in the shared memory")
 
 
 def _room(size: int) -> int:

@@ -8,6 +8,7 @@ instances: that is an answer, while no answer and a server's failure are none.
 
 from collections.abc import Callable
 from pathlib import Path
+from socket import AF_INET6, inet_ntop
 from typing import Any, TypeVar
 
 from twisted.internet.abstract import isIPAddress, isIPv6Address
@@ -150,7 +151,7 @@ class _Questions:
         """
         kinds: tuple[tuple[str, int, Callable[[Any], str]], ...] = (
             ("lookupAddress", dns.A, lambda payload: str(payload.dottedQuad())),
-            ("lookupIPV6Address", dns.AAAA, lambda payload: str(payload.address())),
+            ("lookupIPV6Address", dns.AAAA, lambda payload: inet_ntop(AF_INET6, payload.address)),
         )
         for lookup, kind, written in kinds:
             answers, _additional = await self.ask(lookup, name)
@@ -185,7 +186,6 @@ class _Leash:
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
         self._calls: list[Any] = []
-        self._ports: list[Any] = []
         self._connectors: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -193,9 +193,6 @@ class _Leash:
 
     def callLater(self, *arguments: Any, **more: Any) -> Any:
         return self._kept(self._calls, self._reactor.callLater(*arguments, **more))
-
-    def listenUDP(self, *arguments: Any, **more: Any) -> Any:
-        return self._kept(self._ports, self._reactor.listenUDP(*arguments, **more))
 
     def connectTCP(self, *arguments: Any, **more: Any) -> Any:
         return self._kept(self._connectors, self._reactor.connectTCP(*arguments, **more))
@@ -209,7 +206,5 @@ class _Leash:
         for call in self._calls:
             if call.active():
                 call.cancel()
-        for port in self._ports:
-            port.stopListening()
         for connector in self._connectors:
             connector.disconnect()

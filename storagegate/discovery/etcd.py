@@ -62,7 +62,18 @@ class _Value(msgspec.Struct):
 class EtcdWatch:
     """Follows one service."""
 
-    def __init__(self, reactor: Any, options: EtcdOptions, service: str, publish: Publish) -> None:
+    def __init__(
+        self,
+        reactor: Any,
+        options: EtcdOptions,
+        service: str,
+        publish: Publish,
+        life: float = _LIFE_SECONDS,
+    ) -> None:
+        """
+        @param life: How many seconds a stream is followed at most.
+        """
+        self._life = life
         self._api = EtcdAPI(reactor, options)
         # All keys that begin with "PREFIX/SERVICE/": up to the one after the slash.
         base = f"{options.prefix}/{service}"
@@ -106,7 +117,7 @@ class EtcdWatch:
                 self._apply(news.events)
 
         message = {"create_request": {**self._keys, "start_revision": str(revision + 1)}}
-        await self._api.follow("/v3/watch", message, taken, _LIFE_SECONDS)
+        await self._api.follow("/v3/watch", message, taken, self._life)
         if not watching.isCreated:
             raise SourceError("etcd ends the watch before it has begun")
         return watching.revision

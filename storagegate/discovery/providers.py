@@ -1,5 +1,7 @@
 """Makes the provider that the options name, and imports no other."""
 
+import random
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,11 +11,15 @@ from storagegate.discovery.options import DiscoveryOptions, checkDiscovery
 
 
 def makeProvider(
-    options: DiscoveryOptions, reactor: Any, meters: Meters | None = None
+    options: DiscoveryOptions,
+    reactor: Any,
+    meters: Meters | None = None,
+    chance: Callable[[], float] = random.random,
 ) -> IProvider:
     """
     Make a provider.
 
+    @param chance: Gives numbers from 0 to 1, by which waits after failures differ.
     @raise OptionError: If an option does not fit the others.
     """
     from storagegate.discovery.watched import MakeWatch, Provider
@@ -37,4 +43,4 @@ def makeProvider(
         from storagegate.discovery.kubernetes import KubernetesWatch
 
         makeWatch = partial(KubernetesWatch, reactor, options.kubernetes)
-    return Provider(name, options.services, makeWatch, reactor, meters or Meters())
+    return Provider(name, options.services, makeWatch, reactor, meters or Meters(), chance)

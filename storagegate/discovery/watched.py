@@ -64,6 +64,7 @@ class Provider:
         makeWatch: MakeWatch | None,
         reactor: Any,
         meters: Meters,
+        chance: Callable[[], float],
     ) -> None:
         """
         @param name: That of the provider.
@@ -72,6 +73,7 @@ class Provider:
         self._services = services
         self._makeWatch = makeWatch
         self._reactor = reactor
+        self._chance = chance
         self._trouble = Trouble(f"discovery by {name}", reactor.seconds)
         self._known: dict[str, _Known] = {}
         self._followers: list[Follower] = []
@@ -129,7 +131,8 @@ class Provider:
             else:
                 self._trouble.begin(service, known.wrong)
 
-        follower = Follower(self._reactor, makeWatch(knownAs, publish).step, failed, worked)
+        step = makeWatch(knownAs, publish).step
+        follower = Follower(self._reactor, step, failed, worked, self._chance)
         self._followers.append(follower)
         follower.start()
 

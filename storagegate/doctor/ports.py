@@ -79,7 +79,7 @@ def _reason(error: OSError) -> str:
 
 def _taken(place: Place, kind: socket.SocketKind, daemon: int | None) -> Finding:
     holders = _holders(place.port or 0, kind)
-    if daemon is not None and daemon in holders:
+    if daemon is not None and any(daemon in (pid, _parentOf(pid)) for pid in holders):
         return _check.ok(f"{place.name}: {place.description} is the running daemon's")
     names = ", ".join(f"process {pid} ({_nameOf(pid)})" for pid in sorted(holders))
     by = names or "another process, which only root can name"
@@ -134,6 +134,16 @@ def _inodes(port: int, kind: socket.SocketKind) -> Iterator[str]:
             fields = line.split()
             if fields[3] == _SERVING[kind] and int(fields[1].rpartition(":")[2], 16) == port:
                 yield fields[9]
+
+
+def _parentOf(pid: int) -> int | None:
+    """Give the parent of a process: what a worker serves is its daemon's."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            # Behind the name, which may hold anything: state, parent.
+            return int(file.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
 
 
 def _nameOf(pid: int) -> str:

@@ -58,6 +58,7 @@ class Forwarding:
         maxSize: int = 10 * 1024 * 1024,
         secret: Callable[[], bytes] | None = None,
         makeProvider: MakeProvider | None = None,
+        tracer: Any = None,
     ) -> None:
         """
         @param apiKeyHeader: The field that API keys are in, here and there.
@@ -65,6 +66,7 @@ class Forwarding:
         @param secret: Gives what cookies are signed with, if the options do not say; C{None} makes
             one that nobody else has.
         @param makeProvider: Makes what knows the instances that the options do not name.
+        @param tracer: Records what is forwarded; C{None} for nothing.
         @raise OptionError: If an option does not fit the others.
         """
         checkDiscovery(options)
@@ -76,6 +78,7 @@ class Forwarding:
         self._meters = UpstreamMeters(meters)
         self._apiKeyHeader = apiKeyHeader
         self._maxSize = maxSize
+        self._tracer = tracer
         self._giveSecret = secret
         self._secret: bytes | None = None
         self._services: dict[str, ForwardedService] = {}
@@ -113,8 +116,6 @@ class Forwarding:
 
     def start(self) -> None:
         """Begin to look for instances, and to look after them."""
-        if self._isStopped:
-            return
         for name, service in self._options.services.items():
             cluster = self.clusters[name]
             if service.instances is not None:
@@ -122,6 +123,11 @@ class Forwarding:
             else:
                 self._provider.watch(name, cluster.setInstances)
         if self._provider is not None:
+            # A daemon comes by here before it is the user that it stays.
+            self._reactor.callWhenRunning(self._startProvider)
+
+    def _startProvider(self) -> None:
+        if not self._isStopped:
             self._provider.start()
 
     def stop(self) -> Deferred[None]:
@@ -144,7 +150,7 @@ class Forwarding:
         heads = RequestHeads(options.basePath, name, self._apiKeyHeader)
         return ForwardedService(
             Upstream(cluster, reactor, random, meters),
-            Road(name, heads, reactor, self._host.run, meters, self._maxSize),
+            Road(name, heads, reactor, self._host.run, meters, self._maxSize, self._tracer),
             RoutedChoosing(routing, partial(self._signer, name), strategies),
             options,
             self._host.invoker.now,

@@ -200,12 +200,12 @@ class ProtocolGateway(Configurable):
             apiKeyHeader=apiKeyHeader,
             maxSize=self.settings.http.maxRequestBodySize,
             secret=self._surroundings.affinitySecret,
+            tracer=self.tracer,
         )
         for name in forwarding.names:
             self.invoker.replace(forwarding.define(name, self.services.get(name)))
         self._forwarding = forwarding
-        # A daemon comes by here before it is the user that it stays.
-        reactor.callWhenRunning(forwarding.start)
+        forwarding.start()
 
     @property
     def discoveryProblem(self) -> str | None:

@@ -28,6 +28,9 @@ from storagegate.rpc.schemas import serviceFromSchemas
 
 PROTOCOL = "grpc"
 
+TRACE_ID = "x-trace-id"
+"""The metadata that has the id of a call's trace, both ways."""
+
 _STATUSES = {True: SERVING, False: NOT_SERVING}
 
 
@@ -131,6 +134,7 @@ class GRPCAdapter:
                 else:
                     request = await _settled(transform(request, whole))
             context = contextOf(call, service.name, name)
+            call.prepareMetadata({TRACE_ID: context.tracing.traceId})
             return await self._host.invoker.call(context, request, credentialsOf(call))
 
         async def once(call: Call) -> Any:
@@ -197,7 +201,7 @@ def contextOf(call: Call, service: str, method: str) -> RequestContext:
             userAgent=headers.get("user-agent"),
         ),
         tracing=receiveTracing(
-            headers.get("traceparent"), headers.get("tracestate"), headers.get("x-trace-id")
+            headers.get("traceparent"), headers.get("tracestate"), headers.get(TRACE_ID)
         ),
         headers=headers,
         metadata={} if call.deadline is None else {"deadline": call.deadline},

@@ -19,6 +19,7 @@ from storagegate.balancing.upstreammeters import UpstreamMeters
 from storagegate.balancing.wire import Exchange, ExchangeLost, ResponseHead
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.tracing import forwardedTracing
 from storagegate.gateway.codecs import JSON
 from storagegate.gateway.httpstreams import NDJSON, LineDecoder, LineTooLong
 from storagegate.gateway.remoteanswers import AnswerError, readItem, readResult, unavailable
@@ -50,6 +51,8 @@ class Road:
 
     @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread.
     @ivar maxSize: Bytes of an answer, or of a line of a stream of them.
+    @ivar tracer: Records attempts, see L{Tracer.forwarded
+        <storagegate.telemetry.tracer.Tracer.forwarded>}; C{None} for none.
     """
 
     service: str
@@ -58,6 +61,7 @@ class Road:
     run: Callable[..., Deferred[Any]]
     meters: UpstreamMeters
     maxSize: int
+    tracer: Any = None
 
 
 class Attempt:
@@ -82,6 +86,9 @@ class Attempt:
         self._road = road
         self._lease = lease
         self._context = context
+        self._tracing = context.tracing
+        if road.tracer is not None and context.tracing.sampled:
+            self._tracing = forwardedTracing(context.tracing)
         self._began = road.clock.seconds()
         seconds = [each for each in (leftSeconds, timeoutSeconds) if each is not None]
         self._seconds = min(seconds) if seconds else None
@@ -113,7 +120,9 @@ class Attempt:
             self._end("failed")
             raise AttemptFailed(self._away("cannot be reached"), isUnsent=True) from error
         length = None if body is None else len(body)
-        head = self._road.heads.write(member.instance, self._context, self._seconds, length)
+        head = self._road.heads.write(
+            member.instance, self._context, self._tracing, self._seconds, length
+        )
         self.exchange = connection.begin(head, body)
         if self._isPatient and self._seconds is not None:
             self._timer = self._road.clock.callLater(self._seconds, self._late)
@@ -280,6 +289,7 @@ class Attempt:
         return unavailable(self._road.service, what)
 
     def _end(self, outcome: str) -> None:
+        self._trace(outcome)
         self._road.meters.attempts.add(1, (self._road.service, outcome))
         if outcome in ("ok", "error"):
             self._lease.succeeded()
@@ -287,6 +297,18 @@ class Attempt:
             self._lease.gaveUp()
         else:
             self._lease.failed()
+
+    def _trace(self, outcome: str) -> None:
+        road, instance = self._road, self._lease.member.instance
+        if road.tracer is not None:
+            road.tracer.forwarded(
+                self._tracing,
+                road.service,
+                self._context.method,
+                (instance.host, instance.port),
+                road.clock.seconds() - self._began,
+                None if outcome == "ok" else outcome,
+            )
 
     def _observe(self) -> None:
         seconds = self._road.clock.seconds() - self._began

@@ -15,7 +15,7 @@ import re
 from math import ceil
 from urllib.parse import quote
 
-from storagegate.core.context import RequestContext
+from storagegate.core.context import RequestContext, Tracing
 from storagegate.core.invocation import CallCredentials
 from storagegate.core.tokens import MAX_TOKEN_LENGTH
 from storagegate.core.tracing import formatTraceparent
@@ -42,12 +42,14 @@ class RequestHeads:
         self,
         instance: Instance,
         context: RequestContext,
+        tracing: Tracing,
         leftSeconds: float | None,
         length: int | None,
     ) -> bytes:
         """
         Write a head.
 
+        @param tracing: The trace as the instance is to see it.
         @param leftSeconds: How long somebody waits for the answer; C{None} for ever.
         @param length: Bytes of the body; C{None} for a stream.
         """
@@ -55,7 +57,7 @@ class RequestHeads:
         lines = [
             f"POST {self._path}{quote(context.method, safe='')} HTTP/1.1",
             f"Host: {place}",
-            f"traceparent: {formatTraceparent(context.tracing)}",
+            f"traceparent: {formatTraceparent(tracing)}",
         ]
         if length is None:
             lines.append("Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked")

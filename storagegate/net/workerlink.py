@@ -23,14 +23,14 @@ class WorkerLink:
     @ivar setup: What the worker was told at its start.
     @ivar control: The protocol, for the reactor to read by.
     @ivar retired: Called with seconds of patience when another process takes the worker's place.
-    @ivar lost: Called when the supervisor is gone.
+    @ivar stopped: Called when everything stops, and when the supervisor is gone.
     """
 
     def __init__(self, setup: WorkerSetup) -> None:
         self.setup = setup
         self.control = ControlProtocol(self._received, self._lost)
         self.retired: Callable[[float], object] = lambda patienceSeconds: None
-        self.lost: Callable[[], object] = lambda: None
+        self.stopped: Callable[[], object] = lambda: None
         self._subscribers: dict[str, list[Callable[[Any], object]]] = {}
         self._answers: dict[str, Callable[[Any], Any]] = {}
         self._questions: dict[int, Deferred[list[Any]]] = {}
@@ -95,6 +95,8 @@ class WorkerLink:
                 told.callback(message["values"])
         elif kind == "ping":
             self.control.send({"kind": "pong"})
+        elif kind == "stop":
+            self.stopped()
         elif kind == "retire":
             self.retired(message["patienceSeconds"])
 
@@ -115,4 +117,4 @@ class WorkerLink:
         for told in questions.values():
             if not told.called:
                 told.callback([])
-        self.lost()
+        self.stopped()

@@ -188,7 +188,7 @@ class Workers:
             if call.active():
                 call.cancel()
         for worker in self._all:
-            worker.kill("TERM")
+            worker.control.send({"kind": "stop"})
             worker.killAfter(graceSeconds + KILL_SECONDS)
         return gatherResults([worker.ended for worker in self._all])
 

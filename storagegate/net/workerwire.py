@@ -9,6 +9,7 @@ of length, most significant first, and a JSON object. C{kind} says what it is::
     ask       id, topic, payload    answer   id, value
     told      id, values            ask      id, topic, payload
     ping                            pong
+    stop
 
 A worker that reads the end of the stream has lost its supervisor, and stops in order.
 """

@@ -210,6 +210,14 @@ class Call:
         """
         self._wire.sendMetadata(wireMetadata(metadata))
 
+    def prepareMetadata(self, metadata: Mapping[str, Any]) -> None:
+        """
+        Have initial metadata sent with whatever is sent first.
+
+        @raise ValueError: If a name or a value cannot be sent.
+        """
+        self._wire.prepareMetadata(wireMetadata(metadata))
+
     def setTrailers(self, metadata: Mapping[str, Any]) -> None:
         """
         Set what is sent with the status, in place of what was set before.

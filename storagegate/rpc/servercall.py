@@ -62,6 +62,7 @@ class ServerCall:
         "_got",
         "_hasBegun",
         "_inbox",
+        "_initial",
         "_isAtEnd",
         "_isGone",
         "_isReading",
@@ -91,6 +92,7 @@ class ServerCall:
         self._isGone = self._isWatched = self._hasBegun = self._isAtEnd = False
         self._isReading = self._isSending = self._mayEnd = False
         self._readAhead = 0
+        self._initial: tuple[tuple[str, str | bytes], ...] = ()
         self._got: Callable[[bytes | None], object] | None = None
         self._cancelled: Callable[[], object] | None = None
         # Made when a stream needs them: most calls do not, and each takes 600 bytes.
@@ -191,7 +193,12 @@ class ServerCall:
         if self._hasBegun or self.isOver:
             return
         self._hasBegun = True
-        self._start((cygrpc.SendInitialMetadataOperation(tuple(metadata), 0),), _ignore)
+        whole = (*self._initial, *metadata)
+        self._start((cygrpc.SendInitialMetadataOperation(whole, 0),), _ignore)
+
+    def prepareMetadata(self, metadata: Metadata) -> None:
+        """Have initial metadata sent with whatever is sent first."""
+        self._initial = (*self._initial, *metadata)
 
     def send(self, message: bytes, compress: bool = True) -> bool:
         """Send a message."""
@@ -257,6 +264,8 @@ class ServerCall:
         if self._hasBegun:
             return []
         self._hasBegun = True
+        if self._initial:
+            return [cygrpc.SendInitialMetadataOperation(self._initial, 0)]
         return [_NO_METADATA]
 
     def _end(self, operations: list[Any], status: int, message: str, trailers: Metadata) -> None:

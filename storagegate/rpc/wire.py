@@ -52,6 +52,9 @@ class IServerCall(Interface):
     def sendMetadata(metadata: Metadata) -> None:
         """Send the initial metadata now; without this they go with the first message."""
 
+    def prepareMetadata(metadata: Metadata) -> None:
+        """Have initial metadata sent with whatever is sent first."""
+
     def send(message: bytes, compress: bool = True) -> bool:
         """
         Send a message.

@@ -241,8 +241,8 @@ class _Storage:
         """
         Tell of the objects that are created and removed from now on, until the bucket is deleted.
 
-        A reader who falls too far behind is told so and nothing more. Only what this process
-        changes is seen.
+        A reader who falls too far behind is told so and nothing more. What another program than
+        this daemon changes is not seen.
         """
         with translated():
             bucket, prefix = bucketOf(request), textOf(request, "prefix")
@@ -252,7 +252,7 @@ class _Storage:
             try:
                 while (change := await box.get()) is not None:
                     self._checkKey(identity)
-                    # What another process does to the bucket is not seen. Once it was deleted here,
+                    # What another program does to the bucket is not seen. Once it was deleted here,
                     # what waits is of the time before.
                     if not box.isOver:
                         self._objects.bucket(identity, bucket)

@@ -1,7 +1,8 @@
 """
 Who watches which bucket.
 
-Only what this process commits is seen: the workers of a daemon with several do not tell each other.
+The workers of a daemon with several tell each other, too. What one commits is told in order; what
+two commit at one time may be told in either order.
 """
 
 from collections.abc import Callable

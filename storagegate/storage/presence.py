@@ -38,6 +38,9 @@ _STALE_NS = 5_000_000_000
 _AGAIN_SECONDS = 1.0
 """Between two questions whether another process still reads what it read."""
 
+_GRACE_SECONDS = 1.0
+"""A store that closes waits so long for other processes to go on, which they do twenty times."""
+
 _REMEMBERED = 100_000
 """Ids of blobs that others read (10 MB of them)."""
 
@@ -172,6 +175,7 @@ class Neighbours:
         self._clock = clock
         self._read: list[str] = []
         self._again: IDelayedCall | None = None
+        self._closing: IDelayedCall | None = None
         self._isClosed = False
 
     async def spare(
@@ -196,8 +200,21 @@ class Neighbours:
             self._again = self._clock.callLater(_AGAIN_SECONDS, self._retry, reclaim)
         return free
 
+    def closeSoon(self) -> None:
+        """Close if L{close} does not come before."""
+        self._closing = self._clock.callLater(_GRACE_SECONDS, self._closeLate)
+
+    def _closeLate(self) -> None:
+        self._closing = None
+        self.close()
+
     def close(self) -> None:
-        """Wait for them no more."""
+        """Wait for them no more. A second time does nothing."""
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
+        if self._isClosed:
+            return
         self._isClosed = True
         self.isClean = not self._read
         self._readers.close()

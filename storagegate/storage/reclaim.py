@@ -85,8 +85,9 @@ class Reclaimer:
         """
         held = tuple(blobs)
         for blob in held:
-            self._holds[blob] = self._holds.get(blob, 0) + 1
-            if self._neighbours is not None:
+            holders = self._holds.get(blob, 0)
+            self._holds[blob] = holders + 1
+            if not holders and self._neighbours is not None:
                 self._neighbours.presence.hold(blob)
         return Hold(held, self._release)
 
@@ -112,12 +113,14 @@ class Reclaimer:
 
     def stop(self) -> Deferred[None]:
         """
-        Wait as L{idle}, but not for other processes: what they may still read keeps its rows, and
-        L{isClean} is false.
+        Wait as L{idle}, but not for long for other processes: what they may still read keeps its
+        rows, and L{isClean} is false.
         """
-        if self._neighbours is not None:
-            self._neighbours.close()
-        return self.idle()
+        if self._neighbours is None:
+            return self.idle()
+        neighbours = self._neighbours
+        neighbours.closeSoon()
+        return self.idle().addCallback(lambda _: neighbours.close())
 
     @property
     def isClean(self) -> bool:
@@ -128,10 +131,10 @@ class Reclaimer:
         free = []
         for blob in blobs:
             self._holds[blob] -= 1
-            if self._neighbours is not None:
-                self._neighbours.presence.release(blob)
             if not self._holds[blob]:
                 del self._holds[blob]
+                if self._neighbours is not None:
+                    self._neighbours.presence.release(blob)
                 if blob in self._kept:
                     self._kept.discard(blob)
                     free.append(blob)
@@ -154,6 +157,10 @@ class Reclaimer:
                 else:
                     self._behind = False
                     await self._readGarbage()
+        except CancelledError:
+            # The store closes, and other processes may still read what is left: it keeps its rows.
+            self._queue.clear()
+            self._behind = False
         except (StoreError, OSError) as error:
             # All of it keeps its rows: the next start finds it.
             self._queue.clear()
@@ -176,9 +183,6 @@ class Reclaimer:
                 blobs = await self._neighbours.spare(blobs, self.reclaim)
             await self._discard(blobs)
             await self._forget(blobs)
-        except CancelledError:
-            # The store closes, and another process may still read them.
-            return
         except (StoreError, OSError) as error:
             # Their rows stay: the next start tries again.
             self._log.error(

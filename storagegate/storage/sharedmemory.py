@@ -47,7 +47,8 @@ class StoreMemory:
 
     Methods may run in any thread, but no two of one process may write one field at a time.
 
-    @ivar slot: The slot; it is the process's own after L{claim}.
+    @ivar slot: Our slot, after L{claim}.
+    @ivar isOpen: Whether it was not closed yet.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -66,7 +67,7 @@ class StoreMemory:
         self._words = self._bytes.cast("Q")
         self._counters = self._bytes[_HELD:].cast("H")
         self.slot = -1
-        self._isOpen = True
+        self.isOpen = True
 
     def claim(self) -> list[int]:
         """
@@ -117,7 +118,7 @@ class StoreMemory:
                 self.put(field, 0)
             if isClean:
                 self.put(TAKEN, 0)
-        self._isOpen = False
+        self.isOpen = False
         for view in (self._counters, self._words, self._bytes):
             view.release()
         self._map.close()
@@ -164,7 +165,7 @@ class StoreMemory:
     @property
     def failure(self) -> str | None:
         """Why nothing may be written by anybody, or L{None}; L{None} after L{close}."""
-        if not self._isOpen or not self._words[0]:
+        if not self.isOpen or not self._words[0]:
             return None
         return self._map[_REASON].rstrip(b"\0").decode(errors="replace")
 

@@ -59,19 +59,19 @@ class Tracer:
         tracing: Tracing,
         service: str,
         method: str,
-        host: str,
-        port: int,
+        place: tuple[str, int],
         seconds: float,
-        error: ServiceError | None = None,
+        error: str | None,
     ) -> None:
         """
         Take note of an attempt to have a call answered by somebody else.
 
         @param tracing: What L{forwardedTracing<storagegate.core.tracing.forwardedTracing>} gave;
             nothing is recorded of a call that is not sampled.
+        @param place: The host and the port that were asked.
+        @param error: What became of it, in a word; C{None} if it went well.
         """
         if tracing.sampled and tracing.ownId is not None:
-            code = None if error is None else error.code
             self.recorder.put(
                 (
                     FORWARD,
@@ -83,9 +83,8 @@ class Tracer:
                     seconds,
                     service,
                     method,
-                    host,
-                    port,
-                    code,
+                    *place,
+                    error,
                 )
             )
 

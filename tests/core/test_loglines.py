@@ -81,6 +81,17 @@ class TurnTests(WriterCase):
         self.writer.write(b"x" * (FLUSH_BYTES - 1))
         self.assertEqual(len(self.output.data), FLUSH_BYTES)
 
+    def test_urgent(self) -> None:
+        """An urgent line does not wait, nor does what came before it."""
+        self.writer.write(b"call")
+        self.writer.write(b"error", isUrgent=True)
+        self.assertEqual(self.output.data, b"call\nerror\n")
+        self.output.room = 0
+        self.writer.write(b"more", isUrgent=True)
+        self.writer.write(b"more", isUrgent=True)
+        # Whoever does not read is not asked with each line.
+        self.assertEqual(self.output.writes, 2)
+
     def test_before(self) -> None:
         """Before the reactor runs and after it has stopped, every line is written at once."""
         writer = LineWriter(self.output)

@@ -4,6 +4,8 @@ import datetime
 import os
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -116,6 +118,21 @@ class PortTests(SynchronousTestCase):
                 self.assertIn(us, line)
                 [line] = self.check(os.getpid(), s3=f"tcp:{port}")
                 self.assertEqual(line, f"ok s3: tcp:{port} is the running daemon's")
+
+    def test_worker(self) -> None:
+        """What a child of the daemon serves is the daemon's; what another's child serves is not."""
+        script = (
+            "import socket, sys; s = socket.create_server(('127.0.0.1', 0));"
+            "print(s.getsockname()[1], flush=True); sys.stdin.read()"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as child:
+            assert child.stdout is not None
+            place = f"127.0.0.1:{int(child.stdout.readline())}"
+            self.assertRegex(self.check(os.getpid(), grpc=place)[0], "^ok .* the running daemon's$")
+            self.assertRegex(self.check(1, grpc=place)[0], f"^problem .* by process {child.pid} ")
+            child.communicate()
 
     def test_datagrams(self) -> None:
         """A port of UDP is another one than that of TCP."""

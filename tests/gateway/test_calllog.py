@@ -10,6 +10,7 @@ from storagegate.core.context import Client, RequestContext, Tracing
 from storagegate.core.errors import codedError
 from storagegate.gateway.calllog import CallLog
 from storagegate.gateway.gateway import createProtocolGateway
+from storagegate.gateway.surroundings import Surroundings
 from storagegate.s3.calllog import S3Log
 from storagegate.s3.observing import Exchange
 from tests.gateway.test_gateway import call, echo
@@ -78,9 +79,8 @@ class CallTests(SinkCase):
 
     def test_gateway(self) -> None:
         """A gateway that has a sink logs its calls there."""
-        gateway = createProtocolGateway().addService("S", methods={"echo": echo})
-        gateway.configureMonitoring(logging={})
-        gateway.logSink = self.sink
+        gateway = createProtocolGateway(surroundings=Surroundings(logSink=self.sink))
+        gateway.addService("S", methods={"echo": echo}).configureMonitoring(logging={})
         gateway.start()
         self.successResultOf(call(gateway))
         self.assertEqual(self.only()["method"], "echo")

@@ -49,8 +49,12 @@ class StoreMachine(RuleBasedStateMachine):
         self.cleanups: list[Callable[[], object]] = []
         self.directory = fastDirectory(self)
         self.files = FaultyFiles()
-        self.driver = StoreDriver(self.directory, self.files)
+        self.driver: Any = self.makeDriver()
         self.model = Model()
+
+    def makeDriver(self) -> Any:
+        """Open the store."""
+        return StoreDriver(self.directory, self.files)
 
     def addCleanup(self, function: Callable[..., object], *args: Any, **named: Any) -> None:
         """Keep what is to be done at the end, as a test case does."""

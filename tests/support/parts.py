@@ -133,6 +133,10 @@ class FakeRoom:
         """Take note."""
         self.events.append(f"gateway furnished {region} {directory}")
 
+    def warnings(self) -> Mapping[str, str | None]:
+        """Tell what is worth a look."""
+        return {"discovery": "consul is away"}
+
     def tellReadiness(self, readiness: Readiness) -> None:
         """Take note."""
         self.told.append(readiness)

@@ -20,6 +20,7 @@ class FakeServerCall:
 
     @ivar sent: The messages on the wire, with whether each may be compressed.
     @ivar begun: The initial metadata, C{None} as long as none was sent by itself.
+    @ivar prepared: The initial metadata that goes with whatever is first.
     @ivar status: The status, its message and the trailers, C{None} until the end.
     @ivar isStalled: Whether the client takes nothing: what is sent then waits.
     @ivar ahead: How many messages were to be fetched ahead.
@@ -39,6 +40,7 @@ class FakeServerCall:
         self.isStalled = False
         self.sent: list[tuple[bytes, bool]] = []
         self.begun: Metadata | None = None
+        self.prepared: list[tuple[str, str | bytes]] = []
         self.status: tuple[int, str, Metadata] | None = None
         self.isWatched = False
         self.ahead = 0
@@ -111,7 +113,11 @@ class FakeServerCall:
     def sendMetadata(self, metadata: Metadata) -> None:
         """Keep the initial metadata."""
         if self.begun is None and not self.isOver:
-            self.begun = metadata
+            self.begun = [*self.prepared, *metadata] if self.prepared else metadata
+
+    def prepareMetadata(self, metadata: Metadata) -> None:
+        """Keep what goes with whatever is first."""
+        self.prepared.extend(metadata)
 
     def send(self, message: bytes, compress: bool = True) -> bool:
         """Send, or let wait where the client is stalled."""

@@ -7,6 +7,7 @@ C{{"id", "do", "with": {...}}}, its answer C{{"id", "result"}} or C{{"id", "erro
 to the other workers, and by them, is C{{"topic", "payload"}}.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -14,12 +15,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import Deferred, ensureDeferred, gatherResults
 from twisted.internet.stdio import StandardIO
 from twisted.internet.task import deferLater
 from twisted.protocols.basic import LineReceiver
 from twisted.python.failure import Failure
 
+from storagegate.s3.credentials import Credentials
 from storagegate.storage.errors import NoSuchKey
 from storagegate.storage.records import (
     AccessKey,
@@ -32,14 +34,14 @@ from storagegate.storage.records import (
     Upload,
     WriteCondition,
 )
+from storagegate.storage.sharedmemory import BEGUN
 from storagegate.storage.sharing import Sharing
 from storagegate.storage.store import ObjectStore
+from tests.support.faultyfiles import Fault, FaultyFiles
+from tests.support.model import etagOf
 
-
-def bodyOf(seed: str, size: int) -> bytes:
-    """Make a body that nothing else looks like."""
-    line = hashlib.sha256(seed.encode()).digest()
-    return (line * (size // len(line) + 1))[:size]
+_INLINE_LIMIT = 100
+# So few that small bodies make blobs.
 
 
 def conditionOf(plain: dict[str, Any]) -> WriteCondition:
@@ -54,13 +56,18 @@ class Worker:
         self.reactor = reactor
         self.sharing = sharing
         self.store: Any = None
+        self.credentials: Credentials | None = None
         self.changes: list[list[Any]] = []
 
     async def open(self, directory: str, durability: str = "full", lone: bool = False) -> None:
         """Open a store, with the others or alone."""
-        sharing = None if lone else self.sharing
+        self.files = FaultyFiles()
         self.store = ObjectStore.open(
-            directory, self.reactor, durability=durability, sharing=sharing
+            directory,
+            self.reactor,
+            durability=durability,
+            files=self.files,
+            sharing=None if lone else self.sharing,
         )
 
     async def close(self) -> None:
@@ -79,15 +86,12 @@ class Worker:
         self,
         bucket: str,
         key: str,
-        seed: str,
-        size: int,
+        body: str,
         condition: dict[str, Any] | None = None,
-        inlineLimit: int = 100,
     ) -> str:
         """Store an object; give its ETag."""
-        body = bodyOf(seed, size)
-        sink, content = await self._upload(body, inlineLimit)
-        record = _record(bucket, key, content, _md5(body))
+        sink, content = await self._upload(body.encode(), _INLINE_LIMIT)
+        record = _record(bucket, key, content, etagOf(body.encode()))
         await self.store.putObject(record, sink, conditionOf(condition or {}))
         return record.etag
 
@@ -139,30 +143,52 @@ class Worker:
         upload = Upload(bucket, key.encode(), uploadId, "account", 1, Attributes())
         await self.store.catalog.createUpload(upload)
 
-    async def putPart(
-        self, bucket: str, key: str, uploadId: str, number: int, seed: str, size: int
-    ) -> None:
+    async def putPart(self, bucket: str, key: str, uploadId: str, number: int, body: str) -> None:
         """Store a part."""
-        body = bodyOf(seed, size)
-        sink, content = await self._upload(body, 0)
-        part = Part(number, len(body), _md5(body), 1, content)
+        sink, content = await self._upload(body.encode(), 0)
+        part = Part(number, len(body), etagOf(body.encode()), 1, content)
         await self.store.putPart(bucket, key.encode(), uploadId, part, sink)
 
     async def complete(
-        self, bucket: str, key: str, uploadId: str, parts: list[list[Any]], etag: str
+        self,
+        bucket: str,
+        key: str,
+        uploadId: str,
+        parts: list[list[Any]],
+        etag: str,
+        condition: dict[str, Any] | None = None,
     ) -> None:
         """Make an object of parts: number and ETag."""
         record = _record(bucket, key, Content(0), etag)
         named = [(number, name) for number, name in parts]
-        await self.store.completeUpload(uploadId, record, named, WriteCondition())
+        await self.store.completeUpload(uploadId, record, named, conditionOf(condition or {}))
 
     async def abort(self, bucket: str, key: str, uploadId: str) -> None:
         """End an upload."""
         await self.store.catalog.abortUpload(bucket, key.encode(), uploadId)
 
+    async def burst(self, bucket: str, count: int) -> int:
+        """Store so many objects at once; say how many commits it took."""
+        memory = self.store._company._memory
+        begun = memory.word(BEGUN, memory.slot)
+        bodies = [b"%d" % number for number in range(count)]
+        records = [
+            _record(bucket, f"{self.sharing.index}/{body.decode()}", Content(len(body), body), "e")
+            for body in bodies
+        ]
+        await gatherResults(
+            [self.store.putObject(record, None, WriteCondition()) for record in records]
+        )
+        commits: int = memory.word(BEGUN, memory.slot) - begun
+        return commits
+
+    async def failSyncs(self) -> None:
+        """Let every fsync of a blob fail from now on."""
+        self.files.arm(Fault(1, errno.EIO, sticky=True, only=frozenset({"sync"})))
+
     async def begin(self, size: int) -> None:
         """Begin an upload that nothing ends."""
-        await self._upload(bodyOf("left", size), 0)
+        await self._upload(b"l" * size, 0)
 
     async def watch(self) -> None:
         """Collect changes from now on."""
@@ -192,9 +218,7 @@ class Worker:
 
     async def knowsKey(self, accessKey: str) -> bool:
         """Say whether a key opens the door."""
-        from storagegate.s3.credentials import Credentials
-
-        if not hasattr(self, "credentials"):
+        if self.credentials is None:
             self.credentials = Credentials(self.store.catalog, self.reactor, "root", "rootsecret")
         return self.credentials.find(accessKey) is not None
 
@@ -211,10 +235,6 @@ class Worker:
                 await waiting
         content: Content = await sink.finish()
         return sink, content
-
-
-def _md5(body: bytes) -> str:
-    return hashlib.md5(body, usedforsecurity=False).hexdigest()
 
 
 def _record(bucket: str, key: str, content: Content, etag: str) -> ObjectRecord:

@@ -33,7 +33,7 @@ class StoreProcess:
         passed = (workers.memory,) if lock is None else (workers.memory, lock)
         arguments = [str(workers.memory), str(index), str(workers.count)]
         self.process = subprocess.Popen(
-            [*workers.prefix, sys.executable, "-m", "tests.support.storeworker", *arguments],
+            [sys.executable, "-m", "tests.support.storeworker", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=passed,
@@ -106,25 +106,34 @@ class StoreWorkers:
     """
     Some processes on one store, and the lock that a parent has for them.
 
-    @ivar prefix: What the processes are started under.
+    @param inherits: Whether the processes keep the lock, too.
     """
 
-    def __init__(self, case: Any, directory: str, count: int = 2, durability: str = "full") -> None:
+    def __init__(
+        self,
+        case: Any,
+        directory: str,
+        count: int = 2,
+        durability: str = "full",
+        inherits: bool = True,
+    ) -> None:
         self.directory = directory
         self.count = count
         self.durability = durability
-        self.prefix: list[str] = []
+        self._inherits = inherits
         self.memory = os.memfd_create("store")
         os.ftruncate(self.memory, Sharing.memorySize())
         self.lock = ObjectStore.prepare(directory, durability=durability)
+        self._isLocked = True
         self.processes: list[StoreProcess] = []
+        case.addCleanup(self.release)
         case.addCleanup(self.close)
         for index in range(count):
             self.start(index)
 
     def start(self, index: int) -> StoreProcess:
         """Start a process and let it open the store; it takes the place of an earlier one."""
-        process = StoreProcess(self, index, self.lock.descriptor)
+        process = StoreProcess(self, index, self.lock.descriptor if self._inherits else None)
         self.processes[index : index + 1] = [process]
         process.do("open", directory=self.directory, durability=self.durability)
         return process
@@ -139,10 +148,23 @@ class StoreWorkers:
                     continue
 
     def closeStores(self) -> None:
-        """Have all close the store and end, and give the lock back."""
+        """Have all close the store, and give the lock back; the processes go on."""
         for process in self.processes:
             process.do("close")
-        self.close()
+        self.release()
+
+    def openStores(self) -> None:
+        """Prepare the store and have all open it again."""
+        self.lock = ObjectStore.prepare(self.directory, durability=self.durability)
+        self._isLocked = True
+        for process in self.processes:
+            process.do("open", directory=self.directory, durability=self.durability)
+
+    def release(self) -> None:
+        """Give the parent's hold of the lock back. A second time does nothing."""
+        if self._isLocked:
+            self._isLocked = False
+            self.lock.release()
 
     def close(self) -> None:
         """End all, at once. A second time does nothing."""
@@ -151,7 +173,6 @@ class StoreWorkers:
             process.kill()
         if self.memory >= 0:
             os.close(self.memory)
-            self.lock.release()
             self.memory = -1
 
 

@@ -1,10 +1,10 @@
 """
 A gateway as a process, one of the instances of C{Probe}::
 
-    python upstreamgateway.py PORT
+    python -m tests.support.upstreamgateway PORT TALLY
 
-Port 0 takes a free one; the first line of output says which. C{calls} tells how often C{once} was
-called, which is all that is remembered.
+Port 0 takes a free one; the first line of output says which. Each call of C{once} leaves its C{id}
+in the file C{TALLY}, whatever becomes of the process.
 """
 
 import os
@@ -16,6 +16,8 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
+from tests.support.modules import CHECKOUT
+
 
 class UpstreamGateway(ProcessProtocol):
     """
@@ -24,8 +26,12 @@ class UpstreamGateway(ProcessProtocol):
     @ivar port: Where it listens.
     """
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(self, reactor: Any, tally: str) -> None:
+        """
+        @param tally: The path of a file that several of them may share.
+        """
         self.port = 0
+        self._tally = os.path.abspath(tally)
         self._reactor = reactor
         self._output = b""
 
@@ -34,14 +40,19 @@ class UpstreamGateway(ProcessProtocol):
         self._output = b""
         self._started: Deferred[None] | None = Deferred()
         self._ended: Deferred[None] = Deferred()
-        command = [sys.executable, os.path.abspath(__file__), str(self.port)]
-        environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+        command = [sys.executable, "-m", __name__, str(self.port), self._tally]
+        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
         self._reactor.spawnProcess(self, command[0], command, env=environment)
         await self._started
 
+    @property
+    def pid(self) -> int | None:
+        """Give its number; C{None} where it does not run."""
+        return None if self.transport is None else self.transport.pid
+
     async def kill(self) -> None:
         """End it at once."""
-        if self.transport is not None and self.transport.pid:
+        if self.pid and self.transport is not None:
             self.transport.signalProcess("KILL")
         await self._ended
 
@@ -56,32 +67,27 @@ class UpstreamGateway(ProcessProtocol):
     def processEnded(self, reason: Failure) -> None:
         """Take note of the end."""
         if self._started is not None:
-            self._started.errback(reason)
+            started, self._started = self._started, None
+            started.errback(reason)
         self._ended.callback(None)
 
 
-def serve(port: int) -> None:
+def serve(port: int, tally: str) -> None:
     """Serve until the process ends."""
     from twisted.internet import reactor
 
     from storagegate.gateway.gateway import createProtocolGateway
 
-    count = 0
+    file = os.open(tally, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     async def echo(request: Any, context: Any) -> Any:
         await deferLater(reactor, request.get("seconds", 0))  # type: ignore[arg-type]
         return {"pid": os.getpid(), **request}
 
     async def once(request: Any, context: Any) -> Any:
-        nonlocal count
-        count += 1
+        os.write(file, b"%d\n" % request["id"])
         await deferLater(reactor, 0.005)  # type: ignore[arg-type]
-        if request.get("die"):
-            os._exit(1)
         return {"pid": os.getpid()}
-
-    async def calls(request: Any, context: Any) -> Any:
-        return {"calls": count}
 
     async def health(request: Any, context: Any) -> Any:
         return {}
@@ -89,13 +95,11 @@ def serve(port: int) -> None:
     gateway = createProtocolGateway(
         protocols=["http"], port=port, http={"routes": {"GET /health": "Probe.health"}}
     )
-    methods = {"echo": echo, "once": once, "calls": calls, "health": health}
+    methods = {"echo": echo, "once": once, "health": health}
     gateway.addService("Probe", {"methods": methods})
-    gateway.listen().addCallback(
-        lambda ports: print(ports["http"].getHost().port, flush=True)
-    )
+    gateway.listen().addCallback(lambda ports: print(ports["http"].getHost().port, flush=True))
     reactor.run()  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    serve(int(sys.argv[1]), sys.argv[2])

@@ -33,7 +33,7 @@ class Program:
         self.site = Site(resource, HTTPLimits(), reactor)
         self.port: Any = None
         link.retired = self.retire
-        link.lost = reactor.stop
+        link.stopped = reactor.stop
         link.subscribe("news", self.heard.append)
         link.answer("name", lambda payload: [link.index, os.getpid(), payload])
         listen(reactor, link.setup.places["http"], self.site).addCallback(self.opened)  # type: ignore[arg-type]

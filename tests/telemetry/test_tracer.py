@@ -117,11 +117,11 @@ class RecordTests(TracerCase):
         tracer = self.tracer()
         context = self.call(tracer, newTracing())
         child = forwardedTracing(context.tracing)
-        tracer.forwarded(child, "S", "m", "10.0.0.1", 80, 0.5, codedError("UNAVAILABLE", "x"))
+        tracer.forwarded(child, "S", "m", ("10.0.0.1", 80), 0.5, "failed")
         place, record = self.recorder.kept[1]
         self.assertEqual((place.spanId, place.parentId), (child.ownId, context.tracing.ownId))
-        self.assertEqual(record, ForwardRecord("S", "m", "10.0.0.1", 80, "UNAVAILABLE"))
-        tracer.forwarded(forwardedTracing(newTracing()), "S", "m", "10.0.0.1", 80, 0.5)
+        self.assertEqual(record, ForwardRecord("S", "m", "10.0.0.1", 80, "failed"))
+        tracer.forwarded(forwardedTracing(newTracing()), "S", "m", ("10.0.0.1", 80), 0.5, None)
         self.assertEqual(len(self.recorder.kept), 2)
 
 

@@ -88,6 +88,8 @@ class StartTests(DaemonCase):
             self.assertEqual(getJSON(admin, "/healthz"), (200, {"status": "ok"}))
             status, document = getJSON(admin, "/readyz")
             self.assertEqual((status, document["status"]), (200, "ok"))
+            listeners = [document["parts"].pop(name) for name in ("s3", "admin")]
+            self.assertEqual(listeners, ["listening", "listening"])
             self.assertEqual(set(document["parts"].values()), {"ok"})
             self.assertEqual(getJSON(admin, "/else"), (404, {"error": "not found"}))
 

@@ -196,10 +196,10 @@ class DaemonTests(SynchronousTestCase):
         self.manager = Manager(f"@storagegate-daemon-{os.getpid()}-{id(self)}")
         self.addCleanup(self.manager.close)
 
-    def daemon(self, **variables: str) -> Daemon:
+    def daemon(self, *arguments: str, **variables: str) -> Daemon:
         """Start a daemon under the manager."""
         environment = {"NOTIFY_SOCKET": self.manager.place, **variables}
-        daemon = Daemon(Path(self.mktemp()).absolute(), environment=environment)
+        daemon = Daemon(Path(self.mktemp()).absolute(), *arguments, environment=environment)
         self.addCleanup(daemon.kill)
         return daemon.start()
 
@@ -228,7 +228,25 @@ class DaemonTests(SynchronousTestCase):
         daemon.signal(signal.SIGHUP)
         self.assertEqual(self.manager.next()[0], "RELOADING=1")
         self.assertEqual(self.manager.next()[0], "READY=1")
-        self.assertIn("reload refused", daemon.log)
+        daemon.waitForLog("reload refused")
+
+    def test_workers(self) -> None:
+        """
+        With workers it is the supervisor alone that speaks: READY when all serve, again when all
+        have been replaced, and how many there are in between.
+        """
+        daemon = self.daemon("--workers", "2")
+        ready = self.manager.until("READY=1")
+        self.assertRegex(ready[1], r"^STATUS=serving s3 .*; 2 of 2 workers$")
+        daemon.signal(signal.SIGHUP)
+        self.manager.until("RELOADING=1")
+        self.assertEqual(self.manager.until("READY=1"), ready)
+        daemon.waitForLog("configuration reloaded")
+        self.assertEqual(self.manager.waiting(), [])
+        daemon.signal(signal.SIGTERM)
+        self.assertEqual(self.manager.next()[0], "STOPPING=1")
+        self.assertEqual(daemon.wait(), 0)
+        self.assertEqual(self.manager.waiting(), [])
 
     def test_stuck(self) -> None:
         """The watchdog hears of a reactor that turns, and nothing of one that is stuck."""

@@ -166,7 +166,7 @@ class ConfinedTests(SynchronousTestCase):
             self.assertIn(word, errors)
 
     def test_serves(self) -> None:
-        """With every listener on, TLS among them, the daemon starts, serves and stops in order."""
+        """With every listener on, one of them with TLS, and workers, it serves and stops."""
         directory = Path(self.mktemp()).absolute()
         authority = Authority(directory)
         certificate, key = authority.issue()
@@ -175,6 +175,7 @@ class ConfinedTests(SynchronousTestCase):
             directory / "data",
             *("--s3", tls, "--http", "tcp:0:interface=127.0.0.1", "--tcp"),
             *("tcp:0:interface=127.0.0.1", "--grpc", "127.0.0.1:0", "--udp", "127.0.0.1:0"),
+            *("--workers", "2"),
             prefix=self.prefix,
             expect=("s3", "admin", "http", "tcp", "grpc", "udp"),
         )

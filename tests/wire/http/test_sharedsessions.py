@@ -79,20 +79,20 @@ class TwoProcessesTests(SynchronousTestCase):
 
     def test_turns(self) -> None:
         """Requests that follow each other lose nothing, whichever process they come to."""
-        for number in range(1, 101):
+        for number in range(1, 51):
             self.assertEqual((self.one, self.other)[number % 2].ask("add"), str(number))
 
     def test_touched(self) -> None:
         """Who only keeps a session for longer takes back nothing of what another writes."""
-        self.assertEqual(self.both("add 200", "touch 200"), ["200", "None"])
-        self.assertIn("(200, ", self.other.ask("read"))
+        self.assertEqual(self.both("add 100", "touch 100"), ["100", "None"])
+        self.assertIn("(100, ", self.other.ask("read"))
 
     def test_overlapping(self) -> None:
         """
         Of changes that overlap the later one wins, whole, as in one process: nothing else is there
         afterwards, nothing fails, and nobody waits for long.
         """
-        lasts = [str((int(count), {})) for count in self.both("add 200", "add 200")]
+        lasts = [str((int(count), {})) for count in self.both("add 100", "add 100")]
         found = self.one.ask("read")
         self.assertEqual(found, self.other.ask("read"))
         self.assertIn(found, lasts)

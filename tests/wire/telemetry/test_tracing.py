@@ -20,7 +20,8 @@ class WireTests(TracedCase):
         before = time.time_ns()
         self.callHTTP(daemon, traceparent=parent(named["http"]), **said)
         self.callWebSocket(daemon, traceparent=parent(named["websocket"]), **said)
-        self.callGRPC(daemon, traceparent=parent(named["grpc"]), **said)
+        metadata = self.callGRPC(daemon, traceparent=parent(named["grpc"]), **said)
+        self.assertEqual(metadata["x-trace-id"], TRACE)
         self.callTCP(daemon, traceparent=parent(named["tcp"]), **said)
         self.callUDP(daemon, traceparent=parent(named["udp"]), **said)
         answer = self.callS3(daemon, "GET", "/", traceparent=parent(named["s3"]), **said)
@@ -104,6 +105,35 @@ class WireTests(TracedCase):
         self.assertNotIn("odd", about)
         self.assertEqual({span["resource"]["service.name"] for span in spans}, {"shop"})
         self.assertEqual(daemon.log.count("spanAttributes failed"), 1)
+
+
+class ForwardTests(TracedCase):
+    """A call that goes on to another daemon."""
+
+    def test_chain(self) -> None:
+        """The other daemon's span belongs to the attempt, and that to the call that came in."""
+        there = self.started('serviceName = "there"')
+        host, port = there.address("http")
+        services = (
+            "[gateway.discovery.services.Probe]\nmethods = { echo = {}, refuse = {} }\n"
+            f'instances = [{{ host = "{host}", port = {port} }}]'
+        )
+        here = self.started('serviceName = "here"', more=services)
+        self.callHTTP(here, traceparent=parent(), tracestate="vendor=1")
+        spans = self.collector.spans(3)
+        found = {(span["resource"]["service.name"], span["kind"]): span for span in spans}
+        came, went, arrived = (
+            found["here", "SERVER"],
+            found["here", "CLIENT"],
+            found["there", "SERVER"],
+        )
+        self.assertEqual({span["traceId"] for span in spans}, {TRACE})
+        self.assertEqual({span["state"] for span in spans}, {"vendor=1"})
+        self.assertEqual({span["name"] for span in spans}, {"Probe/echo"})
+        self.assertEqual(came["parentId"], "00f067aa0ba902b7")
+        self.assertEqual(went["parentId"], came["spanId"])
+        self.assertEqual(arrived["parentId"], went["spanId"])
+        self.assertEqual(went["attributes"]["server.port"], port)
 
 
 class ProviderTests(TracedCase):

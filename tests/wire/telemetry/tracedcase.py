@@ -5,6 +5,7 @@ import re
 import socket
 from http.client import HTTPConnection
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import grpc
@@ -91,7 +92,7 @@ class TracedCase(SynchronousTestCase):
             for word in (f"--{name}", places.get(name, "127.0.0.1:0"))
         ]
         daemon = Daemon(
-            self.directory / "data",
+            Path(mkdtemp(dir=self.directory)) / "data",
             *("--config", str(path), "--service", "traced:Probe", *flags),
             environment=environment,
             expect=listeners,
@@ -100,12 +101,16 @@ class TracedCase(SynchronousTestCase):
         self.addCleanup(daemon.kill)
         return daemon
 
-    def started(self, lines: str, *listeners: str) -> Daemon:
-        """Start a daemon that traces to the collector, as fast as it can."""
+    def started(self, lines: str, *listeners: str, more: str = "") -> Daemon:
+        """
+        Start a daemon that traces to the collector, as fast as it can.
+
+        @param more: Further tables of its configuration.
+        """
         lines = f"enabled = true\nintervalMs = 20\n{lines}"
         if "endpoint" not in lines:
             lines += f'\nendpoint = "{self.collector.url()}"'
-        return self.daemon(lines, listeners or ("http",)).start()
+        return self.daemon(f"{lines}\n{more}", listeners or ("http",)).start()
 
     def callHTTP(
         self, daemon: Daemon, method: str = "echo", **headers: str

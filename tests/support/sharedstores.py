@@ -1,0 +1,52 @@
+"""Shared memory of a store for tests in one process, where each worker is an object."""
+
+import os
+from typing import Any
+
+from storagegate.storage.sharedmemory import StoreMemory
+from storagegate.storage.sharing import Sharing
+
+
+def sharedDescriptor(case: Any) -> int:
+    """Make memory as whoever starts the workers does."""
+    descriptor = os.memfd_create("store")
+    case.addCleanup(os.close, descriptor)
+    os.ftruncate(descriptor, Sharing.memorySize())
+    return descriptor
+
+
+def joined(case: Any, descriptor: int) -> StoreMemory:
+    """Take part in it, with a slot, until the test ends."""
+    memory = StoreMemory(descriptor)
+    memory.claim()
+    case.addCleanup(lambda: memory.isOpen and memory.close(isClean=True))
+    return memory
+
+
+class Post:
+    """
+    What workers say to each other; each says it to all others at once.
+
+    @ivar sent: Topics and payloads, in order.
+    """
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Any]] = []
+        self._listeners: list[tuple[int, str, Any]] = []
+
+    def sharing(self, index: int, descriptor: int) -> Sharing:
+        """Make one worker's end."""
+
+        def broadcast(topic: str, payload: Any) -> None:
+            self.sent.append((topic, payload))
+            for owner, wanted, listener in list(self._listeners):
+                if owner != index and wanted == topic:
+                    listener(payload)
+
+        return Sharing(
+            index,
+            2,
+            descriptor,
+            broadcast,
+            lambda topic, listener: self._listeners.append((index, topic, listener)),
+        )

