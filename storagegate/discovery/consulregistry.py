@@ -46,7 +46,9 @@ class ConsulRegistry:
             try:
                 await self._put(f"service/deregister/{quote(entry.id, safe='')}")
             except SourceError as error:
-                failed = error
+                # Who is not known any more need not be taken away.
+                if not isinstance(error, Refused) or error.status != 404:
+                    failed = error
         if failed is not None:
             raise failed
 
@@ -79,7 +81,7 @@ class ConsulRegistry:
     async def _put(self, path: str, body: bytes | None = None) -> None:
         answer = await self._api.ask("PUT", f"/v1/agent/{path}", body=body, isLocal=True)
         if answer.status != 200:
-            raise Refused(f"Consul's {path.partition('/')[2]}", answer.status)
+            raise Refused(f"Consul's {path}", answer.status)
 
 
 def _check(entry: Entry) -> str:

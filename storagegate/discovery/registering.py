@@ -94,7 +94,8 @@ class Registration:
 
     async def _stop(self) -> None:
         await self._follower.stop()
-        if not self._isTold:
+        isTold, self._isTold = self._isTold, False
+        if not isTold:
             return
         leaving = Deferred.fromCoroutine(self._registry.leave())
         try:

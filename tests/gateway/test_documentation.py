@@ -46,6 +46,7 @@ from storagegate.gateway.options import (
 from storagegate.gateway.shapes import messageEnd, messageError, messageItem, messageResult
 from storagegate.gatewayconfig import configureGateway
 from storagegate.rpc.protos import ourProto
+from storagegate.telemetry.options import TracingOptions
 from tests.support.documents import DOCS, codeBlocks, literal, table
 from tests.support.signatures import firstWords
 
@@ -73,6 +74,7 @@ GROUPS = {
     "TCP options": TCPOptions,
     "UDP options": UDPOptions,
     "Logging options": LoggingOptions,
+    "Tracing options": TracingOptions,
     "Options of jwt": JWTOptions,
     "Options of apikey": APIKeyOptions,
     "Options of oauth": OAuthOptions,

@@ -1,7 +1,6 @@
 """What the stand-ins have in common: an HTTP server of Python's own with a thread a request."""
 
 import json
-import ssl
 import sys
 import threading
 from argparse import ArgumentParser
@@ -83,6 +82,9 @@ def serve(handler: type[Answering], empty: dict[str, Any]) -> None:
     ThreadingHTTPServer.daemon_threads = True
     server = ThreadingHTTPServer(("127.0.0.1", options.port), handler)
     if options.certificate:
+        # Here, for most are started without, and often.
+        import ssl
+
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(options.certificate, options.key)
         server.socket = context.wrap_socket(server.socket, server_side=True)

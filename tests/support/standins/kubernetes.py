@@ -105,11 +105,13 @@ class API(Answering):
             self._send({"type": "ERROR", "object": _GONE})
         end = time.monotonic() + float(query["timeoutSeconds"][0])
         with self.state.changed:
-            while not isGone and known["cuts"] == cuts and time.monotonic() < end:
+            while not isGone:
                 for at, kind, found in known["events"]:
                     if at > version and (kind == "BOOKMARK" or _meant(found, query)):
                         self._send({"type": kind, "object": found})
                 version = max(version, known["version"])
+                if known["cuts"] != cuts or time.monotonic() > end:
+                    break
                 self.state.changed.wait(0.2)
         self.wfile.write(b"0\r\n\r\n")
 

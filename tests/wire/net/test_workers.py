@@ -4,7 +4,6 @@ import http.client
 import os
 import signal
 import sys
-import threading
 from ast import literal_eval
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +19,7 @@ from storagegate.net.workerprocess import Program, WorkerFailed
 from storagegate.net.workers import Workers
 from storagegate.net.workerwire import CONTROL, WorkerSetup
 from tests.support.daemon import daemonEnvironment
+from tests.support.load import Load
 
 reactor: Any = installedReactor
 
@@ -31,41 +31,6 @@ def isAlive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-class Load:
-    """
-    Clients that ask one request after the other, each on a connection that it keeps.
-
-    @ivar answers: What they got.
-    @ivar failures: What went wrong.
-    """
-
-    def __init__(self, port: int, clients: int = 4) -> None:
-        self.answers: list[str] = []
-        self.failures: list[Exception] = []
-        self._port = port
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
-        for thread in self._threads:
-            thread.start()
-
-    def _run(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
-        while not self._stop.is_set():
-            try:
-                connection.request("GET", "/")
-                self.answers.append(connection.getresponse().read().decode())
-            except Exception as error:
-                self.failures.append(error)
-                connection.close()
-        connection.close()
-
-    def end(self) -> None:
-        """Let them end. Blocking."""
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
 
 
 class WorkersCase(TestCase):
@@ -204,7 +169,7 @@ class ReplacingTests(WorkersCase):
             await deferToThread(load.end)
         self.assertEqual(load.failures, [])
         self.assertFalse(before & set(workers.pids))
-        self.assertTrue(all(answer.startswith("two") for answer in load.answers[mark + 8 :]))
+        self.assertTrue(all(body.startswith(b"two") for _, body in load.answers[mark + 8 :]))
         # At no time were there fewer.
         self.assertEqual(min(self.counts), 2)
 
