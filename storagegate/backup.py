@@ -67,7 +67,7 @@ def backup(data: str, to: str, verify: bool, report: Report, files: Files | None
     @return: How many problems the copy has.
     @raise BackupError: If there is nothing to copy, the target is none, or it cannot be done.
     """
-    source, target = os.path.abspath(data), os.path.abspath(to)
+    source, target = os.path.realpath(data), os.path.realpath(to)
     if not os.path.exists(os.path.join(source, _CATALOG)):
         raise BackupError(f"{data} holds no store; the daemon makes one when it starts")
     if f"{target}/".startswith(f"{source}/"):
@@ -124,7 +124,7 @@ class _Backup:
         makeDirectory(place, 0o700)
         descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor)
             # What a copy left that was killed.
             _empty(place)
             try:
@@ -132,8 +132,6 @@ class _Backup:
                 yield BlobLayout(place)
             finally:
                 shutil.rmtree(place)
-        except BlockingIOError:
-            raise BackupError("another backup is running") from None
         finally:
             os.close(descriptor)
 
@@ -252,6 +250,13 @@ class _Backup:
 
     def _connect(self, purpose: Purpose) -> sqlite3.Connection:
         return connect(os.path.join(self._source.data, _CATALOG), Durability.FULL, purpose)
+
+
+def _lock(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BackupError("another backup is running") from None
 
 
 def _copyFile(source: str, target: str) -> None:

@@ -28,8 +28,11 @@ from storagegate.refusal import oneLine
 
 _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
-# A manager that has not read so many takes none any more; the oldest says the least.
+# A manager that has not read so many takes none any more.
 _WAITING = 16
+
+_REPEATED = ("STATUS=", "WATCHDOG=")
+"""How messages begin of which only the newest counts."""
 
 _AGAIN_SECONDS = 0.1
 
@@ -109,7 +112,13 @@ class Notifier:
     def _send(self, *lines: str) -> None:
         if self._address is None:
             return
-        self._waiting.append("\n".join(lines).encode("utf-8", "backslashreplace"))
+        message = "\n".join(lines)
+        for begin in _REPEATED:
+            if message.startswith(begin):
+                # They must not push out what is said once, such as READY.
+                kept = [each for each in self._waiting if not each.startswith(begin.encode())]
+                self._waiting = deque(kept, _WAITING)
+        self._waiting.append(message.encode("utf-8", "backslashreplace"))
         if self._retry is None:
             self._flush()
 

@@ -9,6 +9,8 @@ from typing import Any
 from twisted.application.service import Application
 from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogLevel, textFileLogObserver
+from twisted.python.failure import Failure
+from twisted.python.syslog import SyslogObserver
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.config import Configuration, load
@@ -121,6 +123,21 @@ class AttachTests(SynchronousTestCase):
         self.application.setComponent(ILogObserver, theirs)
         self.assertIs(self.attach(logfile="unused"), theirs)
         self.assertFalse(Path("unused").exists())
+        self.assertIsNone(self.logs.sink)
+
+    def test_syslog(self) -> None:
+        """With C{--syslog} the lines are the system's, and secrets are taken out of them, too."""
+        said: list[str] = []
+        self.patch(SyslogObserver, "syslog", lambda self, priority, line: said.append(line))
+        observer = self.attach(self.configuration(CONFIGURATION), syslog=True, prefix="gate")
+        self.say(observer, f"with {SECRET}")
+        try:
+            raise ValueError(SECRET)
+        except ValueError:
+            event = {"log_level": LogLevel.critical, "log_format": "x", "log_time": 0.0}
+            observer({**event, "log_failure": Failure()})
+        self.assertTrue(said[0].endswith("with ***"), said)
+        self.assertIn("ValueError: ***", "".join(said))
         self.assertIsNone(self.logs.sink)
 
     def test_noFile(self) -> None:

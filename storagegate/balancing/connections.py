@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.endpoints import HostnameEndpoint
+from twisted.internet.error import ConnectingCancelledError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Factory
+from twisted.python.failure import Failure
 
 from storagegate.balancing.wire import HTTPConnection
 from storagegate.discovery.instances import Instance
@@ -33,9 +35,14 @@ def connector(reactor: Any, seconds: float) -> Connect:
 
     def connect(instance: Instance) -> Deferred[Any]:
         endpoint = HostnameEndpoint(reactor, instance.host, instance.port, seconds)
-        return endpoint.connect(factory)
+        return endpoint.connect(factory).addErrback(_cancelled)
 
     return connect
+
+
+def _cancelled(failure: Failure) -> Failure:
+    """Say of an attempt that was cancelled what Deferreds say: nobody wants another one."""
+    return Failure(CancelledError()) if failure.check(ConnectingCancelledError) else failure
 
 
 class Connections:

@@ -34,18 +34,22 @@ digest among so many costs a third of a microsecond.
 MAX_BYTES = 1 << 32
 """Of a table: more is a number that was mistaken for another."""
 
-WAIT_SECONDS = 0.02
+WAIT_SECONDS = 0.5
 """
-How long an operation waits for a bucket that another process holds, which it does for some
-microseconds, or for some milliseconds if it loses its turn on the processor in between. What takes
-longer was stopped, and a reactor cannot wait for that.
+How long an operation waits for a bucket that another process holds. It does so for microseconds, or
+until its turn comes if it lost the processor in between, which takes tens of milliseconds on a
+machine that has more to do than it can. What takes longer was stopped, and a reactor cannot wait
+for that.
 """
 
-AVOID_SECONDS = 1.0
+AVOID_SECONDS = 10.0
 """For so long after that nobody waits again."""
 
 _YIELDS = 100
 """Tries that only let others run, before those that sleep: most buckets are free at once."""
+
+_YIELDS_AVOIDING = 3
+"""The same while nobody waits: enough for a bucket that somebody is just leaving."""
 
 _MAGIC = b"storagegate-tab1"
 _PAGE = 4096
@@ -238,13 +242,14 @@ class SharedTable:
     def _wait(self, bucket: int, error: OSError) -> None:
         """Try again for a bucket that somebody else has."""
         started = time.monotonic()
+        isAvoiding = started < self._waitsAgain
         tries = 0
         while error.errno in (errno.EAGAIN, errno.EACCES):
-            waited = time.monotonic() - started
-            if waited > WAIT_SECONDS:
+            isOver = tries > _YIELDS and time.monotonic() - started > WAIT_SECONDS
+            if isOver:
                 self._waitsAgain = started + AVOID_SECONDS
                 self._warn(started)
-            if started < self._waitsAgain:
+            if isOver or (isAvoiding and tries == _YIELDS_AVOIDING):
                 raise TableBusy("another process holds the shared memory") from error
             tries += 1
             if tries < _YIELDS:

@@ -109,8 +109,17 @@ class Attempt:
 
         @param body: The body; C{None} for a stream, see L{pump}.
         @raise AttemptFailed: If nobody is there.
+        @raise ServiceError: If the call goes in circles.
         """
         member = self._lease.member
+        length = None if body is None else len(body)
+        try:
+            head = self._road.heads.write(
+                member.instance, self._context, self._tracing, self._seconds, length
+            )
+        except ServiceError:
+            self._end("cancelled")
+            raise
         try:
             connection = await member.connections.take()
         except CancelledError:
@@ -119,10 +128,6 @@ class Attempt:
         except Exception as error:
             self._end("failed")
             raise AttemptFailed(self._away("cannot be reached"), isUnsent=True) from error
-        length = None if body is None else len(body)
-        head = self._road.heads.write(
-            member.instance, self._context, self._tracing, self._seconds, length
-        )
         self.exchange = connection.begin(head, body)
         if self._isPatient and self._seconds is not None:
             self._timer = self._road.clock.callLater(self._seconds, self._late)

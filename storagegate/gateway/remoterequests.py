@@ -7,6 +7,7 @@ The heads of requests to the gateways of instances::
     X-Deadline-Ms                               how long the caller waits
     traceparent, tracestate                     where the call belongs
     X-Forwarded-For                             the caller's address, behind those before it
+    X-Gateway-Hops                              how many gateways have sent it on
 
 What a caller wrote goes out only where it can be a field: nobody writes lines of his own into it.
 """
@@ -16,7 +17,9 @@ from math import ceil
 from urllib.parse import quote
 
 from storagegate.core.context import RequestContext, Tracing
+from storagegate.core.errors import codedError
 from storagegate.core.invocation import CallCredentials
+from storagegate.core.scalars import parseDecimal
 from storagegate.core.tokens import MAX_TOKEN_LENGTH
 from storagegate.core.tracing import formatTraceparent
 from storagegate.discovery.instances import Instance, formatPlace
@@ -29,6 +32,11 @@ _WITH_FIELDS = ("http", "grpc")
 
 # As many as a head of 16 KiB can bear beside all else; whoever needs more has a loop of proxies.
 _MAX_FORWARDED = 2 * 1024
+
+HOPS = "X-Gateway-Hops"
+
+MAX_HOPS = 5
+"""Gateways in a row. An instance that discovery leads back to itself would go on for ever."""
 
 
 class RequestHeads:
@@ -52,12 +60,14 @@ class RequestHeads:
         @param tracing: The trace as the instance is to see it.
         @param leftSeconds: How long somebody waits for the answer; C{None} for ever.
         @param length: Bytes of the body; C{None} for a stream.
+        @raise ServiceError: C{INTERNAL_ERROR} if the call goes in circles.
         """
         place = formatPlace(instance.host, instance.port)
         lines = [
             f"POST {self._path}{quote(context.method, safe='')} HTTP/1.1",
             f"Host: {place}",
             f"traceparent: {formatTraceparent(tracing)}",
+            f"{HOPS}: {_hops(context) + 1}",
         ]
         if length is None:
             lines.append("Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked")
@@ -87,6 +97,18 @@ class RequestHeads:
             ("tracestate", context.tracing.state),
             ("X-Forwarded-For", _forwarded(headers.get("x-forwarded-for"), context)),
         ]
+
+
+def _hops(context: RequestContext) -> int:
+    """Tell how many gateways have sent the call on."""
+    try:
+        hops = parseDecimal(context.headers.get(HOPS.lower(), "0"), MAX_HOPS)
+    except ValueError:
+        hops = MAX_HOPS
+    if hops >= MAX_HOPS:
+        # No fault of the instance: it is not tried again elsewhere.
+        raise codedError("INTERNAL_ERROR", f"{context.service} is forwarded in circles")
+    return hops
 
 
 def _short(value: str | None) -> str | None:

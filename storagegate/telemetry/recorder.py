@@ -206,7 +206,7 @@ class Recorder:
         return [
             Family(
                 "storagegate_spans_total",
-                "Spans by what became of them",
+                "Spans by what became of them.",
                 "counter",
                 ("outcome",),
                 (),

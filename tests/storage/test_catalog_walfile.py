@@ -6,7 +6,7 @@ import sqlite3
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.catalog.walfile import prewrite
+from storagegate.storage.catalog.walfile import prewrite, prewriteBetweenCommits
 
 
 class PrewriteTests(SynchronousTestCase):
@@ -35,6 +35,20 @@ class PrewriteTests(SynchronousTestCase):
             return [row[0] for row in found.execute("SELECT x FROM t ORDER BY x")]
         finally:
             found.close()
+
+    def test_notDuringACommit(self) -> None:
+        """While another connection writes nothing is put behind what it writes; later it is."""
+        self.connection.execute("CREATE TABLE t (x)")
+        other = self.connect()
+        other.execute("PRAGMA busy_timeout = 0")
+        self.connection.execute("BEGIN IMMEDIATE")
+        length = os.path.getsize(self.wal)
+        self.assertFalse(prewriteBetweenCommits(other, self.wal))
+        self.assertEqual(os.path.getsize(self.wal), length)
+        self.connection.execute("COMMIT")
+        self.assertTrue(prewriteBetweenCommits(other, self.wal))
+        self.assertFalse(other.in_transaction)
+        self.assertGreater(os.path.getsize(self.wal), length)
 
     def test_longAndStillAWAL(self) -> None:
         """The file is long at once; commits before and after survive a crash, and it stays long."""

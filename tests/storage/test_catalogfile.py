@@ -173,6 +173,17 @@ class WALTests(FileCase):
         self.assertGreater(len(looks), 2)
         self.assertLess(len(looks), 10)
 
+    def test_anotherLooks(self) -> None:
+        """A look that finds another process at it is made again later, and nothing is forgotten."""
+        connection, wal = self.begin(1 << 40)
+        while not wal.lookDue:
+            wal.note(self.put(connection, 0))
+        wal.looked(-1, -1)
+        self.assertFalse(wal.lookDue)
+        self.assertFalse(wal.fitsFreed(1))
+        while not wal.lookDue:
+            wal.note(self.put(connection, 0))
+
     def test_oneLookAtATime(self) -> None:
         """No second checkpoint is asked of the pool before the first has ended."""
         connection, wal = self.begin(1 << 40)

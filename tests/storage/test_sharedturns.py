@@ -2,6 +2,7 @@
 
 import sqlite3
 from threading import Event, Thread
+from time import monotonic
 
 from attrs import evolve
 from twisted.internet.task import Clock
@@ -10,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.storage.catalog.sharedturns import SharedHotRecords, SharedTurn, share
 from storagegate.storage.presence import Presence
 from storagegate.storage.records import Attributes, Bucket, Content, ObjectRecord
-from storagegate.storage.sharedmemory import HORIZON
+from storagegate.storage.sharedmemory import HORIZON, NEXT
 from tests.support.sharedstores import joined, sharedDescriptor
 
 HOME = Bucket("b", "account", 1, "us-east-1")
@@ -109,13 +110,14 @@ class SharedTurnTests(SynchronousTestCase):
         self.one.__enter__()
         thread.start()
         waits.wait(10)
-        while not self.two.waitedSeconds:
-            waits.wait(0)
-        self.assertEqual(self.one.waitedSeconds, 0.0)
         # It has said that it waits; the kernel has it in the queue once nobody can be next.
         memory = self.one._memory
-        while memory.tryLock(1):
-            memory.unlock(1)
+        until = monotonic() + 10
+        while memory.tryLock(NEXT):
+            memory.unlock(NEXT)
+            self.assertLess(monotonic(), until, "nobody is next")
+        self.assertGreater(self.two.waitedSeconds, 0.0)
+        self.assertEqual(self.one.waitedSeconds, 0.0)
         self.one.__exit__(None, None, None)
         with self.one:
             order.append("one")

@@ -21,7 +21,11 @@ class Collector:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-P", str(PROGRAM)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # Python's server tells there of every client that goes away.
+            stderr=subprocess.DEVNULL,
         )
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())

@@ -288,3 +288,24 @@ class PlaceTests(SynchronousTestCase):
         first, second = self.lines()
         self.assertIsNone(first["worker"])
         self.assertEqual((second["worker"], second["message"]), (1, "from a handler"))
+
+    def test_workers(self) -> None:
+        """Workers log to the same file, and each line says which one it is from."""
+        self.path = self.directory / "daemon.log"
+        config = self.directory / "config.toml"
+        config.write_text('logFormat = "json"\n[gateway.monitoring.logging]\n')
+        number = self.start("--config", str(config), "--workers", "2")
+        lines = self.until("workers serve")
+        self.assertEqual({line.get("worker") for line in lines}, {None, 0, 1})
+        address = next(
+            line["message"].rpartition("=")[2]
+            for line in lines
+            if line["message"].startswith("listening name=s3")
+        )
+        host, _, port = address.rpartition(":")
+        for _ in range(8):
+            self.assertEqual(request((host, int(port)), "HEAD", "/none")[0], 404)
+        os.kill(number, signal.SIGTERM)
+        lines = self.until("Server Shut Down")
+        calls = [line for line in lines if line.get("protocol") == "s3"]
+        self.assertEqual([line["status"] for line in calls], ["NoSuchBucket"] * 8)

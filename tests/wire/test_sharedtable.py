@@ -152,7 +152,7 @@ class StoppedTests(SynchronousTestCase):
         self.assertEqual([self.holder.read() for _ in range(2)], ["ready", "done"])
 
     def test_busy(self) -> None:
-        """Others wait a moment, say so, and wait no more for a while; afterwards all is as it was."""
+        """Others wait a moment, say so, and wait no more; afterwards all is as it was."""
         logged: list[Any] = []
         globalLogPublisher.addObserver(logged.append)
         self.addCleanup(globalLogPublisher.removeObserver, logged.append)

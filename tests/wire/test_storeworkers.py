@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from threading import Thread
 from time import monotonic
 from typing import Any
@@ -16,6 +17,8 @@ from storagegate.storage.lock import StoreLocked
 from tests.support.model import etagOf
 from tests.support.stores import fastDirectory
 from tests.support.storeworkers import StoreProcess, StoreWorkers, WorkerDied
+from tests.support.syncs import failSyncs
+from tests.wire.s3.fixture import needTool
 
 SMALL = "small"
 LARGE = "a blob of its own" * 100
@@ -174,6 +177,21 @@ class SharedStoreTests(PairCase):
         with self.assertRaises(StoreReadOnly):
             late.do("put", bucket="b", key="k", body=SMALL)
 
+    def test_failedCommit(self) -> None:
+        """A commit of one process that cannot be made durable is the last of both."""
+        log = Path(self.directory).parent / "strace.log"
+        self.two.do("put", bucket="b", key="k", body=SMALL)
+        tracer = failSyncs(self, needTool("strace"), self.one.process.pid, log)
+        with self.assertRaises(StoreReadOnly):
+            self.one.do("put", bucket="b", key="k", body="lost")
+        tracer.terminate()
+        tracer.wait()
+        for process in (self.one, self.two):
+            with self.assertRaises(StoreReadOnly):
+                process.do("put", bucket="b", key="k", body="late")
+            self.assertIn("catalog: disk I/O error", process.do("state")["health"]["catalog"])
+            self.assertEqual(process.do("get", bucket="b", key="k"), read(SMALL))
+
     def test_lock(self) -> None:
         """Nobody else opens the store while a process lives, whatever became of their parent."""
         self.workers.release()
@@ -297,7 +315,7 @@ class DeathTests(PairCase):
     def test_nothingIsLost(self) -> None:
         """What was acknowledged is there, whoever died; the other goes on, and one takes over."""
         writers: list[Writer] = []
-        for round in range(3):
+        for round in range(2):
             now = [
                 Writer(process, f"{round}{process.index}{number}")
                 for process in self.workers.processes

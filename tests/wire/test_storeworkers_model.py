@@ -143,7 +143,7 @@ class PairModelTests(SynchronousTestCase):
         run_state_machine_as_test(
             machine,
             settings=settings(
-                max_examples=20,
+                max_examples=12,
                 stateful_step_count=25,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),

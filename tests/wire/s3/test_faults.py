@@ -10,6 +10,7 @@ from twisted.trial.unittest import SkipTest
 from tests.support.clients import botoClient
 from tests.support.daemon import Daemon
 from tests.support.s3signer import Outgoing, exchange
+from tests.support.syncs import failSyncs
 from tests.wire.s3.fixture import S3Case, eventually, leftovers, makeDaemon, needTool, ownDirectory
 
 MIB = 1 << 20
@@ -148,22 +149,8 @@ class FailedSyncTests(S3Case):
 
     def failSyncs(self) -> "subprocess.Popen[bytes]":
         """Let every fsync of the daemon fail from now on, until the result is ended."""
-        injected = "inject=fsync,fdatasync:error=EIO"
-        command = [self.strace, "-f", "-e", "trace=fsync,fdatasync", "-e", injected]
         log = self.failing.data.parent / "strace.log"
-        tracer = subprocess.Popen(
-            [*command, "-o", str(log), "-p", str(self.failing.pid)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        self.addCleanup(tracer.wait)
-        self.addCleanup(tracer.kill)
-        assert tracer.stderr is not None
-        self.addCleanup(tracer.stderr.close)
-        said = tracer.stderr.readline().decode()
-        if "attached" not in said:
-            raise SkipTest(f"strace may not attach: {said.strip()}")
-        return tracer
+        return failSyncs(self, self.strace, self.failing.pid, log)
 
     def readiness(self, daemon: Daemon) -> int:
         """Ask whether the daemon is ready."""

@@ -2,6 +2,7 @@
 
 import time
 from typing import Any
+from urllib.request import urlopen
 
 from tests.support.daemon import DaemonFailed
 from tests.wire.telemetry.tracedcase import TRACE, TracedCase, parent
@@ -47,6 +48,8 @@ class WireTests(TracedCase):
         self.assertEqual(about["http.request.method"], "GET")
         self.assertEqual(about["http.response.status_code"], 200)
         self.assertGreater(about["http.response.body.size"], 100)
+        with urlopen(f"{daemon.url('admin')}/metrics", timeout=20) as page:
+            self.assertIn(b'storagegate_spans_total{outcome="dropped"} 0.0', page.read())
         self.assertEqual(daemon.stop(), 0)
 
     def test_new(self) -> None:

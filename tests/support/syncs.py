@@ -1,0 +1,31 @@
+"""Making a running process's fsyncs fail."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SkipTest
+
+
+def failSyncs(case: Any, strace: str, pid: int, log: Path) -> "subprocess.Popen[bytes]":
+    """
+    Let every fsync of a process fail from now on, until the result is ended.
+
+    @param strace: The program.
+    @raise SkipTest: It may not attach.
+    """
+    injected = "inject=fsync,fdatasync:error=EIO"
+    command = [strace, "-f", "-e", "trace=fsync,fdatasync", "-e", injected]
+    tracer = subprocess.Popen(
+        [*command, "-o", str(log), "-p", str(pid)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    case.addCleanup(tracer.wait)
+    case.addCleanup(tracer.kill)
+    assert tracer.stderr is not None
+    case.addCleanup(tracer.stderr.close)
+    said = tracer.stderr.readline().decode()
+    if "attached" not in said:
+        raise SkipTest(f"strace may not attach: {said.strip()}")
+    return tracer
