@@ -121,7 +121,7 @@ def _quality(parameters: Iterable[str]) -> float:
         if name == "q":
             whole, _, part = value.partition(".")
             isNumber = whole in ("0", "1") and (not part or (part.isdecimal() and part.isascii()))
-            return float(value) if isNumber and len(part) <= 3 else 0.0
+            return float(value) if isNumber else 0.0
     return 1.0
 
 

@@ -1,16 +1,8 @@
 """Text of others in lines of a log."""
 
 import re
+from functools import cache
 
-# What could end a line, speak to a terminal, or end a field in quotes; and what no encoding has.
-_UNSAFE = re.compile('[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"\\\\]')
-
-# The same for a whole line, in which quotes and colours may be meant.
-_UNSAFE_LINE = re.compile(
-    "[\x00-\x1a\x1c-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|\x1b(?!\\[[0-9;]*m)"
-)
-# The same for a message, in which quotes may be meant, and no colours.
-_UNSAFE_MESSAGE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _ESCAPES = {
     "\\": r"\\",
     '"': r"\"",
@@ -22,19 +14,43 @@ _ESCAPES = {
 }
 
 
+@cache
+def _unsafe() -> re.Pattern[str]:
+    """
+    Find what could end a line or speak to a terminal, and what no encoding has.
+
+    These patterns take a quarter of a megabyte to compile, and hardly any text needs them.
+    """
+    return re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+@cache
+def _unsafeInField() -> re.Pattern[str]:
+    """Find also what could end a field in quotes."""
+    return re.compile('[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"\\\\]')
+
+
+@cache
+def _unsafeInLine() -> re.Pattern[str]:
+    """Find the same in a whole line, in which quotes and colours may be meant."""
+    return re.compile("[\x00-\x1a\x1c-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|\x1b(?!\\[[0-9;]*m)")
+
+
 def escapeField(text: str) -> str:
     """Escape what does not belong in one field of one line."""
-    return _UNSAFE.sub(_escape, text)
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return text
+    return _unsafeInField().sub(_escape, text)
 
 
 def escapeLine(text: str) -> str:
     """Escape what does not belong in one line; quotes and colours do."""
-    return _UNSAFE_LINE.sub(_escape, text)
+    return text if text.isprintable() else _unsafeInLine().sub(_escape, text)
 
 
 def escapeMessage(text: str) -> str:
-    """Escape what does not belong in one line; quotes do."""
-    return _UNSAFE_MESSAGE.sub(_escape, text)
+    """Escape what does not belong in one line; quotes do, and colours do not."""
+    return text if text.isprintable() else _unsafe().sub(_escape, text)
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import quote
 
 from storagegate.discovery.consul import ConsulAPI
+from storagegate.discovery.entries import Entry
 from storagegate.discovery.provideroptions import ConsulOptions
 from storagegate.discovery.reading import asJSON
-from storagegate.discovery.registering import Entry
 from storagegate.discovery.sourceerror import Refused, SourceError
 
 _FORGET_SECONDS = 60

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
+from storagegate.discovery.entries import Entry
 from storagegate.discovery.etcdapi import EtcdAPI, encoded
 from storagegate.discovery.provideroptions import EtcdOptions
 from storagegate.discovery.reading import asJSON
-from storagegate.discovery.registering import Entry
 from storagegate.discovery.sourceerror import SourceError
 
 

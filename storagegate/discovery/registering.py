@@ -7,11 +7,11 @@ that has forgotten an entry is told anew.
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from storagegate.core.optionvalues import OptionError
+from storagegate.discovery.entries import Entry
 from storagegate.discovery.follower import Follower
 from storagegate.discovery.instances import formatPlace
 from storagegate.discovery.options import DiscoveryOptions, checkDiscovery
@@ -27,23 +27,6 @@ _LEAVE_SECONDS = 2.0
 _ANYWHERE = ("", "0.0.0.0", "::")
 
 _log = Logger()
-
-
-@frozen
-class Entry:
-    """
-    What a registry is told of one service.
-
-    @ivar service: Its name there.
-    @ivar id: What tells this entry from all others.
-    """
-
-    service: str
-    id: str
-    host: str
-    port: int
-    weight: int
-    tags: tuple[str, ...]
 
 
 class Registry(Protocol):

@@ -25,9 +25,9 @@ def listenDatagrams(
         host, number = _split(place)
         port = reactor.listenUDP(number, protocol, interface=host, maxPacketSize=maxPacketSize)
         return port
-    with socket.socket(fileno=socket.dup(descriptor)) as given:
-        family = given.family
-    port = reactor.adoptDatagramPort(descriptor, family, protocol, maxPacketSize)
+    # The port has a descriptor of its own; with this one open, the socket would outlive it.
+    with socket.socket(fileno=descriptor) as given:
+        port = reactor.adoptDatagramPort(descriptor, given.family, protocol, maxPacketSize)
     return port
 
 

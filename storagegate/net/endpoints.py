@@ -172,9 +172,10 @@ class _Inheritor(_Proxy):
         self, port: Any, factory: IProtocolFactory, backlog: int = 50, interface: str = ""
     ) -> IListeningPort:
         """Listen on the socket."""
-        with socket.socket(fileno=socket.dup(self._descriptor)) as given:
-            family = given.family
-        opened = _FastReactor(self._reactor).adoptStreamPort(self._descriptor, family, factory)
+        # The port has a descriptor of its own; with this one open, the socket would outlive it.
+        with socket.socket(fileno=self._descriptor) as given:
+            fast = _FastReactor(self._reactor)
+            opened = fast.adoptStreamPort(self._descriptor, given.family, factory)
         # Others accept on the same socket: whoever takes all that waits would have all the work.
         opened.sharesSocket()  # type: ignore[attr-defined]
         return opened

@@ -300,6 +300,7 @@ class Reply:
     def noteEnd(self) -> None:
         """Tell whoever wants to know that the response has ended."""
         if self._ends:
+            # They know the request, mostly: to keep them would make a circle for the collector.
             ends, self._ends = self._ends, ()
             for end in ends:
                 end()

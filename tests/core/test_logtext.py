@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.core.logtext import escapeField, escapeLine
+from storagegate.core.logtext import escapeField, escapeLine, escapeMessage
 
 
 class EscapeTests(SynchronousTestCase):
@@ -20,11 +20,15 @@ class EscapeTests(SynchronousTestCase):
     @given(st.text(st.characters()))
     def test_anyText(self, text: str) -> None:
         """Whatever is written is one line that can be printed and encoded."""
-        for escape in (escapeField, escapeLine):
+        for escape in (escapeField, escapeLine, escapeMessage):
             escaped = escape(text)
             self.assertLess(len(escaped.splitlines()), 2)
             self.assertFalse(any(c < " " or "\x7f" <= c <= "\x9f" for c in escaped))
             escaped.encode()
+
+    def test_message(self) -> None:
+        """A message may have quotes, and nothing for a terminal."""
+        self.assertEqual(escapeMessage('"a" \\ \x1b[1m\n'), '"a" \\ \\u001b[1m\\n')
 
     def test_colours(self) -> None:
         """A line of one's own may have colours, and nothing else for a terminal."""

@@ -33,7 +33,7 @@ from storagegate.gateway.gateway import (
     ProtocolGateway,
     createProtocolGateway,
 )
-from storagegate.gateway.monitoring import LoggingOptions
+from storagegate.gateway.monitoring import LoggingOptions, MetricsOptions
 from storagegate.gateway.oauth import OAuthOptions
 from storagegate.gateway.options import (
     GatewayOptions,
@@ -74,6 +74,7 @@ GROUPS = {
     "TCP options": TCPOptions,
     "UDP options": UDPOptions,
     "Logging options": LoggingOptions,
+    "Metrics options": MetricsOptions,
     "Tracing options": TracingOptions,
     "Options of jwt": JWTOptions,
     "Options of apikey": APIKeyOptions,

@@ -65,6 +65,8 @@ class StoreMetersTests(SynchronousTestCase):
         self.driver.createBucket("b")
         self.driver.put("b", b"k", BODY)
         store = self.driver.store
+        # What the last write has left behind is done by then.
+        self.driver.reactor.turnUntil(lambda: not store.pool.figures().waiting, lambda: None)
         self.assertEqual(self.value("pool_threads"), store.pool.figures().threads)
         self.assertEqual((self.value("pool_waiting"), self.value("pool_lag_seconds")), (0, 0.0))
         self.assertEqual((self.value("read_only"), self.value("damaged")), (0, 0))

@@ -236,7 +236,8 @@ class _FrameClient:
     def read(self, id: int) -> tuple[str, Any]:
         """Read the next frame, which is one of this call."""
         type, payload = self._receive()
-        while payload["id"] in self.givenUp:
+        while type == 12 or payload["id"] in self.givenUp:
+            # The server says that it is going away; what is under way is answered.
             type, payload = self._receive()
         assert payload["id"] == id, payload
         if type == 3:

@@ -161,6 +161,8 @@ class AttributeTests(TracerCase):
                 self.call(tracer, newTracing())
             self.assertEqual([record[-1] for _place, record in self.recorder.kept], [None] * 3)
             self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError, TypeError)), 1)
+            # Nor is there a word of a coroutine that nobody has waited for.
+            self.assertEqual(self.flushWarnings(), [])
         self.assertEqual(asynchronous, 0)
 
     def test_none(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.core.loglines import LineWriter
 from storagegate.logoutputs import PIECE_BYTES, DescriptorOutput, FileOutput
 
 
@@ -158,6 +159,15 @@ class FileTests(SynchronousTestCase):
         os.rmdir(self.path)
         self.write(b"there")
         self.assertEqual(self.text(), "there\n")
+
+    def test_diskFull(self) -> None:
+        """A disk that is full is no error to whoever logs; what does not fit is counted."""
+        output = FileOutput("/dev/full")
+        self.addCleanup(output.close)
+        writer = LineWriter(output, limit=100)
+        for _ in range(30):
+            writer.write(b"123456789")
+        self.assertEqual(writer.dropped, 20)
 
     def test_mode(self) -> None:
         """Others on the machine do not read it."""
