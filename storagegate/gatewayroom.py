@@ -148,7 +148,10 @@ class GatewayRoom:
 
     def warnings(self) -> Mapping[str, str | None]:
         """Tell what an operator should look at while calls are taken."""
-        return {"discovery": self._gateway.discoveryProblem}
+        found = {"discovery": self._gateway.discoveryProblem}
+        if self._registration is not None:
+            found["registration"] = self._registration.problem
+        return found
 
     @property
     def ports(self) -> Mapping[str, Any]:

@@ -119,7 +119,7 @@ def readService(definition: Any, name: str | None = None) -> ServiceDefinition:
         return definition if name is None else evolve(definition, name=_readName(name))
     if not isinstance(definition, Mapping):
         raise DefinitionError(f"a service is a mapping with methods, not {definition!r}")
-    known = {"name", "methods", "middleware", "authentication", "rateLimit"}
+    known = {"name", "methods", "middleware", "authentication", "rateLimit", "others"}
     name = _readName(definition.get("name") if name is None else name)
     _refuseUnknown(definition, known, f"the service {name}")
     methods = definition.get("methods")
@@ -131,6 +131,7 @@ def readService(definition: Any, name: str | None = None) -> ServiceDefinition:
         _readMiddleware(name, definition.get("middleware")),
         _readAuthentication(name, definition.get("authentication")),
         readRateLimit(name, definition.get("rateLimit")),
+        _readOthers(name, definition.get("others")),
     )
 
 
@@ -199,6 +200,15 @@ def _readMethod(service: str, key: Any, value: Any) -> ServiceMethod:
         readRateLimit(name, value.get("rateLimit")),
         idempotent,
     )
+
+
+def _readOthers(service: str, value: Any) -> ServiceMethod | None:
+    if value is None:
+        return None
+    method = _readMethod(service, "others", value)
+    if method.streaming != "none":
+        raise DefinitionError(f"{service}.others does not stream: nobody knows what others do")
+    return method
 
 
 def isMethodName(name: str) -> bool:

@@ -121,7 +121,6 @@ class _Questions:
             for _waiting, timeout in (connection.liveMessages or {}).values():
                 if timeout.active():
                     timeout.cancel()
-            connection.transport.abortConnection()
         self._leash.loose()
 
     async def ask(self, lookup: str, name: str) -> tuple[list[Any], list[Any]]:

@@ -66,7 +66,8 @@ class ForwardedService:
             if key not in methods:
                 blank = ServiceMethod(_nobody, remote.streaming)
                 methods[key] = self._method(blank, remote)
-        others = self._method(ServiceMethod(_nobody), _UNKNOWN)
+        said = None if local is None else local.others
+        others = self._method(said or ServiceMethod(_nobody), _UNKNOWN)
         if local is None:
             return ServiceDefinition(name, methods, others=others)
         return evolve(local, methods=methods, others=others)

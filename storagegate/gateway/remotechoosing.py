@@ -1,10 +1,10 @@
 """
 Calls that belong together, by what C{routing} says of each wire.
 
-- HTTP, C{sticky_sessions}: those whose C{session_header} says the same; without that field, those
-  with the cookie that the first answer has set.
-- WebSocket, C{connection_affinity}: those of one connection.
-- gRPC, C{load_balancing}: a strategy of its own.
+  - HTTP, C{sticky_sessions}: those whose C{session_header} says the same; without that field, those
+    with the cookie that the first answer has set.
+  - WebSocket, C{connection_affinity}: those of one connection.
+  - gRPC, C{load_balancing}: a strategy of its own.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -232,6 +232,11 @@ class RefusedTests(SynchronousTestCase):
             self.refused(self.method(streaming=streaming), repr(streaming), "bidirectional")
         for required in (1, "yes", {}):
             self.refused(self.method(authentication=required), "Echo.echo", "True or False")
+        self.refused(self.changed(others=1), "Echo.others")
+        streaming = {"handler": echo, "streaming": "server"}
+        self.refused(self.changed(others=streaming), "Echo.others does not stream")
+        for isIdempotent in (1, "yes", None):
+            self.refused(self.method(idempotent=isIdempotent), "idempotent of Echo.echo")
         for key in ("input", "output"):
             self.refused(self.method(**{key: "string"}), key, "'string'")
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
@@ -12,7 +13,11 @@ from storagegate.discovery.instances import Instance
 from storagegate.discovery.interfaces import IProvider
 from storagegate.discovery.options import DiscoveryOptions, readDiscovery
 from storagegate.discovery.providers import makeProvider
-from storagegate.discovery.registering import checkRegistration, makeRegistration
+from storagegate.discovery.registering import (
+    Registration,
+    checkRegistration,
+    makeRegistration,
+)
 from storagegate.discovery.sourceerror import SourceError
 from storagegate.discovery.watched import Provider, Publish
 
@@ -162,3 +167,29 @@ class RegistrationTests(SynchronousTestCase):
         given = options(provider="dns", register={})
         arguments = (given, ["A"], "10.0.0.1", 80, Clock())
         self.assertRaises(OptionError, makeRegistration, *arguments)
+
+    def test_silent(self) -> None:
+        """A stop does not wait for a registry that does not answer, nor tell one never told."""
+
+        class Silent:
+            left = 0
+
+            async def tell(self) -> None:
+                pass
+
+            async def leave(self) -> None:
+                self.left += 1
+                await Deferred()
+
+        clock, registry = Clock(), Silent()
+        found = Registration("x", registry, 15, clock)
+        self.successResultOf(found.stop())
+        self.assertEqual(registry.left, 0)
+        found = Registration("x", registry, 15, clock)
+        found.start()
+        stopping = found.stop()
+        self.assertNoResult(stopping)
+        clock.advance(2)
+        self.successResultOf(stopping)
+        self.successResultOf(found.stop())
+        self.assertEqual((registry.left, clock.getDelayedCalls()), (1, []))

@@ -90,9 +90,18 @@ class ForwardingTests(SynchronousTestCase):
         for at in range(100):
             bound = invoker.find("Probe", f"made-up-{at}")
             self.assertEqual((bound.name, bound.streaming), (f"made-up-{at}", "none"))
+            self.assertIsNot(bound, invoker.find("Probe", f"made-up-{at}"))
         self.assertEqual(dict(gateway.services["Probe"].methods), {})
         self.forwarded(self.call(gateway, "made-up"))
         self.assertEqual(self.context.metadata["route"], OTHERS)
+
+    def test_paths(self) -> None:
+        """Nor do their paths fill anything; those of described methods are remembered."""
+        gateway = self.start({"Probe": {"instances": INSTANCES}}, self.local())
+        adapter = gateway.start().http()
+        for name in ("made-up", "ask", "another"):
+            adapter._look(f"/Probe/{name}")
+        self.assertEqual(list(adapter._places), ["/Probe/ask"])
 
     def test_noNames(self) -> None:
         """What can be no name is no method."""

@@ -32,7 +32,7 @@ def head(
     )
     context.credentials = credentials or CallCredentials()
     heads = RequestHeads("/v1", "Pro.be", "X-API-Key")
-    data = heads.write(Instance("10.0.0.1", 80), context, leftSeconds, length)
+    data = heads.write(Instance("10.0.0.1", 80), context, tracing, leftSeconds, length)
     first, *lines = data.decode("ascii").removesuffix("\r\n\r\n").split("\r\n")
     fields: dict[str, str] = dict(line.split(": ", 1) for line in lines)
     assert len(fields) == len(lines), lines

@@ -1,111 +1,21 @@
 """Instances that talk nonsense, break off, do not answer, or are not there."""
 
-import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
-from twisted.trial.unittest import TestCase
 
-from storagegate.core.context import Client, RequestContext
 from storagegate.core.errors import ServiceError
-from storagegate.core.meters import Meters
-from storagegate.core.tracing import newTracing
-from storagegate.gateway.gateway import ProtocolGateway
-from storagegate.gateway.surroundings import Surroundings
-from tests.support.rawupstream import Answer, RawConnection, RawUpstream
-
-NDJSON = b"application/x-ndjson"
-
-CHUNKED = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
+from tests.support.rawupstream import Answer, RawConnection
+from tests.wire.balancing.upstreamcase import (
+    CHUNKED,
+    LIMIT,
+    NDJSON,
+    UpstreamCase,
+    chunk,
+    freePort,
 )
-
-LIMIT = 4096
-
-
-def chunk(data: bytes) -> bytes:
-    """Write a chunk."""
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-def freePort() -> int:
-    """Find a port where nobody is."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
-class UpstreamCase(TestCase):
-    """A gateway in front of instances that the test has written."""
-
-    timeout = 15
-
-    def setUp(self) -> None:
-        """Have a reactor."""
-        from twisted.internet import reactor
-
-        self.reactor: Any = reactor
-
-    def upstream(self, answer: Answer) -> RawUpstream:
-        """Make an instance."""
-        upstream = RawUpstream(self.reactor, answer)
-        self.addCleanup(upstream.stop)
-        return upstream
-
-    def serve(self, *ports: int, **options: Any) -> None:
-        """Put a gateway in front of them."""
-        self.meters = Meters()
-        gateway = ProtocolGateway(protocols=[], surroundings=Surroundings(meters=self.meters))
-        gateway.configureHTTP(maxRequestBodySize=LIMIT)
-        kinds = ("server", "client", "bidirectional")
-        methods = {kind: {"streaming": kind} for kind in kinds}
-        gateway.configureServiceDiscovery(
-            services={
-                "Probe": {
-                    "instances": [{"host": "127.0.0.1", "port": port} for port in ports],
-                    "methods": {
-                        **methods,
-                        "safe": {"idempotent": True},
-                        "safeServer": {"idempotent": True, "streaming": "server"},
-                    },
-                    **options,
-                }
-            }
-        )
-        gateway.start(self.reactor)
-        self.addCleanup(gateway.stop, 0)
-        self.invoker = gateway.invoker
-
-    def call(self, method: str, request: Any = {}, **metadata: Any) -> Deferred[Any]:  # noqa: B006
-        """Call through the gateway."""
-        client = Client("me", "127.0.0.1", 1)
-        context = RequestContext("tcp", "Probe", method, client, newTracing(), {}, metadata)
-        return Deferred.fromCoroutine(self.invoker.call(context, request))
-
-    async def collect(self, method: str, request: Any = {}) -> tuple[list[Any], Any]:  # noqa: B006
-        """Call a method that gives a stream; give its items and the code of its error."""
-        items: list[Any] = []
-        try:
-            async for item in await self.call(method, request):
-                items.append(item)
-        except ServiceError as error:
-            return items, error.code
-        return items, None
-
-    async def refused(self, calling: Deferred[Any], code: str = "UNAVAILABLE") -> str:
-        """Give the message of the error that a call ends with."""
-        with self.assertRaises(ServiceError) as raised:
-            await calling
-        self.assertEqual(raised.exception.code, code)
-        return raised.exception.message
-
-    def value(self, name: str, *labels: str) -> Any:
-        """Give what a meter has counted."""
-        families = {family.name: family for family in self.meters.snapshot()}
-        samples = families[f"storagegate_upstream_{name}"].samples
-        return {tuple(key): value for key, value in samples}.get(labels, 0)
 
 
 class NonsenseTests(UpstreamCase):
@@ -200,7 +110,9 @@ class RepeatTests(UpstreamCase):
         """A call that is not marked idempotent goes out once, whatever becomes of it."""
         upstreams = [self.upstream(RawConnection.close) for _ in range(3)]
         self.serve(*(each.port for each in upstreams))
-        for count, method in enumerate(("unary", "server", "client", "bidirectional"), 1):
+        # Of a stream of requests nobody has kept what has gone out.
+        methods = ("unary", "server", "client", "bidirectional", "safeClient")
+        for count, method in enumerate(methods, 1):
             items = await self.collectAny(method)
             self.assertEqual(items, "UNAVAILABLE")
             self.assertEqual(sum(each.requests for each in upstreams), count)
@@ -211,7 +123,7 @@ class RepeatTests(UpstreamCase):
         async def requests() -> AsyncIterator[Any]:
             yield {"a": 1}
 
-        streams = method in ("client", "bidirectional")
+        streams = method in ("client", "bidirectional", "safeClient")
         try:
             result = await self.call(method, requests() if streams else {})
             if hasattr(result, "__aiter__"):
@@ -331,68 +243,3 @@ class TimeTests(UpstreamCase):
             return await (await calling).__anext__()
 
         return Deferred.fromCoroutine(begin())
-
-
-class PressureTests(UpstreamCase):
-    """Streams whose ends are not equally fast."""
-
-    async def test_slowInstance(self) -> None:
-        """A caller's requests wait for an instance that does not read."""
-        upstream = self.upstream(
-            lambda connection: connection.transport.pauseProducing()  # type: ignore[union-attr]
-        )
-        self.serve(upstream.port)
-        taken = 0
-
-        async def requests() -> AsyncIterator[Any]:
-            nonlocal taken
-            while True:
-                taken += 1
-                yield {"text": "x" * 3000}
-                await deferLater(self.reactor, 0)
-
-        calling = self.call("client", requests())
-        before = -1
-        while before != taken:
-            before = taken
-            await deferLater(self.reactor, 0.2)
-        # What the sockets of both ends hold, and no more.
-        self.assertLess(taken * 3000, 16 * 1024 * 1024)
-        calling.cancel()
-        await self.refused(calling, "CANCELLED")
-
-    async def test_slowCaller(self) -> None:
-        """An instance waits for a caller that does not read."""
-        sent = 0
-
-        class Pusher:
-            """Sends items as fast as they are taken."""
-
-            def __init__(self, connection: RawConnection) -> None:
-                self.connection = connection
-
-            def resumeProducing(self) -> None:
-                """Send one."""
-                nonlocal sent
-                sent += 1
-                self.connection.write(chunk(b'{"data": "%b"}\n' % (b"x" * 3000)))
-
-            def stopProducing(self) -> None:
-                """Stop."""
-
-        def answer(connection: RawConnection) -> None:
-            connection.write(CHUNKED)
-            pusher: Any = Pusher(connection)
-            connection.transport.registerProducer(pusher, False)  # type: ignore[union-attr]
-
-        upstream = self.upstream(answer)
-        self.serve(upstream.port)
-        items = await self.call("server")
-        await items.__anext__()
-        before = -1
-        while before != sent:
-            before = sent
-            await deferLater(self.reactor, 0.2)
-        self.assertLess(sent * 3000, 16 * 1024 * 1024)
-        await items.__anext__()
-        await items.aclose()

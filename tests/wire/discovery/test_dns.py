@@ -3,7 +3,7 @@
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.internet.protocol import DatagramProtocol
+from twisted.internet.protocol import DatagramProtocol, Factory, Protocol
 from twisted.names import dns, error
 from twisted.names.common import ResolverBase
 from twisted.names.server import DNSServerFactory
@@ -227,6 +227,32 @@ class ProviderTests(DNSCase):
         port = self.reactor.listenUDP(0, Silent(), interface="127.0.0.1")
         self.addCleanup(port.stopListening)
         self.port = port.getHost().port
+        provider, seen = self.started()
+        await asked
+        await provider.stop()
+        self.assertEqual(seen["A"].told, [])
+
+    async def test_stopOverTCP(self) -> None:
+        """The same where the question has gone over to TCP."""
+        asked: Deferred[None] = Deferred()
+
+        class Silent(Protocol):
+            def dataReceived(self, data: bytes) -> None:
+                asked.callback(None)
+
+        class Truncating(DatagramProtocol):
+            def datagramReceived(self, datagram: bytes, addr: Any) -> None:
+                # An answer without records whose bit says that there are more than fit.
+                answer = datagram[:2] + b"\x83\x80" + datagram[4:]
+                self.transport.write(answer, addr)  # type: ignore[union-attr]
+
+        factory = Factory.forProtocol(Silent)
+        factory.noisy = False
+        tcp = self.reactor.listenTCP(0, factory, interface="127.0.0.1")
+        self.addCleanup(tcp.stopListening)
+        self.port = tcp.getHost().port
+        udp = self.reactor.listenUDP(self.port, Truncating(), interface="127.0.0.1")
+        self.addCleanup(udp.stopListening)
         provider, seen = self.started()
         await asked
         await provider.stop()
