@@ -43,8 +43,15 @@ def _isRegister(instance: Any, attribute: Any, value: Any) -> None:
 @frozen(kw_only=True)
 class DiscoveryOptions:
     """
-    Every option of C{configureServiceDiscovery}.
+    Where the instances of services are that are not here.
 
+    @ivar provider: Who knows the instances of services that name none here.
+    @ivar services: The services that are elsewhere, by name.
+    @ivar routing: Which calls of them belong together.
+    @ivar dns: The options of a provider.
+    @ivar consul: The same.
+    @ivar etcd: The same.
+    @ivar kubernetes: The same.
     @ivar register: How this daemon tells of itself; C{None} unless it was given: then it does not.
     """
 

@@ -57,7 +57,13 @@ class GRPCRouting:
 
 @frozen(kw_only=True)
 class RoutingOptions:
-    """Which calls belong together; those of UDP and TCP are each for themselves."""
+    """
+    Which calls belong together; those of UDP and TCP are each for themselves.
+
+    @ivar http: Which of HTTP.
+    @ivar websocket: Which of WebSocket.
+    @ivar grpc: How those of gRPC are spread.
+    """
 
     http: HTTPRouting = field(factory=HTTPRouting, validator=checkGroup, metadata={MERGED: True})
     websocket: WebSocketRouting = field(
