@@ -162,7 +162,8 @@ class Supervisor(Service):
         except (ConfigurationError, CredentialsError, WorkerFailed) as error:
             self._configuration = before
             self._parts.logs.configure(before)
-            self._log.error("reload refused: {error}", error=oneLine(str(error)))
+            if not self._isStopping:
+                self._log.error("reload refused: {error}", error=oneLine(str(error)))
             return
         count = self._started.workers
         self._log.info("configuration reloaded, {count} workers replaced", count=count)
