@@ -133,6 +133,7 @@ class Supervisor(Service):
         announce.logAddresses(self._log, self._addresses)
         self._log.info("{count} workers serve", count=self._configuration.workers)
         self._reactor.callWhenRunning(self._tellReady)
+        self._parts.settleProcess()
 
     def stopService(self) -> Deferred[None]:
         """Stop the workers in order."""
