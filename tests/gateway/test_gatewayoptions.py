@@ -85,7 +85,7 @@ class OptionTests(SynchronousTestCase):
             (gateway.configureErrorHandling, "transformError", 1, "the option transformError"),
             (gateway.configureGRPC, "protoFiles", 5, "the option grpc.protoFiles is a list"),
             (gateway.configureMonitoring, "metric", {}, "there is no option metric"),
-            (gateway.configureMonitoring, "metrics", {"collectors": 5}, "collectors is a list of r"),
+            (gateway.configureMonitoring, "metrics", {"collectors": 5}, "collectors is a list"),
             (gateway.configureMonitoring, "metrics", {"collectors": ["x"]}, "metrics.collectors"),
             (gateway.configureMonitoring, "logging", {"fields": ["x"]}, "logging.fields"),
             (gateway.configureMonitoring, "logging", 1, "the option logging"),
