@@ -124,7 +124,9 @@ class Supervisor(Service):
             changed=self._changed,
         )
         try:
-            self._workers.start()
+            if not self._workers.start(lambda: self._signals.isStopping):
+                # The reactor stops as soon as it runs.
+                return
         except WorkerFailed as error:
             raise refusal(str(error), self._twistdOptions) from error
         self._log.info("data directory={directory}", directory=directory)
@@ -158,7 +160,7 @@ class Supervisor(Service):
             self._configuration = self._fixed(configuration)
             self._parts.logs.configure(self._configuration)
             await workers.roll(self._program(), before.shutdownGraceSeconds)
-        except (ConfigurationError, CredentialsError, WorkerFailed) as error:
+        except (ConfigurationError, CredentialsError, WorkerFailed, OSError) as error:
             self._configuration = before
             self._parts.logs.configure(before)
             if not self._isStopping:

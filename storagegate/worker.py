@@ -5,7 +5,10 @@ C{python -m storagegate.worker} finds the pair at descriptor 3, see L{storagegat
 and is of no use to anybody who has not bound the sockets.
 """
 
+import ctypes
+import signal
 import socket
+from contextlib import suppress
 from typing import Any
 
 from attrs import evolve
@@ -29,11 +32,36 @@ def readConfiguration(setup: WorkerSetup) -> Configuration:
     return evolve(configuration, listeners=places, s3=evolve(configuration.s3, root=root))
 
 
+_SET_DEATH_SIGNAL = 1
+"""C{PR_SET_PDEATHSIG} of C{prctl(2)}."""
+
+
+def dieWithSupervisor(number: int) -> None:
+    """
+    Have the system send this process a signal when its supervisor ends; 0 for none.
+
+    While it starts, nobody reads the end of the pair, and what a module of services does as it is
+    imported may take for ever: the process would stay, with the sockets and the data.
+    """
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_SET_DEATH_SIGNAL, number, 0, 0, 0)
+
+
+def isAlone(control: socket.socket) -> bool:
+    """Tell whether the supervisor has gone."""
+    try:
+        return not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+
+
 def main() -> None:
     """Serve until the supervisor says otherwise, or is gone."""
     control = socket.socket(fileno=CONTROL)
+    dieWithSupervisor(signal.SIGKILL)
     message = readBlocking(control)
-    if message is None:
+    if message is None or isAlone(control):
         raise SystemExit("storagegate: a worker is started by its supervisor")
     setup = readSetup(message)
     reactor = processReactor()
@@ -41,10 +69,14 @@ def main() -> None:
         daemon, link = _start(setup, reactor)
     except SystemExit as refused:
         reason = oneLine(str(refused.code)).removeprefix("storagegate: ")
-        control.sendall(encode({"kind": "failed", "reason": reason}))
+        # Whoever has gone in the meantime does not want to know.
+        with suppress(OSError):
+            control.sendall(encode({"kind": "failed", "reason": reason}))
         raise SystemExit(1) from None
     control.setblocking(False)
     adopt(reactor, control, link.control)
+    # From here on the end of the pair says it, and calls in flight may end.
+    reactor.callWhenRunning(dieWithSupervisor, 0)
     reactor.callWhenRunning(link.ready)
     reactor.addSystemEventTrigger("before", "shutdown", daemon.stopService)
     reactor.run()
