@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 
 from storagegate import announce
 from storagegate.config import Configuration, ConfigurationError
+from storagegate.configkeys import KEYS
 from storagegate.credentials import CredentialsError
 from storagegate.directories import makeDirectory
 from storagegate.net.datagrams import bindDatagrams, reservePort
@@ -134,6 +135,7 @@ class Supervisor(Service):
         announce.logAddresses(self._log, self._addresses)
         self._log.info("{count} workers serve", count=self._configuration.workers)
         self._reactor.callWhenRunning(self._tellReady)
+        self._parts.settleProcess()
 
     def stopService(self) -> Deferred[None]:
         """Stop the workers in order."""
@@ -289,5 +291,5 @@ def _environment() -> dict[str, str]:
 
 def _fixedKeys(old: Configuration, new: Configuration) -> list[str]:
     """Name the keys that differ and that new workers do not change."""
-    fixed = ("data", "workers", "s3", "admin", "http", "grpc", "tcp", "udp")
+    fixed = (key.name for key in KEYS if key.isShared)
     return [name for name in fixed if old.values.get(name) != new.values.get(name)]
