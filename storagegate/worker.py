@@ -5,7 +5,6 @@ C{python -m storagegate.worker} finds the pair at descriptor 3, see L{storagegat
 and is of no use to anybody who has not bound the sockets.
 """
 
-import ctypes
 import signal
 import socket
 from contextlib import suppress
@@ -20,6 +19,7 @@ from storagegate.net.reactors import processReactor
 from storagegate.net.workerlink import WorkerLink
 from storagegate.net.workerwire import CONTROL, WorkerSetup, adopt, encode, readBlocking, readSetup
 from storagegate.parts import Parts
+from storagegate.process import dieWithParent
 from storagegate.refusal import oneLine
 
 
@@ -30,22 +30,6 @@ def readConfiguration(setup: WorkerSetup) -> Configuration:
     places = ListenerOptions(**{name: setup.places.get(name) for name in names})
     root = Credentials(*setup.options["root"])
     return evolve(configuration, listeners=places, s3=evolve(configuration.s3, root=root))
-
-
-_SET_DEATH_SIGNAL = 1
-"""C{PR_SET_PDEATHSIG} of C{prctl(2)}."""
-
-
-def dieWithSupervisor(number: int) -> None:
-    """
-    Have the system send this process a signal when its supervisor ends; 0 for none.
-
-    While it starts, nobody reads the end of the pair, and what a module of services does as it is
-    imported may take for ever: the process would stay, with the sockets and the data.
-    """
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(_SET_DEATH_SIGNAL, number, 0, 0, 0)
 
 
 def isAlone(control: socket.socket) -> bool:
@@ -59,7 +43,9 @@ def isAlone(control: socket.socket) -> bool:
 def main() -> None:
     """Serve until the supervisor says otherwise, or is gone."""
     control = socket.socket(fileno=CONTROL)
-    dieWithSupervisor(signal.SIGKILL)
+    # While it starts, nobody reads the end of the pair, and what a module of services does as it is
+    # imported may take for ever: this process would stay, with the sockets and the data.
+    dieWithParent(signal.SIGKILL)
     message = readBlocking(control)
     if message is None or isAlone(control):
         raise SystemExit("storagegate: a worker is started by its supervisor")
@@ -76,7 +62,7 @@ def main() -> None:
     control.setblocking(False)
     adopt(reactor, control, link.control)
     # From here on the end of the pair says it, and calls in flight may end.
-    reactor.callWhenRunning(dieWithSupervisor, 0)
+    reactor.callWhenRunning(dieWithParent, 0)
     reactor.callWhenRunning(link.ready)
     reactor.addSystemEventTrigger("before", "shutdown", daemon.stopService)
     reactor.run()

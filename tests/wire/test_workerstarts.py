@@ -33,23 +33,28 @@ class StartsCase(SynchronousTestCase):
         """Make the daemon; it does not run yet."""
         self.modules = Path(self.mktemp()).absolute()
         self.modules.mkdir()
-        self.daemon = Daemon(
+        self.daemon = self.make()
+
+    def make(self, *arguments: str) -> Daemon:
+        """Make a daemon that does not outlive the test."""
+        daemon = Daemon(
             Path(self.mktemp()).absolute(),
             *("--workers", "2", "--http", "tcp:0:interface=127.0.0.1"),
-            *("--service", "starting:Probe"),
+            *("--service", "starting:Probe", *arguments),
             directory=self.modules,
             expect=("http",),
             environment={"PYTHONDONTWRITEBYTECODE": "1"},
         )
-        self.addCleanup(self.daemon.kill)
+        self.addCleanup(daemon.kill)
+        return daemon
 
     def write(self, more: str = "") -> None:
         """Write the module."""
         (self.modules / "starting.py").write_text(MODULE.format(more=more))
 
-    def workers(self) -> list[int]:
-        """Give what is open on the workers' processes: it tells of their ends."""
-        found = [os.pidfd_open(pid) for pid in children(self.daemon.pid)]
+    def workers(self, daemon: Daemon | None = None) -> list[int]:
+        """Give what is open on the children of a daemon: it tells of their ends."""
+        found = [os.pidfd_open(pid) for pid in children((daemon or self.daemon).pid)]
         for descriptor in found:
             self.addCleanup(os.close, descriptor)
         return found
@@ -102,6 +107,35 @@ class ForEverTests(StartsCase):
         self.assertEqual(self.daemon.wait(10), 0)
         self.assertEnded(workers)
         self.assertNotRegex(self.daemon.log, "Traceback|Unhandled|refused|ended")
+
+
+class TablesTests(StartsCase):
+    """What the configuration file says of the gateway."""
+
+    def test_wrong(self) -> None:
+        """A wrong option is told in one line before any port is open."""
+        path = self.modules / "storagegate.toml"
+        path.write_text("[gateway.discovery]\nnothing = 1\n")
+        self.write()
+        daemon = self.make("--config", str(path))
+        daemon.launch()
+        self.assertEqual(daemon.wait(), 1)
+        self.assertIn("storagegate: gateway.discovery: there is no option nothing;", daemon.log)
+        self.assertNotRegex(daemon.log, "starting on|Traceback")
+
+    def test_forEver(self) -> None:
+        """A stop does not wait until it is found out whether one is wrong."""
+        path = self.modules / "storagegate.toml"
+        path.write_text("[gateway.monitoring.logging]\nlevel = 'warn'\n")
+        self.write(HANG)
+        daemon = self.make("--config", str(path))
+        daemon.launch()
+        daemon.waitForLog("IMPORTED")
+        found = self.workers(daemon)
+        daemon.signal(signal.SIGTERM)
+        self.assertEqual(daemon.wait(10), 0)
+        self.assertEqual(len(found), 1)
+        self.assertEnded(found)
 
 
 class EndingTests(StartsCase):
