@@ -31,6 +31,7 @@ from storagegate.net.workers import Workers
 from storagegate.net.workerwire import CONTROL, WorkerSetup
 from storagegate.parts import Parts
 from storagegate.refusal import oneLine, refusal
+from storagegate.rehearsal import rehearse
 from storagegate.rootkey import rootPair
 from storagegate.storage.errors import StoreError
 
@@ -93,6 +94,7 @@ class Supervisor(Service):
         self._signals.install()
         self._reactor.callWhenRunning(self._signals.install)
         listeners = self._configuration.listeners
+        self._rehearse()
         for name in ("s3", "admin", "http", "grpc", "tcp", "udp"):
             place = getattr(listeners, name)
             if place is None:
@@ -102,6 +104,28 @@ class Supervisor(Service):
             except (CannotListenError, ValueError) as error:
                 reason = f"cannot listen name={name} endpoint={place}: {error}"
                 raise refusal(reason, self._twistdOptions) from error
+
+    def _rehearse(self) -> None:
+        """
+        Have what is wrong with the tables of the gateway said before any port is open.
+
+        @raise SystemExit: If something is.
+        """
+        listeners = self._configuration.listeners
+        isServed = any((listeners.http, listeners.grpc, listeners.tcp, listeners.udp))
+
+        def act() -> None:
+            self._parts.monitor(self._configuration)
+            if isServed:
+                self._parts.gatewayRoom(self._configuration)
+
+        # It takes a second; without tables the workers say as much.
+        if not self._configuration.gateway:
+            return
+        try:
+            rehearse(act, lambda: self._signals.isStopping)
+        except ConfigurationError as error:
+            raise refusal(str(error), self._twistdOptions) from error
 
     def startService(self) -> None:
         """
@@ -125,7 +149,9 @@ class Supervisor(Service):
             changed=self._changed,
         )
         try:
-            self._workers.start()
+            if not self._workers.start(lambda: self._signals.isStopping):
+                # The reactor stops as soon as it runs.
+                return
         except WorkerFailed as error:
             raise refusal(str(error), self._twistdOptions) from error
         self._log.info("data directory={directory}", directory=directory)
@@ -160,7 +186,7 @@ class Supervisor(Service):
             self._configuration = self._fixed(configuration)
             self._parts.logs.configure(self._configuration)
             await workers.roll(self._program(), before.shutdownGraceSeconds)
-        except (ConfigurationError, CredentialsError, WorkerFailed) as error:
+        except (ConfigurationError, CredentialsError, WorkerFailed, OSError) as error:
             self._configuration = before
             self._parts.logs.configure(before)
             if not self._isStopping:
