@@ -6,6 +6,7 @@ and is of no use to anybody who has not bound the sockets.
 """
 
 import socket
+from contextlib import suppress
 from typing import Any
 
 from attrs import evolve
@@ -41,7 +42,9 @@ def main() -> None:
         daemon, link = _start(setup, reactor)
     except SystemExit as refused:
         reason = oneLine(str(refused.code)).removeprefix("storagegate: ")
-        control.sendall(encode({"kind": "failed", "reason": reason}))
+        # The supervisor may be gone: then nobody asks.
+        with suppress(OSError):
+            control.sendall(encode({"kind": "failed", "reason": reason}))
         raise SystemExit(1) from None
     control.setblocking(False)
     adopt(reactor, control, link.control)
