@@ -93,22 +93,9 @@ class Supervisor(Service):
         self._parts.tuneProcess()
         self._signals.install()
         self._reactor.callWhenRunning(self._signals.install)
-<<<<<<< HEAD
-        listeners = self._configuration.listeners
         self._rehearse()
-        for name in ("s3", "admin", "http", "grpc", "tcp", "udp"):
-            place = getattr(listeners, name)
-            if place is None:
-                continue
-            try:
-                self._bind(name, place)
-            except (CannotListenError, ValueError) as error:
-                reason = f"cannot listen name={name} endpoint={place}: {error}"
-                raise refusal(reason, self._twistdOptions) from error
-=======
         for name in ("s3", "admin", "http", "tcp", "udp"):
             self._open(name)
->>>>>>> o_walk
 
     def _rehearse(self) -> None:
         """

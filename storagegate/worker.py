@@ -55,11 +55,7 @@ def main() -> None:
         daemon, link = _start(setup, reactor)
     except SystemExit as refused:
         reason = oneLine(str(refused.code)).removeprefix("storagegate: ")
-<<<<<<< HEAD
         # Whoever has gone in the meantime does not want to know.
-=======
-        # The supervisor may be gone: then nobody asks.
->>>>>>> o_walk
         with suppress(OSError):
             control.sendall(encode({"kind": "failed", "reason": reason}))
         raise SystemExit(1) from None
