@@ -47,7 +47,7 @@ def createBucket(server: S3Server, bucket: str) -> None:
     if server.recipe.credentials is None:
         (server.folder / "data" / bucket[1:]).mkdir(exist_ok=True)
         return
-    answer = server.ask(Request("PUT", bucket))
+    answer = server.send(Request("PUT", bucket))
     if answer.status != 200:
         raise FillError(f"create {bucket}: {answer.status} {answer.body[:200]!r}")
 
@@ -82,7 +82,7 @@ def checkList(server: S3Server, case: Case, request: Request, entries: int) -> N
 
     @raise FillError: If it does not.
     """
-    answer = server.ask(request)
+    answer = server.send(request)
     element = b"<CommonPrefixes>" if case.delimiter else b"<Key>"
     found = answer.body.count(element)
     if answer.status != 200 or found != entries:
@@ -107,7 +107,7 @@ def fillStored(server: S3Server, case: Case) -> None:
     if server.buckets.get(paths[0]) == len(paths):
         return
     requireAll(sendOnce(server, puts(paths, case.size), case.size), len(paths), paths[0])
-    answer = server.ask(Request("GET", paths[-1]))
+    answer = server.send(Request("GET", paths[-1]))
     if answer.status != 200 or len(answer.body) != case.size:
         raise FillError(f"{paths[-1]}: {answer.status} with {len(answer.body)} bytes")
     server.buckets[paths[0]] = len(paths)

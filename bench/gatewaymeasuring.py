@@ -29,7 +29,7 @@ from bench.wrk import runWrk
 ASK_SECONDS = 10
 """How long a server may take for an answer outside of any measurement."""
 
-_JSON = {"Content-Type": "application/json"}
+JSON = {"Content-Type": "application/json"}
 
 
 class GatewayServer(Server):
@@ -86,7 +86,7 @@ def _exchange(server: GatewayServer, kind: int, sent: bytes) -> bytes:
 
 
 def _askHTTP(server: GatewayServer) -> object:
-    answer = server.exchange("POST", "/api/Echo/echo", POSTED, _JSON)
+    answer = server.exchange("POST", "/api/Echo/echo", POSTED, JSON)
     if answer.status != 200:
         raise MeasureError(f"answered {answer.status}")
     found = json.loads(answer.body)
@@ -159,10 +159,15 @@ def check(server: GatewayServer) -> None:
 # Loads, each by the client of its wire.
 
 
-def _loadHTTP(server: GatewayServer, case: Case, connections: int, seconds: int) -> "_Run":
+def _loadHTTP(server: GatewayServer, case: Case, connections: int, seconds: int) -> "Run":
+    return postTo(server, case.target, connections, seconds)
+
+
+def postTo(server: Server, target: str, connections: int, seconds: int) -> "Run":
+    """Make what posts the bench's question to a path of a server again and again."""
     body = server.folder / "posted"
     body.write_bytes(POSTED)
-    load = WrkLoad(case.target, connections, seconds, body)
+    load = WrkLoad(target, connections, seconds, body)
 
     def run(started: Started | None) -> tuple[Seen, float]:
         report, cpu = runWrk(server.port, load, started)
@@ -173,7 +178,7 @@ def _loadHTTP(server: GatewayServer, case: Case, connections: int, seconds: int)
     return run
 
 
-def _loadGRPC(server: GatewayServer, case: Case, connections: int, seconds: int) -> "_Run":
+def _loadGRPC(server: GatewayServer, case: Case, connections: int, seconds: int) -> "Run":
     body = server.folder / "posted"
     body.write_bytes(FRAMED_NOTE)
     load = H2Load(case.target, connections, seconds, body)
@@ -189,7 +194,7 @@ def _loadGRPC(server: GatewayServer, case: Case, connections: int, seconds: int)
     return run
 
 
-def _loadEcho(server: GatewayServer, case: Case, connections: int, seconds: int) -> "_Run":
+def _loadEcho(server: GatewayServer, case: Case, connections: int, seconds: int) -> "Run":
     isWebSocket = case.name == "websocket"
     message = server.folder / "message"
     message.write_bytes(MESSAGE if isWebSocket else FRAME)
@@ -207,7 +212,7 @@ def _loadEcho(server: GatewayServer, case: Case, connections: int, seconds: int)
     return run
 
 
-_Run = Callable[[Started | None], tuple[Seen, float]]
+Run = Callable[[Started | None], tuple[Seen, float]]
 _LOADS = {"http": _loadHTTP, "grpc": _loadGRPC}
 
 

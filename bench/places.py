@@ -6,6 +6,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[1]
 BLAST_SOURCE = CHECKOUT / "bench" / "blast.c"
 ECHOLOAD_SOURCE = CHECKOUT / "bench" / "echoload.c"
+COLLECTOR = CHECKOUT / "bench" / "collector.py"
 BULK_FILL = CHECKOUT / "bench" / "bulkfill.py"
 NGINX_TEMPLATE = CHECKOUT / "bench" / "nginx.conf"
 GATEWAY_PEERS = CHECKOUT / "bench" / "gatewaypeers"

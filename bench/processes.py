@@ -38,6 +38,7 @@ class Recipe:
     @ivar command: Makes the command line out of the server's folder and port.
     @ivar prepare: Makes what must lie in the folder before the start.
     @ivar describe: Gives its version.
+    @ivar cores: Where it may run, as C{taskset} has it.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Recipe:
     describe: Callable[[], str]
     environment: Mapping[str, str] = field(factory=dict)
     prepare: Callable[[Path, int], None] = _nothing
+    cores: str = SERVER_CORE
 
 
 @frozen
@@ -123,7 +125,7 @@ class Server:
             raise
         with (self.folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
-                ["taskset", "-c", SERVER_CORE, *command],
+                ["taskset", "-c", self.recipe.cores, *command],
                 cwd=self.folder,
                 env={**os.environ, **self.recipe.environment},
                 stdin=subprocess.DEVNULL,
@@ -208,6 +210,10 @@ class Server:
     def cpu(self) -> float:
         """Add up the CPU seconds that the server has used."""
         return sum(map(cpuSeconds, self._read("stat").values()))
+
+    def firstCpu(self) -> float:
+        """Give the CPU seconds of the process alone that was started, without those it has."""
+        return cpuSeconds(Path(f"/proc/{self.process.pid}/stat").read_text())
 
     def memory(self) -> int:
         """Add up the resident sizes of the server's processes, in bytes."""

@@ -15,7 +15,9 @@ class Run(msgspec.Struct, frozen=True, tag="run", tag_field="kind"):
     """
     Where and how it was measured. The first line.
 
-    @ivar bench: C{s3}, C{http}, C{grpc} or C{gateway}.
+    @ivar bench: C{s3}, C{http}, C{grpc}, C{gateway} or C{overhead}.
+    @ivar load: How many processes of the machine wanted to run in the minute before; C{None} where
+        nobody looked.
     """
 
     started: str
@@ -27,6 +29,7 @@ class Run(msgspec.Struct, frozen=True, tag="run", tag_field="kind"):
     seconds: float
     versions: dict[str, str]
     bench: str = "s3"
+    load: float | None = None
 
 
 class Cell(msgspec.Struct, frozen=True, tag="cell", tag_field="kind"):
@@ -37,6 +40,8 @@ class Cell(msgspec.Struct, frozen=True, tag="cell", tag_field="kind"):
     @ivar serverCpu: The share of its core that the server used.
     @ivar clientCpu: The same of the client: near 1 the client was the limit, not the server.
     @ivar grownBytes: How much the server's memory grew, where the case is about that.
+    @ivar besideMicros: What of C{cpuMicrosPerRequest} was used by processes that the server has
+        started, where somebody looked.
     """
 
     server: str
@@ -51,6 +56,7 @@ class Cell(msgspec.Struct, frozen=True, tag="cell", tag_field="kind"):
     cpuMicrosPerRequest: float
     complaints: tuple[str, ...] = ()
     grownBytes: int | None = None
+    besideMicros: float | None = None
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure", tag_field="kind"):
@@ -142,6 +148,18 @@ class Results:
     def rate(self, server: str, case: str, connections: int) -> float | None:
         """Draw the median of requests per second."""
         return self.median(server, case, connections, lambda cell: cell.rate)
+
+    def ratios(
+        self,
+        server: str,
+        other: str,
+        case: str,
+        connections: int,
+        figure: Callable[[Cell], float] = lambda cell: cell.rate,
+    ) -> list[float]:
+        """Set a figure of each round in relation to the same of another server in that round."""
+        ours, theirs = self.cells(server, case, connections), self.cells(other, case, connections)
+        return [figure(a) / figure(b) for a, b in zip(ours, theirs, strict=False) if figure(b)]
 
 
 def readResults(paths: Iterable[Path]) -> list[Results]:

@@ -73,6 +73,7 @@ def describe(
         seconds=options.seconds,
         versions=dict(versions),
         bench=bench,
+        load=os.getloadavg()[0],
     )
 
 

@@ -21,7 +21,7 @@ class S3Server(Server):
         self.authorizer = signer(recipe.credentials) if recipe.credentials else anonymous
         self.buckets: dict[str, int] = dict(recipe.prefilled)
 
-    def ask(self, request: Request, body: bytes | None = None) -> Answer:
+    def send(self, request: Request, body: bytes | None = None) -> Answer:
         """Send one request, signed, outside of any measurement."""
         fields = fieldsOf(request, self.host, self.authorizer)
         return self.exchange(request.method, targetOf(request), body, fields)

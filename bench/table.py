@@ -27,8 +27,15 @@ COUNTED = {
     "http": "Requests",
     "grpc": "Calls, or messages of streams,",
     "gateway": "Calls",
+    "overhead": "Requests",
 }
 """What is counted, by bench."""
+
+SHARES = (
+    "Medians of what the rounds have, each setting against the first of its case: its rate; how "
+    "much more CPU time a request takes, of all of the daemon's processes; what those beside the "
+    "first take of a request; how many cores the daemon and the client used:"
+)
 
 CLIENT_BOUND = 0.95
 """From this share of its core on, the client was the limit."""
@@ -151,10 +158,37 @@ def grownTable(results: Results) -> str:
 def describeRun(run: Run) -> str:
     """Say where and how it was measured."""
     versions = "; ".join(f"{name} {text}" for name, text in run.versions.items())
+    load = "" if run.load is None else f"; the load was {run.load:.1f} before"
     return (
         f"Measured {run.started} on {run.cores} cores ({run.processor}), Linux {run.kernel}, "
-        f"{run.filesystem}; {run.rounds} rounds of {run.seconds:g} s. {versions}.\n"
+        f"{run.filesystem}; {run.rounds} rounds of {run.seconds:g} s{load}. {versions}.\n"
     )
+
+
+def shareTable(results: Results) -> str:
+    """Write each of our settings in relation to the first of its case, both of the same round."""
+    rows = [["case", "setting", "of", "rate", "CPU us more", "of others", "server", "client"]]
+    for case, connections in results.rows():
+        measured = [each for each in results.servers() if results.cells(each, case, connections)]
+        rows += [_shareRow(results, each, measured[0], case, connections) for each in measured]
+    return simpleTable(rows)
+
+
+def _shareRow(results: Results, server: str, first: str, case: str, connections: int) -> list[str]:
+    cells = results.cells(server, case, connections)
+    ratios = results.ratios(server, first, case, connections)
+    pairs = zip(cells, results.cells(first, case, connections), strict=False)
+    more = [ours.cpuMicrosPerRequest - theirs.cpuMicrosPerRequest for ours, theirs in pairs]
+    return [
+        f"{case} x{connections}",
+        server,
+        first,
+        f"{statistics.median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]",
+        f"{statistics.median(more):+.1f} [{min(more):+.1f} to {max(more):+.1f}]",
+        f"{statistics.median(cell.besideMicros or 0 for cell in cells):.1f}",
+        f"{statistics.median(cell.serverCpu for cell in cells):.2f}",
+        f"{statistics.median(cell.clientCpu for cell in cells):.2f}",
+    ]
 
 
 def document(results: Results) -> str:
@@ -165,6 +199,8 @@ def document(results: Results) -> str:
         counted = COUNTED[results.bench]
         parts += [f"{counted} per second, median [range]:\n", rateTable(results)]
         parts += ["``!`` answers were wrong or lost, ``c`` the client was the limit.\n"]
+    if results.bench == "overhead":
+        parts += [f"{SHARES}\n", shareTable(results)]
     if peersOf(results):
         parts += ["How many times the rate of each peer:\n", ratioTable(results)]
     if results.rows():

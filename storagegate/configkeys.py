@@ -13,7 +13,7 @@ from attrs import frozen
 
 from storagegate.core.loglines import LEVELS
 from storagegate.core.scalars import parseDecimal
-from storagegate.credentials import checkCredential
+from storagegate.credentials import CREDENTIAL, checkCredential
 
 PREFIX = "STORAGEGATE_"
 
@@ -43,25 +43,26 @@ def readText(value: object) -> str:
 
 def readEndpoint(value: object) -> str | None:
     """Accept an endpoint's description; C{off} gives L{None}. The endpoint itself judges it."""
+    if not isinstance(value, str):
+        raise ValueError("expected an endpoint such as tcp:9000, or off")
     text = readText(value)
     return None if text == "off" else text
 
 
 def readHostPort(value: object) -> str | None:
     """Accept C{HOST:PORT}; C{off} gives L{None}."""
-    text = readText(value)
-    if text == "off":
+    if value == "off":
         return None
-    match = _HOST_PORT.fullmatch(text)
+    match = _HOST_PORT.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match.group(1)) > 65535:
         raise ValueError("expected HOST:PORT or off")
-    return text
+    return match.string
 
 
 def readSecret(value: object) -> str:
     """Accept one half of a key pair; the error does not repeat it."""
     if not isinstance(value, str):
-        raise ValueError("expected text")
+        raise ValueError(f"expected {CREDENTIAL}")
     return checkCredential(value)
 
 
@@ -108,8 +109,13 @@ def oneOf(*words: str) -> Reader:
     return read
 
 
-def wholeNumber(minimum: int, maximum: int) -> Reader:
-    """Make a reader of a whole number within bounds."""
+def wholeNumber(minimum: int, maximum: int, unit: str = "") -> Reader:
+    """
+    Make a reader of a whole number within bounds.
+
+    @param unit: What it counts, for the error.
+    """
+    counted = f"a whole number of {unit}" if unit else "a whole number"
 
     def read(value: object) -> int:
         try:
@@ -117,7 +123,7 @@ def wholeNumber(minimum: int, maximum: int) -> Reader:
         except ValueError:
             number = None
         if type(number) is not int or not minimum <= number <= maximum:
-            raise ValueError(f"expected a whole number from {minimum} to {maximum}")
+            raise ValueError(f"expected {counted} from {minimum} to {maximum}")
         return number
 
     return read
@@ -131,7 +137,9 @@ class Key:
     @ivar default: The default as text, as the documentation gives it; empty where there is none.
     @ivar argument: What the flag's argument is called; empty: there is no flag. Secrets have none,
         for every user of a machine sees the flags of every process.
-    @ivar reloads: Whether SIGHUP applies a change; otherwise it takes a restart.
+    @ivar reloads: Whether SIGHUP applies a change without new processes. Where there are several
+        workers it replaces them, and so applies all but what is shared.
+    @ivar isShared: Whether it is part of what all workers have in common: a change takes a restart.
     @ivar secret: Whether the value must never be repeated in a message.
     """
 
@@ -141,6 +149,7 @@ class Key:
     meaning: str
     argument: str = ""
     reloads: bool = False
+    isShared: bool = False
     secret: bool = False
 
     @property
@@ -149,17 +158,50 @@ class Key:
         return PREFIX + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.name).upper()
 
 
+def _listener(name: str, default: str, read: Reader, meaning: str) -> Key:
+    argument = "HOST:PORT" if read is readHostPort else "ENDPOINT"
+    return Key(name, default, read, meaning, argument, isShared=True)
+
+
 KEYS = (
-    Key("data", "./storagegate-data", readText, "where everything is kept", "DIR"),
-    Key("s3", "tcp:9000:interface=127.0.0.1", readEndpoint, "the S3 listener", "ENDPOINT"),
-    Key("http", "tcp:8080:interface=127.0.0.1", readEndpoint, "the HTTP listener", "ENDPOINT"),
-    Key("grpc", "127.0.0.1:50051", readHostPort, "the gRPC listener", "HOST:PORT"),
-    Key("tcp", "tcp:9102:interface=127.0.0.1", readEndpoint, "the TCP listener", "ENDPOINT"),
-    Key("udp", "127.0.0.1:9103", readHostPort, "the UDP listener", "HOST:PORT"),
-    Key("admin", "tcp:9001:interface=127.0.0.1", readEndpoint, "the admin listener", "ENDPOINT"),
+    Key(
+        "data",
+        "./storagegate-data",
+        readText,
+        "where everything is kept; under systemd the default is $STATE_DIRECTORY",
+        "DIR",
+        isShared=True,
+    ),
+    _listener("s3", "tcp:9000:interface=127.0.0.1", readEndpoint, "the S3 listener"),
+    _listener(
+        "http", "tcp:8080:interface=127.0.0.1", readEndpoint, "the HTTP and WebSocket listener"
+    ),
+    _listener("grpc", "127.0.0.1:50051", readHostPort, "the gRPC listener, in clear text"),
+    _listener("tcp", "tcp:9102:interface=127.0.0.1", readEndpoint, "the TCP listener"),
+    _listener("udp", "127.0.0.1:9103", readHostPort, "the UDP listener"),
+    _listener(
+        "admin",
+        "tcp:9001:interface=127.0.0.1",
+        readEndpoint,
+        "the admin listener: /healthz, /readyz and /metrics",
+    ),
     Key("service", "", readServices, "a service to serve; may be repeated", "MODULE:NAME"),
-    Key("workers", "1", wholeNumber(1, _MAXIMUM_WORKERS), "how many processes serve", "N"),
-    Key("durability", "full", oneOf("full", "os"), "what an answer promises", "full|os"),
+    Key(
+        "workers",
+        "1",
+        wholeNumber(1, _MAXIMUM_WORKERS),
+        "how many processes serve",
+        "N",
+        isShared=True,
+    ),
+    Key(
+        "durability",
+        "full",
+        oneOf("full", "os"),
+        "what an answer promises: full, that all of it is synced; os, that the system has it",
+        "full|os",
+        isShared=True,
+    ),
     Key("accessKey", "", readSecret, "the root access key", reloads=True, secret=True),
     Key("secretKey", "", readSecret, "the root secret key", reloads=True, secret=True),
     Key(
@@ -186,12 +228,18 @@ KEYS = (
     Key(
         "shutdownGraceSeconds",
         "30",
-        wholeNumber(0, _MAXIMUM_GRACE_SECONDS),
+        wholeNumber(0, _MAXIMUM_GRACE_SECONDS, "seconds"),
         "how long a stop waits for what is in flight",
         reloads=True,
     ),
     Key("logFormat", "text", oneOf("text", "json"), "the form of the log", reloads=True),
     Key("logLevel", "info", oneOf(*LEVELS), "what is logged, and what matters more", reloads=True),
-    Key("verifyReads", "false", readBoolean, "check the bytes of every read while sending"),
+    Key(
+        "verifyReads",
+        "false",
+        readBoolean,
+        "check the bytes of every read while sending",
+        isShared=True,
+    ),
 )
 """Every key of the configuration, in the order of the documentation."""

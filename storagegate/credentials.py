@@ -21,6 +21,9 @@ from storagegate.directories import syncDirectory
 # space at an end would not survive the trip through a header.
 _PRINTABLE = re.compile(r"[!-~][ -~]{1,126}[!-~]", re.ASCII)
 
+CREDENTIAL = "3 to 128 printable ASCII characters without space at the ends"
+"""What one half of a key pair is."""
+
 _ACCESS_KEY_NAME = "AWS_ACCESS_KEY_ID"
 _SECRET_KEY_NAME = "AWS_SECRET_ACCESS_KEY"
 
@@ -48,7 +51,7 @@ def checkCredential(value: str) -> str:
         the value, for it may be a secret.
     """
     if not _PRINTABLE.fullmatch(value):
-        raise ValueError("not 3 to 128 printable ASCII characters without space at the ends")
+        raise ValueError(f"not {CREDENTIAL}")
     return value
 
 

@@ -34,7 +34,8 @@ _FUNCTIONS = frozenset(
 )
 """Keys whose values are functions; the last one may be a table of them by protocol."""
 
-_PLACES = frozenset({"port", "hostname"})
+PLACES = frozenset({"port", "hostname"})
+"""Options that the file does not have: where a wire is, the key of its listener says."""
 
 
 def configureGateway(gateway: ProtocolGateway, tables: Mapping[str, Any]) -> None:
@@ -62,7 +63,7 @@ def configureGateway(gateway: ProtocolGateway, tables: Mapping[str, Any]) -> Non
             )
         if not isinstance(table, Mapping):
             raise ConfigurationError(f"gateway.{name}: expected a table")
-        for key in _PLACES & set(table):
+        for key in PLACES & set(table):
             raise ConfigurationError(f"gateway.{name}.{key}: the listener's own key says where")
         try:
             configure[name](_resolved(table))

@@ -24,6 +24,7 @@ from storagegate.gateway.gateway import ProtocolGateway
 from storagegate.gateway.surroundings import Surroundings
 from storagegate.gatewayconfig import configureGateway
 from storagegate.naming import NamingError, findNamed
+from storagegate.net.workerlink import WorkerLink
 
 USERS_FILE = "users.sqlite"
 """Where in the data directory the users are."""
@@ -43,11 +44,11 @@ class GatewayRoom:
         configuration: Configuration,
         reactor: Any,
         surroundings: Surroundings | None = None,
-        isShared: bool = False,
+        link: WorkerLink | None = None,
     ) -> None:
         """
         @param surroundings: What the gateway shares with the rest of the daemon.
-        @param isShared: Whether other processes listen at the same places.
+        @param link: What a worker knows of the others, which listen at the same places.
         @raise ConfigurationError: If a service or an option is none, with one line.
         """
         listeners = configuration.listeners
@@ -55,7 +56,7 @@ class GatewayRoom:
         self._services = configuration.services
         self._closers: list[Callable[[], Any]] = []
         self._credentials: Any = None
-        self._isShared = isShared
+        self._link = link
         self._httpAddress: Any = None
         self._registration: Any = None
         self._gateway = ProtocolGateway(
@@ -70,7 +71,7 @@ class GatewayRoom:
                 )
                 if place is not None
             ],
-            grpc={"reflection": True, "reusePort": isShared},
+            grpc={"reflection": True, "reusePort": link is not None},
             surroundings=surroundings,
         )
         for name in self._services:
@@ -132,7 +133,7 @@ class GatewayRoom:
 
         users = SQLiteUserStore(os.path.join(directory, USERS_FILE), self._reactor)
         self._closers.append(users.close)
-        self._add(makeUserService(users))
+        self._add(makeUserService(users, bus=self._link))
         credentials = Credentials(store.catalog, self._reactor, root.accessKey, root.secretKey)
         self._credentials = credentials
         self._gateway.authentication.ownKeys["Storage"] = _StorageKeys(
@@ -209,7 +210,7 @@ class GatewayRoom:
             getattr(self._httpAddress, "port", None),
             self._reactor,
             # Of processes at one place one may go while the others stay.
-            str(os.getpid()) if self._isShared else "",
+            str(os.getpid()) if self._link is not None else "",
         )
         self._reactor.callWhenRunning(self._registration.start)
 

@@ -316,4 +316,4 @@ class Parts:
             affinitySecret=partial(loadSecret, os.path.abspath(configuration.store.directory)),
             **shared,
         )
-        return GatewayRoom(configuration, self._reactor, surroundings, self._link is not None)
+        return GatewayRoom(configuration, self._reactor, surroundings, self._link)

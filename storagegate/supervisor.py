@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 
 from storagegate import announce
 from storagegate.config import Configuration, ConfigurationError
+from storagegate.configkeys import KEYS
 from storagegate.credentials import CredentialsError
 from storagegate.directories import makeDirectory
 from storagegate.net.datagrams import bindDatagrams, reservePort
@@ -162,7 +163,8 @@ class Supervisor(Service):
         except (ConfigurationError, CredentialsError, WorkerFailed) as error:
             self._configuration = before
             self._parts.logs.configure(before)
-            self._log.error("reload refused: {error}", error=oneLine(str(error)))
+            if not self._isStopping:
+                self._log.error("reload refused: {error}", error=oneLine(str(error)))
             return
         count = self._started.workers
         self._log.info("configuration reloaded, {count} workers replaced", count=count)
@@ -287,5 +289,5 @@ def _environment() -> dict[str, str]:
 
 def _fixedKeys(old: Configuration, new: Configuration) -> list[str]:
     """Name the keys that differ and that new workers do not change."""
-    fixed = ("data", "workers", "s3", "admin", "http", "grpc", "tcp", "udp")
+    fixed = (key.name for key in KEYS if key.isShared)
     return [name for name in fixed if old.values.get(name) != new.values.get(name)]

@@ -10,7 +10,6 @@ from docutils.core import publish_doctree
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.cli import parser as scriptParser
-from storagegate.configkeys import KEYS
 from storagegate.http.testing import Client
 from tests.support import documents
 from tests.support.documents import DOCS, codeBlocks, table
@@ -23,26 +22,6 @@ TEST = (
     "python3 -m venv .venv && .venv/bin/pip install '.[test]' &&"
     " .venv/bin/python -m twisted.trial tests"
 )
-
-
-class ConfigurationTests(SynchronousTestCase):
-    """C{docs/configuration.rst} against the table of keys."""
-
-    def test_everyKey(self) -> None:
-        """The table has exactly the keys of the code, with flag, variable, default and reload."""
-        rows = table(DOCS / "configuration.rst")
-        expected = [
-            [
-                f"``{key.name}``",
-                f"``--{key.name} {key.argument}``" if key.argument else "",
-                f"``{key.variable}``",
-                f"``{key.default}``" if key.default else "",
-                "yes" if key.reloads else "no",
-            ]
-            for key in KEYS
-        ]
-        self.assertEqual([row[:5] for row in rows], expected)
-        self.assertTrue(all(len(row) == 6 and row[5] for row in rows))
 
 
 class ReadmeTests(SynchronousTestCase):

@@ -95,7 +95,8 @@ class APIKeyOptions:
 
     @ivar validate: C{(apiKey, context)}, plain or C{async}: gives the user.
     @ivar header: The field of HTTP and the metadata of gRPC that a key is in.
-    @ivar extractToken: See L{readExtract}.
+    @ivar extractToken: Finds the key elsewhere in the request, message or call of a wire; a
+        mapping has one such function for each protocol.
     """
 
     validate: Callable[..., Any] = field(converter=_readValidate)

@@ -30,7 +30,7 @@ class RateLimit:
     """
     How often a method may be called.
 
-    @ivar requests: How many calls a window allows.
+    @ivar requests: How many calls a window allows to each client, of each method.
     @ivar window: Its length in milliseconds.
     """
 

@@ -171,14 +171,16 @@ class JWTOptions:
     """
     The options of the provider C{jwt}.
 
-    @ivar secret: What both sides know; either this or C{publicKey}.
-    @ivar publicKey: In PEM.
+    @ivar secret: What both sides know, as many bytes at least as the algorithm's hash has, 32 for
+        C{HS256}; either this or C{publicKey}.
+    @ivar publicKey: The key of whoever signs, in PEM.
     @ivar algorithms: Those that tokens may be signed with; without it C{HS256} for a secret, and
         for a public key the first that fits it.
     @ivar audience: Whom tokens are for; without it C{aud} is not looked at.
     @ivar issuer: Who has signed them; without it C{iss} is not looked at.
     @ivar leeway: Seconds that clocks may differ by.
-    @ivar extractToken: See L{readExtract}.
+    @ivar extractToken: Finds the token elsewhere in the request, message or call of a wire; a
+        mapping has one such function for each protocol.
     """
 
     secret: bytes | None = field(default=None, converter=optional(_readSecret), repr=False)

@@ -49,8 +49,10 @@ class Instance:
     """
     One place where a service is.
 
+    @ivar host: Its name or address.
+    @ivar port: Where its gateway speaks HTTP.
     @ivar weight: How many calls it takes for one that an instance of weight 1 takes.
-    @ivar id: What tells it from the others; its address as C{host:port}.
+    @ivar id: What tells it from the others; without it its address as C{host:port}.
     """
 
     host: str = field(converter=readHost)

@@ -11,8 +11,6 @@ from storagegate.core.optionvalues import (
     OptionError,
     changeOptions,
     checkGroup,
-    readFieldName,
-    readFlag,
     readWord,
 )
 from storagegate.discovery.instances import AUTO
@@ -24,7 +22,8 @@ from storagegate.discovery.provideroptions import (
     RegisterOptions,
     ownCluster,
 )
-from storagegate.discovery.services import DiscoveredService, readServices, readStrategy
+from storagegate.discovery.routing import RoutingOptions
+from storagegate.discovery.services import DiscoveredService, readServices
 
 PROVIDERS = ("static", "dns", "consul", "etcd", "kubernetes")
 
@@ -36,41 +35,6 @@ def _provider(value: Any) -> str:
     return readWord(value, PROVIDERS)
 
 
-def _secret(value: Any) -> str:
-    # Whoever guesses it can choose an instance, no more; but then shorter ones are guessed.
-    if not isinstance(value, str) or not 16 <= len(value) <= 1024:
-        raise ValueError("is a text of 16 to 1024 characters")
-    return value
-
-
-_ROUTING: Mapping[str, Mapping[str, Any]] = {
-    "http": {
-        "sticky_sessions": readFlag,
-        "session_header": readFieldName,
-        "cookie_secret": _secret,
-    },
-    "websocket": {"connection_affinity": readFlag},
-    "grpc": {"load_balancing": readStrategy},
-}
-
-
-def _routing(value: Any) -> Mapping[str, Mapping[str, Any]]:
-    if not isinstance(value, Mapping):
-        raise ValueError("is a mapping of protocols")
-    for protocol, given in value.items():
-        known = _ROUTING.get(protocol, {})
-        if not known or not isinstance(given, Mapping):
-            raise OptionError(f"there is no option routing.{protocol}")
-        for name, each in given.items():
-            if name not in known:
-                raise OptionError(f"there is no option routing.{protocol}.{name}")
-            try:
-                known[name](each)
-            except ValueError as error:
-                raise OptionError(f"the option routing.{protocol}.{name} {error}") from None
-    return dict(value)
-
-
 def _isRegister(instance: Any, attribute: Any, value: Any) -> None:
     if value is not None and not isinstance(value, RegisterOptions):
         raise ValueError("is a mapping of options")
@@ -79,14 +43,23 @@ def _isRegister(instance: Any, attribute: Any, value: Any) -> None:
 @frozen(kw_only=True)
 class DiscoveryOptions:
     """
-    Every option of C{configureServiceDiscovery}.
+    Where the instances of services are that are not here.
 
+    @ivar provider: Who knows the instances of services that name none here.
+    @ivar services: The services that are elsewhere, by name.
+    @ivar routing: Which calls of them belong together.
+    @ivar dns: The options of a provider.
+    @ivar consul: The same.
+    @ivar etcd: The same.
+    @ivar kubernetes: The same.
     @ivar register: How this daemon tells of itself; C{None} unless it was given: then it does not.
     """
 
     provider: str | None = field(default=None, converter=optional(_provider))
     services: Mapping[str, DiscoveredService] = field(factory=dict, converter=readServices)
-    routing: Mapping[str, Mapping[str, Any]] = field(factory=dict, converter=_routing)
+    routing: RoutingOptions = field(
+        factory=RoutingOptions, validator=checkGroup, metadata={MERGED: True}
+    )
     dns: DNSOptions = field(factory=DNSOptions, validator=checkGroup, metadata={MERGED: True})
     consul: ConsulOptions = field(
         factory=ConsulOptions, validator=checkGroup, metadata={MERGED: True}

@@ -114,7 +114,7 @@ class TLSOptions:
     """
     How an C{https} address is believed.
 
-    @ivar caFile: Certificates of whom to believe, PEM; C{None} for those that the system believes.
+    @ivar caFile: Certificates of whom to believe, PEM; without it those that the system believes.
     @ivar certFile: Our own certificate with its chain, PEM, for a server that asks for one.
     @ivar keyFile: Its key, PEM.
     """
@@ -129,7 +129,7 @@ class DNSOptions:
     """
     The options of the provider C{dns}.
 
-    @ivar resolvers: Whom to ask, C{address:port}; none for those of C{/etc/resolv.conf}.
+    @ivar resolvers: Whom to ask, C{address:port}; empty for those of C{/etc/resolv.conf}.
     @ivar port: Where a service is whose name has addresses and no SRV records.
     @ivar timeoutMs: For one question to one resolver.
     @ivar minTtlMs: The shortest time that an answer is used for, whatever it says itself.
@@ -150,11 +150,12 @@ class ConsulOptions:
 
     @ivar address: That of an agent.
     @ivar tokenFile: A file with the token.
-    @ivar datacenter: C{None} for the agent's own.
-    @ivar namespace: Of Consul Enterprise.
+    @ivar datacenter: Whose instances; without it those of the agent's own.
+    @ivar namespace: The same, of Consul Enterprise.
     @ivar tags: An instance must have all of them.
     @ivar waitMs: How long a question waits for news.
     @ivar timeoutMs: How much longer an answer may take.
+    @ivar tls: How an C{https} address is believed.
     """
 
     address: str = field(default="http://127.0.0.1:8500", converter=_address)
@@ -177,6 +178,7 @@ class EtcdOptions:
     @ivar username: Who we are, where authentication is on.
     @ivar passwordFile: A file with the password.
     @ivar timeoutMs: For one answer.
+    @ivar tls: How an C{https} address is believed.
     """
 
     addresses: tuple[str, ...] = field(default=("http://127.0.0.1:2379",), converter=_addresses)
@@ -192,11 +194,12 @@ class KubernetesOptions:
     """
     The options of the provider C{kubernetes}; without any, those of the pod's service account.
 
-    @ivar address: That of the API; C{None} for what the pod's environment says.
+    @ivar address: That of the API; without it what the pod's environment says.
     @ivar tokenFile: A file with the token.
-    @ivar namespace: C{None} for the pod's own.
-    @ivar portName: Which port of a service is meant; C{None} for the only one, or C{http}.
+    @ivar namespace: Where services are; without it in the pod's own.
+    @ivar portName: Which port of a service is meant; without it the only one, or C{http}.
     @ivar timeoutMs: For one answer.
+    @ivar tls: How the API is believed.
     """
 
     address: str | None = field(default=None, converter=optional(_address))
@@ -212,11 +215,11 @@ class RegisterOptions:
     """
     How this daemon tells a registry of itself.
 
-    @ivar services: Which services, and the name of each at the registry; C{None} for all that are
+    @ivar services: Which services, and the name of each at the registry; without it all that are
         served here, by their own names.
-    @ivar address: Where others find this machine; C{None} for the HTTP listener's interface, which
+    @ivar address: Where others find this machine; without it the HTTP listener's interface, which
         then must be one that others can name.
-    @ivar port: The port there; C{None} for the HTTP listener's.
+    @ivar port: The port there; without it the HTTP listener's.
     @ivar weight: How many calls it takes for one that an instance of weight 1 takes.
     @ivar tags: What else Consul is told of the instance.
     @ivar ttlSeconds: How long it is believed to be there without a sign of life.

@@ -93,8 +93,9 @@ class RemoteMethod:
     """
     One method of a service that is elsewhere.
 
+    @ivar streaming: What is a stream: the requests, the responses, both or none.
     @ivar idempotent: Whether a call may be repeated when nobody knows what became of it.
-    @ivar timeoutMs: Overrides that of the service.
+    @ivar timeoutMs: How long an instance may take to answer; without it that of the service.
     """
 
     streaming: str = field(default="none", converter=_streaming)
@@ -121,14 +122,18 @@ class DiscoveredService:
     """
     Where one service is, and how it is called there.
 
-    @ivar instances: C{None} for those that the provider knows.
-    @ivar name: Its name at the provider; C{None} for its own.
+    @ivar strategy: How calls are spread over instances.
+    @ivar instances: Where they are; without it, or with C{auto-discover}, the provider knows.
+    @ivar name: Its name at the provider; without it its own.
+    @ivar methods: What is to be known of its methods, by name; one that is not named is unary.
     @ivar basePath: The path of the gateways of the instances.
     @ivar timeoutMs: How long an instance may take to answer a unary call.
     @ivar connectTimeoutMs: How long a connection to one may take.
     @ivar retries: How often a call may be tried again on another instance.
     @ivar retryPercent: How many of a hundred calls may be such tries.
-    @ivar healthCheck: The path that tells whether an instance is well; C{None} asks nobody.
+    @ivar healthCheck: The path that tells whether an instance is well; without it nobody is asked.
+    @ivar healthIntervalMs: How often it is asked.
+    @ivar healthTimeoutMs: How long the answer may take.
     @ivar unhealthyAfter: Failed checks in a row after which it is not.
     @ivar healthyAfter: Good checks in a row after which it is again.
     @ivar ejectAfter: Failed calls in a row after which an instance gets none for a while.

@@ -9,7 +9,8 @@ from typing import Any, Self
 from storagegate.core.authentication import DEFAULT_RULES, Authentication
 from storagegate.core.definitions import readRateLimit
 from storagegate.core.invocation import Invoker
-from storagegate.core.optionvalues import OptionError
+from storagegate.core.optionvalues import OptionError, makeOptions
+from storagegate.gateway.errorhandling import ErrorOptions
 from storagegate.gateway.host import ErrorHook
 from storagegate.gateway.options import GatewayOptions, readOptions
 
@@ -106,19 +107,14 @@ class Configurable:
 
     def configureErrorHandling(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
         """
-        Configure what clients see of errors: C{transformError(error, protocol)} gives an error, or
-        a mapping in the wire's own shape.
+        Configure what clients see of errors, see
+        L{ErrorOptions<storagegate.gateway.errorhandling.ErrorOptions>}.
 
-        @raise OptionError: If there is another option, or it is no function.
+        @raise OptionError: If there is no such option, or its value is none.
         """
         self._checkIdle()
-        given = {**(config or {}), **more}
-        hook = given.pop("transformError", None)
-        if given:
-            raise OptionError(f"there is no option {next(iter(given))}; there is transformError")
-        if not callable(hook):
-            raise OptionError("the option transformError is a function")
-        self.transformError = hook
+        options = makeOptions(ErrorOptions, {**(config or {}), **more})
+        self.transformError = options.transformError
         return self
 
     def configureMonitoring(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:

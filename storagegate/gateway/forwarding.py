@@ -10,7 +10,7 @@ Streams go as lines of JSON, both ways at once.
 """
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any
@@ -138,7 +138,7 @@ class Forwarding:
         return gatherResults(stopping).addCallback(lambda results: None)
 
     def _make(self, name: str, options: DiscoveredService) -> ForwardedService:
-        routing: Mapping[str, Mapping[str, Any]] = self._options.routing
+        routing = self._options.routing
         strategies = makeStrategies(options.strategy, routing)
         reactor, random, meters = self._reactor, self._random, self._meters
         connect = connector(reactor, options.connectTimeoutMs / 1000)
@@ -159,7 +159,7 @@ class Forwarding:
     def _signer(self, service: str) -> Signer:
         """Make what makes the cookies of a service."""
         if self._secret is None:
-            given = self._options.routing.get("http", {}).get("cookie_secret")
+            given = self._options.routing.http.cookie_secret
             if given is not None:
                 self._secret = given.encode()
             elif self._giveSecret is not None:

@@ -119,7 +119,7 @@ class ProtocolGateway(Configurable):
     def authenticate(
         self, context: RequestContext, credentials: CallCredentials, methods: tuple[str, ...]
     ) -> Any:
-        """Find out who calls, by what L{configureAuthentication} has set."""
+        """Find out who calls, by what C{configureAuthentication} has set."""
         return self.authentication.authenticate(context, credentials, methods)
 
     # Serving.

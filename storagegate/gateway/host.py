@@ -8,8 +8,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from storagegate.core.context import Tracing
 from storagegate.core.errors import ServiceError
 from storagegate.core.invocation import Invoker
+from storagegate.core.tracing import tracingOfFields
 from storagegate.gateway.wiremeters import WireMeter
 
 ErrorHook = Callable[[ServiceError, str], Any]
@@ -28,6 +30,8 @@ class GatewayHost:
     @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread.
     @ivar meters: What is counted of wires, by protocol.
     @ivar correlationHeader: The field of HTTP that has the id of a call's trace.
+    @ivar traceName: The same in lower case.
+    @ivar traceKey: The same as requests have it.
     """
 
     invoker: Invoker
@@ -36,6 +40,27 @@ class GatewayHost:
     transformError: ErrorHook | None = None
     meters: Mapping[str, WireMeter] = field(factory=dict)
     correlationHeader: str = "X-Trace-ID"
+    traceName: str = field(init=False)
+    traceKey: bytes = field(init=False)
+
+    @traceName.default
+    def _lowerName(self) -> str:
+        return self.correlationHeader.lower()
+
+    @traceKey.default
+    def _lowerKey(self) -> bytes:
+        return self.traceName.encode("ascii")
+
+    def nameTrace(self, headers: Mapping[bytes, bytes], res: Any) -> Tracing:
+        """
+        Have an answer of HTTP name the trace that its request belongs to.
+
+        @param headers: The fields of the request.
+        @return: The trace.
+        """
+        tracing = tracingOfFields(headers, self.traceKey)
+        res.setChecked({self.traceName: (self.correlationHeader, tracing.traceId)})
+        return tracing
 
     def meter(self, protocol: str) -> WireMeter:
         """Give what an adapter counts with; where nobody looks, it counts for nobody."""

@@ -85,6 +85,7 @@ class HTTPAdapter:
         self._register(app, base, isOwn=True)
         if base and self._routes:
             self._registerRoutes(app, "")
+        if base:
             app.use(self._refuse)
 
     def middleware(self) -> Router:
@@ -127,8 +128,7 @@ class HTTPAdapter:
                 try:
                     found.append(self._find(route.service, route.method, route))
                 except ServiceError as error:
-                    sendError(self._host, res, error)
-                    return None
+                    return self._sendError(req, res, error)
             return HTTPCall(self._room, found[0], req, res).begin()
 
         return answer
@@ -153,13 +153,19 @@ class HTTPAdapter:
         if document is not None:
             allowed = ["GET", "HEAD"]
             if req.method in allowed:
+                self._host.nameTrace(req.lean.headers, res)
                 return res.type("json").send(document)
         if allowed:
             return self._refuseMethod(req, res, allowed)
         if not isOwn and not req.baseUrl:
             # Mounted at the root: all the rest is the application's.
             return next()
-        return sendError(self._host, res, error or _nothingThere())
+        return self._sendError(req, res, error or _nothingThere())
+
+    def _sendError(self, req: Any, res: Any, error: ServiceError) -> None:
+        """Refuse what is no call."""
+        self._host.nameTrace(req.lean.headers, res)
+        sendError(self._host, res, error)
 
     def _look(self, path: str) -> Endpoint:
         """
@@ -178,9 +184,13 @@ class HTTPAdapter:
         return endpoint
 
     def _refuse(self, req: Any, res: Any, next: Any) -> Any:
-        """Refuse other methods at the paths of configured routes."""
+        """Refuse other methods at the paths of configured routes, which are not below the base."""
         allowed = self._allowed(req.path)
-        return self._refuseMethod(req, res, allowed) if allowed else next()
+        if allowed:
+            return self._refuseMethod(req, res, allowed)
+        # For the application's own answer.
+        self._host.nameTrace(req.lean.headers, res)
+        return next()
 
     def _allowed(self, path: str) -> list[str]:
         """List the methods that configured routes have for a path."""
@@ -190,10 +200,11 @@ class HTTPAdapter:
     def _refuseMethod(self, req: Any, res: Any, allowed: Sequence[str]) -> None:
         res.header("Allow", ", ".join(dict.fromkeys(allowed)))
         if req.method == "OPTIONS":
+            self._host.nameTrace(req.lean.headers, res)
             res.status(204).end()
             return
         message = f"This takes {' or '.join(dict.fromkeys(allowed))}"
-        sendError(self._host, res, ServiceError("METHOD_NOT_ALLOWED", message, 405))
+        self._sendError(req, res, ServiceError("METHOD_NOT_ALLOWED", message, 405))
 
     def _document(self, req: Any) -> bytes | None:
         """Give the description at a path, C{None} if there is none."""

@@ -8,7 +8,7 @@ after the first item of a stream is its last line.
 from collections.abc import AsyncIterator
 from typing import Any
 
-from attrs import Factory, field, frozen
+from attrs import Factory, frozen
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -19,7 +19,6 @@ from storagegate.core.errors import ServiceError, asServiceError, isForeseen
 from storagegate.core.hooks import whenKnown
 from storagegate.core.invocation import BoundMethod, CallCredentials
 from storagegate.core.tokens import bearerToken
-from storagegate.core.tracing import tracingOfFields
 from storagegate.gateway.codecs import JSON
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.httperrors import JSON_FIELD, sendError, writeError
@@ -54,24 +53,12 @@ class HTTPRoom:
 
     @ivar apiKeyHeader: Where API keys are, in lower case.
     @ivar meter: Counts bytes.
-    @ivar traceName: The field of the id of a call's trace, in lower case.
-    @ivar traceKey: The same as requests have it.
     """
 
     host: GatewayHost
     options: HTTPOptions
     apiKeyHeader: bytes
     meter: WireMeter = Factory(lambda self: self.host.meter("http"), takes_self=True)
-    traceName: str = field(init=False)
-    traceKey: bytes = field(init=False)
-
-    @traceName.default
-    def _lowerName(self) -> str:
-        return self.host.correlationHeader.lower()
-
-    @traceKey.default
-    def _lowerKey(self) -> bytes:
-        return self.traceName.encode("ascii")
 
 
 @frozen(eq=False)
@@ -149,9 +136,7 @@ class HTTPCall:
         req, bound = self._req, self._endpoint.bound
         lean = req.lean
         headers = lean.headers
-        room = self._room
-        tracing = tracingOfFields(headers, room.traceKey)
-        self._res.setChecked({room.traceName: (room.host.correlationHeader, tracing.traceId)})
+        tracing = self._room.host.nameTrace(headers, self._res)
         metadata = {}
         if b"x-deadline-ms" in headers:
             self._seconds = readDeadlineField(headers[b"x-deadline-ms"])

@@ -27,8 +27,8 @@ PROTOCOL_METRICS: Mapping[str, tuple[str, ...]] = {
 
 
 def _words(value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:
-    if isinstance(value, str):
-        raise ValueError("is a list of words")
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"is a list of {', '.join(choices)}")
     return tuple(readWord(each, choices) for each in value)
 
 
@@ -59,7 +59,16 @@ def _fields(value: Any) -> tuple[str, ...]:
 
 @frozen(kw_only=True)
 class MetricsOptions:
-    """What is counted."""
+    """
+    What is counted.
+
+    @ivar enabled: Whether anything is.
+    @ivar collectors: What is counted of all calls.
+    @ivar protocolMetrics: What is counted of a wire beside its calls, by wire: for C{http}
+        C{status_codes} and C{user_agents}, for C{websocket} C{connection_duration} and
+        C{message_frequency}, for C{grpc} C{stream_count} and C{rpc_latency}, for C{udp}
+        C{packet_loss} and C{packet_size}, for C{tcp} C{connection_pool} and C{buffer_utilization}.
+    """
 
     enabled: bool = field(default=True, converter=readFlag)
     collectors: tuple[str, ...] = field(default=COLLECTORS, converter=_collectors)
@@ -69,11 +78,12 @@ class MetricsOptions:
 @frozen(kw_only=True)
 class LoggingOptions:
     """
-    What is logged of each call.
+    What is logged of each call, which is nothing as long as this is not given.
 
-    @ivar level: At which level calls are logged that went well.
+    @ivar level: At which level calls are logged that went well; others are C{warn} at least.
     @ivar format: C{json} for an object a line, C{text} for C{name=value}.
-    @ivar fields: What a line tells, see L{FIELDS<storagegate.core.calllines.FIELDS>}.
+    @ivar fields: What a line tells; C{duration} is in milliseconds, C{status} C{ok} or an error's
+        code.
     """
 
     level: str = field(default="info", converter=_level)
@@ -91,6 +101,8 @@ class MonitoringOptions:
     """
     Every option of C{configureMonitoring}.
 
+    @ivar metrics: What is counted.
+    @ivar tracing: What is traced.
     @ivar logging: C{None} unless it was given: then calls are not logged.
     """
 

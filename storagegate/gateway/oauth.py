@@ -61,7 +61,8 @@ class OAuthOptions:
     @ivar leeway: Seconds that clocks may differ by.
     @ivar jwksUri: Where the keys are, for an issuer that does not tell, or that names a place in a
         private network.
-    @ivar extractToken: See L{readExtract}.
+    @ivar extractToken: Finds the token elsewhere in the request, message or call of a wire; a
+        mapping has one such function for each protocol.
     """
 
     issuer: DocumentURL = field(converter=_readIssuer)

@@ -55,7 +55,8 @@ def _path(value: Any) -> str:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not all(isinstance(each, str) for each in value):
+    isList = isinstance(value, list | tuple)
+    if not isList or not all(isinstance(each, str) for each in value):
         raise ValueError("is a list of texts")
     return tuple(value)
 
@@ -87,8 +88,12 @@ def _frameSize(value: Any) -> int:
     return readNumber(readSize(value), 64, _MAX_FRAME_SIZE, "bytes")
 
 
-def _count(value: Any) -> int:
-    return readNumber(value, 1, 1_000_000)
+def _connections(value: Any) -> int:
+    return readNumber(value, 1, 1_000_000, "connections")
+
+
+def _seconds(value: Any) -> int:
+    return readNumber(value, 1, 1_000_000, "seconds")
 
 
 def _format(value: Any) -> str:
@@ -123,11 +128,11 @@ class WebSocketOptions:
 
     @ivar path: Where, on the port of HTTP.
     @ivar enableCompression: Whether permessage-deflate is offered.
-    @ivar allowedOrigins: Whose pages may connect; empty for those of the same host.
+    @ivar allowedOrigins: Whose pages may connect, C{*} for all; empty for those of the same host.
     @ivar messageFormat: What clients speak that name no subprotocol.
     @ivar maxMessageSize: Bytes of a message, inflated.
     @ivar maxConnections: Connections at a time.
-    @ivar pingSeconds: How often a silent client is asked whether it is there.
+    @ivar pingSeconds: After how much silence a client is asked whether it is there.
     @ivar routeMessage: C{(message)} gives a mapping of C{service}, C{method}, C{request} and
         C{messageId}.
     @ivar formatResponse: C{(result, messageId, method)} gives the message.
@@ -140,8 +145,8 @@ class WebSocketOptions:
     allowedOrigins: tuple[str, ...] = field(default=(), converter=_origins)
     messageFormat: str = field(default="json", converter=_format)
     maxMessageSize: int = field(default=1024 * 1024, converter=readSize)
-    maxConnections: int = field(default=10_000, converter=_count)
-    pingSeconds: int = field(default=30, converter=_count)
+    maxConnections: int = field(default=10_000, converter=_connections)
+    pingSeconds: int = field(default=30, converter=_seconds)
     routeMessage: Hook | None = field(default=None, converter=optional(readFunction))
     formatResponse: Hook | None = field(default=None, converter=optional(readFunction))
     handleStreaming: Mapping[str, Hook] = field(factory=dict, converter=_streamHooks)
@@ -152,11 +157,15 @@ class GRPCOptions:
     """
     How services are called over gRPC.
 
+    @ivar port: Where; 0 takes a free one.
+    @ivar hostname: The interface, in place of that of all wires.
+    @ivar reflection: Whether clients may ask for the messages; the daemon's own default is C{true}.
     @ivar protoFiles: Paths of protos whose messages services have.
     @ivar services: The names of services in protos, with those of the gateway.
     @ivar methodMapping: The names of RPCs, with those of methods.
     @ivar maxMessageSize: Bytes of a message, in either direction.
-    @ivar reusePort: Whether other processes may listen on the same port.
+    @ivar reusePort: Whether other processes may listen on the same port; the daemon's own default
+        is C{true} where it has several workers.
     @ivar transformRequest: C{(request, method)} gives the request.
     @ivar transformResponse: C{(result, method)} gives what is sent.
     """
@@ -178,6 +187,8 @@ class UDPOptions:
     """
     How services are called over UDP.
 
+    @ivar port: Where; 0 takes a free one.
+    @ivar hostname: The interface, in place of that of all wires.
     @ivar maxPacketSize: Bytes of an answer's datagram.
     @ivar parseMessage: C{(bytes)} gives the message.
     @ivar formatResponse: C{(result, type)} gives bytes; C{type} is C{response}, C{error},
@@ -200,6 +211,8 @@ class TCPOptions:
     """
     How services are called over TCP.
 
+    @ivar port: Where; 0 takes a free one.
+    @ivar hostname: The interface, in place of that of all wires.
     @ivar keepAlive: Whether the system looks after silent connections.
     @ivar noDelay: Whether small frames go out at once.
     @ivar maxFrameSize: Bytes of a frame's payload, or of a line.
@@ -213,9 +226,9 @@ class TCPOptions:
     noDelay: bool = field(default=True, converter=readFlag)
     maxFrameSize: int = field(default=16 * 1024 * 1024, converter=_frameSize)
     # More than a listener's clients have, and what an unprivileged process may open by far.
-    maxConnections: int = field(default=4096, converter=_count)
+    maxConnections: int = field(default=4096, converter=_connections)
     # A large machine's pool; sixteen such addresses fill the listener.
-    maxConnectionsPerAddress: int = field(default=256, converter=_count)
+    maxConnectionsPerAddress: int = field(default=256, converter=_connections)
 
 
 def _protocols(value: Any) -> tuple[str, ...] | None:

@@ -1,38 +1,31 @@
 """
-Calls that belong together, by what C{routing} says of each wire.
-
-  - HTTP, C{sticky_sessions}: those whose C{session_header} says the same; without that field, those
-    with the cookie that the first answer has set.
-  - WebSocket, C{connection_affinity}: those of one connection.
-  - gRPC, C{load_balancing}: a strategy of its own.
+Calls that belong together, by what L{RoutingOptions} say of each wire: the session and then the
+cookie of a call over HTTP, the connection of one over WebSocket, a strategy of its own for gRPC.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from storagegate.balancing.affinity import Pins, Signer, chooseFor
 from storagegate.balancing.cluster import Choose
 from storagegate.balancing.members import Lease, Member
 from storagegate.balancing.strategies import STRATEGIES, Strategy
 from storagegate.core.context import RequestContext
+from storagegate.discovery.routing import RoutingOptions
 from storagegate.http.cookies import parseCookies, serializeCookie
-
-SESSION_HEADER = "X-Session-ID"
 
 _DEFAULT, _GRPC = "default", "grpc"
 
 
-def makeStrategies(strategy: str, routing: Mapping[str, Mapping[str, Any]]) -> dict[str, Strategy]:
+def makeStrategies(strategy: str, routing: RoutingOptions) -> dict[str, Strategy]:
     """
     Make the strategies of a service, each with an order of its own.
 
     @param strategy: That of all calls but those that C{routing} has another one for.
     """
     strategies = {_DEFAULT: STRATEGIES[strategy]()}
-    ofGRPC = routing.get("grpc", {}).get("load_balancing")
-    if ofGRPC is not None:
-        strategies[_GRPC] = STRATEGIES[ofGRPC]()
+    if routing.grpc.load_balancing is not None:
+        strategies[_GRPC] = STRATEGIES[routing.grpc.load_balancing]()
     return strategies
 
 
@@ -41,7 +34,7 @@ class RoutedChoosing:
 
     def __init__(
         self,
-        routing: Mapping[str, Mapping[str, Any]],
+        routing: RoutingOptions,
         makeSigner: Callable[[], Signer],
         strategies: Mapping[str, Strategy],
     ) -> None:
@@ -49,10 +42,9 @@ class RoutedChoosing:
         @param makeSigner: Makes what makes its cookies, once there is need for one.
         @param strategies: What L{makeStrategies} gave.
         """
-        http = routing.get("http", {})
-        self._isSticky = http.get("sticky_sessions", False)
-        self._header = http.get("session_header", SESSION_HEADER).lower()
-        self._isPinned = routing.get("websocket", {}).get("connection_affinity", False)
+        self._isSticky = routing.http.sticky_sessions
+        self._header = routing.http.session_header.lower()
+        self._isPinned = routing.websocket.connection_affinity
         self._pins = Pins()
         self._makeSigner = makeSigner
         self._known: Signer | None = None

@@ -63,6 +63,7 @@ class WebSocketAdapter:
             self._checkRoom()
         except HandshakeRefused as error:
             status, body = httpError(error)
+            self._host.nameTrace(lean.headers, res)
             res.status(status).header(error.fields).json(body)
             return
         wire = self._factory.makeWire(handshake)

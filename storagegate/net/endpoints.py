@@ -23,7 +23,7 @@ from twisted.internet.interfaces import (
 from twisted.internet.protocol import Factory
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
-from storagegate.net.transport import FastPort, FastUnixPort
+from storagegate.net.transport import FastPort, FastUnixPort, GivenUnixPort
 
 _INHERITED = re.compile(r"inherited:([0-9]{1,9})(?::(.+))?", re.DOTALL | re.ASCII)
 
@@ -152,7 +152,7 @@ class _FastReactor(_Proxy):
         """Listen on a socket that another process has opened."""
         if addressFamily == socket.AF_UNIX:
             return _started(
-                FastUnixPort._fromListeningDescriptor(self._reactor, fileDescriptor, factory)
+                GivenUnixPort._fromListeningDescriptor(self._reactor, fileDescriptor, factory)
             )
         if addressFamily not in (socket.AF_INET, socket.AF_INET6):
             raise UnsupportedAddressFamily(addressFamily)
@@ -194,7 +194,7 @@ class _Binder(_Proxy):
 
     def adoptStreamPort(self, *arguments: Any) -> IListeningPort:
         """Keep a socket that another process has opened."""
-        return _deaf(self._reactor.adoptStreamPort(*arguments))
+        return _deaf(_FastReactor(self._reactor).adoptStreamPort(*arguments))
 
 
 def _deaf(port: Any) -> IListeningPort:

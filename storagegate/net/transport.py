@@ -288,3 +288,38 @@ class FastUnixPort(_LastAccept, unix.Port):
     """A listening UNIX port whose connections are L{FastUnixServer}s."""
 
     transport: type[unix.Server] = FastUnixServer
+
+
+class _GivenPort(unix.Port):
+    """
+    A listening UNIX socket that another process has bound.
+
+    The file belongs to whoever made it: its mode is theirs to set, and it is there for whoever
+    listens next. The stock port gives everybody access and takes it away in the end.
+    """
+
+    # That would shut the socket down in every process that has it.
+    _shouldShutdown = False
+
+    def startListening(self) -> None:
+        """Begin to accept."""
+        tcp._reservedFD.reserve()
+        factory: Any = self.factory
+        factory.doStart()
+        given: Any = self._preexistingSocket
+        given.listen(_BACKLOG)
+        self.socket = given
+        self.fileno = given.fileno  # type: ignore[method-assign]
+        self.connected = True
+        self.numberAccepts = _BACKLOG
+        self.startReading()
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Close this process's own descriptor."""
+        tcp.Port.connectionLost(self, reason)
+
+
+class GivenUnixPort(_LastAccept, _GivenPort):
+    """A listening UNIX socket of another process; its connections are L{FastUnixServer}s."""
+
+    transport: type[unix.Server] = FastUnixServer

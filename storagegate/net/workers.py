@@ -161,12 +161,18 @@ class Workers:
         # Those of an earlier roll first: processes must not pile up.
         going = [each.ended for each in self._all if each.index == index and each.isRetired]
         await gatherResults(going)
+        self._checkRolling()
         old = [each for each in self._all if each.index == index and not each.isRetired]
         successor = self._spawnListening(index)
         await successor.started
+        self._checkRolling()
         for worker in old:
             self._retire(worker, graceSeconds)
         self.changed()
+
+    def _checkRolling(self) -> None:
+        if self._isStopping:
+            raise WorkerFailed("the workers stop")
 
     def _retire(self, worker: WorkerProcess, graceSeconds: float) -> None:
         worker.isRetired = True
@@ -228,13 +234,10 @@ class Workers:
             self._excuse(number, worker)
         if self._isStopping or worker.isRetired:
             return
-        if not worker.started.called or worker.reason is not None:
-            self._log.error("worker {index}: {reason}", index=worker.index, reason=worker.reason)
-        else:
-            text = reason.getErrorMessage()
-            self._log.error("worker {index} ended: {reason}", index=worker.index, reason=text)
+        text = worker.reason or reason.getErrorMessage()
+        self._log.error("worker {index} ended: {reason}", index=worker.index, reason=text)
         self.changed()
-        if not (self._isRolling and not worker.isReady and self._has(worker.index)):
+        if not self._has(worker.index):
             self._replaceLater(worker)
 
     def _has(self, index: int) -> bool:

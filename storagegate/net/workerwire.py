@@ -16,17 +16,24 @@ A worker that reads the end of the stream has lost its supervisor, and stops in 
 
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import asdict, field, frozen
 from msgspec import DecodeError, json
+from twisted.internet.interfaces import IPushProducer
 from twisted.internet.protocol import Factory, connectionDone
+from twisted.logger import Logger
 from twisted.protocols.basic import Int32StringReceiver
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 MAX_FRAME = 16 * 1024 * 1024
 """Bytes of one message: the counts of a busy worker are some hundred kilobytes."""
+
+MAX_WAITING = 4 * MAX_FRAME
+"""Bytes that wait for a process that does not read, until it does or is killed a minute later."""
 
 CONTROL = 3
 """The descriptor that a worker finds its end of the pair at: the first after the standard ones."""
@@ -100,8 +107,16 @@ def _readExactly(control: socket.socket, count: int) -> bytes | None:
     return received
 
 
+@implementer(IPushProducer)
 class ControlProtocol(Int32StringReceiver):
-    """One side of the pair."""
+    """
+    One side of the pair.
+
+    While the other side does not read, what is sent waits, up to L{MAX_WAITING} bytes: what is
+    more is lost, for a process that stands still must not fill the memory of another.
+    """
+
+    _log = Logger()
 
     MAX_LENGTH = MAX_FRAME
 
@@ -112,11 +127,44 @@ class ControlProtocol(Int32StringReceiver):
         """
         self._received = received
         self._lost = lost
+        self._isPaused = False
+        self._waiting: deque[bytes] = deque()
+        self._waitingBytes = 0
+        self._isFull = False
+
+    def connectionMade(self) -> None:
+        """Begin to learn whether the other side reads."""
+        transport: Any = self.transport
+        transport.registerProducer(self, True)
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send a message; if the other side is gone, nobody misses it."""
-        if self.transport is not None:
-            self.transport.write(encode(message))
+        if self.transport is None:
+            return
+        frame = encode(message)
+        if not self._isPaused:
+            self.transport.write(frame)
+        elif self._waitingBytes + len(frame) <= MAX_WAITING:
+            self._waiting.append(frame)
+            self._waitingBytes += len(frame)
+        elif not self._isFull:
+            self._isFull = True
+            self._log.warn("a process of this daemon does not read: what it is told is lost")
+
+    def pauseProducing(self) -> None:
+        """Let what is sent wait."""
+        self._isPaused = True
+
+    def resumeProducing(self) -> None:
+        """Send what has waited."""
+        self._isPaused = self._isFull = False
+        while self._waiting and not self._isPaused and self.transport is not None:
+            frame = self._waiting.popleft()
+            self._waitingBytes -= len(frame)
+            self.transport.write(frame)
+
+    def stopProducing(self) -> None:
+        """Do nothing: L{connectionLost} follows."""
 
     def stringReceived(self, string: bytes) -> None:
         """Take a message."""

@@ -3,11 +3,14 @@ Messages from some calls to others, none of which waits for another.
 
 A L{Mailbox} belongs to one call that gives out what comes. Nobody who sends waits for whoever reads
 slowly: when a mailbox is full, its own call ends with C{RATE_LIMITED}, and what waited is let go.
+
+Where several processes serve, L{Topics} pass on to the others what they are told. What one process
+says arrives everywhere in the order in which it was said; what two say at one time, in either.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 
@@ -95,10 +98,28 @@ class Mailbox:
             sender.callback(None)
 
 
+class Bus(Protocol):
+    """What connects the processes that serve together. What is said may not reach everybody."""
+
+    def broadcast(self, topic: str, payload: Any) -> None:
+        """Tell every other process something that JSON can carry."""
+
+    def subscribe(self, topic: str, callback: Callable[[Any], object]) -> None:
+        """Have a function called with what the others say of a topic, in their order."""
+
+
 class Topics:
     """Who is told of what. Reactor thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, bus: Bus | None = None, name: str = "") -> None:
+        """
+        @param bus: What brings it to the other processes; C{None} for this process alone.
+        @param name: Tells these topics from others on the bus.
+        """
+        self._bus = bus
+        self._name = name
+        if bus is not None:
+            bus.subscribe(name, self._heard)
         self._boxes: dict[str, dict[Mailbox, Callable[[Any], bool] | None]] = {}
 
     def __len__(self) -> int:
@@ -125,13 +146,34 @@ class Topics:
     def tell(self, topic: str, items: Iterable[Any]) -> None:
         """Tell everybody who has joined."""
         told = list(items)
+        if told:
+            self._pass(topic, told)
+            self._deliver(topic, told)
+
+    def close(self, topic: str) -> None:
+        """End a topic: whoever has joined is told nothing more of it."""
+        self._pass(topic, None)
+        self._end(topic)
+
+    def _pass(self, topic: str, told: list[Any] | None) -> None:
+        # Before anybody here hears of it: who answers at once must not be heard first elsewhere.
+        if self._bus is not None:
+            self._bus.broadcast(self._name, [topic, told])
+
+    def _heard(self, payload: Any) -> None:
+        topic, told = payload
+        if told is None:
+            self._end(topic)
+        else:
+            self._deliver(topic, told)
+
+    def _deliver(self, topic: str, told: list[Any]) -> None:
         for box, wants in tuple(self._boxes.get(topic, {}).items()):
             for item in told:
                 if wants is None or wants(item):
                     box.put(item)
 
-    def close(self, topic: str) -> None:
-        """End a topic: whoever has joined is told nothing more of it."""
+    def _end(self, topic: str) -> None:
         # Whoever hears of it leaves at once.
         for box in tuple(self._boxes.get(topic, ())):
             box.end()

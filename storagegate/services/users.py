@@ -14,7 +14,7 @@ from typing import Any
 
 from storagegate.core.definitions import ServiceDefinition, ServiceMethod
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.services.mailboxes import Topics
+from storagegate.services.mailboxes import Bus, Topics
 from storagegate.services.userrecords import (
     EDITABLE,
     EmailTaken,
@@ -54,6 +54,7 @@ def makeUserService(
     store: IUserStore,
     now: Callable[[], float] = time.time,
     newId: Callable[[], str] = newUserId,
+    bus: Bus | None = None,
 ) -> ServiceDefinition:
     """
     Make the service.
@@ -61,9 +62,11 @@ def makeUserService(
     @param store: Who made it closes it.
     @param now: Gives seconds since 1970.
     @param newId: Gives 32 hexadecimal digits, others every time.
+    @param bus: What brings chats and updates to other processes that serve the same users; C{None}
+        for this process alone.
     """
     moments = Moments(now)
-    users, chats = _Users(store, moments, newId), Chats(moments, newId)
+    users, chats = _Users(store, moments, newId, bus), Chats(moments, newId, bus)
     methods = {
         "GetUser": ServiceMethod(users.getUser),
         "CreateUser": ServiceMethod(users.createUser),
@@ -84,11 +87,13 @@ def makeUserService(
 class _Users:
     """The methods that need the store."""
 
-    def __init__(self, store: IUserStore, moments: Moments, newId: Callable[[], str]) -> None:
+    def __init__(
+        self, store: IUserStore, moments: Moments, newId: Callable[[], str], bus: Bus | None
+    ) -> None:
         self._store = store
         self._moments = moments
         self._newId = newId
-        self._watchers = Topics()
+        self._watchers = Topics(bus, "users.updates")
 
     async def getUser(self, request: Any, context: Any) -> dict[str, Any]:
         """Give a user."""
@@ -187,7 +192,7 @@ class _Users:
         """
         Tell of each field of a user that changes from now on, until the user is deleted.
 
-        Only what this process changes is seen.
+        What two processes change at one time is told in either order; each item has its time.
         """
         id = readId(request, "userId")
         # First of all, so that nothing is missed while the store looks.

@@ -24,9 +24,9 @@ from storagegate.storage.catalog.faults import Fault, classify
 from storagegate.storage.catalog.writer import Undertaken
 from storagegate.storage.pool import WorkPool
 
-BUSY_MS = 2_000
-"""Another process holds the lock for milliseconds; whoever holds it longer would be waited for by
-everybody who wants a user."""
+BUSY_MS = 10_000
+"""Another process holds the lock for some hundredths of a second at most, and each of thirty busy
+ones gets it in turn; whoever holds it longer would be waited for by everybody who wants a user."""
 
 _WAITING = 2048
 """Two for each of the 1024 calls that a listener lets in."""
@@ -71,7 +71,8 @@ class SQLiteUserStore:
         """
         @param path: The file; it is made, for its owner alone, if there is none. C{":memory:"}
             keeps users as long as the store is open.
-        @param busyMs: How long to wait for a lock that another process holds.
+        @param busyMs: How long to wait for a lock that another process holds; several processes
+            may have the file open.
         """
         self._table = UserTable(os.fspath(path), busyMs)
         self._pool = WorkPool(reactor, 1, name="storagegate-users")

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from storagegate.services.emails import isEmail
-from storagegate.services.mailboxes import Mailbox, Topics
+from storagegate.services.mailboxes import Bus, Mailbox, Topics
 from storagegate.services.reading import invalid
 from storagegate.services.userrecords import Moments, isoTime
 from storagegate.services.uservalidation import readMessage, readRecords
@@ -30,15 +30,15 @@ class Chats:
     """
     One room for both chats: what anybody says in one of them, everybody hears.
 
-    Only calls of this process are in it. A call that ends its requests leaves when it has been
-    given what was said until then; one that does not read is ended (L{Mailbox}), and one that says
-    much is read from as fast as it reads itself.
+    Calls of all processes on one bus are in it. A call that ends its requests leaves when it has
+    been given what was said until then; one that does not read is ended (L{Mailbox}), and one that
+    says much is read from as fast as it reads itself.
     """
 
-    def __init__(self, moments: Moments, newId: Callable[[], str]) -> None:
+    def __init__(self, moments: Moments, newId: Callable[[], str], bus: Bus | None = None) -> None:
         self._moments = moments
         self._newId = newId
-        self._topics = Topics()
+        self._topics = Topics(bus, "users.chats")
 
     def __len__(self) -> int:
         return len(self._topics)

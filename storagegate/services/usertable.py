@@ -12,6 +12,7 @@ users were added. C{PRAGMA user_version} counts the migrations that a file has s
 import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from time import monotonic, sleep
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,6 +20,7 @@ from attrs import evolve
 
 from storagegate.services.emails import fold
 from storagegate.services.userrecords import EmailTaken, NoSuchUser, Order, User, UserFileError
+from storagegate.storage.catalog.faults import Fault, classify
 
 T = TypeVar("T")
 
@@ -27,6 +29,12 @@ MEMORY = ":memory:"
 
 _SCANNED = 5_000
 """Rows that a search reads in one go: some milliseconds, during which others wait."""
+
+_NAP_SECONDS = 0.001
+"""
+Between two tries for a lock: about as long as a busy writer pauses between two transactions.
+SQLite's own naps grow to a tenth of a second, and one of three busy writers waited for seconds.
+"""
 
 _FIRST = (
     """
@@ -73,12 +81,14 @@ _decode = msgspec.json.Decoder().decode
 class UserTable:
     """One connection to the file. One thread at a time."""
 
-    def __init__(self, path: str, busyMs: int) -> None:
+    def __init__(self, path: str, busyMs: int, nap: Callable[[float], object] = sleep) -> None:
         """
         @param path: The file, or L{MEMORY}.
         @param busyMs: How long to wait for a lock that another process holds.
+        @param nap: Waits for some seconds.
         """
         self._path = path
+        self._nap = nap
         self._busyMs = busyMs
         self._connection: sqlite3.Connection | None = None
 
@@ -91,10 +101,14 @@ class UserTable:
         @raise UserFileError: The file cannot be used.
         @raise sqlite3.Error: Nothing was done.
         """
-        connection = self._open()
-        if not writes:
+        connection = self._patiently(self._open)
+
+        def perform() -> list[Any]:
             return [self._outcome(act) for act in acts]
-        return _transact(connection, lambda: [self._outcome(act) for act in acts])
+
+        if not writes:
+            return self._patiently(perform)
+        return self._patiently(lambda: _transact(connection, perform))
 
     def close(self) -> None:
         """Close the file, if it is open."""
@@ -198,11 +212,28 @@ class UserTable:
 
     # The file
 
+    def _patiently(self, act: Callable[[], T]) -> T:
+        """
+        Do something, again and again while another process holds a lock: nothing was done then.
+
+        SQLite does not wait for all of them: not while it makes a new file one with a log.
+        """
+        until = monotonic() + self._busyMs / 1000
+        while True:
+            try:
+                return act()
+            except sqlite3.OperationalError as error:
+                if classify(error) is not Fault.BUSY or monotonic() >= until:
+                    raise
+            self._nap(_NAP_SECONDS)
+
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             if self._path != MEMORY:
                 _create(self._path)
-            connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            connection = sqlite3.connect(
+                self._path, timeout=0, isolation_level=None, check_same_thread=False
+            )
             try:
                 self._prepare(connection)
             except BaseException:
@@ -212,7 +243,6 @@ class UserTable:
         return self._connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        connection.execute(f"PRAGMA busy_timeout = {self._busyMs}")
         connection.execute("PRAGMA trusted_schema = OFF")
         try:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()

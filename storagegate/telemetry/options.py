@@ -90,10 +90,12 @@ class TracingOptions:
     """
     Where calls are traced to.
 
-    @ivar provider: C{otlp} unless it was given.
-    @ivar endpoint: The collector's URL.
+    @ivar enabled: Whether spans are recorded, which needs C{pip install 'storagegate[tracing]'}.
+    @ivar provider: How spans are sent; without it C{otlp}. C{jaeger} is sent OTLP as well.
+    @ivar endpoint: The collector's URL; without it C{http://127.0.0.1:4318/v1/traces}, and
+        C{http://127.0.0.1:9411/api/v2/spans} for C{zipkin}.
     @ivar headers: Header fields of what goes to the collector.
-    @ivar serviceName: What the spans say who we are.
+    @ivar serviceName: What the spans say who we are; without it C{storagegate}.
     @ivar sampleRatio: Which part is recorded of the calls whose callers do not say.
     @ivar correlationHeader: Which field of HTTP carries the id of the trace.
     @ivar spanAttributes: C{(context)} gives attributes of the call's span.

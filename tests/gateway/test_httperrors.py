@@ -132,6 +132,24 @@ class HeadTests(HTTPCase):
             self.assertNotEqual(response.headers["x-trace-id"], bad)
         self.assertIn("x-trace-id", self.call("fail", {"code": "X"}).headers)
 
+    def test_traceElsewhere(self) -> None:
+        """What is no call has its trace told as well: whoever asks for it asks about errors."""
+        self.serve(routes={"GET /who/:id": "Probe.whoami"})
+        for method, path, status in (
+            ("POST", "/api/Probe/nothing", 404),
+            ("POST", "/api/Nothing/at", 404),
+            ("GET", "/api", 404),
+            ("GET", "/nowhere", 404),
+            ("GET", "/api/Probe/echo", 405),
+            ("PUT", "/who/1", 405),
+            ("OPTIONS", "/api/Probe/echo", 204),
+            ("GET", "/api/openapi.json", 200),
+        ):
+            headers = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+            response = self.client.request(method, path, headers=headers)
+            self.assertEqual(response.status, status, path)
+            self.assertEqual(response.headers.get("x-trace-id"), TRACE, path)
+
     def test_deadline(self) -> None:
         """At its deadline a call ends."""
         path = "/api/Probe/slow"

@@ -7,7 +7,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.balancing.affinity import Signer
 from storagegate.balancing.members import Lease
 from storagegate.core.context import Client, RequestContext
+from storagegate.core.optionvalues import changeOptions
 from storagegate.core.tracing import newTracing
+from storagegate.discovery.routing import RoutingOptions
 from storagegate.gateway.remotechoosing import RoutedChoosing, makeStrategies
 from storagegate.http.cookies import parseCookies
 from tests.support.balancing import ClusterCase
@@ -22,10 +24,11 @@ class ChoosingTests(SynchronousTestCase):
 
     def make(self, routing: dict[str, Any]) -> None:
         """Make what chooses."""
-        self.strategies = makeStrategies("round_robin", routing)
+        options = changeOptions(RoutingOptions(), routing)
+        self.strategies = makeStrategies("round_robin", options)
         self.cluster = ClusterCase(*NAMES).cluster
         self.cluster._strategies = self.strategies
-        self.choosing = RoutedChoosing(routing, lambda: Signer(b"secret", "Probe"), self.strategies)
+        self.choosing = RoutedChoosing(options, lambda: Signer(b"secret", "Probe"), self.strategies)
 
     def context(self, protocol: str = "http", id: str = "1", **headers: str) -> RequestContext:
         """Make a context."""

@@ -57,6 +57,7 @@ class HandshakeTests(WebSocketCase):
         self.assertIsNone(client.wire)
         self.assertEqual(client.response.code, 426)
         self.assertEqual(client.response.fields["Upgrade"], "websocket")
+        self.assertRegex(client.response.fields["X-Trace-ID"], "^[0-9a-f]{32}$")
         self.assertEqual(client.response.body["error"], "UPGRADE_REQUIRED")
         self.assertEqual(self.connect(origin=b"http://evil.com").response.code, 403)
         self.assertEqual(self.adapter.connections, 0)

@@ -37,7 +37,17 @@ KINDS: dict[str, tuple[Any, Any]] = {
 }
 
 # What an application is made of, and no user's business.
-PARTS = {"addLayer", "adopt", "dropLayers", "forget", "index", "layers", "trust", "workshop"}
+PARTS = {
+    "addLayer",
+    "adopt",
+    "connections",
+    "dropLayers",
+    "forget",
+    "index",
+    "layers",
+    "trust",
+    "workshop",
+}
 
 
 class OptionTests(SynchronousTestCase):

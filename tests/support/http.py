@@ -2,7 +2,10 @@
 
 import http.client
 import json
+import os
+import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tests.support.daemon import ACCESS_KEY, SECRET_KEY
@@ -39,3 +42,14 @@ def getJSON(address: tuple[str, int], path: str) -> tuple[int, Any]:
     """Ask for a JSON document."""
     status, body = request(address, "GET", path, headers={})
     return status, json.loads(body)
+
+
+def askUnix(path: Path, target: str = "/") -> int:
+    """Ask for a page at a UNIX socket, without a key, and give the status."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(REQUEST_SECONDS)
+        # The kernel takes no more than 107 bytes of a path.
+        client.connect(os.path.relpath(path))
+        client.sendall(f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        with client.makefile("rb") as answer:
+            return int(answer.readline().split()[1])

@@ -33,10 +33,15 @@ class Program:
         self.site = Site(resource, HTTPLimits(), reactor)
         self.port: Any = None
         link.retired = self.retire
-        link.stopped = reactor.stop
+        link.stopped = self.stop
         link.subscribe("news", self.heard.append)
         link.answer("name", lambda payload: [link.index, os.getpid(), payload])
         listen(reactor, link.setup.places["http"], self.site).addCallback(self.opened)  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        """Stop, if that has not begun."""
+        if reactor.running:
+            reactor.stop()
 
     def opened(self, port: Any) -> None:
         """Remember the port."""
@@ -58,7 +63,7 @@ class Program:
         """Leave the place to another process."""
         closing = self.port.stopListening()
         closing.addCallback(lambda _: self.site.drain(10, patienceSeconds))
-        closing.addCallback(lambda _: reactor.stop())
+        closing.addCallback(lambda _: self.stop())
 
 
 def main() -> None:

@@ -1,9 +1,12 @@
 """The daemon on sockets that were handed over, and within the limits of its unit file."""
 
 import json
+import os
 import shutil
+import signal
 import socket
 import ssl
+import stat
 import subprocess
 import sys
 import urllib.request
@@ -16,7 +19,7 @@ from storagegate.gateway.frames import PING, PONG, encodeFrame
 from tests.support.certificates import Authority
 from tests.support.confine import UNSUPPORTED
 from tests.support.daemon import CHECKOUT, Daemon
-from tests.support.http import getJSON, request
+from tests.support.http import askUnix, getJSON, request
 from tests.support.units import DEPLOY, serviceValue, systemCalls, unitValues
 
 HANDOVER = str(CHECKOUT / "tests" / "support" / "handover.py")
@@ -86,6 +89,53 @@ class SocketTests(SynchronousTestCase):
                 early.settimeout(30)
                 early.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 self.assertIn(b" 403 ", early.recv(1024))
+
+    def test_unix(self) -> None:
+        """
+        A UNIX socket that was handed over is listened on, by one process and by workers; its file
+        keeps its mode, and is there for the next start.
+        """
+        path = Path(self.mktemp()).absolute()
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(os.path.relpath(path))
+            path.chmod(0o600)
+            listener.listen()
+            for workers in ("1", "2"):
+                daemon = Daemon(
+                    Path(self.mktemp()).absolute(),
+                    *("--s3", "systemd:domain=UNIX:name=s3", "--workers", workers),
+                    prefix=(sys.executable, HANDOVER, f"s3={listener.fileno()}", "--"),
+                    descriptors=(listener.fileno(),),
+                )
+                self.addCleanup(daemon.kill)
+                daemon.start()
+                self.assertEqual(askUnix(path), 403)
+                self.assertEqual(daemon.stop(), 0)
+                self.assertNotIn("Traceback", daemon.log)
+                self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
+
+    def test_workers(self) -> None:
+        """Workers serve on sockets that were handed over, also those that replace others."""
+        names = ("s3", "admin", "http", "tcp")
+        daemon = self.daemon(
+            *(item for name in names for item in (f"--{name}", f"systemd:domain=INET:name={name}")),
+            *("--workers", "2"),
+            prefix=(sys.executable, HANDOVER, *(f"{name}=127.0.0.1:0" for name in names), "--"),
+            expect=names,
+        ).start()
+        for isNew in (False, True):
+            if isNew:
+                daemon.signal(signal.SIGHUP)
+                daemon.waitForLog("2 workers replaced")
+            self.assertEqual(request(daemon.address("s3"), "GET", "/")[0], 200)
+            self.assertEqual(getJSON(daemon.address("admin"), "/readyz")[0], 200)
+            self.assertEqual(getJSON(daemon.address("http"), "/api/openapi.json")[0], 200)
+            with socket.create_connection(daemon.address("tcp"), 30) as client:
+                client.sendall(encodeFrame(PING, b"there?"))
+                pong = encodeFrame(PONG, b"there?")
+                self.assertEqual(client.recv(len(pong), socket.MSG_WAITALL), pong)
+        self.assertEqual(daemon.stop(), 0)
+        self.assertNotIn("Traceback", daemon.log)
 
     @skipUnless(shutil.which("systemd-socket-activate"), "systemd-socket-activate is not installed")
     def test_activate(self) -> None:

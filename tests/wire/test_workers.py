@@ -1,10 +1,12 @@
 """The daemon with two workers: one store, one set of limits, one log, and nobody is refused."""
 
+import contextlib
 import json
 import os
 import re
 import signal
 import socket
+import stat
 import struct
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import Daemon
-from tests.support.http import ROOT_HEADERS, getJSON, request
+from tests.support.http import ROOT_HEADERS, askUnix, getJSON, request
 from tests.support.load import Load
 
 EVERYTHING = (
@@ -209,6 +211,27 @@ class ReplacingTests(WorkersCase):
             daemon.waitForLog("reload refused: service: .*Nothing")
             self.assertEqual(self.both(daemon), now)
             self.assertEqual(daemon.stop(), 0)
+
+    def test_unix(self) -> None:
+        """
+        A UNIX socket keeps the mode that was asked for and its file, whichever workers go; when
+        all stop, the file is gone.
+        """
+        # As seen from the daemon, for the kernel takes no more than 107 bytes of a path.
+        path = self.modules / "http.sock"
+        with self.daemon("--http", "unix:http.sock:mode=600") as daemon:
+            self.assertEqual(askUnix(path, "/api/openapi.json"), 200)
+            self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
+            daemon.signal(signal.SIGHUP)
+            daemon.waitForLog("2 workers replaced")
+            for victim in children(daemon.pid):
+                # Those that were replaced may have gone meanwhile.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(victim, signal.SIGKILL)
+            self.assertEqual(askUnix(path, "/api/openapi.json"), 200)
+            self.assertEqual(daemon.stop(), 0)
+        self.assertFalse(path.exists())
+        self.assertNotIn("Traceback", daemon.log)
 
 
 class RefusalTests(WorkersCase):
