@@ -8,11 +8,9 @@ C{breaks} it does not start, and C{/slow} waits for a second.
 import os
 import socket
 import sys
-from contextlib import suppress
 from typing import Any
 
 from twisted.internet import reactor as installedReactor
-from twisted.internet.error import ReactorNotRunning
 from twisted.internet.task import deferLater
 
 from storagegate.net.endpoints import listen
