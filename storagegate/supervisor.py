@@ -86,24 +86,16 @@ class Supervisor(Service):
 
     def privilegedStartService(self) -> None:
         """
-        Bind every listener.
+        Bind every listener but that of gRPC.
 
         @raise SystemExit: If one cannot be.
         """
         self._parts.tuneProcess()
         self._signals.install()
         self._reactor.callWhenRunning(self._signals.install)
-        listeners = self._configuration.listeners
         self._rehearse()
-        for name in ("s3", "admin", "http", "grpc", "tcp", "udp"):
-            place = getattr(listeners, name)
-            if place is None:
-                continue
-            try:
-                self._bind(name, place)
-            except (CannotListenError, ValueError) as error:
-                reason = f"cannot listen name={name} endpoint={place}: {error}"
-                raise refusal(reason, self._twistdOptions) from error
+        for name in ("s3", "admin", "http", "tcp", "udp"):
+            self._open(name)
 
     def _rehearse(self) -> None:
         """
@@ -131,9 +123,13 @@ class Supervisor(Service):
         """
         Make what all workers share, and start them.
 
-        @raise SystemExit: If the data cannot be opened, or a worker cannot start.
+        @raise SystemExit: If the port of gRPC is taken, the data cannot be opened, or a worker
+            cannot start.
         """
         Service.startService(self)
+        # Here and not with the others: only processes of one user share a port that each of them
+        # binds, and by now this one is the user that its workers are.
+        self._open("grpc")
         directory = os.path.abspath(self._configuration.store.directory)
         try:
             makeDirectory(directory, 0o700)
@@ -218,6 +214,16 @@ class Supervisor(Service):
         directory = os.path.abspath(configuration.store.directory)
         pair = rootPair(configuration, directory, self._addresses, self._log, self._parts.show)
         return evolve(configuration, s3=evolve(configuration.s3, root=pair))
+
+    def _open(self, name: str) -> None:
+        place = getattr(self._configuration.listeners, name)
+        if place is None:
+            return
+        try:
+            self._bind(name, place)
+        except (CannotListenError, ValueError) as error:
+            reason = f"cannot listen name={name} endpoint={place}: {error}"
+            raise refusal(reason, self._twistdOptions) from error
 
     def _bind(self, name: str, place: str) -> None:
         if name in _STREAMS:

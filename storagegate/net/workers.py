@@ -152,8 +152,9 @@ class Workers:
 
         @param graceSeconds: What a worker that is replaced gives to what is in flight; if it still
             lives a little later, it is killed.
-        @raise WorkerFailed: If a successor cannot start: those before it have been replaced, the
-            others stay, and C{program} is not taken for whoever must be replaced later.
+        @raise WorkerFailed: If a successor cannot start, or all are stopped meanwhile: those before
+            it have been replaced, the others stay, and C{program} is not taken for whoever must be
+            replaced later.
         """
         if self._isRolling or self._isStopping:
             raise WorkerFailed("the workers are being replaced already")
@@ -173,12 +174,13 @@ class Workers:
         going = [each.ended for each in self._all if each.index == index and each.isRetired]
         await gatherResults(going)
         self._checkRolling()
-        old = [each for each in self._all if each.index == index and not each.isRetired]
         successor = self._spawnListening(index)
         await successor.started
         self._checkRolling()
-        for worker in old:
-            self._retire(worker, graceSeconds)
+        # Not before: whoever has ended meanwhile needs no end.
+        for worker in self._all:
+            if worker.index == index and worker is not successor and not worker.isRetired:
+                self._retire(worker, graceSeconds)
         self.changed()
 
     def _checkRolling(self) -> None:
