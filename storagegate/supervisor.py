@@ -31,6 +31,7 @@ from storagegate.net.workers import Workers
 from storagegate.net.workerwire import CONTROL, WorkerSetup
 from storagegate.parts import Parts
 from storagegate.refusal import oneLine, refusal
+from storagegate.rehearsal import rehearse
 from storagegate.rootkey import rootPair
 from storagegate.storage.errors import StoreError
 
@@ -87,11 +88,16 @@ class Supervisor(Service):
         """
         Bind every listener but that of gRPC.
 
-        @raise SystemExit: If one cannot be.
+        @raise SystemExit: If one cannot be, or the configuration is none.
         """
         self._parts.tuneProcess()
         self._signals.install()
         self._reactor.callWhenRunning(self._signals.install)
+        # The first of all: what is wrong with a service is said before any port is open.
+        try:
+            rehearse(lambda: self._parts.gateway(self._configuration))
+        except ConfigurationError as error:
+            raise refusal(str(error), self._twistdOptions) from error
         for name in ("s3", "admin", "http", "tcp", "udp"):
             self._open(name)
 
