@@ -9,7 +9,7 @@ one line. The store comes last, for it alone starts threads: a process that cann
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
@@ -24,12 +24,15 @@ from storagegate.config import Configuration, ConfigurationError, needRestart
 from storagegate.core.definitions import DefinitionError
 from storagegate.credentials import Credentials, CredentialsError
 from storagegate.directories import makeDirectory
-from storagegate.net.workerlink import WorkerLink
 from storagegate.parts import Door, Parts, Room, Site, Store
 from storagegate.readiness import Board, Lookout, Peers, listening
 from storagegate.refusal import oneLine, refusal
 from storagegate.rootkey import rootPair
 from storagegate.storage.errors import StoreError
+
+if TYPE_CHECKING:
+    # A process that is alone has no use for it.
+    from storagegate.net.workerlink import WorkerLink
 
 # An answer of the admin listener is made at once; whoever is still there after this does not read.
 _ADMIN_GRACE_SECONDS = 1
@@ -51,7 +54,7 @@ class Daemon(Service):
         reactor: Any,
         parts: Parts,
         twistdOptions: Mapping[str, Any] | None = None,
-        link: WorkerLink | None = None,
+        link: "WorkerLink | None" = None,
     ) -> None:
         """
         @param configuration: What to start with.

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IListeningPort, IProtocolFactory
@@ -18,11 +18,14 @@ from storagegate.config import Configuration, S3Options, StoreOptions
 from storagegate.core.meters import Meters
 from storagegate.credentials import Credentials
 from storagegate.logs import Logs
-from storagegate.net.workerlink import WorkerLink
 from storagegate.notifying import Notifier
 from storagegate.process import settleProcess, tuneProcess
 from storagegate.signals import SignalHandlers
 from storagegate.storage.lock import DirectoryLock
+
+if TYPE_CHECKING:
+    # A process that is alone has no use for it.
+    from storagegate.net.workerlink import WorkerLink
 
 # S3 clients keep a connection over the pauses between two commands, and a proxy in front keeps
 # its own for a minute: the proxy should be the one that closes first.
@@ -97,7 +100,7 @@ class Parts:
     @ivar logs: The log of this process.
     """
 
-    def __init__(self, reactor: Any, link: WorkerLink | None = None) -> None:
+    def __init__(self, reactor: Any, link: "WorkerLink | None" = None) -> None:
         """
         @param link: What a worker knows of the others; C{None} where there are none.
         """

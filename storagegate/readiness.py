@@ -6,13 +6,16 @@ of the others as far as they have told it what is wrong.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from storagegate.admin import Readiness
-from storagegate.net.workerlink import WorkerLink
+
+if TYPE_CHECKING:
+    # A process that is alone has no use for it.
+    from storagegate.net.workerlink import WorkerLink
 
 LOOK_SECONDS = 1.0
 """How often the parts are looked at: a balancer asks no more often, and it costs microseconds."""
@@ -128,7 +131,7 @@ class Peers:
     Each says every second what is wrong with it, if anything is, and once that it is well again.
     """
 
-    _link: WorkerLink
+    _link: "WorkerLink"
     _clock: IReactorTime
     _serving: int = field(init=False)
     _wrong: dict[int, _Told] = field(init=False, factory=dict)

@@ -1,51 +1,64 @@
 """
-What a supervisor finds out before it opens a port: whether its workers will do as they are told.
+Trying something out in a process of its own, before anything is opened.
 
-It does not load the user's modules itself, for it lives longer than they do: workers that come
-later read them anew. So a child tries, and is forked while there are neither threads nor a library
-that minds.
+A supervisor does not import what its workers do: it would cost it 40 MB for as long as it lives. So
+a child, which is a fork of it, makes a gateway of the configuration, says what is wrong, and ends.
+The supervisor has no threads by then, and the child never runs the reactor.
 """
 
 import os
 import select
 import signal
+import time
 from collections.abc import Callable
 
 from storagegate.config import ConfigurationError
-from storagegate.net.workerprocess import START_SECONDS
+from storagegate.process import dieWithParent
 
-_MAX_BYTES = 4096
-"""What a pipe takes in one piece, and much more than a line."""
+LIMIT_SECONDS = 60.0
+"""How long it may take: as long as a worker may take to start."""
+
+_LOOK_SECONDS = 0.2
+"""How long a stop waits that comes meanwhile."""
+
+_MAX_TEXT = 4096
+"""Bytes of what is wrong: a pipe takes so much at once."""
 
 
-def rehearse(attempt: Callable[[], object]) -> None:
+def rehearse(act: Callable[[], object], isUnwanted: Callable[[], bool]) -> None:
     """
-    Try something in a process of its own; blocking.
+    Do something in a child.
 
-    What goes wrong otherwise, or takes too long, is left to be told by whoever does it in earnest.
-
-    @raise ConfigurationError: If the attempt has.
+    @param isUnwanted: Tells whether to wait no longer.
+    @raise ConfigurationError: The one that C{act} raises there, or that it takes too long. What
+        else goes wrong there will go wrong in earnest as well.
     """
-    reading, writing = os.pipe()
+    reader, writer = os.pipe()
+    parent = os.getpid()
     child = os.fork()
-    if child == 0:
-        _try(attempt, writing)
-    os.close(writing)
-    readable, _, _ = select.select([reading], [], [], START_SECONDS)
-    if not readable:
-        os.kill(child, signal.SIGKILL)
-    text = os.read(reading, _MAX_BYTES)
-    os.close(reading)
-    os.waitpid(child, 0)
-    if text:
-        raise ConfigurationError(text.decode("utf-8", "replace"))
-
-
-def _try(attempt: Callable[[], object], writing: int) -> None:
-    """Try it, say what is wrong, and end: nothing of the parent's is to be tidied up here."""
+    if not child:
+        try:
+            dieWithParent(signal.SIGKILL)
+            if os.getppid() == parent:
+                act()
+        except ConfigurationError as error:
+            os.write(writer, str(error).encode("utf-8", "backslashreplace")[:_MAX_TEXT])
+        finally:
+            # Nothing of the parent's is to be ended here.
+            os._exit(0)
+    os.close(writer)
+    end = time.monotonic() + LIMIT_SECONDS
     try:
-        attempt()
-    except ConfigurationError as error:
-        os.write(writing, str(error).encode("utf-8", "replace")[:_MAX_BYTES])
+        while not select.select([reader], [], [], _LOOK_SECONDS)[0]:
+            if isUnwanted():
+                return
+            if time.monotonic() >= end:
+                seconds = f"{LIMIT_SECONDS:.0f} s"
+                raise ConfigurationError(f"the services were not imported within {seconds}")
+        wrong = os.read(reader, _MAX_TEXT).decode("utf-8", "replace")
     finally:
-        os._exit(0)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reader)
+    if wrong:
+        raise ConfigurationError(wrong)

@@ -88,18 +88,29 @@ class Supervisor(Service):
         """
         Bind every listener but that of gRPC.
 
-        @raise SystemExit: If one cannot be, or the configuration is none.
+        @raise SystemExit: If one cannot be.
         """
         self._parts.tuneProcess()
         self._signals.install()
         self._reactor.callWhenRunning(self._signals.install)
-        # The first of all: what is wrong with a service is said before any port is open.
-        try:
-            rehearse(lambda: self._parts.gateway(self._configuration))
-        except ConfigurationError as error:
-            raise refusal(str(error), self._twistdOptions) from error
+        self._rehearse()
         for name in ("s3", "admin", "http", "tcp", "udp"):
             self._open(name)
+
+    def _rehearse(self) -> None:
+        """
+        Have what is wrong with services and the tables of the gateway said before any port is open.
+
+        @raise SystemExit: If something is.
+        """
+        configuration = self._configuration
+        # It takes a second, and what nobody has written is not wrong.
+        if not configuration.gateway and not configuration.services:
+            return
+        try:
+            rehearse(lambda: self._parts.gateway(configuration), lambda: self._signals.isStopping)
+        except ConfigurationError as error:
+            raise refusal(str(error), self._twistdOptions) from error
 
     def startService(self) -> None:
         """
@@ -127,7 +138,9 @@ class Supervisor(Service):
             changed=self._changed,
         )
         try:
-            self._workers.start()
+            if not self._workers.start(lambda: self._signals.isStopping):
+                # The reactor stops as soon as it runs.
+                return
         except WorkerFailed as error:
             raise refusal(str(error), self._twistdOptions) from error
         self._log.info("data directory={directory}", directory=directory)
@@ -162,7 +175,7 @@ class Supervisor(Service):
             self._configuration = self._fixed(configuration)
             self._parts.logs.configure(self._configuration)
             await workers.roll(self._program(), before.shutdownGraceSeconds)
-        except (ConfigurationError, CredentialsError, WorkerFailed) as error:
+        except (ConfigurationError, CredentialsError, WorkerFailed, OSError) as error:
             self._configuration = before
             self._parts.logs.configure(before)
             if not self._isStopping:

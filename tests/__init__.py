@@ -1,9 +1,14 @@
 """The tests: C{python -m twisted.trial tests}, on machines that others use as well."""
 
-from hypothesis import HealthCheck, settings
+import sys
 
-# How long an example takes says nothing there, and a slow moment is no failure.
-settings.register_profile(
-    "storagegate", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("storagegate")
+# Python's word for "a module to run is looked for": a program of the tests, which has no examples
+# to try and would spend a third of its start on the import.
+if sys.argv[0] != "-m":
+    from hypothesis import HealthCheck, settings
+
+    # How long an example takes says nothing there, and a slow moment is no failure.
+    settings.register_profile(
+        "storagegate", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("storagegate")

@@ -7,16 +7,12 @@ was written down tells for all times whether its process is still there, which a
 does not: those are used again, and a worker's place among the others is, too.
 """
 
-import fcntl
-import os
 from secrets import randbits
-from struct import Struct
+
+from storagegate.core.bytelocks import ByteLocks
 
 # After the bytes that stand for buckets of a table, see storagegate.core.sharedtable.
 _FIRST = 1 << 60
-
-# struct flock of Linux on machines with 64 bits: type, whence, start, length, process.
-_FLOCK = Struct("@hhqqi4x")
 
 
 class Presence:
@@ -32,29 +28,17 @@ class Presence:
 
         @param fd: The shared descriptor.
         """
-        # A lock of an open file rather than of the process, so that it does not go when somebody
-        # closes another descriptor of it; hence an open file of our own.
-        self._fd = os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+        self._locks = ByteLocks(fd)
         self.number = 0
         while not self.number:
             number = randbits(56) or 1
-            if self._isFree(number):
-                fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _lock(number))
+            if self._locks.tryLock(_FIRST + number):
                 self.number = number
 
     def isThere(self, number: int) -> bool:
         """Tell whether the process of a number, perhaps this one, is there."""
-        return number == self.number or not self._isFree(number)
+        return number == self.number or not self._locks.isFree(_FIRST + number)
 
     def close(self) -> None:
         """Be gone."""
-        os.close(self._fd)
-
-    def _isFree(self, number: int) -> bool:
-        found = fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, _lock(number))
-        kind: int = _FLOCK.unpack(found)[0]
-        return kind == fcntl.F_UNLCK
-
-
-def _lock(number: int) -> bytes:
-    return _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _FIRST + number, 1, 0)
+        self._locks.close()

@@ -10,15 +10,12 @@ What the processes of one store tell each other through memory that they share.
 
 Every process has a slot, and is the only one that writes the words of it. It keeps a lock on its
 slot for as long as it lives, so a slot that can be locked but is marked as taken was left by a
-process that died. Locks are of open file descriptions (fcntl(2), F_OFD_SETLK): the kernel takes
-them back at any death.
+process that died.
 """
 
-import fcntl
 import mmap
-import os
-import struct
 
+from storagegate.core.bytelocks import ByteLocks
 from storagegate.storage.errors import StoreError
 from storagegate.storage.sharing import MEMORY_SIZE
 
@@ -38,8 +35,6 @@ TAKEN, BEGUN, DONE, HORIZON, WANTS, HAS, GROWN, WATCHES = range(8)
 # The bytes of the file that are locked: for writing, for being next to write, and one a slot.
 WRITING, NEXT, _FIRST_SLOT = 0, 1, 16
 
-_FLOCK = struct.Struct("hhqqi")
-
 
 class StoreMemory:
     """
@@ -47,6 +42,7 @@ class StoreMemory:
 
     Methods may run in any thread, but no two of one process may write one field at a time.
 
+    @ivar locks: The locks on its bytes, also for the turns of those who write.
     @ivar slot: Our slot, after L{claim}.
     @ivar isOpen: Whether it was not closed yet.
     """
@@ -58,9 +54,8 @@ class StoreMemory:
         @raise StoreError: It is none.
         """
         try:
-            # An open file description of our own: the inherited one is everybody's, locks and all.
-            self._fd = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
-            self._map = mmap.mmap(self._fd, MEMORY_SIZE)
+            self.locks = ByteLocks(descriptor)
+            self._map = mmap.mmap(self.locks.fd, MEMORY_SIZE)
         except (OSError, ValueError) as error:
             raise StoreError(f"the memory of the store cannot be shared: {error}") from error
         self._bytes = memoryview(self._map)
@@ -79,14 +74,14 @@ class StoreMemory:
         """
         left = []
         for slot in range(SLOTS):
-            if not self.tryLock(_FIRST_SLOT + slot):
+            if not self.locks.tryLock(_FIRST_SLOT + slot):
                 continue
             if self.word(TAKEN, slot):
                 left.append(slot)
             elif self.slot < 0:
                 self.slot = slot
             else:
-                self.unlock(_FIRST_SLOT + slot)
+                self.locks.unlock(_FIRST_SLOT + slot)
         if self.slot < 0 and left:
             self.slot = left[0]
         if self.slot < 0:
@@ -105,7 +100,7 @@ class StoreMemory:
         self._map[start : start + size] = bytes(size)
         if slot != self.slot:
             self._words[_at(TAKEN, slot)] = 0
-            self.unlock(_FIRST_SLOT + slot)
+            self.locks.unlock(_FIRST_SLOT + slot)
 
     def close(self, isClean: bool) -> None:
         """
@@ -122,7 +117,7 @@ class StoreMemory:
         for view in (self._counters, self._words, self._bytes):
             view.release()
         self._map.close()
-        os.close(self._fd)
+        self.locks.close()
 
     def word(self, field: int, slot: int) -> int:
         """Read a word of a slot."""
@@ -157,10 +152,7 @@ class StoreMemory:
 
     def isAlive(self, slot: int) -> bool:
         """Say whether a process has this slot. Not to be asked of our own."""
-        if not self.tryLock(_FIRST_SLOT + slot):
-            return True
-        self.unlock(_FIRST_SLOT + slot)
-        return False
+        return not self.locks.isFree(_FIRST_SLOT + slot)
 
     @property
     def failure(self) -> str | None:
@@ -175,25 +167,6 @@ class StoreMemory:
             room = _REASON.stop - _REASON.start
             self._map[_REASON] = reason.encode()[:room].ljust(room, b"\0")
             self._words[0] = 1
-
-    def tryLock(self, byte: int) -> bool:
-        """Lock a byte of the file, if nobody else has it locked."""
-        try:
-            self._control(fcntl.F_OFD_SETLK, fcntl.F_WRLCK, byte)
-        except BlockingIOError:
-            return False
-        return True
-
-    def lock(self, byte: int) -> None:
-        """Lock a byte of the file. Blocks."""
-        self._control(fcntl.F_OFD_SETLKW, fcntl.F_WRLCK, byte)
-
-    def unlock(self, byte: int) -> None:
-        """Give a lock back."""
-        self._control(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, byte)
-
-    def _control(self, command: int, kind: int, byte: int) -> None:
-        fcntl.fcntl(self._fd, command, _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
 
 
 def _at(field: int, slot: int) -> int:

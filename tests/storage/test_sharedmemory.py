@@ -83,12 +83,12 @@ class StoreMemoryTests(SynchronousTestCase):
     def test_locks(self) -> None:
         """A lock is one process's, until it gives it back or ends."""
         one, two = joined(self, self.descriptor), joined(self, self.descriptor)
-        one.lock(0)
-        self.assertFalse(two.tryLock(0))
-        one.unlock(0)
-        self.assertTrue(two.tryLock(0))
+        one.locks.lock(0)
+        self.assertFalse(two.locks.tryLock(0))
+        one.locks.unlock(0)
+        self.assertTrue(two.locks.tryLock(0))
         two.close(isClean=True)
-        self.assertTrue(one.tryLock(0))
+        self.assertTrue(one.locks.tryLock(0))
 
     def test_noMemory(self) -> None:
         """Memory of another size, or none, is refused in one line."""

@@ -113,8 +113,8 @@ class SharedTurnTests(SynchronousTestCase):
         # It has said that it waits; the kernel has it in the queue once nobody can be next.
         memory = self.one._memory
         until = monotonic() + 10
-        while memory.tryLock(NEXT):
-            memory.unlock(NEXT)
+        while memory.locks.tryLock(NEXT):
+            memory.locks.unlock(NEXT)
             self.assertLess(monotonic(), until, "nobody is next")
         self.assertGreater(self.two.waitedSeconds, 0.0)
         self.assertEqual(self.one.waitedSeconds, 0.0)

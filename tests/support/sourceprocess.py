@@ -159,6 +159,9 @@ class Etcd(SourceProcess):
             *("--listen-client-urls", here, "--advertise-client-urls", here),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", "http://127.0.0.1:2"),
             *("--initial-cluster", "default=http://127.0.0.1:2", "--unsafe-no-fsync"),
+            # A start waits for a heartbeat, for there is nobody to vote against; and no lease is
+            # shorter than one and a half times the second of them.
+            *("--heartbeat-interval", "10", "--election-timeout", "100"),
         ]
 
     def call(self, path: str, message: Any, headers: Mapping[str, str] = {}) -> Any:

@@ -128,15 +128,25 @@ class StoreWorkers:
         self.processes: list[StoreProcess] = []
         case.addCleanup(self.release)
         case.addCleanup(self.close)
+        # Python's own start takes the longest: all at once, and only then the store, one by one.
         for index in range(count):
-            self.start(index)
+            self._launch(index)
+        for process in self.processes:
+            self._open(process)
 
     def start(self, index: int) -> StoreProcess:
         """Start a process and let it open the store; it takes the place of an earlier one."""
+        process = self._launch(index)
+        self._open(process)
+        return process
+
+    def _launch(self, index: int) -> StoreProcess:
         process = StoreProcess(self, index, self.lock.descriptor if self._inherits else None)
         self.processes[index : index + 1] = [process]
-        process.do("open", directory=self.directory, durability=self.durability)
         return process
+
+    def _open(self, process: StoreProcess) -> None:
+        process.do("open", directory=self.directory, durability=self.durability)
 
     def relay(self, sender: StoreProcess, told: dict[str, Any]) -> None:
         """Tell the others what one says."""
@@ -158,7 +168,7 @@ class StoreWorkers:
         self.lock = ObjectStore.prepare(self.directory, durability=self.durability)
         self._isLocked = True
         for process in self.processes:
-            process.do("open", directory=self.directory, durability=self.durability)
+            self._open(process)
 
     def release(self) -> None:
         """Give the parent's hold of the lock back. A second time does nothing."""

@@ -18,7 +18,7 @@ class StartTests(SynchronousTestCase):
         parts.roomError = ConfigurationError("service: there is no such thing")
         with socket.create_server(("127.0.0.1", 0)) as taken:
             place = f"tcp:{taken.getsockname()[1]}:interface=127.0.0.1"
-            flags = {"s3": place, "workers": "2", "data": self.mktemp()}
+            flags = {"s3": place, "workers": "2", "service": "a:B", "data": self.mktemp()}
             configuration = load(flags, {})
             supervisor = Supervisor(configuration, lambda: configuration, parts.reactor, parts)
             refused = self.assertRaises(SystemExit, supervisor.privilegedStartService)

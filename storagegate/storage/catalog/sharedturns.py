@@ -46,10 +46,10 @@ class SharedTurn(Turn):
         memory.add(WANTS)
         self._since = monotonic()
         # Each call of the system lets the reactor thread have the interpreter: one is saved.
-        if othersWait or not memory.tryLock(WRITING):
-            memory.lock(NEXT)
-            memory.lock(WRITING)
-            memory.unlock(NEXT)
+        if othersWait or not memory.locks.tryLock(WRITING):
+            memory.locks.lock(NEXT)
+            memory.locks.lock(WRITING)
+            memory.locks.unlock(NEXT)
         self._since = None
         memory.add(HAS)
 
@@ -60,7 +60,7 @@ class SharedTurn(Turn):
         trace: TracebackType | None,
     ) -> None:
         """Let the next one write."""
-        self._memory.unlock(WRITING)
+        self._memory.locks.unlock(WRITING)
 
     def began(self) -> None:
         """Have the others look again at what they have read."""

@@ -95,19 +95,20 @@ class WorkersCase(TestCase):
 class ServingTests(WorkersCase):
     """What workers do together."""
 
-    async def test_share(self) -> None:
-        """Both accept on one socket, and neither is the process that watches over them."""
+    async def test_together(self) -> None:
+        """
+        Both accept on one socket, and neither is the process that watches over them; what one says
+        the others hear and it does not; a question is answered by all. A stop ends all of them in
+        order, and nobody is replaced.
+        """
         workers = await self.began()
+        pids = workers.pids
         asked = set()
         while len(asked) < 2:
             asked.add(int((await self.ask())[1]))
-        self.assertEqual(asked, set(workers.pids))
+        self.assertEqual(asked, set(pids))
         self.assertNotIn(os.getpid(), asked)
         self.assertEqual(self.counts, [2])
-
-    async def test_talk(self) -> None:
-        """What one says the others hear and it does not; a question is answered by all."""
-        workers = await self.began()
         teller = (await self.ask("/tell"))[1]
         heard: dict[str, str] = {}
         while len(heard) < 2 or "1" not in heard.values():
@@ -116,12 +117,7 @@ class ServingTests(WorkersCase):
         self.assertEqual(heard.pop(teller), "0")
         self.assertEqual(list(heard.values()), ["1"])
         answers = literal_eval(" ".join(await self.ask("/ask")))
-        self.assertEqual(answers, [[i, pid, "x"] for i, pid in enumerate(workers.pids)])
-
-    async def test_stop(self) -> None:
-        """A stop ends all of them in order, and nobody is replaced."""
-        workers = await self.began()
-        pids = workers.pids
+        self.assertEqual(answers, [[i, pid, "x"] for i, pid in enumerate(pids)])
         await workers.stop(5)
         self.assertEqual(workers.ready, 0)
         for pid in pids:
@@ -176,11 +172,17 @@ class ReplacingTests(WorkersCase):
         self.assertEqual(min(self.counts), 2)
 
     async def test_inFlight(self) -> None:
-        """What is being answered when a worker is replaced is answered."""
+        """
+        What is being answered when a worker is replaced is answered. Only one roll goes on at a
+        time.
+        """
         workers = await self.began()
         slow = [deferToThread(self.askBlocking, "/slow") for _ in range(4)]
         await deferLater(reactor, 0.2)
-        await workers.roll(self.program(greeting="two"), 10)
+        going = Deferred.fromCoroutine(workers.roll(self.program(greeting="two"), 10))
+        with self.assertRaises(WorkerFailed):
+            await workers.roll(self.program(), 10)
+        await going
         for answering in slow:
             self.assertTrue((await answering).startswith("one "))
 
@@ -196,14 +198,6 @@ class ReplacingTests(WorkersCase):
         await self.until(lambda: workers.ready == 1)
         await self.until(lambda: workers.ready == 2)
         self.assertEqual((await self.ask())[0], "one")
-
-    async def test_twice(self) -> None:
-        """Only one roll goes on at a time."""
-        workers = await self.began()
-        going = Deferred.fromCoroutine(workers.roll(self.program(), 10))
-        with self.assertRaises(WorkerFailed):
-            await workers.roll(self.program(), 10)
-        await going
 
     async def test_stopped(self) -> None:
         """A stop in the middle of a replacement ends all of them, and nobody comes after it."""
