@@ -6,31 +6,31 @@ A stand-in for a collector of spans: takes whatever is posted, and keeps nothing
 Prints its port, and serves until it is told to stop.
 """
 
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from twisted.web.resource import Resource
+from twisted.web.server import Site
 
 
-class Taking(BaseHTTPRequestHandler):
+class Taking(Resource):
     """Answers every request with success."""
 
-    protocol_version = "HTTP/1.1"
+    isLeaf = True
 
-    def do_POST(self) -> None:
-        """Read what is posted, and take it."""
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.send_response(200)
-        self.send_header("Content-Type", "application/x-protobuf")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+    def render_POST(self, request: Any) -> bytes:
+        """Take what was posted."""
+        return b""
 
 
 def main() -> None:
     """Serve until the end."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Taking) as server:
-        print(server.server_port, flush=True)
-        server.serve_forever()
+    from twisted.internet import reactor
+
+    site = Site(Taking())
+    site.log = lambda *_: None
+    port = reactor.listenTCP(0, site, interface="127.0.0.1")
+    print(port.getHost().port, flush=True)
+    reactor.run()
 
 
 if __name__ == "__main__":

@@ -42,14 +42,18 @@ class Setting:
 
 MONITORING = (
     Setting(OFF),
+    Setting("on0.01", metrics=True, logs=True, sampleRatio=0.01),
+    Setting("on1", metrics=True, logs=True, sampleRatio=1.0),
     Setting("metrics", metrics=True),
     Setting("logs", logs=True),
     Setting("trace0.01", sampleRatio=0.01),
     Setting("trace1", sampleRatio=1.0),
-    Setting("on0.01", metrics=True, logs=True, sampleRatio=0.01),
-    Setting("on1", metrics=True, logs=True, sampleRatio=1.0),
 )
-"""Nothing; each part alone; everything, with a sample of the traces and with all of them."""
+"""
+Nothing; everything, with a sample of the traces and with all of them; each part alone.
+
+In this order, so that what is judged is measured one after the other.
+"""
 
 WORKERS = (Setting("workers1"), Setting("workers2", workers=2))
 

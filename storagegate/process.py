@@ -44,6 +44,17 @@ def tuneProcess() -> None:
     sys.path.insert(0, os.getcwd())
 
 
+_SET_DEATH_SIGNAL = 1
+"""C{PR_SET_PDEATHSIG} of C{prctl(2)}."""
+
+
+def dieWithParent(number: int) -> None:
+    """Have the system send this process a signal when its parent ends; 0 for none."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_SET_DEATH_SIGNAL, number, 0, 0, 0)
+
+
 def settleProcess() -> None:
     """
     Keep the garbage collector off what the start has made: it lives as long as the process.

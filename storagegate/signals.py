@@ -58,6 +58,11 @@ class SignalHandlers:
         if sys.__stderr__ is not None:
             faulthandler.register(signal.SIGUSR2, file=sys.__stderr__, all_threads=True)
 
+    @property
+    def isStopping(self) -> bool:
+        """Tell whether the process was told to stop; also before the reactor runs."""
+        return self._stopping
+
     def stopReceived(self, number: int, frame: FrameType | None) -> None:
         """Stop in order the first time; the second time die of the signal."""
         if self._stopping and self._isWorker:

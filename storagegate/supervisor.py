@@ -31,6 +31,7 @@ from storagegate.net.workers import Workers
 from storagegate.net.workerwire import CONTROL, WorkerSetup
 from storagegate.parts import Parts
 from storagegate.refusal import oneLine, refusal
+from storagegate.rehearsal import rehearse
 from storagegate.rootkey import rootPair
 from storagegate.storage.errors import StoreError
 
@@ -85,31 +86,50 @@ class Supervisor(Service):
 
     def privilegedStartService(self) -> None:
         """
-        Bind every listener.
+        Bind every listener but that of gRPC.
 
         @raise SystemExit: If one cannot be.
         """
         self._parts.tuneProcess()
         self._signals.install()
         self._reactor.callWhenRunning(self._signals.install)
+        self._rehearse()
+        for name in ("s3", "admin", "http", "tcp", "udp"):
+            self._open(name)
+
+    def _rehearse(self) -> None:
+        """
+        Have what is wrong with the tables of the gateway said before any port is open.
+
+        @raise SystemExit: If something is.
+        """
         listeners = self._configuration.listeners
-        for name in ("s3", "admin", "http", "grpc", "tcp", "udp"):
-            place = getattr(listeners, name)
-            if place is None:
-                continue
-            try:
-                self._bind(name, place)
-            except (CannotListenError, ValueError) as error:
-                reason = f"cannot listen name={name} endpoint={place}: {error}"
-                raise refusal(reason, self._twistdOptions) from error
+        isServed = any((listeners.http, listeners.grpc, listeners.tcp, listeners.udp))
+
+        def act() -> None:
+            self._parts.monitor(self._configuration)
+            if isServed:
+                self._parts.gatewayRoom(self._configuration)
+
+        # It takes a second; without tables the workers say as much.
+        if not self._configuration.gateway:
+            return
+        try:
+            rehearse(act, lambda: self._signals.isStopping)
+        except ConfigurationError as error:
+            raise refusal(str(error), self._twistdOptions) from error
 
     def startService(self) -> None:
         """
         Make what all workers share, and start them.
 
-        @raise SystemExit: If the data cannot be opened, or a worker cannot start.
+        @raise SystemExit: If the port of gRPC is taken, the data cannot be opened, or a worker
+            cannot start.
         """
         Service.startService(self)
+        # Here and not with the others: only processes of one user share a port that each of them
+        # binds, and by now this one is the user that its workers are.
+        self._open("grpc")
         directory = os.path.abspath(self._configuration.store.directory)
         try:
             makeDirectory(directory, 0o700)
@@ -125,7 +145,9 @@ class Supervisor(Service):
             changed=self._changed,
         )
         try:
-            self._workers.start()
+            if not self._workers.start(lambda: self._signals.isStopping):
+                # The reactor stops as soon as it runs.
+                return
         except WorkerFailed as error:
             raise refusal(str(error), self._twistdOptions) from error
         self._log.info("data directory={directory}", directory=directory)
@@ -160,7 +182,7 @@ class Supervisor(Service):
             self._configuration = self._fixed(configuration)
             self._parts.logs.configure(self._configuration)
             await workers.roll(self._program(), before.shutdownGraceSeconds)
-        except (ConfigurationError, CredentialsError, WorkerFailed) as error:
+        except (ConfigurationError, CredentialsError, WorkerFailed, OSError) as error:
             self._configuration = before
             self._parts.logs.configure(before)
             if not self._isStopping:
@@ -192,6 +214,16 @@ class Supervisor(Service):
         directory = os.path.abspath(configuration.store.directory)
         pair = rootPair(configuration, directory, self._addresses, self._log, self._parts.show)
         return evolve(configuration, s3=evolve(configuration.s3, root=pair))
+
+    def _open(self, name: str) -> None:
+        place = getattr(self._configuration.listeners, name)
+        if place is None:
+            return
+        try:
+            self._bind(name, place)
+        except (CannotListenError, ValueError) as error:
+            reason = f"cannot listen name={name} endpoint={place}: {error}"
+            raise refusal(reason, self._twistdOptions) from error
 
     def _bind(self, name: str, place: str) -> None:
         if name in _STREAMS:

@@ -5,7 +5,9 @@ C{python -m storagegate.worker} finds the pair at descriptor 3, see L{storagegat
 and is of no use to anybody who has not bound the sockets.
 """
 
+import signal
 import socket
+from contextlib import suppress
 from typing import Any
 
 from attrs import evolve
@@ -17,6 +19,7 @@ from storagegate.net.reactors import processReactor
 from storagegate.net.workerlink import WorkerLink
 from storagegate.net.workerwire import CONTROL, WorkerSetup, adopt, encode, readBlocking, readSetup
 from storagegate.parts import Parts
+from storagegate.process import dieWithParent
 from storagegate.refusal import oneLine
 
 
@@ -29,11 +32,22 @@ def readConfiguration(setup: WorkerSetup) -> Configuration:
     return evolve(configuration, listeners=places, s3=evolve(configuration.s3, root=root))
 
 
+def isAlone(control: socket.socket) -> bool:
+    """Tell whether the supervisor has gone."""
+    try:
+        return not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+
+
 def main() -> None:
     """Serve until the supervisor says otherwise, or is gone."""
     control = socket.socket(fileno=CONTROL)
+    # While it starts, nobody reads the end of the pair, and what a module of services does as it is
+    # imported may take for ever: this process would stay, with the sockets and the data.
+    dieWithParent(signal.SIGKILL)
     message = readBlocking(control)
-    if message is None:
+    if message is None or isAlone(control):
         raise SystemExit("storagegate: a worker is started by its supervisor")
     setup = readSetup(message)
     reactor = processReactor()
@@ -41,10 +55,14 @@ def main() -> None:
         daemon, link = _start(setup, reactor)
     except SystemExit as refused:
         reason = oneLine(str(refused.code)).removeprefix("storagegate: ")
-        control.sendall(encode({"kind": "failed", "reason": reason}))
+        # Whoever has gone in the meantime does not want to know.
+        with suppress(OSError):
+            control.sendall(encode({"kind": "failed", "reason": reason}))
         raise SystemExit(1) from None
     control.setblocking(False)
     adopt(reactor, control, link.control)
+    # From here on the end of the pair says it, and calls in flight may end.
+    reactor.callWhenRunning(dieWithParent, 0)
     reactor.callWhenRunning(link.ready)
     reactor.addSystemEventTrigger("before", "shutdown", daemon.stopService)
     reactor.run()

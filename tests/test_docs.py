@@ -10,7 +10,10 @@ from docutils.core import publish_doctree
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.cli import parser as scriptParser
+from storagegate.config import load
+from storagegate.gatewayconfig import readMonitoringTable
 from storagegate.http.testing import Client
+from storagegate.tap import Options
 from tests.support import documents
 from tests.support.documents import DOCS, codeBlocks, table
 from tests.support.modules import CHECKOUT
@@ -43,6 +46,25 @@ class ReadmeTests(SynchronousTestCase):
         self.assertEqual(len(lines), 4)
         for line in lines:
             scriptParser().parse_args(shlex.split(line))
+
+    def test_daemonCommands(self) -> None:
+        """The flags of the daemon are ones that it has, and the file has the same keys."""
+        lines = re.findall(r"``twistd -n storagegate ([^`]+)``", README)
+        self.assertEqual(lines, ["--config storagegate.toml"])
+        for line in lines:
+            Options().parseOptions(shlex.split(line))
+        [block] = codeBlocks(documents.README, "toml")
+        path = Path(self.mktemp())
+        path.write_text(block.code)
+        configuration = load({"config": str(path)}, {})
+        self.assertEqual(configuration.workers, 2)
+        self.assertTrue(readMonitoringTable(configuration.gateway).tracing.enabled)
+
+    def test_folders(self) -> None:
+        """What it says of C{deploy/} is there."""
+        names = {path.name for path in (CHECKOUT / "deploy").iterdir()}
+        self.assertLessEqual({"Containerfile", "grafana.json", "storagegate.service"}, names)
+        self.assertTrue(any(name.endswith(".socket") for name in names))
 
     def test_application(self) -> None:
         """The application that it shows answers as it says."""

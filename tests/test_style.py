@@ -16,8 +16,10 @@ FUNCTION_LINES = 60
 # Hooks whose names others have given: trial's, Resource's, usage's, ast's and httptools'.
 FOREIGN_NAME = re.compile(r"(test|render|opt|visit|on)_\w+")
 
-# Methods of libraries that a test has to write by their own names: botocore's and grpcio's.
-FOREIGN_METHODS = frozenset({"call_later", "headers_to_sign", "start_server_batch"})
+# Hooks of libraries that keep their own names: botocore's, grpcio's and http.server's.
+FOREIGN_METHODS = frozenset(
+    {"call_later", "headers_to_sign", "start_server_batch", "do_POST", "log_message"}
+)
 
 _SNAKE = re.compile(r"[a-z0-9]+(_[A-Za-z0-9]+)+")
 

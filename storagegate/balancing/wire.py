@@ -27,7 +27,10 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 
 HEAD_BYTES = 64 * 1024
-"""The longest head of a response; ours have a few hundred bytes."""
+"""
+The longest head of a response; ours have a few hundred bytes. Nor is there more between two pieces
+of a body, or behind it: the parser puts a trailer together in time that is quadratic.
+"""
 
 UNREAD_BYTES = 64 * 1024
 """What is held of a body before the instance has to wait: what one read of a socket gives."""
@@ -177,7 +180,7 @@ class HTTPConnection(Protocol):
         self._stays = True
         self._fields: dict[bytes, bytes] = {}
         self._hasHead = False
-        self._headBytes = 0
+        self._barren = 0
 
     def connectionMade(self) -> None:
         """Have the transport say when it is full."""
@@ -198,7 +201,7 @@ class HTTPConnection(Protocol):
         assert self._exchange is None, "an exchange is under way"
         self._fields = {}
         self._hasHead = False
-        self._headBytes = 0
+        self._barren = 0
         self._parser = httptools.HttpResponseParser(self)
         self._exchange = exchange = Exchange(self, hasBody=body is None)
         self.send(head if body is None else head + body)
@@ -272,14 +275,13 @@ class HTTPConnection(Protocol):
             self._stays = False
             self.abort()
             return
+        self._barren += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(f"it does not speak HTTP: {error!s:.100}")
-        if not self._hasHead:
-            self._headBytes += len(data)
-            if self._headBytes > HEAD_BYTES:
-                self._fail("its head is too long")
+        if self._barren > HEAD_BYTES:
+            self._fail(f"its {'trailer' if self._hasHead else 'head'} is too long")
         exchange.tell()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -331,6 +333,7 @@ class HTTPConnection(Protocol):
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
+        self._barren = 0
         if self._exchange is not None and not self._exchange.isRead:
             self._exchange.tookPiece(body)
 

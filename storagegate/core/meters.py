@@ -135,9 +135,11 @@ class Gauge(_Meter):
 
     def add(self, amount: float = 1, labels: Labels = ()) -> None:
         """Add to it, or take away."""
-        if labels not in self.values:
+        try:
+            self.values[labels] += amount
+        except KeyError:
             labels = self._room(labels)
-        self.values[labels] = self.values.get(labels, 0) + amount
+            self.values[labels] = self.values.get(labels, 0) + amount
 
 
 class Histogram(_Meter):

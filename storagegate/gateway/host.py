@@ -8,8 +8,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from storagegate.core.context import Tracing
-from storagegate.core.errors import ServiceError
+from storagegate.core.context import RequestContext, Tracing
+from storagegate.core.errors import ServiceError, asServiceError
 from storagegate.core.invocation import Invoker
 from storagegate.core.tracing import tracingOfFields
 from storagegate.gateway.wiremeters import WireMeter
@@ -65,6 +65,13 @@ class GatewayHost:
     def meter(self, protocol: str) -> WireMeter:
         """Give what an adapter counts with; where nobody looks, it counts for nobody."""
         return self.meters.get(protocol) or WireMeter()
+
+    def refuse(self, context: RequestContext, error: Exception) -> None:
+        """Have a call observed whose request cannot be read: it ends as it begins."""
+        known = asServiceError(error)
+        for observer in self.invoker.observers:
+            observer.began(context)
+            observer.ended(context, known, 0.0)
 
     def describe(self, error: ServiceError, protocol: str) -> ServiceError | Mapping[str, Any]:
         """

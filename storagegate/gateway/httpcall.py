@@ -110,6 +110,7 @@ class HTTPCall:
         try:
             self._readHead()
         except ServiceError as error:
+            host.refuse(self._context, error)
             self._fail(error)
             return None
         running = runCall(self._answer(), host.clock, self._seconds)
@@ -137,10 +138,7 @@ class HTTPCall:
         lean = req.lean
         headers = lean.headers
         tracing = self._room.host.nameTrace(headers, self._res)
-        metadata = {}
-        if b"x-deadline-ms" in headers:
-            self._seconds = readDeadlineField(headers[b"x-deadline-ms"])
-            metadata["deadline"] = self._room.host.invoker.now() + self._seconds
+        metadata: dict[str, Any] = {}
         address = req.ip
         # Nobody tells the port that a proxy's client has.
         port = lean.clientPort if address == lean.clientHost else 0
@@ -167,6 +165,9 @@ class HTTPCall:
             None if apiKey is None else apiKey.decode("latin-1"),
             req,
         )
+        if b"x-deadline-ms" in headers:
+            self._seconds = readDeadlineField(headers[b"x-deadline-ms"])
+            metadata["deadline"] = self._room.host.invoker.now() + self._seconds
         if self._takesBody() and lean.contentLength != 0:
             checkType(headers)
 
@@ -252,9 +253,15 @@ class HTTPCall:
 
     async def _answer(self) -> None:
         """Call the method. What comes after the call has ended, the response refuses to take."""
-        request = self._readRequest()
-        if hasattr(request, "__await__"):
-            request = await request
+        try:
+            request = self._readRequest()
+            if hasattr(request, "__await__"):
+                request = await request
+        except _PARTINGS:
+            raise
+        except Exception as error:
+            self._room.host.refuse(self._context, error)
+            raise
         result = await self._room.host.invoker.call(self._context, request, self._credentials)
         if self._endpoint.bound.method.streamsResponses:
             await self._answerStream(result)

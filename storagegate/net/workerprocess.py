@@ -1,6 +1,9 @@
 """One worker process as its supervisor sees it."""
 
+import os
+import select
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -22,6 +25,10 @@ from storagegate.net.workerwire import (
 
 START_SECONDS = 60.0
 """How long a worker may take until it serves; it takes one on a machine that is not at its end."""
+
+
+_LOOK_SECONDS = 0.2
+"""How long a stop waits that comes while workers start."""
 
 
 class WorkerFailed(Exception):
@@ -67,7 +74,11 @@ class WorkerOwner(Protocol):
 
 
 class WorkerProcess(ProcessProtocol):
-    """One process."""
+    """
+    One process.
+
+    @ivar silences: How many times it was asked for a sign of life since it gave the last one.
+    """
 
     def __init__(self, owner: WorkerOwner, index: int, control: socket.socket) -> None:
         self.owner = owner
@@ -77,7 +88,8 @@ class WorkerProcess(ProcessProtocol):
         self.reason: str | None = None
         self.started: Deferred[None] = Deferred()
         self.ended: Deferred[None] = Deferred()
-        self.born = self.lastSeen = owner.clock.seconds()
+        self.born = owner.clock.seconds()
+        self.silences = 0
         self.timers: list[IDelayedCall] = []
         self.process: Any = None
         self.raw = control
@@ -93,26 +105,43 @@ class WorkerProcess(ProcessProtocol):
         """Take messages by the reactor."""
         adopt(self.owner.clock, self.raw, self.control)
 
-    def waitForStart(self) -> None:
+    def waitForStart(self, end: float, isUnwanted: Callable[[], bool]) -> bool:
         """
         Wait until it serves, before the reactor runs.
 
-        @raise WorkerFailed: If it does not.
+        @param end: Until when, by C{time.monotonic()}.
+        @param isUnwanted: Tells whether to wait no longer.
+        @return: Whether it serves.
+        @raise WorkerFailed: If it does not, and nobody said to wait no longer.
         """
-        self.raw.settimeout(START_SECONDS)
+        while not select.select([self.raw], [], [], _LOOK_SECONDS)[0]:
+            if isUnwanted():
+                return False
+            if time.monotonic() >= end:
+                raise WorkerFailed(f"no worker was ready in {START_SECONDS:.0f} s")
         try:
             message = readBlocking(self.raw)
-        except TimeoutError:
-            message = {"kind": "failed", "reason": f"no worker was ready in {START_SECONDS:.0f} s"}
+        except OSError:
+            message = None
+        if isUnwanted():
+            return False
         if message is None:
-            message = {"kind": "failed", "reason": "a worker ended while it started"}
+            raise WorkerFailed(f"a worker ended while it started: {self._describeEnd()}")
         if message["kind"] == "failed":
             raise WorkerFailed(message["reason"])
         self.raw.setblocking(False)
         self._received(message)
+        return True
+
+    def _describeEnd(self) -> str:
+        """Say how it has ended; the end stays there for the reactor to see."""
+        found = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
+        if found is None or found.si_code == os.CLD_EXITED:
+            return "exit code unknown" if found is None else f"exit code {found.si_status}"
+        return f"signal {found.si_status}"
 
     def _received(self, message: Message) -> None:
-        self.lastSeen = self.owner.clock.seconds()
+        self.silences = 0
         kind = message["kind"]
         if kind == "ready":
             self.isReady = True

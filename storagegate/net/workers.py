@@ -8,7 +8,9 @@ worker in turn gets a successor, and goes when that serves: there is always some
 """
 
 import socket
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -35,6 +37,12 @@ HANG_SECONDS = 60.0
 """
 A worker whose reactor has not turned for so long is killed and replaced: by then its clients have
 given up. What a call may compute in one go is a matter of milliseconds.
+"""
+
+_SIGNS = 6
+"""
+So many signs of life must be missing one after the other: a clock that is set, or a supervisor that
+was stopped for a while, is no reason to kill a worker.
 """
 
 KILL_SECONDS = 5.0
@@ -114,17 +122,19 @@ class Workers:
         serving = [each for each in self._all if each.isReady and not each.isRetired]
         return [each.process.pid for each in sorted(serving, key=lambda each: each.index)]
 
-    def start(self) -> None:
+    def start(self, isUnwanted: Callable[[], bool] = lambda: False) -> bool:
         """
         Start all workers and wait until they serve; before the reactor runs.
 
+        @param isUnwanted: Tells whether to wait no longer, for everything is to stop.
+        @return: Whether they serve.
         @raise WorkerFailed: If one cannot; the others are killed.
         """
-        for index in range(self.program.setup.count):
-            self._spawn(index)
+        end = time.monotonic() + START_SECONDS
         try:
-            for worker in self._all:
-                worker.waitForStart()
+            for index in range(self.program.setup.count):
+                self._spawn(index)
+            serves = all(worker.waitForStart(end, isUnwanted) for worker in self._all)
         except WorkerFailed:
             self._isStopping = True
             for worker in self._all:
@@ -132,8 +142,9 @@ class Workers:
             raise
         for worker in self._all:
             worker.listen()
-        self._watch.start(self._hangSeconds / 6, now=False)
+        self._watch.start(self._hangSeconds / _SIGNS, now=False)
         self.changed()
+        return serves
 
     async def roll(self, program: Program, graceSeconds: float) -> None:
         """
@@ -141,8 +152,9 @@ class Workers:
 
         @param graceSeconds: What a worker that is replaced gives to what is in flight; if it still
             lives a little later, it is killed.
-        @raise WorkerFailed: If a successor cannot start: those before it have been replaced, the
-            others stay, and C{program} is not taken for whoever must be replaced later.
+        @raise WorkerFailed: If a successor cannot start, or all are stopped meanwhile: those before
+            it have been replaced, the others stay, and C{program} is not taken for whoever must be
+            replaced later.
         """
         if self._isRolling or self._isStopping:
             raise WorkerFailed("the workers are being replaced already")
@@ -162,12 +174,13 @@ class Workers:
         going = [each.ended for each in self._all if each.index == index and each.isRetired]
         await gatherResults(going)
         self._checkRolling()
-        old = [each for each in self._all if each.index == index and not each.isRetired]
         successor = self._spawnListening(index)
         await successor.started
         self._checkRolling()
-        for worker in old:
-            self._retire(worker, graceSeconds)
+        # Not before: whoever has ended meanwhile needs no end.
+        for worker in self._all:
+            if worker.index == index and worker is not successor and not worker.isRetired:
+                self._retire(worker, graceSeconds)
         self.changed()
 
     def _checkRolling(self) -> None:
@@ -184,7 +197,7 @@ class Workers:
         Stop all workers in order.
 
         @param graceSeconds: What they give to what is in flight; who still lives a little later is
-            killed.
+            killed, and who does not serve yet at once: nothing is in flight there.
         @return: Fires when all have ended.
         """
         self._isStopping = True
@@ -194,6 +207,8 @@ class Workers:
             if call.active():
                 call.cancel()
         for worker in self._all:
+            if not worker.isReady:
+                worker.kill("KILL")
             worker.control.send({"kind": "stop"})
             worker.killAfter(graceSeconds + KILL_SECONDS)
         return gatherResults([worker.ended for worker in self._all])
@@ -238,14 +253,12 @@ class Workers:
         self._log.error("worker {index} ended: {reason}", index=worker.index, reason=text)
         self.changed()
         if not self._has(worker.index):
-            self._replaceLater(worker)
+            self._replaceLater(worker.index, self.clock.seconds() - worker.born)
 
     def _has(self, index: int) -> bool:
         return any(each.index == index and not each.isRetired for each in self._all)
 
-    def _replaceLater(self, worker: WorkerProcess) -> None:
-        index = worker.index
-        lived = self.clock.seconds() - worker.born
+    def _replaceLater(self, index: int, lived: float) -> None:
         delay = 0.0 if lived >= _STEADY_SECONDS else self._delays[index]
         self._delays[index] = min(max(delay * 2, 1.0), _MAX_DELAY_SECONDS)
         self._replacing = [call for call in self._replacing if call.active()]
@@ -254,7 +267,13 @@ class Workers:
     def _replace(self, index: int) -> None:
         if self._has(index):
             return
-        worker = self._spawnListening(index)
+        try:
+            worker = self._spawnListening(index)
+        except WorkerFailed as error:
+            # The system has no room for one now.
+            self._log.error("worker {index}: {reason}", index=index, reason=error)
+            self._replaceLater(index, 0.0)
+            return
         # Its end is seen, and told of, in workerEnded.
         worker.started.addCallbacks(lambda _: self.changed(), lambda _: None)
 
@@ -268,32 +287,49 @@ class Workers:
         return worker
 
     def _spawn(self, index: int) -> WorkerProcess:
-        program = self.program
-        ours, theirs = socket.socketpair()
+        """
+        Spawn a worker and tell it what it is.
+
+        @raise WorkerFailed: If the system cannot.
+        """
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise WorkerFailed(f"a worker cannot be started: {error}") from error
         worker = WorkerProcess(self, index, ours)
+        try:
+            worker.process = self._execute(worker, theirs)
+        except OSError as error:
+            ours.close()
+            raise WorkerFailed(f"a worker cannot be started: {error}") from error
+        finally:
+            theirs.close()
+        self._all.append(worker)
+        # Where it has ended already, that is told as any other end.
+        with suppress(OSError):
+            ours.sendall(encode(setupMessage(evolve(self.program.setup, index=index))))
+        return worker
+
+    def _execute(self, worker: WorkerProcess, theirs: socket.socket) -> Any:
+        program = self.program
         # No standard input, the same output, the pair, and what there is to inherit.
         output: dict[int, int | str] = {1: "r", 2: "r"} if self._relays else {1: 1, 2: 2}
         with open("/dev/null", "rb") as nothing:
-            inherited = {**program.descriptors, **program.own[index]}
+            inherited = {**program.descriptors, **program.own[worker.index]}
             childFDs = {0: nothing.fileno(), **output, CONTROL: theirs.fileno(), **inherited}
-            worker.process = self.clock.spawnProcess(
+            return self.clock.spawnProcess(
                 worker,
                 program.command[0],
                 list(program.command),
                 dict(program.environment),
                 childFDs=childFDs,
             )
-        theirs.close()
-        setup = evolve(program.setup, index=index)
-        ours.sendall(encode(setupMessage(setup)))
-        self._all.append(worker)
-        return worker
 
     def _lookForHanging(self) -> None:
         """Kill who has not answered for too long, and ask everybody for a sign of life."""
-        now = self.clock.seconds()
         for worker in self._all:
-            if worker.isReady and now - worker.lastSeen > self._hangSeconds:
+            worker.silences += worker.isReady
+            if worker.silences > _SIGNS:
                 self._log.error("worker {index} does not answer: killed", index=worker.index)
                 worker.kill("KILL")
             worker.control.send({"kind": "ping"})

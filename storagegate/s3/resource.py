@@ -8,7 +8,7 @@ L{S3Resource.describeError} for their shape.
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import count
 
@@ -48,6 +48,8 @@ from storagegate.storage.store import ObjectStore
 _NO_QUERY: Mapping[str, str] = {}
 
 _log = Logger()
+
+_FAILED = "an observer of S3 requests failed"
 
 
 class S3Resource(CoroutineResource):
@@ -170,7 +172,10 @@ class S3Resource(CoroutineResource):
         observers = tuple(self.observers)
         request.onEnd(partial(self._end, exchange, observers))
         for observer in observers:
-            _tell(observer.began, exchange)
+            try:
+                observer.began(exchange)
+            except Exception:
+                _log.failure(_FAILED)
         return exchange
 
     def _end(self, exchange: Exchange, observers: tuple[S3Observer, ...]) -> None:
@@ -182,7 +187,10 @@ class S3Resource(CoroutineResource):
         exchange.bytesIn = request.body.taken
         exchange.bytesOut = request.bodySent
         for observer in observers:
-            _tell(observer.ended, exchange, seconds)
+            try:
+                observer.ended(exchange, seconds)
+            except Exception:
+                _log.failure(_FAILED)
 
 
 def _lostStatus(request: Request) -> int:
@@ -190,13 +198,6 @@ def _lostStatus(request: Request) -> int:
     error = request.lostReason.value if request.lostReason is not None else None
     # What the connection itself refused, a body that came too slowly or was framed wrongly.
     return error.code if isinstance(error, BadRequest) else LOST_STATUS
-
-
-def _tell(hook: Callable[..., None], *arguments: object) -> None:
-    try:
-        hook(*arguments)
-    except Exception:
-        _log.failure("an observer of S3 requests failed")
 
 
 def makeS3Resource(

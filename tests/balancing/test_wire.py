@@ -128,6 +128,20 @@ class ResponseTests(WireCase):
         self.assertEqual(self.now(exchange.read()), b"he")
         self.assertIn("does not speak HTTP", self.lost(exchange.read()))
 
+    def test_barren(self) -> None:
+        """Trailers, and what may stand behind the size of a chunk, end some time."""
+        for begun in (b"0\r\nA: ", b"2;a="):
+            self.setUp()
+            exchange = self.connection.begin(HEAD, b"")
+            self.take(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n" + begun)
+            self.assertEqual(self.now(exchange.read()), b"he")
+            for _ in range(16):
+                self.assertFalse(self.transport.aborted)
+                self.take(b"x" * (HEAD_BYTES // 16))
+            self.take(b"x")
+            self.assertIn("too long", self.lost(exchange.read()))
+            self.assertTrue(self.transport.aborted)
+
     def test_cut(self) -> None:
         """A body that breaks off has no end."""
         exchange = self.connection.begin(HEAD, b"")

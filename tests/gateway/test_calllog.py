@@ -3,11 +3,14 @@
 import json
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.core.calllines import FIELDS, CallLines
+from storagegate.core.calllines import FIELDS, MAX_KNOWN, CallLines
 from storagegate.core.context import Client, RequestContext, Tracing
-from storagegate.core.errors import codedError
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.logvalues import asJSON
 from storagegate.gateway.calllog import CallLog
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.surroundings import Surroundings
@@ -76,6 +79,41 @@ class CallTests(SinkCase):
                 self.assertNotIn(forbidden, line)
             line.decode()
         self.assertIn(rb'client_id="a\nb', self.sink.lines[1])
+
+    @given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=8))
+    def test_anyNames(self, client: str, code: str, trace: str) -> None:
+        """A line says the same the first time and when its caller is known, whatever the names."""
+        sink = Sink()
+        log = CallLog(sink=sink, now=lambda: 1.5)
+        context = self.context(client)
+        context.tracing = Tracing(trace)
+        for _ in range(2):
+            log.ended(context, ServiceError(code, "no", 400), 0.001)
+        first, second = sink.lines
+        self.assertEqual(first, second)
+        wanted = asJSON(
+            {
+                "timestamp": "1970-01-01T00:00:01.500Z",
+                "protocol": "tcp",
+                "service": "S",
+                "method": "get",
+                "client_id": client,
+                "duration": 1.0,
+                "status": code,
+                "trace_id": trace,
+            }
+        )
+        self.assertEqual(json.loads(first), json.loads(wanted))
+        self.assertEqual(first.count(b"\n"), 0)
+
+    def test_manyClients(self) -> None:
+        """Of callers without number only some are remembered, and each is told by its own name."""
+        lines = CallLines(sink=self.sink)
+        for number in range(2 * MAX_KNOWN + 5):
+            lines.write("tcp", "S", "get", f"c{number}", 0.001, "ok", TRACE, True)
+        self.assertLessEqual(len(lines.known), MAX_KNOWN)
+        names = [json.loads(line)["client_id"] for line in self.sink.lines]
+        self.assertEqual(names, [f"c{number}" for number in range(2 * MAX_KNOWN + 5)])
 
     def test_gateway(self) -> None:
         """A gateway that has a sink logs its calls there."""

@@ -4,6 +4,7 @@ from typing import Any
 
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.gateway.httpadapter import HTTPAdapter
+from storagegate.gateway.metrics import CallMetrics
 from storagegate.gateway.options import GatewayOptions
 from storagegate.http.application import Application
 from storagegate.http.testing import Client
@@ -149,6 +150,25 @@ class HeadTests(HTTPCase):
             response = self.client.request(method, path, headers=headers)
             self.assertEqual(response.status, status, path)
             self.assertEqual(response.headers.get("x-trace-id"), TRACE, path)
+
+    def test_unreadable(self) -> None:
+        """A call whose request cannot be read is counted, and fails in the counts as it does."""
+        metrics = CallMetrics()
+        metrics.choose()
+        self.host.invoker.observers.append(metrics)
+        for options in (
+            {"body": b"{"},
+            {"body": b"x" * 11_000_000},
+            {"headers": {"X-Deadline-Ms": "soon"}},
+            {"body": b"x", "headers": {"Content-Type": "text/plain"}},
+        ):
+            self.assertGreaterEqual(self.call("echo", **options).status, 400)
+        self.call("echo")
+        found = metrics.snapshot()
+        self.assertEqual(found["requests_total"], {"http": 5})
+        self.assertEqual(found["errors_total"], {"http": 4})
+        self.assertEqual(found["active_requests"], {"http": 0})
+        self.assertEqual(found["request_count"], {"http": {"Probe.echo": 5}})
 
     def test_deadline(self) -> None:
         """At its deadline a call ends."""

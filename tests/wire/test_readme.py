@@ -12,11 +12,13 @@ from unittest import skipUnless
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import CHECKOUT, STOP_SECONDS, Daemon, daemonEnvironment
+from tests.support.documents import codeBlocks
 
 README = (CHECKOUT / "README.rst").read_text()
 
 # Where the README's daemon listens.
 ENDPOINT = "127.0.0.1:9000"
+ADMIN = "127.0.0.1:9001"
 
 SCRIPTS = Path(sys.executable).parent
 
@@ -31,14 +33,14 @@ class BlockTests(SynchronousTestCase):
     """What is run."""
 
     def test_blocks(self) -> None:
-        """There are three blocks of examples: aws-cli, curl and keys."""
-        starts = ["aws s3", "curl", "storagegate keys"]
-        self.assertEqual(len(blocks()), 3)
+        """There are four blocks of examples: aws-cli, curl, keys and operation."""
+        starts = ["aws s3", "curl", "storagegate keys", "storagegate backup"]
+        self.assertEqual(len(blocks()), 4)
         for block, start in zip(blocks(), starts, strict=True):
             self.assertRegex(block, rf"(?m)^{start}")
 
 
-class ReadmeTests(SynchronousTestCase):
+class ReadmeCase(SynchronousTestCase):
     """One daemon, and a shell beside it in the same directory."""
 
     def setUp(self) -> None:
@@ -47,21 +49,28 @@ class ReadmeTests(SynchronousTestCase):
         self.directory.mkdir()
         self.daemon = Daemon(
             self.directory / "storagegate-data",
+            *self.flags(),
             directory=self.directory,
             environment={"STORAGEGATE_ACCESS_KEY": "", "STORAGEGATE_SECRET_KEY": ""},
         ).start()
         self.addCleanup(self.daemon.kill)
 
+    def flags(self) -> tuple[str, ...]:
+        """Give the daemon's flags."""
+        return ()
+
     def shell(self, block: str) -> str:
         """Run a block and give what it prints; a command that fails fails the test."""
-        host, port = self.daemon.address()
+        for written, name in ((ENDPOINT, "s3"), (ADMIN, "admin")):
+            host, port = self.daemon.address(name)
+            block = block.replace(written, f"{host}:{port}")
         environment = daemonEnvironment()
         # Nothing of the machine's own configuration of S3 clients may help or hinder.
         environment = {n: v for n, v in environment.items() if not n.startswith("AWS_")}
         environment["HOME"] = str(self.directory)
         environment["PATH"] = os.pathsep.join([str(self.scripts()), environment["PATH"]])
         result = subprocess.run(
-            ["bash", "-eu", "-o", "pipefail", "-c", block.replace(ENDPOINT, f"{host}:{port}")],
+            ["bash", "-eu", "-o", "pipefail", "-c", block],
             cwd=self.directory,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -87,6 +96,10 @@ class ReadmeTests(SynchronousTestCase):
                 (directory / "aws").symlink_to(SCRIPTS / "aws")
         return directory
 
+
+class ReadmeTests(ReadmeCase):
+    """Its first pages."""
+
     @skipUnless((SCRIPTS / "aws").exists(), "aws-cli is not installed")
     def test_aws(self) -> None:
         """aws-cli makes the first bucket and finds its object there."""
@@ -107,3 +120,28 @@ class ReadmeTests(SynchronousTestCase):
         for secret in secrets:
             self.assertEqual(printed.count(secret), 1)
         self.assertRegex(printed, r"root +readonly +fir\*")
+
+
+class OperationTests(ReadmeCase):
+    """The daemon of the section on operation, with the file that it shows."""
+
+    def flags(self) -> tuple[str, ...]:
+        """Write the file."""
+        [block] = codeBlocks(CHECKOUT / "README.rst", "toml")
+        (self.directory / "storagegate.toml").write_text(block.code)
+        return ("--config", "storagegate.toml")
+
+    @skipUnless(shutil.which("curl"), "curl is not installed")
+    def test_operation(self) -> None:
+        """Two workers are ready, tell their metrics, and are copied while they serve."""
+        commands, doctor, _ = blocks()[3].partition("storagegate doctor")
+        printed = self.shell(commands)
+        self.assertIn('"workers":"ok"', printed)
+        self.assertRegex(
+            printed, r'(?m)^storagegate_store_disk_bytes\{.*kind="free".*\} [0-9.e+]+$'
+        )
+        self.assertTrue((self.directory / "backup" / "catalog.sqlite").exists())
+        # Whether this machine is well is its own affair; that everything is looked at is not.
+        printed = self.shell(f"{doctor} --data storagegate-data || test $? = 1")
+        for check in ("configuration", "permissions", "disk", "ports", "versions"):
+            self.assertRegex(printed, rf"(?m)^(ok|warning|problem) +{check}: ")

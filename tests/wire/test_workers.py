@@ -181,7 +181,8 @@ class ReplacingTests(WorkersCase):
     def test_reload(self) -> None:
         """
         SIGHUP reads everything again and replaces the workers one by one; under load on S3 and
-        HTTP nothing fails. A configuration that cannot be changes nothing.
+        HTTP nothing fails. What the store of all of them is made with needs a restart. A
+        configuration that cannot be changes nothing.
         """
         path = self.modules / "storagegate.toml"
         path.write_text('service = ["probing:Probe"]\n')
@@ -194,8 +195,10 @@ class ReplacingTests(WorkersCase):
             try:
                 http.waitFor(100)
                 self.write("two")
+                path.write_text('service = ["probing:Probe"]\nverifyReads = true\n')
                 daemon.signal(signal.SIGHUP)
                 daemon.waitForLog("2 workers replaced")
+                daemon.waitForLog("needs a restart: verifyReads")
                 http.waitFor(100)
                 objects.waitFor(100)
             finally:

@@ -4,8 +4,10 @@ import http.client
 import os
 import signal
 import sys
+import threading
 from ast import literal_eval
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor as installedReactor
@@ -196,3 +198,13 @@ class ReplacingTests(WorkersCase):
         await self.until(lambda: workers.ready == 1)
         await self.until(lambda: workers.ready == 2)
         self.assertEqual((await self.ask())[0], "one")
+
+    async def test_stopped(self) -> None:
+        """A stop in the middle of a replacement ends all of them, and nobody comes after it."""
+        workers = await self.began()
+        rolling = Deferred.fromCoroutine(workers.roll(self.program(), 1))
+        stopping = workers.stop(1)
+        await self.assertFailure(rolling, WorkerFailed)
+        await stopping
+        path = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+        self.assertEqual(path.read_text(), "")

@@ -1,5 +1,6 @@
 """Calls over every wire, traced by the real daemon to a collector that is a process of its own."""
 
+import signal
 import time
 from typing import Any
 from urllib.request import urlopen
@@ -178,6 +179,22 @@ class ProviderTests(TracedCase):
         self.assertEqual(daemon.stop(), 0)
         self.assertEqual(len(self.collector.spans(5)), 5)
 
+    def test_workers(self) -> None:
+        """Of several workers each sends its spans, also who has come in another's place."""
+        daemon = self.daemon(
+            f'enabled = true\nendpoint = "{self.collector.url()}"',
+            STORAGEGATE_WORKERS="2",
+        ).start()
+        for count in (10, 20):
+            for _ in range(10):
+                self.assertEqual(self.callHTTP(daemon, traceparent=parent())[0], 200)
+            self.assertEqual(len(self.collector.spans(count)), count)
+            daemon.signal(signal.SIGHUP)
+            daemon.waitForLog("2 workers replaced")
+        self.assertEqual(daemon.stop(), 0)
+        self.assertEqual(len({span["spanId"] for span in self.collector.spans(0)}), 20)
+        self.assertNotIn("Traceback", daemon.log)
+
     def test_refused(self) -> None:
         """What cannot be ends the start with one line that names it."""
         for lines, words in (
@@ -195,26 +212,28 @@ class ProviderTests(TracedCase):
 class SamplingTests(TracedCase):
     """Which calls are recorded."""
 
-    def names(self, lines: str, *calls: tuple[str, str]) -> list[Any]:
-        """Make calls; give the methods and parents of those that were recorded."""
+    def names(self, lines: str, count: int, *calls: tuple[str, str]) -> list[Any]:
+        """Make calls; give the methods of those that were recorded, which should be so many."""
         daemon = self.started(lines)
         for method, flags in calls:
             headers = {"traceparent": parent(flags=flags)} if flags else {}
             _status, _headers, body = self.callHTTP(daemon, method, **headers)
             if method == "whoami" and flags != "01":
                 self.assertEqual((body["data"]["sampled"], body["data"]["own"]), (False, None))
+        # A busy machine may take longer to begin to send than a stop waits.
+        self.collector.spans(count)
         self.assertEqual(daemon.stop(), 0)
         return [span["name"].partition("/")[2] for span in self.collector.spans(0)]
 
     def test_none(self) -> None:
         """At 0 only those are recorded whose callers record them."""
         calls = (("whoami", ""), ("echo", "01"), ("whoami", "00"))
-        self.assertEqual(self.names("sampleRatio = 0", *calls), ["echo"])
+        self.assertEqual(self.names("sampleRatio = 0", 1, *calls), ["echo"])
 
     def test_all(self) -> None:
         """At 1 all are but those whose callers say that they do not."""
         calls = (("refuse", ""), ("echo", "01"), ("whoami", "00"))
-        self.assertEqual(self.names("sampleRatio = 1.0", *calls), ["refuse", "echo"])
+        self.assertEqual(self.names("sampleRatio = 1.0", 2, *calls), ["refuse", "echo"])
 
 
 class CollectorTests(TracedCase):

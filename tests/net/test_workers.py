@@ -1,0 +1,141 @@
+"""Watching over workers, with a reactor that only notes which processes it was to spawn."""
+
+import os
+import socket
+from typing import Any
+
+from twisted.internet.error import ProcessTerminated
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+
+from storagegate.net.workerprocess import Program, WorkerFailed
+from storagegate.net.workers import HANG_SECONDS, Workers
+from storagegate.net.workerwire import CONTROL, WorkerSetup, encode
+from tests.support.log import LogCase
+
+PROGRAM = Program(["worker"], {}, {}, [{}, {}], WorkerSetup(0, 2, {}, {}))
+
+
+class FakeProcess:
+    """A process that only notes its signals."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.signals: list[str] = []
+
+    def signalProcess(self, name: str) -> None:
+        """Take a signal."""
+        self.signals.append(name)
+
+
+class SpawningClock(Clock):
+    """
+    A clock that also spawns.
+
+    @ivar processes: Those that were spawned; each says at once that it serves.
+    @ivar protocols: The protocols of their pairs.
+    @ivar failures: What the next attempts to spawn fail with; C{None} for none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.processes: list[Any] = []
+        self.protocols: list[Any] = []
+        self.failures: list[OSError | None] = []
+
+    def spawnProcess(self, protocol: Any, *arguments: Any, childFDs: dict[int, Any]) -> FakeProcess:
+        """Note a process."""
+        failure = self.failures.pop(0) if self.failures else None
+        if failure is not None:
+            raise failure
+        with socket.socket(fileno=os.dup(childFDs[CONTROL])) as pair:
+            pair.sendall(encode({"kind": "ready"}))
+        self.processes.append(protocol)
+        return FakeProcess(len(self.processes))
+
+    def adoptStreamConnection(self, descriptor: int, family: int, factory: Any) -> None:
+        """Connect the protocol of a pair to nothing."""
+        protocol = factory.buildProtocol(None)
+        protocol.makeConnection(StringTransport())
+        self.protocols.append(protocol)
+
+
+class WorkersCase(LogCase):
+    """Two workers that serve."""
+
+    def setUp(self) -> None:
+        """Start them."""
+        super().setUp()
+        self.clock = SpawningClock()
+        self.workers = Workers(self.clock, PROGRAM)
+        self.assertTrue(self.workers.start())
+
+    def end(self, worker: Any) -> None:
+        """End a worker."""
+        worker.processEnded(Failure(ProcessTerminated(signal=9)))
+
+
+class HangingTests(WorkersCase):
+    """Workers whose reactor does not turn."""
+
+    def signals(self) -> list[list[str]]:
+        """Give the signals of each."""
+        return [worker.process.signals for worker in self.clock.processes]
+
+    def test_silent(self) -> None:
+        """Who gives no sign of life for a minute is killed; who gives one is not."""
+        for _ in range(8):
+            self.clock.advance(HANG_SECONDS / 6)
+            self.clock.protocols[1].stringReceived(b'{"kind": "pong"}')
+        self.assertIn("KILL", self.signals()[0])
+        self.assertEqual(self.signals()[1], [])
+
+    def test_clock(self) -> None:
+        """A clock that is set forward by an hour, over night or by hand, kills nobody."""
+        self.clock.advance(3600)
+        self.clock.advance(HANG_SECONDS / 6)
+        self.assertEqual(self.signals(), [[], []])
+
+
+class ReplacingTests(WorkersCase):
+    """A worker that ended, while the system has no room for another."""
+
+    def test_again(self) -> None:
+        """It is tried again until it goes, and told of."""
+        self.clock.failures += [OSError(11, "no room"), OSError(11, "no room")]
+        self.end(self.clock.processes[0])
+        for seconds in (0, 1, 2):
+            self.assertEqual(self.workers.ready, 1)
+            self.clock.advance(seconds)
+        self.assertEqual(len(self.clock.processes), 3)
+        self.assertEqual(len([line for line in self.logged() if line.startswith("worker 0")]), 3)
+
+    def test_roll(self) -> None:
+        """A roll is given up, and those that serve go on."""
+        self.clock.failures.append(OSError(11, "no room"))
+        rolling = self.workers.roll(PROGRAM, 1.0)
+        with self.assertRaisesRegex(WorkerFailed, "no room"):
+            rolling.send(None)
+        self.assertEqual(self.workers.ready, 2)
+
+
+class StartingTests(WorkersCase):
+    """Workers that do not serve yet."""
+
+    def test_unwanted(self) -> None:
+        """If everything is to stop, they are not waited for, and killed at once."""
+        clock = SpawningClock()
+        workers = Workers(clock, PROGRAM)
+        self.assertFalse(workers.start(lambda: True))
+        workers.stop(30)
+        self.assertEqual([each.process.signals for each in clock.processes], [["KILL"]] * 2)
+
+    def test_many(self) -> None:
+        """If the system has no room for the second, the first does not stay."""
+        clock = SpawningClock()
+        workers = Workers(clock, PROGRAM)
+        clock.failures += [None, OSError(11, "no room")]
+        with self.assertRaisesRegex(WorkerFailed, "no room"):
+            workers.start()
+        self.assertEqual(clock.processes[0].process.signals, ["KILL"])

@@ -1,0 +1,29 @@
+"""What the process that watches over workers binds, and when."""
+
+import socket
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.config import load
+from storagegate.supervisor import Supervisor
+from tests.support.parts import FakeParts
+
+
+class StartTests(SynchronousTestCase):
+    """The two steps of a start, between which C{twistd} becomes the user that it stays."""
+
+    def test_grpc(self) -> None:
+        """
+        The port of gRPC is bound as the user that the workers are: the kernel shares a port that
+        several processes bind among processes of one user only.
+        """
+        parts = FakeParts()
+        off = dict.fromkeys(("s3", "admin", "http", "tcp", "udp"), "off")
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            place = f"127.0.0.1:{taken.getsockname()[1]}"
+            flags = {**off, "grpc": place, "workers": "2", "data": self.mktemp()}
+            configuration = load(flags, {})
+            supervisor = Supervisor(configuration, lambda: configuration, parts.reactor, parts)
+            supervisor.privilegedStartService()
+            refused = self.assertRaises(SystemExit, supervisor.startService)
+        self.assertIn(f"cannot listen name=grpc endpoint={place}", str(refused.code))
