@@ -84,7 +84,7 @@ class CallTests(SinkCase):
     def test_anyNames(self, client: str, code: str, trace: str) -> None:
         """A line says the same the first time and when its caller is known, whatever the names."""
         sink = Sink()
-        log = CallLog(sink=sink, now=lambda: 1.5)
+        log = CallLog(CallLines(sink=sink, now=lambda: 1.5))
         context = self.context(client)
         context.tracing = Tracing(trace)
         for _ in range(2):
