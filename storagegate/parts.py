@@ -287,11 +287,12 @@ class Parts:
             resource.observers.append(ExchangeTracer(self._tracer))
             resource.nameTraces(self._tracer.correlationHeader)
         if self._callLog is not None:
+            from storagegate.core.calllines import CallLines
             from storagegate.s3.calllog import S3Log
 
             calls = self._callLog
-            log = S3Log(calls.level, calls.fields, calls.format, self.logs.sink)
-            resource.observers.append(log)
+            lines = CallLines(calls.level, calls.fields, calls.format, self.logs.sink)
+            resource.observers.append(S3Log(lines))
         return resource
 
     def gateway(self, configuration: Configuration) -> Room | None:

@@ -48,8 +48,9 @@ def makeObservers(
 
         observers.append(CallTracer(tracer))
     if monitoring is not None and monitoring.logging is not None:
+        from storagegate.core.calllines import CallLines
         from storagegate.gateway.calllog import CallLog
 
-        logging = monitoring.logging
-        observers.append(CallLog(logging.level, logging.fields, logging.format, sink))
+        calls = monitoring.logging
+        observers.append(CallLog(CallLines(calls.level, calls.fields, calls.format, sink)))
     return observers

@@ -1,10 +1,6 @@
 """One line of the log for each request of S3, like those of calls."""
 
-import time
-from collections.abc import Callable, Sequence
-
-from storagegate.core.calllines import FIELDS, MAX_TEXT, CallLines
-from storagegate.core.loglines import LineSink
+from storagegate.core.calllines import MAX_TEXT, CallLines
 from storagegate.s3.observing import Exchange
 
 PROTOCOL = "s3"
@@ -20,21 +16,8 @@ class S3Log:
     they are the business of whoever stores there.
     """
 
-    def __init__(
-        self,
-        level: str = "info",
-        fields: Sequence[str] = FIELDS,
-        format: str = "json",
-        sink: LineSink | None = None,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        """
-        @param level: Requests that went well are logged at this level, others one above C{info}.
-        @param fields: Some of L{FIELDS<storagegate.core.calllines.FIELDS>}.
-        @param format: C{json} for an object, C{text} for C{name=value}.
-        @param sink: Where lines go; C{None} for Twisted's log.
-        """
-        self._write = CallLines(level, fields, format, sink, now).write
+    def __init__(self, lines: CallLines) -> None:
+        self._write = lines.write
 
     def began(self, exchange: Exchange) -> None:
         """Do nothing: the end tells all."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from itertools import count
+from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -35,7 +36,6 @@ from storagegate.s3.multipart import MultipartService
 from storagegate.s3.names import splitTarget
 from storagegate.s3.observing import LOST_STATUS, UNKNOWN, Exchange, S3Observer
 from storagegate.s3.operations import findOperation
-from storagegate.s3.postform import PostForm
 from storagegate.s3.query import parseQuery
 from storagegate.s3.routes import posts
 from storagegate.s3.routes.call import XML, Call, Pairs, Services
@@ -44,6 +44,9 @@ from storagegate.s3.service import ObjectService
 from storagegate.s3.sigv4claims import Source
 from storagegate.s3.throttle import FailureThrottle
 from storagegate.storage.store import ObjectStore
+
+if TYPE_CHECKING:
+    from storagegate.s3.postform import PostForm
 
 _NO_QUERY: Mapping[str, str] = {}
 
@@ -121,7 +124,7 @@ class S3Resource(CoroutineResource):
         call.authoriseOperation()
         await ROUTES[operation.name](call)
 
-    async def _authenticate(self, request: Request, form: PostForm | None) -> Authenticated:
+    async def _authenticate(self, request: Request, form: "PostForm | None") -> Authenticated:
         """Pass the gate: by the form's fields where it is a form that comes without a signature."""
         authenticator = self.services.authenticator
         try:

@@ -44,7 +44,7 @@ class CallTests(SinkCase):
 
     def test_fields(self) -> None:
         """A line has the specification's fields and the trace, in this order."""
-        CallLog(sink=self.sink, now=lambda: 1.5).ended(self.context(), None, 0.0123456)
+        CallLog(CallLines(sink=self.sink, now=lambda: 1.5)).ended(self.context(), None, 0.0123456)
         line = self.only()
         self.assertEqual(tuple(line), FIELDS)
         self.assertEqual(
@@ -55,12 +55,12 @@ class CallTests(SinkCase):
     def test_failed(self) -> None:
         """A call that failed has the error's code for its status."""
         error = codedError("NOT_FOUND", "nothing")
-        CallLog(fields=("status",), sink=self.sink).ended(self.context(), error, 1)
+        CallLog(CallLines(fields=("status",), sink=self.sink)).ended(self.context(), error, 1)
         self.assertEqual(self.only(), {"status": "NOT_FOUND"})
 
     def test_level(self) -> None:
         """The daemon's level decides: calls that went well may be left out, failures stay."""
-        log = CallLog(level="debug", fields=("status",), sink=self.sink)
+        log = CallLog(CallLines(level="debug", fields=("status",), sink=self.sink))
         log.ended(self.context(), None, 1)
         log.ended(self.context(), codedError("NOT_FOUND", "nothing"), 1)
         self.assertEqual(self.only(), {"status": "NOT_FOUND"})
@@ -72,7 +72,7 @@ class CallTests(SinkCase):
         """What a client is called is one field of one line, whatever it consists of."""
         for form in ("json", "text"):
             client = "a\nb\x1b\u2028\ud800 status=ok" + "x" * 1000
-            CallLog(format=form, sink=self.sink).ended(self.context(client), None, 1)
+            CallLog(CallLines(format=form, sink=self.sink)).ended(self.context(client), None, 1)
         for line in self.sink.lines:
             self.assertLess(len(line), 600)
             for forbidden in (b"\n", b"\x1b", "\u2028".encode()):
@@ -84,7 +84,7 @@ class CallTests(SinkCase):
     def test_anyNames(self, client: str, code: str, trace: str) -> None:
         """A line says the same the first time and when its caller is known, whatever the names."""
         sink = Sink()
-        log = CallLog(sink=sink, now=lambda: 1.5)
+        log = CallLog(CallLines(sink=sink, now=lambda: 1.5))
         context = self.context(client)
         context.tracing = Tracing(trace)
         for _ in range(2):
@@ -139,7 +139,7 @@ class S3Tests(SinkCase):
         exchange = Exchange(request, "GetObject", 0.0, "1", Tracing(TRACE))
         exchange.status, exchange.bytesIn, exchange.bytesOut = 206, 1, 4096
         exchange.accessKey = "AK"
-        S3Log(sink=self.sink, now=lambda: 0).ended(exchange, 0.002)
+        S3Log(CallLines(sink=self.sink, now=lambda: 0)).ended(exchange, 0.002)
         self.assertEqual(
             self.only(),
             {
@@ -160,7 +160,7 @@ class S3Tests(SinkCase):
     def test_failed(self) -> None:
         """A request that failed has the error's code, and is logged where others are not."""
         request: Any = Request()
-        log = S3Log(level="debug", sink=self.sink)
+        log = S3Log(CallLines(level="debug", sink=self.sink))
         exchange = Exchange(request, "GetObject", 0.0, "1")
         for exchange.status, exchange.errorCode in ((200, None), (404, "NoSuchKey"), (499, None)):
             log.ended(exchange, 1)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from attrs import evolve
@@ -14,7 +15,6 @@ from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.headers import attributesFrom, refuseUnsupported
 from storagegate.s3.names import checkKey
 from storagegate.s3.policydocument import SizeLimits
-from storagegate.s3.postform import FormHead, PostForm, formBoundary
 from storagegate.s3.postpolicy import checkPolicy
 from storagegate.s3.routes.call import XML, Call
 from storagegate.s3.sigv4 import UNSIGNED_PAYLOAD
@@ -22,16 +22,22 @@ from storagegate.s3.sigv4claims import Source
 from storagegate.s3.upload import PUT_LIMIT, Expectation, receive
 from storagegate.storage.records import INLINE_LIMIT, ObjectRecord
 
+if TYPE_CHECKING:
+    # Its library comes with the first form: most servers never see a browser's.
+    from storagegate.s3.postform import FormHead, PostForm
+
 _STATUSES = {"200": 200, "201": 201, "204": 204}
 
 
-def openForm(request: Request) -> PostForm | None:
+def openForm(request: Request) -> "PostForm | None":
     """Begin to read the form that a request carries; L{None} where its body is none."""
+    from storagegate.s3.postform import PostForm, formBoundary
+
     boundary = formBoundary(request.headers.get(b"content-type", b""))
     return PostForm(request.body, boundary) if boundary is not None else None
 
 
-def _keyOf(head: FormHead) -> bytes:
+def _keyOf(head: "FormHead") -> bytes:
     """
     The key that a form asks for, C{${filename}} filled in.
 
@@ -50,7 +56,7 @@ def _asHeaders(fields: Mapping[str, str]) -> dict[bytes, bytes]:
     return {name.encode("utf-8", "replace"): value.encode() for name, value in fields.items()}
 
 
-async def postObject(call: Call, form: PostForm) -> None:
+async def postObject(call: Call, form: "PostForm") -> None:
     """Store the file of a form whose signature was found right."""
     if call.authenticated.payloadHash != UNSIGNED_PAYLOAD:
         # Nobody signs a form so; to take it unread would break what its signature says.
@@ -83,7 +89,7 @@ async def refuseOther(call: Call) -> None:
 
 
 async def _store(
-    call: Call, form: PostForm, key: bytes, headers: Mapping[bytes, bytes], limits: SizeLimits
+    call: Call, form: "PostForm", key: bytes, headers: Mapping[bytes, bytes], limits: SizeLimits
 ) -> ObjectRecord:
     refuseUnsupported(headers)
     attributes = attributesFrom(headers)
