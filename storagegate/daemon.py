@@ -106,9 +106,7 @@ class Daemon(Service):
         listeners = self._configuration.listeners
         # The first of all: what is wrong with a service is said before any port is open.
         try:
-            self._parts.monitor(self._configuration)
-            if any((listeners.http, listeners.grpc, listeners.tcp, listeners.udp)):
-                self._gateway = self._parts.gatewayRoom(self._configuration)
+            self._gateway = self._parts.gateway(self._configuration)
         except ConfigurationError as error:
             raise refusal(str(error), self._twistdOptions) from error
         if listeners.s3 is not None:

@@ -295,6 +295,18 @@ class Parts:
             resource.observers.append(S3Log(lines))
         return resource
 
+    def gateway(self, configuration: Configuration) -> Room | None:
+        """
+        Make what watches requests, and the gateway if one of its listeners is on.
+
+        @raise ConfigurationError: If a service or an option is none.
+        """
+        self.monitor(configuration)
+        listeners = configuration.listeners
+        if not any((listeners.http, listeners.grpc, listeners.tcp, listeners.udp)):
+            return None
+        return self.gatewayRoom(configuration)
+
     def gatewayRoom(self, configuration: Configuration) -> Room:
         """
         Make the room behind the listeners of the gateway.

@@ -99,23 +99,16 @@ class Supervisor(Service):
 
     def _rehearse(self) -> None:
         """
-        Have what is wrong with the tables of the gateway said before any port is open.
+        Have what is wrong with services and the tables of the gateway said before any port is open.
 
         @raise SystemExit: If something is.
         """
-        listeners = self._configuration.listeners
-        isServed = any((listeners.http, listeners.grpc, listeners.tcp, listeners.udp))
-
-        def act() -> None:
-            self._parts.monitor(self._configuration)
-            if isServed:
-                self._parts.gatewayRoom(self._configuration)
-
-        # It takes a second; without tables the workers say as much.
-        if not self._configuration.gateway:
+        configuration = self._configuration
+        # It takes a second, and what nobody has written is not wrong.
+        if not configuration.gateway and not configuration.services:
             return
         try:
-            rehearse(act, lambda: self._signals.isStopping)
+            rehearse(lambda: self._parts.gateway(configuration), lambda: self._signals.isStopping)
         except ConfigurationError as error:
             raise refusal(str(error), self._twistdOptions) from error
 

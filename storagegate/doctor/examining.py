@@ -7,6 +7,7 @@ from contextlib import redirect_stdout
 
 from storagegate.config import Configuration
 from storagegate.doctor import (
+    catalog,
     certificates,
     clock,
     configuring,
@@ -50,6 +51,7 @@ def _ofConfiguration(configuration: Configuration, path: str, days: int) -> Iter
     yield from disk.checkSpace(directory)
     yield from disk.checkSyncs(directory)
     daemon = ports.daemonOf(directory)
+    yield from catalog.checkCatalog(directory, daemon is not None)
     for place in placesOf(configuration):
         yield from ports.checkPlace(place, daemon)
         yield from certificates.checkEndpoint(place.description, days)

@@ -4,13 +4,25 @@ import socket
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.config import load
+from storagegate.config import ConfigurationError, load
 from storagegate.supervisor import Supervisor
 from tests.support.parts import FakeParts
 
 
 class StartTests(SynchronousTestCase):
     """The two steps of a start, between which C{twistd} becomes the user that it stays."""
+
+    def test_first(self) -> None:
+        """What is wrong with a service or an option is said before any port is opened."""
+        parts = FakeParts()
+        parts.roomError = ConfigurationError("service: there is no such thing")
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            place = f"tcp:{taken.getsockname()[1]}:interface=127.0.0.1"
+            flags = {"s3": place, "workers": "2", "service": "a:B", "data": self.mktemp()}
+            configuration = load(flags, {})
+            supervisor = Supervisor(configuration, lambda: configuration, parts.reactor, parts)
+            refused = self.assertRaises(SystemExit, supervisor.privilegedStartService)
+        self.assertEqual(str(refused.code), "storagegate: service: there is no such thing")
 
     def test_grpc(self) -> None:
         """
