@@ -70,6 +70,7 @@ class Daemon(Service):
         self._twistdOptions = twistdOptions
         self._link = link
         self._patienceSeconds = 0.0
+        self._isStopping = False
         self._board = Board(None if link is None else Peers(link, reactor))
         self._board.add(self._storeParts)
         self._board.addListeners(self._listening)
@@ -163,9 +164,14 @@ class Daemon(Service):
 
     def stopNow(self) -> None:
         """Begin to stop, unless that has begun."""
-        if not self._board.isDraining:
-            self._board.isDraining = True
+        if not self._isStopping:
+            self._drain()
             self._reactor.stop()
+
+    def _drain(self) -> None:
+        """Say to whoever asks that this process stops, unless another one serves in its place."""
+        self._isStopping = True
+        self._board.isDraining = not self._patienceSeconds
 
     def stopService(self) -> Deferred[None]:
         """Stop accepting, let finish what is in flight, and close the store."""
@@ -174,7 +180,7 @@ class Daemon(Service):
 
     def reload(self) -> None:
         """Read the configuration again and apply what a running daemon can change."""
-        if self._board.isDraining:
+        if self._isStopping:
             return
         self._notifier.reloading()
         try:
@@ -212,7 +218,7 @@ class Daemon(Service):
             self._gateway.tellReadiness(readiness)
 
     async def _stop(self) -> None:
-        self._board.isDraining = True
+        self._drain()
         self._lookout.look()
         self._lookout.stop()
         grace = self._configuration.shutdownGraceSeconds
@@ -279,7 +285,7 @@ class Daemon(Service):
             raise refusal(reason, self._twistdOptions) from error
 
     def _tellReady(self) -> None:
-        if not self._board.isDraining:
+        if not self._isStopping:
             self._notifier.ready(announce.servingText(self._addresses))
 
     def _directory(self) -> str:

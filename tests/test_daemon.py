@@ -259,6 +259,24 @@ class StopTests(DaemonCase):
             ],
         )
 
+    def test_retired(self) -> None:
+        """
+        Whoever is replaced by another process stops once, and says to nobody that the service
+        ends; whoever stops for good does.
+        """
+        for stop, status in ((lambda daemon: daemon.retire(2), "ok"), (Daemon.stopNow, "draining")):
+            daemon = self.started()
+            site = self.parts.sites[-2]
+            site.drained = Deferred()
+            before = self.parts.reactor.stopped
+            stop(daemon)
+            daemon.stopNow()
+            self.assertEqual(self.parts.reactor.stopped, before + 1)
+            stopping = daemon.stopService()
+            self.assertEqual(daemon.readiness().status, status)
+            site.drained.callback(None)
+            self.successResultOf(stopping)
+
     def test_waits(self) -> None:
         """The store is open as long as something is in flight, and its end is waited for."""
         daemon = self.started()

@@ -137,11 +137,9 @@ class PortTests(SynchronousTestCase):
     def test_datagrams(self) -> None:
         """A port of UDP is another one than that of TCP."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-            # One that nobody has for TCP.
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                taken.bind(free.getsockname())
-            place = f"127.0.0.1:{taken.getsockname()[1]}"
+            # Where nobody else is: on 127.0.0.1 any client may have the same number for TCP.
+            taken.bind(("127.0.9.1", 0))
+            place = f"127.0.9.1:{taken.getsockname()[1]}"
             self.assertRegex(self.check(udp=place)[0], f"^problem .* by process {os.getpid()} ")
             self.assertRegex(self.check(grpc=place)[0], "^ok ")
 
