@@ -13,6 +13,7 @@ from typing import Any
 from storagegate.storage import errors
 from storagegate.storage.sharing import Sharing
 from storagegate.storage.store import ObjectStore
+from tests.support.daemon import daemonEnvironment
 
 _PATIENCE_SECONDS = 20.0
 
@@ -37,6 +38,7 @@ class StoreProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=passed,
+            env=daemonEnvironment(),
         )
         self._thread = Thread(target=self._read, daemon=True)
         self._thread.start()

@@ -11,10 +11,11 @@ from tests.support.daemon import Daemon
 from tests.wire.test_workers import children
 
 MODULE = """
-import os, threading
+import os, sys, threading
 
+isWorker = sys.argv[0].endswith("worker.py")
 # Line by line, and not by way of the log: it is to be seen at once.
-os.write(2, b"IMPORTED\\n")
+os.write(2, b"IMPORTED\\n" if isWorker else b"REHEARSED\\n")
 {more}
 
 async def who(request, context):
@@ -23,7 +24,7 @@ async def who(request, context):
 Probe = {{"name": "Probe", "methods": {{"who": who}}}}
 """
 
-HANG = "threading.Event().wait()"
+HANG = "isWorker and threading.Event().wait()"
 
 
 class StartsCase(SynchronousTestCase):
@@ -127,10 +128,10 @@ class TablesTests(StartsCase):
         """A stop does not wait until it is found out whether one is wrong."""
         path = self.modules / "storagegate.toml"
         path.write_text("[gateway.monitoring.logging]\nlevel = 'warn'\n")
-        self.write(HANG)
+        self.write("threading.Event().wait()")
         daemon = self.make("--config", str(path))
         daemon.launch()
-        daemon.waitForLog("IMPORTED")
+        daemon.waitForLog("REHEARSED")
         found = self.workers(daemon)
         daemon.signal(signal.SIGTERM)
         self.assertEqual(daemon.wait(10), 0)
