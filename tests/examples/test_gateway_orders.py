@@ -110,4 +110,6 @@ class OrdersTests(SynchronousTestCase):
 
     def test_stop(self) -> None:
         """SIGTERM ends it in order."""
+        # It says where it listens a moment before the signal means anything to it.
+        self.ask("GET", "/api/openapi.json")
         self.assertEqual(self.example.stop(), 0)
