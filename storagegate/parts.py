@@ -288,10 +288,17 @@ class Parts:
             resource.nameTraces(self._tracer.correlationHeader)
         if self._callLog is not None:
             from storagegate.core.calllines import CallLines
-            from storagegate.s3.calllog import S3Log
+            from storagegate.s3.calllog import NUMBERS, TEXTS, S3Log
 
             calls = self._callLog
-            lines = CallLines(calls.level, calls.fields, calls.format, self.logs.sink)
+            lines = CallLines(
+                calls.level,
+                calls.fields,
+                calls.format,
+                self.logs.sink,
+                numbers=NUMBERS,
+                texts=TEXTS,
+            )
             resource.observation.add(S3Log(lines))
         return resource
 

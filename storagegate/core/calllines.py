@@ -36,10 +36,10 @@ MAX_KNOWN = 1000
 
 _WARN = LEVELS.index("warn")
 
-Told = tuple[float, str, str, str, str, float, str, str, Mapping[str, Any] | None]
+Told = tuple[float, str, str, str, str, float, str, str, tuple[int, ...], tuple[str, ...]]
 """
 When a call ended in seconds since 1970, protocol, service, method, client, how many seconds it
-took, status, trace, and what stands behind the fields.
+took, status, trace, and the values of what stands behind the fields: numbers and texts.
 """
 
 
@@ -47,7 +47,7 @@ class CallLines:
     """
     Writes lines of calls.
 
-    @ivar known: Parts of lines that were written, by what they tell of.
+    @ivar known: Lines that were written with a gap for what differs, by what they tell of.
     """
 
     _log = Logger()
@@ -59,18 +59,24 @@ class CallLines:
         format: str = "json",
         sink: LineSink | None = None,
         now: Callable[[], float] = time.time,
+        numbers: Sequence[str] = (),
+        texts: Sequence[str] = (),
     ) -> None:
         """
         @param level: Calls that went well are logged at this level, others one above C{info}.
         @param fields: Some of L{FIELDS}.
         @param format: C{json} for an object, C{text} for C{name=value}.
         @param sink: Where lines go; C{None} for Twisted's log.
+        @param numbers: What stands behind the fields.
+        @param texts: What stands behind the numbers, and is one of a few for most calls.
         """
         self._format = FORMATS[format]
         self._level = LEVELS.index(level)
         self._fields = tuple(fields)
         self._isWhole = self._fields == FIELDS
-        self.known: dict[tuple[str, ...], tuple[str, str]] = {}
+        self._numbers = tuple(numbers)
+        self._texts = tuple(texts)
+        self.known: dict[tuple[Any, ...], str] = {}
         self._sink = sink
         self._now = now
         self._stamps = TimeStamps()
@@ -91,7 +97,7 @@ class CallLines:
         """Write the line of a call that has ended."""
         if not self.wants(isGood):
             return
-        told = (self._now(), protocol, service, method, client, seconds, status, trace, None)
+        told = (self._now(), protocol, service, method, client, seconds, status, trace, (), ())
         sink, waiting = self._sink, self._waiting
         if sink is None:
             self._emit(told, isGood)
@@ -131,19 +137,18 @@ class CallLines:
         self._log.emit(LogLevel.lookupByName(level), "{call}", call=call)
 
     def _makeKnown(self, told: Told) -> bytes:
-        """Make a line of which most was in one before: in half of the time of another."""
-        when, protocol, service, method, client, seconds, status, trace, more = told
+        """Make a line of which most was in one before: in a third of the time of another."""
+        when, protocol, service, method, client, seconds, status, trace, numbers, texts = told
         if not (trace.isalnum() and trace.isascii()) or len(client) > MAX_TEXT:
             return self._makeAny(told)
-        key = (protocol, service, method, client, status)
-        head, tail = self.known.get(key) or self._learn(key)
+        key = (protocol, service, method, client, status, texts)
+        template = self.known.get(key) or self._learn(key)
         stamp = self._stamps.format(when)
-        text = f'{{"timestamp":"{stamp}",{head}{seconds * 1000:.3f}{tail}{trace}"'
-        return text.encode() + (b"," + asJSON(more)[1:] if more else b"}")
+        return (template % (stamp, seconds * 1000, trace, *numbers)).encode()
 
     def _makeAny(self, told: Told) -> bytes:
         """Make a line of whichever fields and form."""
-        when, protocol, service, method, client, seconds, status, trace, more = told
+        when, protocol, service, method, client, seconds, status, trace, numbers, texts = told
         values: dict[str, Any] = {
             "timestamp": self._stamps.format(when),
             **_firstFields(protocol, service, method, client),
@@ -153,18 +158,23 @@ class CallLines:
         }
         if not self._isWhole:
             values = {name: values[name] for name in self._fields}
-        return self._format({**values, **(more or {})})
+        values.update(zip(self._numbers, numbers, strict=True))
+        values.update(zip(self._texts, texts, strict=True))
+        return self._format(values)
 
-    def _learn(self, key: tuple[str, ...]) -> tuple[str, str]:
-        """Give the parts of a line that are the same for a caller, a method and a status."""
+    def _learn(self, key: tuple[Any, ...]) -> str:
+        """Write the line of a caller, a method and a status, with a gap for what differs."""
         if len(self.known) >= MAX_KNOWN:
             self.known.clear()
-        *first, status = key
-        # What comes between is a number, and what comes last needs nothing escaped.
-        head = asJSON(_firstFields(*first)).decode()[1:-1] + ',"duration":'
-        tail = "," + asJSON({"status": status}).decode()[1:-1] + ',"trace_id":"'
-        self.known[key] = (head, tail)
-        return head, tail
+        *first, status, texts = key
+        # What comes into the gaps is a number, or needs nothing escaped.
+        gaps = "".join([f',"{name}":%d' for name in self._numbers])
+        fields = _inner(_firstFields(*first))
+        line = f',{fields},"duration":%.3f,{_inner({"status": status})},"trace_id":"%s"{gaps}'
+        if texts:
+            line += f",{_inner(dict(zip(self._texts, texts, strict=True)))}"
+        template = self.known[key] = f'{{"timestamp":"%s"{line}}}'
+        return template
 
 
 def _firstFields(protocol: str, service: str, method: str, client: str) -> dict[str, Any]:
@@ -180,3 +190,8 @@ def _drain(waiting: deque[Told]) -> Iterator[Told]:
     """Take what waits, and what comes while it is taken: of several threads nothing is lost."""
     while waiting:
         yield waiting.popleft()
+
+
+def _inner(values: Mapping[str, str]) -> str:
+    """Write texts as a part of an object that is a part of a template."""
+    return asJSON(values).decode()[1:-1].replace("%", "%%")

@@ -6,6 +6,10 @@ from time import time
 from storagegate.core.calllines import MAX_TEXT, CallLines, Told
 from storagegate.s3.observing import Exchange
 
+NUMBERS = ("bytes_in", "bytes_out")
+TEXTS = ("access_key",)
+"""What L{S3Log} needs of L{CallLines} besides the fields."""
+
 PROTOCOL = "s3"
 SERVICE = "S3"
 
@@ -20,6 +24,9 @@ class S3Log:
     """
 
     def __init__(self, lines: CallLines, now: Callable[[], float] = time) -> None:
+        """
+        @param lines: Made with L{NUMBERS} and L{TEXTS}.
+        """
         self._lines = lines
         self._now = now
 
@@ -30,11 +37,6 @@ class S3Log:
         bad: list[Told] = []
         for exchange in exchanges:
             status = exchange.status
-            more = {
-                "bytes_in": exchange.bytesIn,
-                "bytes_out": exchange.bytesOut,
-                "access_key": (exchange.accessKey or "")[:MAX_TEXT],
-            }
             told = (
                 now,
                 PROTOCOL,
@@ -44,7 +46,8 @@ class S3Log:
                 exchange.seconds,
                 exchange.errorCode or str(status),
                 exchange.traceId,
-                more,
+                (exchange.bytesIn, exchange.bytesOut),
+                ((exchange.accessKey or "")[:MAX_TEXT],),
             )
             (good if status < 400 else bad).append(told)
         for calls, isGood in ((good, True), (bad, False)):

@@ -17,7 +17,7 @@ from storagegate.core.logvalues import asJSON
 from storagegate.gateway.calllog import CallLog
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.surroundings import Surroundings
-from storagegate.s3.calllog import S3Log
+from storagegate.s3.calllog import NUMBERS, TEXTS, S3Log
 from storagegate.s3.observing import Exchange
 from tests.gateway.test_gateway import call, echo
 from tests.test_logobserver import Sink
@@ -136,9 +136,8 @@ class CallTests(SinkCase):
     def test_impossible(self) -> None:
         """A line that cannot be made is told, and costs no other line."""
         impossible: Any = object()
-        told = (0.0, "tcp", "S", "m", "c", 0.001, "ok", TRACE, None)
-        lines = CallLines(sink=self.sink)
-        lines.writeAll([(*told[:-1], {"more": impossible}), told])
+        told = (0.0, "tcp", "S", "m", "c", 0.001, "ok", TRACE, (), ())
+        CallLines(sink=self.sink).writeAll([(impossible, *told[1:]), told])
         self.assertEqual(self.only()["method"], "m")
         self.assertEqual(len(self.flushLoggedErrors(TypeError)), 1)
 
@@ -166,7 +165,8 @@ class S3Tests(SinkCase):
         exchange = Exchange(request, 0.0, b"1", TRACE, operation="GetObject", seconds=0.002)
         exchange.status, exchange.bytesIn, exchange.bytesOut = 206, 1, 4096
         exchange.accessKey = "AK"
-        S3Log(CallLines(sink=self.sink), now=lambda: 0).ended([exchange])
+        lines = CallLines(sink=self.sink, numbers=NUMBERS, texts=TEXTS)
+        S3Log(lines, now=lambda: 0).ended([exchange])
         self.assertEqual(
             self.only(),
             {
@@ -187,7 +187,7 @@ class S3Tests(SinkCase):
     def test_failed(self) -> None:
         """A request that failed has the error's code, and is logged where others are not."""
         request: Any = Request()
-        log = S3Log(CallLines(level="debug", sink=self.sink))
+        log = S3Log(CallLines("debug", sink=self.sink, numbers=NUMBERS, texts=TEXTS))
         log.ended(
             [
                 Exchange(request, 0.0, b"1", TRACE, status=status, errorCode=code)
