@@ -19,7 +19,8 @@ from storagegate.services.userrecords import (
 )
 from storagegate.services.users import makeUserService
 from storagegate.services.userstore import SQLiteUserStore
-from storagegate.services.usertable import MEMORY, UserTable
+from storagegate.services.usertable import UserTable
+from storagegate.storage.sqlitefile import MEMORY
 from tests.services.usercase import ADA, UNKNOWN, UserCase
 
 # Another program that holds the database until it is told to let go.
