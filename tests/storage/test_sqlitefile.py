@@ -173,6 +173,13 @@ class BusyTests(FileCase):
         self.note(file, "b")
         self.assertEqual(self.notes(file), ["b"])
 
+    def test_otherErrors(self) -> None:
+        """What time does not mend is not tried again."""
+        file = self.file(busyMs=60_000, nap=lambda seconds: self.fail("waited"))
+        self.assertRaises(
+            sqlite3.OperationalError, file.perform, lambda: file.execute("SELECT no"), False
+        )
+
     def test_failing(self) -> None:
         """What fails in the midst leaves nothing behind."""
         file = self.file()
