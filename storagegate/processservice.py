@@ -19,10 +19,10 @@ from twisted.logger import Logger
 from storagegate import announce
 from storagegate.config import Configuration
 from storagegate.credentials import Credentials, CredentialsError
-from storagegate.directories import makeDirectory
 from storagegate.parts import Parts
 from storagegate.refusal import oneLine, refusal
 from storagegate.rootkey import rootPair
+from storagegate.storage.directories import makeDirectory
 from storagegate.storage.errors import StoreError
 
 

@@ -15,6 +15,7 @@ from enum import Enum
 
 from storagegate.storage.catalog.faults import CatalogUnusable
 from storagegate.storage.catalog.schema import migrate
+from storagegate.storage.directories import syncDirectory
 from storagegate.storage.sqlitefile import createFile
 
 _OLDEST = (3, 38, 0)
@@ -83,7 +84,7 @@ def prepare(path: str, durability: Durability) -> None:
     except sqlite3.DatabaseError as error:
         raise CatalogUnusable(f"{path} cannot be opened: {error}") from error
     if created and durability is Durability.FULL:
-        _syncDirectory(os.path.dirname(path))
+        syncDirectory(os.path.dirname(path) or ".")
 
 
 def connect(path: str, durability: Durability, purpose: Purpose) -> sqlite3.Connection:
@@ -109,11 +110,3 @@ def connect(path: str, durability: Durability, purpose: Purpose) -> sqlite3.Conn
     if not purpose.writes:
         connection.execute("PRAGMA query_only = ON")
     return connection
-
-
-def _syncDirectory(directory: str) -> None:
-    descriptor = os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
