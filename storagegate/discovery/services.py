@@ -127,19 +127,23 @@ class DiscoveredService:
     @ivar name: Its name at the provider; without it its own.
     @ivar methods: What is to be known of its methods, by name; one that is not named is unary.
     @ivar basePath: The path of the gateways of the instances.
-    @ivar timeoutMs: How long an instance may take to answer a unary call.
+    @ivar timeoutMs: How long an instance may take to answer a unary call; streams have the deadline
+        of their caller alone.
     @ivar connectTimeoutMs: How long a connection to one may take.
     @ivar retries: How often a call may be tried again on another instance.
-    @ivar retryPercent: How many of a hundred calls may be such tries.
-    @ivar healthCheck: The path that tells whether an instance is well; without it nobody is asked.
+    @ivar retryPercent: How many of a hundred calls may be such tries, beside one a second and
+        a reserve of a hundred.
+    @ivar healthCheck: The path that an instance answers with 2xx if it is well, on the port of its
+        gateway; without it nobody is asked.
     @ivar healthIntervalMs: How often it is asked.
     @ivar healthTimeoutMs: How long the answer may take.
     @ivar unhealthyAfter: Failed checks in a row after which it is not.
     @ivar healthyAfter: Good checks in a row after which it is again.
     @ivar ejectAfter: Failed calls in a row after which an instance gets none for a while.
-    @ivar ejectMs: How long that is the first time; it doubles each time in a row.
+    @ivar ejectMs: How long that is the first time; it doubles each time in a row,
+        and then one call may try.
     @ivar maxEjectMs: How long at most.
-    @ivar maxConnections: Calls in flight of one instance.
+    @ivar maxConnections: Calls in flight of one instance, streams included.
     @ivar maxQueue: Calls that wait until an instance may have another.
     """
 

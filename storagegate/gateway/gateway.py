@@ -26,7 +26,7 @@ from storagegate.gateway.observing import CORRELATION_HEADER, makeObservers, mak
 from storagegate.gateway.options import readOptions
 from storagegate.gateway.surroundings import Surroundings
 from storagegate.gateway.wires import Wires
-from storagegate.net.reactors import processReactor
+from storagegate.net.reactors import processReactor, runUntilStopped
 
 DEFAULT_GRACE_MS = 30_000
 """What a call in flight is given to end in; the longest that most balancers wait."""
@@ -262,17 +262,7 @@ class ProtocolGateway(Configurable):
         @raise SystemExit: If a place is taken.
         """
         reactor = processReactor()
-        failures: list[str] = []
-
-        def failed(reason: Any) -> None:
-            failures.append(reason.getErrorMessage())
-            reactor.callWhenRunning(reactor.stop)
-
-        self.listen(reactor=reactor).addErrback(failed)
-        reactor.addSystemEventTrigger("before", "shutdown", lambda: self.stop(graceMs))
-        reactor.run()
-        if failures:
-            raise SystemExit(failures[0])
+        runUntilStopped(reactor, self.listen(reactor=reactor), lambda: self.stop(graceMs))
 
     def middleware(self) -> Any:
         """
