@@ -186,10 +186,18 @@ class GatewayRoom:
 
         try:
             checkDiscovery(options)
+            self._checkSecured(options)
             if options.register is not None:
                 checkRegistration(options, self._servedHere(), _interface(place))
         except OptionError as error:
             raise ConfigurationError(f"gateway.discovery: {error}") from error
+
+    def _checkSecured(self, options: Any) -> None:
+        """Check the files of TLS; without any, nothing of it is imported."""
+        if any(service.tls is not None for service in options.services.values()):
+            from storagegate.balancing.clienttls import checkSecured
+
+            checkSecured(options.services)
 
     def _servedHere(self) -> tuple[str, ...]:
         """Give the names of the services that are not only passed on."""

@@ -24,6 +24,7 @@ from storagegate.discovery.provideroptions import (
 )
 from storagegate.discovery.routing import RoutingOptions
 from storagegate.discovery.services import DiscoveredService, readServices
+from storagegate.discovery.tlsoptions import checkPair
 
 PROVIDERS = ("static", "dns", "consul", "etcd", "kubernetes")
 
@@ -104,6 +105,6 @@ def checkDiscovery(options: DiscoveryOptions) -> None:
     if (options.etcd.username is None) != (options.etcd.passwordFile is None):
         raise OptionError("the options etcd.username and etcd.passwordFile are given together")
     for group in ("consul", "etcd", "kubernetes"):
-        tls = getattr(options, group).tls
-        if (tls.certFile is None) != (tls.keyFile is None):
-            raise OptionError(f"the options {group}.tls.certFile and keyFile are given together")
+        checkPair(getattr(options, group).tls, f"{group}.tls")
+    for name, service in options.services.items():
+        checkPair(service.tls, f"services.{name}.tls")
