@@ -181,23 +181,20 @@ class GatewayRoom:
         options = self._gateway.discovery
         if options is None:
             return
-        from storagegate.discovery.options import checkDiscovery
+        from storagegate.discovery.options import checkDiscovery, tlsTables
         from storagegate.discovery.registering import checkRegistration
 
         try:
             checkDiscovery(options)
-            self._checkSecured(options)
+            for table, tls in tlsTables(options).items():
+                if tls.caFile is not None or tls.certFile is not None:
+                    from storagegate.discovery.tls import checkFiles
+
+                    checkFiles(tls, table)
             if options.register is not None:
                 checkRegistration(options, self._servedHere(), _interface(place))
         except OptionError as error:
             raise ConfigurationError(f"gateway.discovery: {error}") from error
-
-    def _checkSecured(self, options: Any) -> None:
-        """Check the files of TLS; without any, nothing of it is imported."""
-        if any(service.tls is not None for service in options.services.values()):
-            from storagegate.balancing.clienttls import checkSecured
-
-            checkSecured(options.services)
 
     def _servedHere(self) -> tuple[str, ...]:
         """Give the names of the services that are not only passed on."""

@@ -11,9 +11,7 @@ from twisted.internet.ssl import CertificateOptions, optionsForClientTLS, platfo
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from storagegate.core.optionvalues import OptionError
-from storagegate.discovery.services import DiscoveredService
-from storagegate.discovery.tls import TLSFileError, loadOwn, loadTrust, stamp
+from storagegate.discovery.tls import TLSFileError, checkFiles, loadOwn, loadTrust, stamp
 from storagegate.discovery.tlsoptions import InstanceTLSOptions
 
 MAX_NAMES = 64
@@ -44,16 +42,10 @@ class ClientTLS:
         """
         Read the files.
 
-        @raise OptionError: If one of them, or the name, cannot be used.
+        @raise OptionError: If one of them cannot be used.
         """
-        try:
-            self._refresh()
-            if self._options.serverName is not None:
-                self.creator(self._options.serverName)
-        except TLSFileError as error:
-            raise OptionError(f"the option {self._table}.{error}") from None
-        except UnicodeError as error:
-            raise OptionError(f"the option {self._table}.serverName: {error}") from None
+        checkFiles(self._options, self._table)
+        self._refresh()
 
     def creator(self, name: str) -> Any:
         """
@@ -113,17 +105,6 @@ class ClientTLS:
         own = loadOwn(self._options)
         trust = loadTrust(self._options)
         return {**own, "trustRoot": trust or platformTrust()} if self._options.verify else own
-
-
-def checkSecured(services: Mapping[str, DiscoveredService]) -> None:
-    """
-    Check what services say of TLS.
-
-    @raise OptionError: If a file cannot be used.
-    """
-    for name, service in services.items():
-        if service.tls is not None:
-            ClientTLS(name, service.tls).check()
 
 
 @implementer(IOpenSSLClientConnectionCreator)

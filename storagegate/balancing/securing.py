@@ -89,18 +89,26 @@ class Securing:
         began = self._clock.seconds()
         # Neither the zone of an address nor the dot that ends a name is in a certificate.
         name = self._name or instance.host.partition("%")[0].rstrip(".")
-        endpoint = wrapClientTLS(self._tls.creator(name), endpoint)
-        connection: SecuredConnection = await endpoint.connect(_factory)
+        try:
+            creator = self._tls.creator(name)
+        except UnicodeError as error:
+            self._complain(instance, error)
+            raise
+        secured = wrapClientTLS(creator, endpoint, self._clock)
+        connection: SecuredConnection = await secured.connect(_factory)
         left = max(0.0, seconds - (self._clock.seconds() - began))
         try:
             await connection.whenShaken().addTimeout(left, self._clock)
         except CancelledError:
             raise
         except Exception as error:
-            # The operator hears why, for the caller does not.
-            self._trouble.begin(self._service, f"{instance.id}: {explained(error)}")
+            self._complain(instance, error)
             raise
         return connection
+
+    def _complain(self, instance: Instance, error: Exception) -> None:
+        """Tell the operator what is wrong: the caller is not told."""
+        self._trouble.begin(self._service, f"{instance.id}: {explained(error)}")
 
 
 @implementer(IHandshakeListener)

@@ -16,6 +16,7 @@ from twisted.internet.ssl import (
     trustRootFromCertificates,
 )
 
+from storagegate.core.optionvalues import OptionError
 from storagegate.discovery.tlsoptions import TLSOptions
 
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
@@ -76,6 +77,20 @@ def loadOwn(options: TLSOptions) -> dict[str, Any]:
         problem = f"{options.keyFile} does not belong to the certificate {options.certFile}"
         raise TLSFileError(f"keyFile: {problem}")
     return {"certificate": own, "privateKey": key, "extraCertChain": chain or None}
+
+
+def checkFiles(options: TLSOptions, table: str) -> None:
+    """
+    Check that the files can be used as they are now.
+
+    @param table: The name of the options.
+    @raise OptionError: If one cannot.
+    """
+    try:
+        loadTrust(options)
+        loadOwn(options)
+    except TLSFileError as error:
+        raise OptionError(f"the option {table}.{error}") from None
 
 
 def stamp(options: TLSOptions) -> Mapping[str, Any]:

@@ -1,12 +1,17 @@
 """The options of TLS: whom we believe, and who we are."""
 
+import re
 from typing import Any
 
 from attrs import field, frozen
 from attrs.converters import optional
+from twisted.internet.abstract import isIPAddress, isIPv6Address
 
 from storagegate.core.optionvalues import OptionError, readFlag
-from storagegate.discovery.instances import readHost
+
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+
+_NAME = re.compile(rf"{_LABEL}(\.{_LABEL}){{0,126}}")
 
 
 def readFile(value: Any) -> str:
@@ -14,6 +19,14 @@ def readFile(value: Any) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError("is the name of a file")
     return value
+
+
+def _serverName(value: Any) -> str:
+    # Certificates have no other names than those of the Domain Name System (RFC 9525, section 2).
+    isText = isinstance(value, str)
+    if not isText or not (_NAME.fullmatch(value) or isIPAddress(value) or isIPv6Address(value)):
+        raise ValueError("is a name or an address, as certificates have it")
+    return str(value)
 
 
 @frozen(kw_only=True)
@@ -34,7 +47,7 @@ class TLSOptions:
 @frozen(kw_only=True)
 class InstanceTLSOptions(TLSOptions):
     """
-    How instances are spoken to over TLS: if this table is there at all, all of them are.
+    How instances are spoken to over TLS: if this table is there, all are that say nothing else.
 
     @ivar caFile: Certificates of whom to believe, PEM; without it those that the system believes.
     @ivar certFile: Our own certificate with its chain, PEM, for instances that ask for one.
@@ -44,7 +57,7 @@ class InstanceTLSOptions(TLSOptions):
         change everything.
     """
 
-    serverName: str | None = field(default=None, converter=optional(readHost))
+    serverName: str | None = field(default=None, converter=optional(_serverName))
     verify: bool = field(default=True, converter=readFlag)
 
 

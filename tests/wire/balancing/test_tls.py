@@ -279,7 +279,7 @@ class UntrustedTests(SecuredCase):
             ],
         )
         for _ in range(4):
-            self.assertEqual(await self.call("safe"), 1)
+            self.assertEqual(await self.call("unary"), 1)
         self.assertEqual((bad.requests, good.requests), (0, 4))
 
     def told(self, reason: str) -> None:
