@@ -85,7 +85,7 @@ class Securing:
         """
         return Deferred.fromCoroutine(self._connect(endpoint, instance, seconds))
 
-    async def _connect(self, endpoint: Any, instance: Instance, seconds: float) -> HTTPConnection:
+    async def _connect(self, endpoint: Any, instance: Instance, seconds: float) -> Any:
         began = self._clock.seconds()
         # Neither the zone of an address nor the dot that ends a name is in a certificate.
         name = self._name or instance.host.partition("%")[0].rstrip(".")
@@ -95,7 +95,7 @@ class Securing:
             self._complain(instance, error)
             raise
         secured = wrapClientTLS(creator, endpoint, self._clock)
-        connection: SecuredConnection = await secured.connect(_factory)
+        connection: Any = await secured.connect(_factory)
         left = max(0.0, seconds - (self._clock.seconds() - began))
         try:
             await connection.whenShaken().addTimeout(left, self._clock)

@@ -52,7 +52,8 @@ class InstanceTLSOptions(TLSOptions):
     @ivar caFile: Certificates of whom to believe, PEM; without it those that the system believes.
     @ivar certFile: Our own certificate with its chain, PEM, for instances that ask for one.
     @ivar keyFile: Its key, PEM, without a password.
-    @ivar serverName: The name that their certificates have; without it the host of each instance.
+    @ivar serverName: The name that their certificates have; without it the host of each instance,
+        and by DNS the name that was asked for.
     @ivar verify: Whether certificates are checked; C{false} lets anybody on the way read and
         change everything.
     """

@@ -202,6 +202,17 @@ class SecuringTests(LogCase):
         self.assertIsNone(self.endpoint.protocol)
         self.assertEqual(len(self.told()), 1)
 
+    def test_given(self) -> None:
+        """The name may come from who has found the instance; that of the options wins."""
+        for options, expected in (({}, b"found.example"), ({"serverName": "said"}, b"said")):
+            self.serve()
+            self.endpoint = _Endpoint()
+            service = DiscoveredService(tls=InstanceTLSOptions(**options))
+            securing = Securing("Probe", service, self.clock, "found.example")
+            securing.connect(self.endpoint, HERE, 1.0)
+            self.carry()
+            self.assertEqual(self.server.get_servername(), expected)
+
     def test_names(self) -> None:
         """Neither a zone nor the dot at the end is a part of a name."""
         self.connect(instance=Instance("localhost.", 1))

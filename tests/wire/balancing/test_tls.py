@@ -1,9 +1,11 @@
 """Instances over TLS: who is believed, who we are, and what becomes of calls if it fails."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 from OpenSSL.crypto import FILETYPE_PEM
+from twisted.internet.defer import Deferred
 from twisted.internet.ssl import (
     Certificate,
     CertificateOptions,
@@ -15,8 +17,13 @@ from twisted.internet.task import deferLater
 from twisted.logger import ILogObserver, formatEvent, globalLogPublisher
 from zope.interface import implementer
 
+from storagegate.core.context import Client, RequestContext
+from storagegate.core.errors import ServiceError
+from storagegate.core.tracing import newTracing
+from storagegate.gateway.gateway import ProtocolGateway
 from tests.support.certificates import Authority
 from tests.support.rawupstream import RawConnection, RawUpstream
+from tests.support.rooms import PLACES, openRoom
 from tests.wire.balancing.upstreamcase import CHUNKED, UpstreamCase, chunk
 
 UNREACHABLE = "^An instance of Probe cannot be reached"
@@ -139,6 +146,36 @@ class SecuredTests(SecuredCase):
         transport: Any = upstream.connections[0].transport
         subject = transport.getPeerCertificate().get_subject()
         self.assertEqual(subject.commonName, "gateway")
+
+    async def test_exchanged(self) -> None:
+        """Certificates that are exchanged are shown from the next connection on."""
+        clients = Authority(self.folder / "clients", "clients")
+        strangers = Authority(self.folder / "strangers", "strangers")
+        upstream = self.knowing(clients, lowerMaximumSecurityTo=TLSVersion.TLSv1_2)
+        files = strangers.issue("gateway")
+        own = {"certFile": str(files[0]), "keyFile": str(files[1])}
+        self.serveTLS(upstream, tls={**self.trust, **own})
+        self.assertRegex(await self.refused(self.call("unary")), UNREACHABLE)
+        for before, after in zip(files, clients.issue("gateway"), strict=True):
+            after.replace(before)
+        self.assertEqual(await self.call("unary"), 1)
+
+    async def test_gateway(self) -> None:
+        """A gateway of ours is an instance as any, with C{ssl:} in the place of C{tcp:}."""
+        certificate, key = self.authority.issue()
+        room = openRoom(self, http=PLACES["http"])
+        place = f"ssl:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}"
+        port: Any = room.room.open("http", place)
+        gateway = ProtocolGateway(protocols=[])
+        instance = {"host": "127.0.0.1", "port": port.port}
+        service = {"instances": [instance], "tls": self.trust, "connectTimeoutMs": 20_000}
+        gateway.configureServiceDiscovery(services={"UserService": service})
+        gateway.start(self.reactor)
+        self.addCleanup(gateway.stop, 0)
+        client = Client("me", "127.0.0.1", 1)
+        context = RequestContext("tcp", "UserService", "CreateUser", client, newTracing())
+        result = await gateway.invoker.call(context, {"name": "Ada", "email": "ada@example.com"})
+        self.assertEqual(result["name"], "Ada")
 
     async def test_unverified(self) -> None:
         """Without verification anybody is called, and the log says so at the start."""
@@ -281,6 +318,23 @@ class UntrustedTests(SecuredCase):
         for _ in range(4):
             self.assertEqual(await self.call("unary"), 1)
         self.assertEqual((bad.requests, good.requests), (0, 4))
+
+    async def test_unknownStream(self) -> None:
+        """A stream of requests is not begun again: they have been taken from their caller."""
+        clients = Authority(self.folder / "clients", "clients")
+        bad = self.knowing(clients)
+        self.serveTLS(bad)
+
+        async def requests() -> AsyncIterator[Any]:
+            yield {"a": 1}
+            await waiting
+
+        waiting: Deferred[None] = Deferred()
+        with self.assertRaises(ServiceError) as raised:
+            async for _ in await self.call("bidirectional", requests()):
+                pass
+        self.assertEqual(raised.exception.code, "UNAVAILABLE")
+        self.assertEqual((bad.requests, self.value("retries_total", "Probe")), (0, 0))
 
     def told(self, reason: str) -> None:
         """Check that the log says once what is wrong, and the caller is not told."""
