@@ -15,7 +15,9 @@ class CallLog:
         """Do nothing: the end tells all."""
 
     def ended(self, context: RequestContext, error: ServiceError | None, seconds: float) -> None:
-        """Log a call."""
+        """Log a call, with its path where that is the name of no method."""
+        path = context.metadata.get("path")
+        more = {} if path is None else {"path": path}
         self._write(
             context.protocol,
             context.service,
@@ -25,4 +27,5 @@ class CallLog:
             "ok" if error is None else error.code,
             context.tracing.traceId,
             error is None,
+            **more,
         )

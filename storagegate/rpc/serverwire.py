@@ -20,8 +20,9 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.rpc.bridge import NOTHING, CompletionPump
+from storagegate.rpc.serverconnections import COUNTED, ServerConnections
 from storagegate.rpc.servercall import ServerCall
-from storagegate.rpc.wire import IServerEngine
+from storagegate.rpc.wire import IServerEngine, Traffic
 
 _REQUESTED_CALLS = 64
 """How many calls grpcio may hand over before it is asked again: what one turn takes."""
@@ -53,20 +54,26 @@ class GrpcioServer:
     A server of grpc core, see L{IServerEngine}.
 
     @ivar isDown: Whether its queue is shut down, so that nothing may be started any more.
+    @ivar traffic: Counts the bytes of messages.
     """
 
     _log = Logger()
 
-    def __init__(self, reactor: Any, arguments: Sequence[tuple[str, Any]]) -> None:
+    def __init__(
+        self, reactor: Any, arguments: Sequence[tuple[str, Any]], traffic: Traffic
+    ) -> None:
         """
         @param reactor: Where calls are accepted.
         @param arguments: The channel arguments of grpc core.
         """
         checkLibrary()
         self.isDown = False
+        self.traffic = traffic
         self._reactor = reactor
         self._queue = cygrpc.CompletionQueue()
-        self._server = cygrpc.Server(tuple(arguments), False)
+        self._connections = ServerConnections()
+        self._server = cygrpc.Server((*arguments, COUNTED), False)
+        self._connections.find()
         self._server.register_completion_queue(self._queue)
         self._pump = CompletionPump(
             reactor,
@@ -163,6 +170,10 @@ class GrpcioServer:
             self._waiting.append(done)
         return done
 
+    def connections(self) -> int:
+        """Count the connections that are there."""
+        return 0 if self._hasEnded else self._connections.count()
+
     def _cancelCalls(self) -> None:
         if not self.isDown:
             self._server.cancel_all_calls()
@@ -240,6 +251,8 @@ def checkLibrary() -> None:
         "SendStatusFromServerOperation",
         "WriteFlag",
         "auth_context",
+        "channelz_get_servers",
+        "channelz_get_server_sockets",
     )
     missing = [name for name in needed if not hasattr(cygrpc, name)]
     if missing:

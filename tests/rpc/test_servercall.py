@@ -8,6 +8,7 @@ from grpc._cython import cygrpc
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.rpc.servercall import ServerCall
+from storagegate.rpc.wire import UnseenTraffic
 
 METADATA = cygrpc.OperationType.send_initial_metadata
 MESSAGE = cygrpc.OperationType.send_message
@@ -30,6 +31,7 @@ class Library:
     isDown = False
 
     def __init__(self) -> None:
+        self.traffic = UnseenTraffic()
         self.batches: list[list[int]] = []
         self.isAtWork = False
         self.unsettled: list[ServerCall] = []
@@ -52,13 +54,17 @@ class Library:
         while self.unsettled:
             self.unsettled.pop().sendOn()
 
-    def complete(self, success: bool = True) -> None:
+    def complete(self, success: bool = True, *operations: Any) -> None:
         """Complete the oldest batch."""
-        self._tags.pop(0)(SimpleNamespace(success=success, batch_operations=()))
+        self._tags.pop(0)(SimpleNamespace(success=success, batch_operations=operations))
+
+    def arrive(self, message: bytes | None, success: bool = True) -> None:
+        """Complete the oldest batch, which asked for a message."""
+        self.complete(success, SimpleNamespace(message=lambda: message))
 
 
-class SendingTests(SynchronousTestCase):
-    """How messages and the status go to grpcio."""
+class ServerCallCase(SynchronousTestCase):
+    """What the cases of this file share."""
 
     def setUp(self) -> None:
         """Accept a call."""
@@ -66,6 +72,10 @@ class SendingTests(SynchronousTestCase):
         details = SimpleNamespace(method=b"/a.B/C", deadline=float("inf"))
         event = SimpleNamespace(call=self.library, call_details=details, invocation_metadata=())
         self.call = ServerCall(self.library, event)
+
+
+class SendingTests(ServerCallCase):
+    """How messages and the status go to grpcio."""
 
     def test_atOnce(self) -> None:
         """A message goes at once where no event is at work, such as when a timer makes it."""
@@ -164,3 +174,47 @@ class SendingTests(SynchronousTestCase):
             self.assertNoResult(drained)
             self.library.complete()
         self.successResultOf(drained)
+
+
+class ObservedTests(ServerCallCase):
+    """What is known of a call beside its messages."""
+
+    def test_traffic(self) -> None:
+        """Bytes are counted of requests that came, and of responses when they go."""
+        self.call.read(lambda message: None)
+        self.library.arrive(b"four")
+        self.call.send(b"12")
+        self.call.send(b"345")
+        traffic = self.library.traffic
+        self.assertEqual((traffic.bytesIn, traffic.bytesOut), (4, 2))
+        self.library.complete()
+        self.assertEqual((traffic.bytesIn, traffic.bytesOut), (4, 5))
+
+    def test_replyTraffic(self) -> None:
+        """An only response is counted, and no second one that is not sent."""
+        self.call.reply(b"123")
+        self.call.reply(b"4567")
+        self.assertEqual(self.library.traffic.bytesOut, 3)
+
+    def test_refused(self) -> None:
+        """A request that grpcio has not taken is known from one that never came."""
+        for success in (True, False):
+            self.setUp()
+            got: list[bytes | None] = []
+            self.call.read(got.append)
+            self.library.arrive(None, success)
+            self.library.arrive(None)
+            self.assertEqual(got, [None])
+            self.assertEqual(self.call.isRefused, not success)
+
+    def test_whenClosed(self) -> None:
+        """Who asks is told when a finished call is gone, and whether its client had left."""
+        for isCancelled in (True, False):
+            self.setUp()
+            told: list[bool] = []
+            self.call.whenClosed(told.append)
+            self.call.finish(12, "no")
+            self.assertEqual(told, [])
+            close = SimpleNamespace(cancelled=lambda value=isCancelled: value)
+            self.library.complete(True, None, None, close)
+            self.assertEqual(told, [isCancelled])
