@@ -20,8 +20,8 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.rpc.bridge import NOTHING, CompletionPump
-from storagegate.rpc.serverconnections import COUNTED, ServerConnections
 from storagegate.rpc.servercall import ServerCall
+from storagegate.rpc.serverconnections import COUNTED, ServerConnections
 from storagegate.rpc.wire import IServerEngine, Traffic
 
 _REQUESTED_CALLS = 64
