@@ -27,6 +27,12 @@ from storagegate.rpc.wire import IServerEngine, Traffic
 _REQUESTED_CALLS = 64
 """How many calls grpcio may hand over before it is asked again: what one turn takes."""
 
+_WAITING_CALLS = 3000
+"""
+How many calls that have come may wait for being asked for: grpc core refuses more. Those that still
+wait when it is told to stop it would end as C{CANCELLED}; to ask for so many takes 2 milliseconds.
+"""
+
 _TIMEOUT = cygrpc.CompletionType.queue_timeout
 _SHUTDOWN = cygrpc.CompletionType.queue_shutdown
 
@@ -117,10 +123,14 @@ class GrpcioServer:
         """Begin to accept calls."""
         self._accept = accept
         self._server.start()
-        for _ in range(_REQUESTED_CALLS):
-            self._server.request_call(self._queue, self._queue, _NEW_CALL)
+        self._request(_REQUESTED_CALLS)
         self._pump.start()
         self._trigger = self._reactor.addSystemEventTrigger("before", "shutdown", self._leave)
+
+    def _request(self, count: int) -> None:
+        """Ask for calls."""
+        for _ in range(count):
+            self._server.request_call(self._queue, self._queue, _NEW_CALL)
 
     def discard(self) -> None:
         """Let go of everything, where L{start} was never called. Takes no time to speak of."""
@@ -150,6 +160,8 @@ class GrpcioServer:
         """Accept nothing more, let calls end, and cancel those that have not after the grace."""
         if not self._isStopping:
             self._isStopping = True
+            if graceSeconds:
+                self._request(_WAITING_CALLS)
             self._server.shutdown(self._queue, _STOPPED)
             self._grace = self._reactor.callLater(graceSeconds, self._cancelCalls)
         elif self._grace is not None and self._grace.active():
@@ -183,7 +195,7 @@ class GrpcioServer:
         if tag is _NEW_CALL:
             if event.success and self._accept is not None:
                 if not self._isStopping:
-                    self._server.request_call(self._queue, self._queue, _NEW_CALL)
+                    self._request(1)
                 self._accept(ServerCall(self, event))
         elif tag is _STOPPED:
             self.isDown = True
