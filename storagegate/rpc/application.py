@@ -55,9 +55,9 @@ class RPCPort:
         count: int = self._engine.connections()
         return count
 
-    def stopListening(self, graceMs: float = 0) -> Deferred[None]:
-        """Close the port and the calls that came by it, after a grace."""
-        stopped: Deferred[None] = self._engine.stop(graceMs / 1000)
+    def stopListening(self, graceMs: float = 0, settleMs: float = 0) -> Deferred[None]:
+        """Close the port and the calls that came by it, after a grace; see L{GRPCServer.stop}."""
+        stopped: Deferred[None] = self._engine.stop(graceMs / 1000, settleMs / 1000)
         return stopped
 
 
@@ -307,26 +307,30 @@ class GRPCServer:
         else:
             del self._callsOf[peer]
 
-    def stop(self, graceMs: float = DEFAULT_GRACE_MS) -> Deferred[None]:
+    def stop(self, graceMs: float = DEFAULT_GRACE_MS, settleMs: float = 0) -> Deferred[None]:
         """
         Stop serving: accept nothing more, let what is being answered end.
 
         @param graceMs: After this, calls are cancelled. Whoever stops again, sooner, has it so.
+        @param settleMs: For so long before clients are told to go elsewhere, and as long after it,
+            no call is answered, and until then more are accepted: for a port that another process
+            serves as well. A call that comes in the moment between is cancelled by grpc core, and
+            a client that waits for an answer makes none.
         @return: Fires when all is closed, also what was being closed already.
         """
         self.health.shutdown()
         self._closing += self._ports
         self._ports = []
-        closing = [self._close(port, graceMs) for port in tuple(self._closing)]
+        closing = [self._close(port, graceMs, settleMs) for port in tuple(self._closing)]
         return gatherResults(closing).addCallback(lambda results: None)
 
-    def _close(self, port: RPCPort, graceMs: float) -> Deferred[None]:
+    def _close(self, port: RPCPort, graceMs: float, settleMs: float) -> Deferred[None]:
         def closed(result: None) -> None:
             # Another stop may have waited for it as well.
             if port in self._closing:
                 self._closing.remove(port)
 
-        return port.stopListening(graceMs).addCallback(closed)
+        return port.stopListening(graceMs, settleMs).addCallback(closed)
 
     def run(
         self,

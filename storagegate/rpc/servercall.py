@@ -40,12 +40,16 @@ class Engine(Protocol):
     """
     What a call asks of its engine.
 
-    @ivar isDown: Whether nothing may be started any more.
+    @ivar isOpen: Whether operations are started at once.
     @ivar traffic: Counts the bytes of messages.
     """
 
-    isDown: bool
+    isOpen: bool
     traffic: Traffic
+
+    def hold(self, call: Any, operations: Sequence[Any], tag: Callable[[Any], object]) -> None:
+        """Start operations of a call of grpcio later; or never, where nothing is any more."""
+        ...
 
     def putOff(self, call: "ServerCall") -> bool:
         """Have a call asked soon to send what it has; tells if it is not, for nothing goes on."""
@@ -336,8 +340,10 @@ class ServerCall:
         self._makeRoom()
 
     def _start(self, operations: Sequence[Any], tag: Callable[[Any], object]) -> None:
-        if not self._engine.isDown:
+        if self._engine.isOpen:
             self._call.start_server_batch(operations, tag)
+        else:
+            self._engine.hold(self._call, operations, tag)
 
 
 def _ignore(event: Any) -> None:

@@ -59,7 +59,7 @@ class GrpcioServer:
     """
     A server of grpc core, see L{IServerEngine}.
 
-    @ivar isDown: Whether its queue is shut down, so that nothing may be started any more.
+    @ivar isOpen: Whether operations of calls are started at once.
     @ivar traffic: Counts the bytes of messages.
     """
 
@@ -73,7 +73,7 @@ class GrpcioServer:
         @param arguments: The channel arguments of grpc core.
         """
         checkLibrary()
-        self.isDown = False
+        self.isOpen = True
         self.traffic = traffic
         self._reactor = reactor
         self._queue = cygrpc.CompletionQueue()
@@ -91,7 +91,9 @@ class GrpcioServer:
         )
         self._unsent: list[ServerCall] = []
         self._accept: Callable[[Any], object] | None = None
-        self._isStopping = self._hasEnded = False
+        self._isDown = self._isStopping = self._hasEnded = False
+        self._held: list[tuple[Any, Sequence[Any], Callable[[Any], object]]] = []
+        self._settling: Any = None
         self._waiting: list[Deferred[None]] = []
         self._grace: Any = None
         self._trigger: Any = None
@@ -139,7 +141,7 @@ class GrpcioServer:
         self._server.shutdown(self._queue, _STOPPED)
         while self._queue.poll().tag is not _STOPPED:
             pass
-        self.isDown = True
+        self._isDown = True
         self._queue.shutdown()
         while self._queue.poll().completion_type != _SHUTDOWN:
             pass
@@ -156,23 +158,63 @@ class GrpcioServer:
         self._reactor.callLater(0, lambda: self._stopped(0).chainDeferred(done))
         return done
 
-    def stop(self, graceSeconds: float) -> Deferred[None]:
+    def stop(self, graceSeconds: float, settleSeconds: float = 0.0) -> Deferred[None]:
         """Accept nothing more, let calls end, and cancel those that have not after the grace."""
-        if not self._isStopping:
-            self._isStopping = True
-            if graceSeconds:
-                self._request(_WAITING_CALLS)
-            self._server.shutdown(self._queue, _STOPPED)
-            self._grace = self._reactor.callLater(graceSeconds, self._cancelCalls)
-        elif self._grace is not None and self._grace.active():
+        if self._isStopping:
+            self._hurry(graceSeconds)
+        elif not settleSeconds:
+            self._shutDown(graceSeconds)
+        elif self._settling is None:
+            # grpc core cancels what comes between its own stop and a client's hearing of it. Most
+            # clients that are at work wait for an answer before they ask again.
+            self.isOpen = False
+            self._settling = self._reactor.callLater(
+                settleSeconds, self._shutDown, graceSeconds, settleSeconds
+            )
+        return self._whenStopped()
+
+    def _shutDown(self, graceSeconds: float, settleSeconds: float = 0.0) -> None:
+        self._isStopping = True
+        if graceSeconds:
+            self._request(_WAITING_CALLS)
+        self._server.shutdown(self._queue, _STOPPED)
+        self._grace = self._reactor.callLater(graceSeconds, self._cancelCalls)
+        if self._settling is not None:
+            self._stopSettling()
+            self._settling = self._reactor.callLater(settleSeconds, self._release)
+
+    def _hurry(self, graceSeconds: float) -> None:
+        """Shorten the grace, or leave it as it is."""
+        if self._grace.active():
             sooner = self._reactor.seconds() + graceSeconds
             if sooner < self._grace.getTime():
                 self._grace.reset(graceSeconds)
-        return self._whenStopped()
+
+    def hold(self, call: Any, operations: Sequence[Any], tag: Callable[[Any], object]) -> None:
+        """Start operations when the server has settled; or never, if it is down."""
+        if not self._isDown:
+            self._held.append((call, operations, tag))
+
+    def _release(self) -> None:
+        """Start what was held."""
+        held, self._held = self._held, []
+        self.isOpen = not self._isDown
+        if self.isOpen:
+            for call, operations, tag in held:
+                try:
+                    call.start_server_batch(operations, tag)
+                except Exception:
+                    # As where calls are settled; the others go on.
+                    self._log.failure("a call could not be answered")
+
+    def _stopSettling(self) -> None:
+        if self._settling is not None and self._settling.active():
+            self._settling.cancel()
 
     def _stopped(self, graceSeconds: float) -> Deferred[None]:
         """Wait for the end that somebody has begun, or begin it."""
-        return self._whenStopped() if self._isStopping else self.stop(graceSeconds)
+        hasBegun = self._isStopping or self._settling is not None
+        return self._whenStopped() if hasBegun else self.stop(graceSeconds)
 
     def _whenStopped(self) -> Deferred[None]:
         done: Deferred[None] = Deferred()
@@ -187,7 +229,7 @@ class GrpcioServer:
         return 0 if self._hasEnded else self._connections.count()
 
     def _cancelCalls(self) -> None:
-        if not self.isDown:
+        if not self._isDown:
             self._server.cancel_all_calls()
 
     def _process(self, event: Any) -> None:
@@ -198,7 +240,8 @@ class GrpcioServer:
                     self._request(1)
                 self._accept(ServerCall(self, event))
         elif tag is _STOPPED:
-            self.isDown = True
+            self._isDown = True
+            self.isOpen = False
             self._queue.shutdown()
         else:
             tag(event)
@@ -224,6 +267,8 @@ class GrpcioServer:
         self._hasEnded = True
         if self._grace.active():
             self._grace.cancel()
+        self._stopSettling()
+        self._held.clear()
         # The reactor may be shutting down, and has taken it already.
         with suppress(KeyError, ValueError):
             self._reactor.removeSystemEventTrigger(self._trigger)

@@ -110,10 +110,12 @@ class IServerEngine(Interface):
     def start(accept: Callable[[Any], object]) -> None:
         """Begin to accept calls, each given to a function as an L{IServerCall}."""
 
-    def stop(graceSeconds: float) -> Deferred[None]:
+    def stop(graceSeconds: float, settleSeconds: float = 0.0) -> Deferred[None]:
         """
         Accept nothing more, let calls end, and cancel those that have not after the grace.
 
+        @param settleSeconds: For so long before clients are told to go, and as long after it, no
+            call is answered: whoever waits makes no call that crosses with this.
         @return: Fires when no call, port or thread is left.
         """
 

@@ -25,12 +25,14 @@ class Library:
 
     @ivar batches: The kinds of operations, of each batch that was started.
     @ivar isAtWork: Whether events are at work, so that something can be put off.
+    @ivar isOpen: Whether operations are started at once.
+    @ivar held: What was not.
     @ivar unsettled: The calls that something was put off for.
     """
 
-    isDown = False
-
     def __init__(self) -> None:
+        self.isOpen = True
+        self.held: list[tuple[Any, Any, Any]] = []
         self.traffic = UnseenTraffic()
         self.batches: list[list[int]] = []
         self.isAtWork = False
@@ -41,6 +43,10 @@ class Library:
         """Start a batch."""
         self.batches.append([operation.type() for operation in operations])
         self._tags.append(tag)
+
+    def hold(self, call: Any, operations: Any, tag: Callable[[Any], object]) -> None:
+        """Keep what is not to be started now."""
+        self.held.append((call, operations, tag))
 
     def putOff(self, call: ServerCall) -> bool:
         """Take note of a call, if events are at work."""
@@ -117,6 +123,15 @@ class SendingTests(ServerCallCase):
         self.call.finish(13)
         self.call.send(b"3")
         self.assertEqual(self.library.batches, [[METADATA, MESSAGE, STATUS, CLOSE]])
+
+    def test_held(self) -> None:
+        """Where the engine is not open, it gets what was to be started."""
+        self.library.isOpen = False
+        self.call.reply(b"1")
+        self.assertEqual(self.library.batches, [])
+        [(call, operations, _)] = self.library.held
+        self.assertIs(call, self.library)
+        self.assertEqual([each.type() for each in operations], [METADATA, MESSAGE, STATUS, CLOSE])
 
     def test_metadataOnce(self) -> None:
         """Initial metadata that was sent before is not sent again."""
