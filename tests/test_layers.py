@@ -108,6 +108,7 @@ HOMES = {
         "storagegate.rpc.clientwire",
         "storagegate.rpc.credentials",
         "storagegate.rpc.servercall",
+        "storagegate.rpc.serverconnections",
         "storagegate.rpc.serverwire",
     ),
     "grpc_tools": ("storagegate.rpc.compiling",),

@@ -81,7 +81,8 @@ class CallLines:
         self._now = now
         self._stamps = TimeStamps()
         self._waiting: deque[Told] = deque()
-        self._make = self._makeKnown if self._isWhole and format == "json" else self._makeAny
+        isUsual = self._isWhole and format == "json"
+        self._make: Callable[[Told], bytes] = self._makeKnown if isUsual else self._makeAny
 
     def write(
         self,
@@ -93,14 +94,22 @@ class CallLines:
         status: str,
         trace: str,
         isGood: bool,
+        more: Mapping[str, str] | None = None,
     ) -> None:
-        """Write the line of a call that has ended."""
+        """
+        Write the line of a call that has ended.
+
+        @param more: What stands behind the fields, of a call that is not like most.
+        """
         if not self.wants(isGood):
             return
         told = (self._now(), protocol, service, method, client, seconds, status, trace, (), ())
         sink, waiting = self._sink, self._waiting
         if sink is None:
-            self._emit(told, isGood)
+            self._emit(self._makeAny(told, more) if more else self._make(told), isGood)
+            return
+        if more:
+            sink.write(self._makeAny(told, more))
             return
         waiting.append(told)
         if len(waiting) == 1:
@@ -111,8 +120,8 @@ class CallLines:
         if self._sink is not None:
             self._sink.promise(partial(self._makeAll, calls))
             return
-        for told in calls:
-            self._emit(told, isGood)
+        for line in self._makeAll(calls):
+            self._emit(line, isGood)
 
     def wants(self, isGood: bool) -> bool:
         """Tell whether lines of calls that went well, or of others, are written."""
@@ -130,11 +139,10 @@ class CallLines:
                 self._log.failure("the line of a call could not be made")
         return lines
 
-    def _emit(self, told: Told, isGood: bool) -> None:
+    def _emit(self, line: bytes, isGood: bool) -> None:
         """Write a line to Twisted's log."""
         level = LEVELS[self._level if isGood else max(self._level, _WARN)]
-        call = self._make(told).decode()
-        self._log.emit(LogLevel.lookupByName(level), "{call}", call=call)
+        self._log.emit(LogLevel.lookupByName(level), "{call}", call=line.decode())
 
     def _makeKnown(self, told: Told) -> bytes:
         """Make a line of which most was in one before: in a third of the time of another."""
@@ -146,7 +154,7 @@ class CallLines:
         stamp = self._stamps.format(when)
         return (template % (stamp, seconds * 1000, trace, *numbers)).encode()
 
-    def _makeAny(self, told: Told) -> bytes:
+    def _makeAny(self, told: Told, more: Mapping[str, str] = {}) -> bytes:
         """Make a line of whichever fields and form."""
         when, protocol, service, method, client, seconds, status, trace, numbers, texts = told
         values: dict[str, Any] = {
@@ -160,7 +168,7 @@ class CallLines:
             values = {name: values[name] for name in self._fields}
         values.update(zip(self._numbers, numbers, strict=True))
         values.update(zip(self._texts, texts, strict=True))
-        return self._format(values)
+        return self._format({**values, **more})
 
     def _learn(self, key: tuple[Any, ...]) -> str:
         """Write the line of a caller, a method and a status, with a gap for what differs."""

@@ -52,7 +52,8 @@ class RequestContext:
     @ivar method: The bare name of the method.
     @ivar headers: What came beside the request, names in lower case.
     @ivar metadata: What else the wire tells; C{deadline} is when the call ends, in seconds since
-        1970, C{route} what a method is counted as that nobody has described. What a handler leaves
+        1970, C{route} what a method is counted as that nobody has described, C{path} what was
+        asked for where there is no such method. What a handler leaves
         as C{setCookie} becomes a field of that kind where the wire is HTTP.
     @ivar authentication: The user, C{None} if nobody is known.
     @ivar credentials: What the client said of itself, for a call that goes on to somebody else.

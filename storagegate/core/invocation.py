@@ -128,7 +128,8 @@ class Invoker:
     @ivar services: The services by name.
     @ivar observers: Who counts calls.
     @ivar rateLimit: Holds for every method that has no limit of its own.
-    @ivar onUnknown: Called with the wire of a call that is for no method; observers are not told.
+    @ivar onUnknown: Called with the wire of a call that is for no method, where observers are not
+        told.
     """
 
     def __init__(

@@ -15,7 +15,8 @@ class CallLog:
         """Do nothing: the end tells all."""
 
     def ended(self, context: RequestContext, error: ServiceError | None, seconds: float) -> None:
-        """Log a call."""
+        """Log a call, with its path where that is the name of no method."""
+        path = context.metadata.get("path")
         self._write(
             context.protocol,
             context.service,
@@ -25,4 +26,5 @@ class CallLog:
             "ok" if error is None else error.code,
             context.tracing.traceId,
             error is None,
+            None if path is None else {"path": path},
         )

@@ -22,7 +22,12 @@ from storagegate.core.invocation import CallCredentials, Invoker
 from storagegate.gateway.configuring import Configurable
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.metrics import CallMetrics
-from storagegate.gateway.observing import CORRELATION_HEADER, makeObservers, makeTracer
+from storagegate.gateway.observing import (
+    CORRELATION_HEADER,
+    UnknownCalls,
+    makeObservers,
+    makeTracer,
+)
 from storagegate.gateway.options import readOptions
 from storagegate.gateway.surroundings import Surroundings
 from storagegate.gateway.wires import Wires
@@ -175,7 +180,10 @@ class ProtocolGateway(Configurable):
         if self.monitoring is not None:
             traced = self.monitoring.tracing.correlationHeader
         wires = self._metrics.wires
-        host = GatewayHost(self.invoker, reactor, run, self.transformError, wires, traced)
+        unknown = UnknownCalls(self._metrics, self.invoker.observers)
+        host = GatewayHost(
+            self.invoker, reactor, run, self.transformError, wires, traced, (unknown,)
+        )
         header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
         if self.discovery is not None and self.discovery.services:
             self._forward(host, reactor, header)

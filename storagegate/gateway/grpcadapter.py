@@ -9,7 +9,7 @@ and the cancelling of calls are the server's own.
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
 from storagegate.core.context import Client, RequestContext
 from storagegate.core.definitions import DefinitionError, ServiceDefinition
@@ -18,6 +18,7 @@ from storagegate.core.invocation import CallCredentials
 from storagegate.core.tokens import bearerToken
 from storagegate.core.tracing import receiveTracing
 from storagegate.gateway.host import GatewayHost
+from storagegate.gateway.metrics import UNKNOWN
 from storagegate.gateway.options import GRPCOptions
 from storagegate.rpc.application import GRPCServer
 from storagegate.rpc.call import Call
@@ -30,6 +31,16 @@ PROTOCOL = "grpc"
 
 TRACE_ID = "x-trace-id"
 """The metadata that has the id of a call's trace, both ways."""
+
+_SETTLE_MS = 100
+"""
+How long answers are held back before and after clients are told to go to another process. Of 240
+callers that ask again and again, 20 to 40 were cancelled without it, and one or two with it; of 24,
+one in ten times without it, and none with it.
+"""
+
+_MAX_PATH = 200
+"""As much is logged of a path that somebody made up."""
 
 _STATUSES = {True: SERVING, False: NOT_SERVING}
 
@@ -60,6 +71,12 @@ class GRPCAdapter:
                 "maxSendMessageLength": options.maxMessageSize,
             }
         )
+        meter = host.meter(PROTOCOL)
+        meter.connections = lambda: self._server.connections
+        self._server.traffic = meter
+        self._server.onRefused = self._refused
+        # What answers each RPC: the names that it has on the other wires.
+        self._methods: dict[str, tuple[str, str]] = {}
         self._namesOf: dict[str, set[str]] = {}
         self._protos = _servicesOf(options, protos or {})
 
@@ -72,11 +89,12 @@ class GRPCAdapter:
         found = [proto for proto, name in self._options.services.items() if name == service.name]
         definitions = [self._protos[name] for name in found] or [serviceFromSchemas(service)]
         for definition in definitions:
-            implementation = {
-                name: self._answer(service, method, gatewayMethod)
-                for name, method in definition.methods.items()
-                if (gatewayMethod := self._methodOf(service, method)) is not None
-            }
+            implementation = {}
+            for name, method in definition.methods.items():
+                gatewayMethod = self._methodOf(service, method)
+                if gatewayMethod is not None:
+                    implementation[name] = self._answer(service, method, gatewayMethod)
+                    self._methods[method.path] = service.name, gatewayMethod
             self._server.addService(definition=definition, implementation=implementation)
         # The name that it has on the other wires, whatever its proto calls it.
         self._server.setServingStatus(service.name, SERVING)
@@ -102,9 +120,14 @@ class GRPCAdapter:
         """
         return self._server.listen(place, reactor=self._reactor)
 
-    def close(self, graceSeconds: float) -> Deferred[None]:
-        """Accept nothing more, let calls end, and cancel those that have not after the grace."""
-        return self._server.stop(graceSeconds * 1000)
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+        """
+        Accept nothing more, let calls end, and cancel those that have not after the grace.
+
+        @param patienceSeconds: Not 0 where another process serves the same port.
+        """
+        settleMs = min(_SETTLE_MS, patienceSeconds * 1000)
+        return self._server.stop(graceSeconds * 1000, settleMs)
 
     def _methodOf(self, service: ServiceDefinition, method: RPCMethod) -> str | None:
         """Give the name of the method that answers an RPC."""
@@ -113,6 +136,28 @@ class GRPCAdapter:
             if name in service.methods:
                 return name
         return None
+
+    def _refused(self, call: Call, error: Exception) -> None:
+        """Have a call observed that got no further than the server."""
+        known = self._methods.get(call.path)
+        if known is not None:
+            context = contextOf(call, *known)
+            self._host.refuse(context, error)
+        elif self._isUnknown(call):
+            context = contextOf(call, UNKNOWN, UNKNOWN)
+            context.metadata["path"] = call.path[:_MAX_PATH]
+            self._host.refuseUnknown(context, error)
+        else:
+            # Health and reflection are not observed when they answer either.
+            return
+        call.prepareMetadata({TRACE_ID: context.tracing.traceId})
+
+    def _isUnknown(self, call: Call) -> bool:
+        """Tell whether no method answers a call, be it one of a service or of the server itself."""
+        service = self._server.services.get(call.service)
+        if service is None or call.method not in service.methods:
+            return True
+        return any(call.service in names for names in self._namesOf.values())
 
     def _answer(
         self, service: ServiceDefinition, rpc: RPCMethod, name: str
@@ -126,15 +171,19 @@ class GRPCAdapter:
         whole = f"{service.name}.{name}"
 
         async def begin(call: Call) -> Any:
-            request: Any = call.requests if streams else call.request
-            transform = self._options.transformRequest
-            if transform is not None:
-                if streams:
-                    request = _transformed(request, transform, whole)
-                else:
-                    request = await _settled(transform(request, whole))
             context = contextOf(call, service.name, name)
             call.prepareMetadata({TRACE_ID: context.tracing.traceId})
+            request: Any = call.requests if streams else call.request
+            transform = self._options.transformRequest
+            if transform is not None and streams:
+                request = _transformed(request, transform, whole)
+            elif transform is not None:
+                try:
+                    request = await _settled(transform(request, whole))
+                except Exception as error:
+                    if not isinstance(error, CancelledError):
+                        self._host.refuse(context, error)
+                    raise
             return await self._host.invoker.call(context, request, credentialsOf(call))
 
         async def once(call: Call) -> Any:

@@ -1,6 +1,6 @@
 """What the adapters of a gateway share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from attrs import field, frozen
@@ -10,7 +10,7 @@ from twisted.logger import Logger
 
 from storagegate.core.context import RequestContext, Tracing
 from storagegate.core.errors import ServiceError, asServiceError
-from storagegate.core.invocation import Invoker
+from storagegate.core.invocation import Invoker, Observer
 from storagegate.core.tracing import tracingOfFields
 from storagegate.gateway.wiremeters import WireMeter
 
@@ -29,6 +29,7 @@ class GatewayHost:
     @ivar clock: For deadlines and delays.
     @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread.
     @ivar meters: What is counted of wires, by protocol.
+    @ivar unknown: Who is told of calls that are for no method, by a wire that knows their context.
     @ivar correlationHeader: The field of HTTP that has the id of a call's trace.
     @ivar traceName: The same in lower case.
     @ivar traceKey: The same as requests have it.
@@ -40,6 +41,7 @@ class GatewayHost:
     transformError: ErrorHook | None = None
     meters: Mapping[str, WireMeter] = field(factory=dict)
     correlationHeader: str = "X-Trace-ID"
+    unknown: Iterable[Observer] = ()
     traceName: str = field(init=False)
     traceKey: bytes = field(init=False)
 
@@ -68,10 +70,11 @@ class GatewayHost:
 
     def refuse(self, context: RequestContext, error: Exception) -> None:
         """Have a call observed whose request cannot be read: it ends as it begins."""
-        known = asServiceError(error)
-        for observer in self.invoker.observers:
-            observer.began(context)
-            observer.ended(context, known, 0.0)
+        _observe(self.invoker.observers, context, error)
+
+    def refuseUnknown(self, context: RequestContext, error: Exception) -> None:
+        """Have a call observed that is for no method."""
+        _observe(self.unknown, context, error)
 
     def describe(self, error: ServiceError, protocol: str) -> ServiceError | Mapping[str, Any]:
         """
@@ -112,3 +115,10 @@ class GatewayHost:
             steps.close()
         _log.error("transformError waits for something: errors cannot")
         return None
+
+
+def _observe(observers: Iterable[Observer], context: RequestContext, error: Exception) -> None:
+    known = asServiceError(error)
+    for observer in observers:
+        observer.began(context)
+        observer.ended(context, known, 0.0)

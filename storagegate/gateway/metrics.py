@@ -155,13 +155,17 @@ class CallMetrics:
         if protocol == "grpc" and (self._streams is not None or self._latency is not None):
             self._endRPC(service, method, seconds)
 
-    def unknown(self, protocol: str) -> None:
-        """Count a call that is for no method."""
+    def unknown(self, protocol: str, code: str = "NOT_FOUND") -> None:
+        """
+        Count a call that is for no method.
+
+        @param code: What its client was told.
+        """
         if not self._isCounting:
             return
         if self._requests is not None:
-            self._requests.add(1, (protocol, UNKNOWN, UNKNOWN, "NOT_FOUND"))
-        self._fail(protocol, "NOT_FOUND")
+            self._requests.add(1, (protocol, UNKNOWN, UNKNOWN, self._codeOf(code)))
+        self._fail(protocol, code)
         if self._minute is not None:
             self._minute.add(int(self._now()), protocol, True)
 
@@ -195,12 +199,11 @@ class CallMetrics:
         if "throughput" in self._collectors:
             yield counterFamily(
                 "storagegate_wire_bytes_total",
-                "Bytes that came and went: of HTTP those of bodies; of gRPC nobody knows.",
+                "Bytes that came and went: of HTTP those of bodies, of gRPC those of messages.",
                 ("protocol", "direction"),
                 [
                     ((name, direction), count)
                     for name, wire in self.wires.items()
-                    if name != "grpc"
                     for direction, count in (("in", wire.bytesIn), ("out", wire.bytesOut))
                 ],
             )

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from storagegate.core.context import RequestContext
+from storagegate.core.errors import ServiceError
 from storagegate.core.invocation import Observer
 from storagegate.core.loglines import LineSink
 from storagegate.core.meters import Meters
@@ -23,6 +25,31 @@ def makeTracer(monitoring: Any, reactor: Any, meters: Meters | None = None) -> A
     from storagegate.telemetry.making import makeTracer
 
     return makeTracer(monitoring.tracing, reactor, meters)
+
+
+class UnknownCalls:
+    """
+    An observer of calls that are for no method, on a wire that knows all else of them.
+
+    They are counted as one whatever they name, for callers make names up; who logs and who traces
+    calls is told of each.
+    """
+
+    def __init__(self, metrics: CallMetrics, observers: list[Observer]) -> None:
+        self._metrics = metrics
+        self._others = [each for each in observers if each is not metrics]
+
+    def began(self, context: RequestContext) -> None:
+        """Take note of a call."""
+        for observer in self._others:
+            observer.began(context)
+
+    def ended(self, context: RequestContext, error: ServiceError | None, seconds: float) -> None:
+        """Take note of its end."""
+        if error is not None:
+            self._metrics.unknown(context.protocol, error.code)
+        for observer in self._others:
+            observer.ended(context, error, seconds)
 
 
 def makeObservers(

@@ -5,6 +5,7 @@ An adapter is imported when its wire is opened: a gateway pays for the wires tha
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
@@ -183,9 +184,12 @@ class Wires:
         """
         Close every wire at once, each with the same grace; what fails is logged.
 
-        @param patienceSeconds: How long idle connections of HTTP may stay.
+        @param patienceSeconds: How long idle connections of HTTP may stay; for all wires, whether
+            another process serves the same ports.
         """
         closing = {name: each.close for name, each in self._others.items()}
+        if "grpc" in closing:
+            closing["grpc"] = partial(closing["grpc"], patienceSeconds=patienceSeconds)
         if self._websocket is not None:
             closing["websocket"] = self._websocket.close
         if self._application is not None:

@@ -10,16 +10,17 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 
 from storagegate.core.definitions import DefinitionError
-from storagegate.core.errors import GRPC_STATUSES
+from storagegate.core.errors import GRPC_STATUSES, GrpcError
 from storagegate.net.reactors import processReactor, runUntilStopped
-from storagegate.rpc.callrun import CallRun, Middleware
+from storagegate.rpc.call import Call
+from storagegate.rpc.callrun import CallRun, Middleware, Refused
 from storagegate.rpc.definitions import RPCService
 from storagegate.rpc.health import HEALTH, Health
 from storagegate.rpc.options import GRPCOptions, RPCOptions, readOptions
 from storagegate.rpc.places import checkPlace
 from storagegate.rpc.reflection import reflectionServices
 from storagegate.rpc.routes import Route, serviceRoutes
-from storagegate.rpc.wire import IServerCall
+from storagegate.rpc.wire import IServerCall, Traffic, UnseenTraffic
 
 DEFAULT_GRACE_MS = 30_000
 """What a call in flight is given to end in; the longest that most balancers wait."""
@@ -48,9 +49,14 @@ class RPCPort:
         """Give the port's own address."""
         return self._address
 
-    def stopListening(self, graceMs: float = 0) -> Deferred[None]:
-        """Close the port and the calls that came by it, after a grace."""
-        stopped: Deferred[None] = self._engine.stop(graceMs / 1000)
+    def connections(self) -> int:
+        """Count the connections that came by this port and are there; 4,000 take some 4 ms."""
+        count: int = self._engine.connections()
+        return count
+
+    def stopListening(self, graceMs: float = 0, settleMs: float = 0) -> Deferred[None]:
+        """Close the port and the calls that came by it, after a grace; see L{GRPCServer.stop}."""
+        stopped: Deferred[None] = self._engine.stop(graceMs / 1000, settleMs / 1000)
         return stopped
 
 
@@ -62,6 +68,10 @@ class GRPCServer:
     @ivar services: Every service by its whole name.
     @ivar activeCalls: How many handlers are at work.
     @ivar health: The health service, which clients see unless the option C{grpc.health} is off.
+    @ivar traffic: Counts the bytes of messages from the next L{listen} on.
+    @ivar onRefused: Called with each L{Call<storagegate.rpc.call.Call>} that is answered without a
+        handler being asked, and why: its method is unknown or has no handler, its request cannot
+        be read, or it is one too many. C{None} if nobody wants to know.
     """
 
     _log = Logger()
@@ -71,12 +81,19 @@ class GRPCServer:
         self.services: dict[str, RPCService] = {}
         self.activeCalls = 0
         self.health = Health()
+        self.traffic: Traffic = UnseenTraffic()
+        self.onRefused: Refused | None = None
         self._clock: Any = None
         self._routes: dict[str, Route] = {}
         self._middleware: list[Middleware] = []
         self._ports: list[RPCPort] = []
         self._closing: list[RPCPort] = []
         self._callsOf: dict[str, int] = {}
+
+    @property
+    def connections(self) -> int:
+        """Count the connections that are there, see L{RPCPort.connections}."""
+        return sum(port.connections() for port in (*self._ports, *self._closing))
 
     def withOptions(self, **options: Any) -> Self:
         """
@@ -192,7 +209,7 @@ class GRPCServer:
             from storagegate.rpc.credentials import makeServerCredentials
 
             credentials = makeServerCredentials(self.settings.tls)
-        engine = GrpcioServer(reactor, self.settings.channelArguments())
+        engine = GrpcioServer(reactor, self.settings.channelArguments(), self.traffic)
         try:
             bound = engine.bind(address, credentials)
         except CannotListenError:
@@ -238,17 +255,34 @@ class GRPCServer:
         if route is None:
             service = wire.path.strip("/").rpartition("/")[0]
             kind = "method" if service in self.services else "service"
-            wire.finish(_UNIMPLEMENTED, f"unknown {kind}: {wire.path:.200}")
+            self._refuse(wire, service, _UNIMPLEMENTED, f"unknown {kind}: {wire.path:.200}")
             return
         peer = wire.peer()
         refusal = self._refusal(settings.grpc, peer)
         if refusal is not None:
-            wire.finish(_EXHAUSTED, refusal)
+            self._refuse(wire, route.service.name, _EXHAUSTED, refusal)
             return
         self.activeCalls += 1
         self._callsOf[peer] = self._callsOf.get(peer, 0) + 1
         ended = partial(self._ended, peer)
-        CallRun(wire, route, self._middleware, settings.compresses, ended).begin()
+        refused = self._tellRefused
+        CallRun(wire, route, self._middleware, settings.compresses, ended, refused).begin()
+
+    def _refuse(self, wire: IServerCall, service: str, status: int, reason: str) -> None:
+        """Answer a call that nothing is done for."""
+        if self.onRefused is not None:
+            method = wire.path.rpartition("/")[2]
+            self._tellRefused(Call(wire, service, method), GrpcError(status, reason))
+        wire.finish(status, reason)
+
+    def _tellRefused(self, call: Call, error: Exception) -> None:
+        if self.onRefused is None:
+            return
+        try:
+            self.onRefused(call, error)
+        except Exception:
+            # The call is answered all the same.
+            self._log.failure("{path} was refused, and could not be counted", path=call.path)
 
     def _refusal(self, options: GRPCOptions, peer: str) -> str | None:
         """Tell why a peer's call is one too many, if it is."""
@@ -272,26 +306,30 @@ class GRPCServer:
         else:
             del self._callsOf[peer]
 
-    def stop(self, graceMs: float = DEFAULT_GRACE_MS) -> Deferred[None]:
+    def stop(self, graceMs: float = DEFAULT_GRACE_MS, settleMs: float = 0) -> Deferred[None]:
         """
         Stop serving: accept nothing more, let what is being answered end.
 
         @param graceMs: After this, calls are cancelled. Whoever stops again, sooner, has it so.
+        @param settleMs: For so long before clients are told to go elsewhere, and as long after it,
+            no call is answered, and until then more are accepted: for a port that another process
+            serves as well. A call that comes in the moment between is cancelled by grpc core, and
+            a client that waits for an answer makes none.
         @return: Fires when all is closed, also what was being closed already.
         """
         self.health.shutdown()
         self._closing += self._ports
         self._ports = []
-        closing = [self._close(port, graceMs) for port in tuple(self._closing)]
+        closing = [self._close(port, graceMs, settleMs) for port in tuple(self._closing)]
         return gatherResults(closing).addCallback(lambda results: None)
 
-    def _close(self, port: RPCPort, graceMs: float) -> Deferred[None]:
+    def _close(self, port: RPCPort, graceMs: float, settleMs: float) -> Deferred[None]:
         def closed(result: None) -> None:
             # Another stop may have waited for it as well.
             if port in self._closing:
                 self._closing.remove(port)
 
-        return port.stopListening(graceMs).addCallback(closed)
+        return port.stopListening(graceMs, settleMs).addCallback(closed)
 
     def run(
         self,

@@ -15,12 +15,13 @@ from storagegate.core.errors import (
     UNKNOWN_MESSAGE,
     GrpcError,
     asGrpcError,
+    codedError,
     isForeseen,
 )
 from storagegate.net.coroutines import CoroutineRun
 from storagegate.rpc.call import Call, RequestStream
 from storagegate.rpc.conversion import ConversionError, MessageCodec
-from storagegate.rpc.routes import Answer, Route
+from storagegate.rpc.routes import Route
 from storagegate.rpc.status import DETAILS_KEY, encodeDetails, statusMessage
 from storagegate.rpc.wire import IServerCall, Metadata
 
@@ -33,6 +34,9 @@ _INTERNAL = GRPC_STATUSES["INTERNAL"]
 
 _NOTHING = object()
 
+Refused = Callable[[Call, Exception], object]
+"""Called with a call that no handler is asked about, and why."""
+
 _log = Logger()
 
 
@@ -44,7 +48,7 @@ class CallRun(CoroutineRun):
     the machinery here but C{_received} and C{_respond}.
     """
 
-    __slots__ = ("_call", "_compresses", "_ended", "_middleware", "_route", "_wire")
+    __slots__ = ("_call", "_compresses", "_ended", "_middleware", "_refused", "_route", "_wire")
 
     def __init__(
         self,
@@ -53,17 +57,20 @@ class CallRun(CoroutineRun):
         middleware: Sequence[Middleware],
         compresses: Callable[[int], bool],
         ended: Callable[[], object],
+        refused: Refused,
     ) -> None:
         """
         @param middleware: The first one outermost.
         @param compresses: Tells whether a message of so many bytes is to be compressed.
         @param ended: Called once the handler has ended, whether its client waited or not.
+        @param refused: Called if the handler is not asked, and the client has not left.
         """
         self._wire = wire
         self._route = route
         self._middleware = middleware
         self._compresses = compresses
         self._ended = ended
+        self._refused = refused
         self._call = Call(wire, route.service.name, route.method.name)
 
     def begin(self) -> None:
@@ -77,21 +84,55 @@ class CallRun(CoroutineRun):
             self._wire.read(self._received)
 
     def _received(self, message: bytes | None) -> None:
+        if message is None:
+            self._refuseNothing()
+            return
         try:
-            if message is None:
-                reason = f"{self._wire.path} takes exactly one request, and there was none"
-                raise GrpcError(_UNIMPLEMENTED, reason)
             self._call.request = _decode(self._route.method.request, message)
         except Exception as error:
-            self.failed(error)
+            self._refuse(error)
             return
         self._answer()
+
+    def _refuse(self, error: Exception) -> None:
+        self._refused(self._call, error)
+        self.failed(error)
+
+    def _refuseNothing(self) -> None:
+        """Refuse a call that has no request."""
+        if self._wire.isRefused:
+            self._refuse(codedError("PAYLOAD_TOO_LARGE", "The request is too long, or damaged"))
+            return
+        reason = f"{self._wire.path} takes exactly one request, and there was none"
+        error = GrpcError(_UNIMPLEMENTED, reason)
+        refused, call = self._refused, self._call
+
+        def closed(isCancelled: bool) -> None:
+            if not isCancelled:
+                refused(call, error)
+
+        # Of a client that leaves before its request came, as much is known until the end.
+        self._wire.whenClosed(closed)
+        self.failed(error)
+
+    def _handler(self) -> Any:
+        """
+        Give what answers.
+
+        @raise GrpcError: If nothing does.
+        """
+        answer = self._route.answer
+        if answer is None:
+            error = GrpcError(_UNIMPLEMENTED, f"{self._wire.path} is not implemented")
+            self._refused(self._call, error)
+            raise error
+        return answer
 
     def _answer(self) -> None:
         method = self._route.method
         if not self._middleware and method.streaming == "none":
             try:
-                result = answerOf(self._route)(self._call)
+                result = self._handler()(self._call)
             except BaseException as error:
                 self.failed(error)
                 return
@@ -121,7 +162,7 @@ class CallRun(CoroutineRun):
         return await step.outcome() if result is None else result
 
     async def _handle(self) -> Any:
-        result = answerOf(self._route)(self._call)
+        result = self._handler()(self._call)
         if hasattr(result, "__await__"):
             result = await result
         if self._route.method.streaming in ("none", "client"):
@@ -235,17 +276,6 @@ class _Next:
         if self._state == "called":
             await self
         return self._result
-
-
-def answerOf(route: Route) -> Answer:
-    """
-    Give a method's handler.
-
-    @raise GrpcError: If it has none.
-    """
-    if route.answer is None:
-        raise GrpcError(_UNIMPLEMENTED, f"{route.method.path} is not implemented")
-    return route.answer
 
 
 def _decode(codec: MessageCodec, message: bytes) -> Any:

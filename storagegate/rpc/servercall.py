@@ -16,7 +16,7 @@ from grpc._cython import cygrpc
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from storagegate.rpc.wire import IServerCall, Metadata
+from storagegate.rpc.wire import IServerCall, Metadata, Traffic
 
 _OUTGOING_MESSAGES = 16
 _OUTGOING_BYTES = 64 * 1024
@@ -40,10 +40,16 @@ class Engine(Protocol):
     """
     What a call asks of its engine.
 
-    @ivar isDown: Whether nothing may be started any more.
+    @ivar isOpen: Whether operations are started at once.
+    @ivar traffic: Counts the bytes of messages.
     """
 
-    isDown: bool
+    isOpen: bool
+    traffic: Traffic
+
+    def hold(self, call: Any, operations: Sequence[Any], tag: Callable[[Any], object]) -> None:
+        """Start operations of a call of grpcio later; or never, where nothing is any more."""
+        ...
 
     def putOff(self, call: "ServerCall") -> bool:
         """Have a call asked soon to send what it has; tells if it is not, for nothing goes on."""
@@ -74,8 +80,10 @@ class ServerCall:
         "_outgoingBytes",
         "_readAhead",
         "_room",
+        "_told",
         "deadline",
         "isOver",
+        "isRefused",
         "metadata",
         "path",
     )
@@ -88,7 +96,8 @@ class ServerCall:
         self.metadata: Metadata = event.invocation_metadata
         deadline = details.deadline
         self.deadline: float | None = deadline if deadline < _NO_DEADLINE else None
-        self.isOver = False
+        self.isOver = self.isRefused = False
+        self._told: Callable[[bool], object] | None = None
         self._isGone = self._isWatched = self._hasBegun = self._isAtEnd = False
         self._isReading = self._isSending = self._mayEnd = False
         self._readAhead = 0
@@ -137,6 +146,8 @@ class ServerCall:
         if self._isGone:
             return
         message = event.batch_operations[0].message()
+        if not event.success:
+            self.isRefused = True
         if message is None and not self._mayEnd:
             # It looks like this, too, when the client has cancelled, and an upload that was cut
             # must not look like its end. What tells of the cancel comes before a second answer.
@@ -147,6 +158,7 @@ class ServerCall:
         if message is None:
             self._isAtEnd = True
         else:
+            self._engine.traffic.bytesIn += len(message)
             if got is None:
                 if self._inbox is None:
                     self._inbox = deque()
@@ -248,6 +260,7 @@ class ServerCall:
             self._outgoingBytes -= len(entry[0])
         if entry is not None:
             message, flags = entry
+            self._engine.traffic.bytesOut += len(message)
             if self._outgoing and not operations:
                 # grpc core need not wait for the wire between this one and the next. With the
                 # initial metadata it has to: they are done when they are on the wire.
@@ -274,7 +287,17 @@ class ServerCall:
         if not self._isWatched:
             self._isWatched = True
             operations.append(cygrpc.ReceiveCloseOnServerOperation(0))
-        self._start(operations, _ignore)
+        self._start(operations, _ignore if self._told is None else self._finished)
+
+    def whenClosed(self, told: Callable[[bool], object]) -> None:
+        """Have a function called when the call is gone."""
+        self._told = told
+
+    def _finished(self, event: Any) -> None:
+        told, self._told = self._told, None
+        if told is not None:
+            # The close is the last operation of the batch that a call which nobody watches ends by.
+            told(event.batch_operations[-1].cancelled())
 
     def sendOn(self) -> None:
         """Send what was put off."""
@@ -301,6 +324,7 @@ class ServerCall:
             return
         self.isOver = True
         self._final = (0, "", trailers)
+        self._engine.traffic.bytesOut += len(message)
         operations = self._beginning()
         operations.append(cygrpc.SendMessageOperation(message, 0 if compress else _PLAIN))
         self._end(operations, *self._final)
@@ -316,8 +340,10 @@ class ServerCall:
         self._makeRoom()
 
     def _start(self, operations: Sequence[Any], tag: Callable[[Any], object]) -> None:
-        if not self._engine.isDown:
+        if self._engine.isOpen:
             self._call.start_server_batch(operations, tag)
+        else:
+            self._engine.hold(self._call, operations, tag)
 
 
 def _ignore(event: Any) -> None:

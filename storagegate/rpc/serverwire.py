@@ -21,10 +21,17 @@ from zope.interface import implementer
 
 from storagegate.rpc.bridge import NOTHING, CompletionPump
 from storagegate.rpc.servercall import ServerCall
-from storagegate.rpc.wire import IServerEngine
+from storagegate.rpc.serverconnections import COUNTED, ServerConnections
+from storagegate.rpc.wire import IServerEngine, Traffic
 
 _REQUESTED_CALLS = 64
 """How many calls grpcio may hand over before it is asked again: what one turn takes."""
+
+_WAITING_CALLS = 3000
+"""
+How many calls that have come may wait for being asked for: grpc core refuses more. Those that still
+wait when it is told to stop it would end as C{CANCELLED}; to ask for so many takes 2 milliseconds.
+"""
 
 _TIMEOUT = cygrpc.CompletionType.queue_timeout
 _SHUTDOWN = cygrpc.CompletionType.queue_shutdown
@@ -52,21 +59,27 @@ class GrpcioServer:
     """
     A server of grpc core, see L{IServerEngine}.
 
-    @ivar isDown: Whether its queue is shut down, so that nothing may be started any more.
+    @ivar isOpen: Whether operations of calls are started at once.
+    @ivar traffic: Counts the bytes of messages.
     """
 
     _log = Logger()
 
-    def __init__(self, reactor: Any, arguments: Sequence[tuple[str, Any]]) -> None:
+    def __init__(
+        self, reactor: Any, arguments: Sequence[tuple[str, Any]], traffic: Traffic
+    ) -> None:
         """
         @param reactor: Where calls are accepted.
         @param arguments: The channel arguments of grpc core.
         """
         checkLibrary()
-        self.isDown = False
+        self.isOpen = True
+        self.traffic = traffic
         self._reactor = reactor
         self._queue = cygrpc.CompletionQueue()
-        self._server = cygrpc.Server(tuple(arguments), False)
+        self._connections = ServerConnections()
+        self._server = cygrpc.Server((*arguments, COUNTED), False)
+        self._connections.find()
         self._server.register_completion_queue(self._queue)
         self._pump = CompletionPump(
             reactor,
@@ -78,7 +91,9 @@ class GrpcioServer:
         )
         self._unsent: list[ServerCall] = []
         self._accept: Callable[[Any], object] | None = None
-        self._isStopping = self._hasEnded = False
+        self._isDown = self._isStopping = self._hasEnded = False
+        self._held: list[tuple[Any, Sequence[Any], Callable[[Any], object]]] = []
+        self._settling: Any = None
         self._waiting: list[Deferred[None]] = []
         self._grace: Any = None
         self._trigger: Any = None
@@ -110,10 +125,14 @@ class GrpcioServer:
         """Begin to accept calls."""
         self._accept = accept
         self._server.start()
-        for _ in range(_REQUESTED_CALLS):
-            self._server.request_call(self._queue, self._queue, _NEW_CALL)
+        self._request(_REQUESTED_CALLS)
         self._pump.start()
         self._trigger = self._reactor.addSystemEventTrigger("before", "shutdown", self._leave)
+
+    def _request(self, count: int) -> None:
+        """Ask for calls."""
+        for _ in range(count):
+            self._server.request_call(self._queue, self._queue, _NEW_CALL)
 
     def discard(self) -> None:
         """Let go of everything, where L{start} was never called. Takes no time to speak of."""
@@ -122,7 +141,7 @@ class GrpcioServer:
         self._server.shutdown(self._queue, _STOPPED)
         while self._queue.poll().tag is not _STOPPED:
             pass
-        self.isDown = True
+        self._isDown = True
         self._queue.shutdown()
         while self._queue.poll().completion_type != _SHUTDOWN:
             pass
@@ -139,21 +158,63 @@ class GrpcioServer:
         self._reactor.callLater(0, lambda: self._stopped(0).chainDeferred(done))
         return done
 
-    def stop(self, graceSeconds: float) -> Deferred[None]:
+    def stop(self, graceSeconds: float, settleSeconds: float = 0.0) -> Deferred[None]:
         """Accept nothing more, let calls end, and cancel those that have not after the grace."""
-        if not self._isStopping:
-            self._isStopping = True
-            self._server.shutdown(self._queue, _STOPPED)
-            self._grace = self._reactor.callLater(graceSeconds, self._cancelCalls)
-        elif self._grace is not None and self._grace.active():
+        if self._isStopping:
+            self._hurry(graceSeconds)
+        elif not settleSeconds:
+            self._shutDown(graceSeconds)
+        elif self._settling is None:
+            # grpc core cancels what comes between its own stop and a client's hearing of it. Most
+            # clients that are at work wait for an answer before they ask again.
+            self.isOpen = False
+            self._settling = self._reactor.callLater(
+                settleSeconds, self._shutDown, graceSeconds, settleSeconds
+            )
+        return self._whenStopped()
+
+    def _shutDown(self, graceSeconds: float, settleSeconds: float = 0.0) -> None:
+        self._isStopping = True
+        if graceSeconds:
+            self._request(_WAITING_CALLS)
+        self._server.shutdown(self._queue, _STOPPED)
+        self._grace = self._reactor.callLater(graceSeconds, self._cancelCalls)
+        if self._settling is not None:
+            self._stopSettling()
+            self._settling = self._reactor.callLater(settleSeconds, self._release)
+
+    def _hurry(self, graceSeconds: float) -> None:
+        """Shorten the grace, or leave it as it is."""
+        if self._grace.active():
             sooner = self._reactor.seconds() + graceSeconds
             if sooner < self._grace.getTime():
                 self._grace.reset(graceSeconds)
-        return self._whenStopped()
+
+    def hold(self, call: Any, operations: Sequence[Any], tag: Callable[[Any], object]) -> None:
+        """Start operations when the server has settled; or never, if it is down."""
+        if not self._isDown:
+            self._held.append((call, operations, tag))
+
+    def _release(self) -> None:
+        """Start what was held."""
+        held, self._held = self._held, []
+        self.isOpen = not self._isDown
+        if self.isOpen:
+            for call, operations, tag in held:
+                try:
+                    call.start_server_batch(operations, tag)
+                except Exception:
+                    # As where calls are settled; the others go on.
+                    self._log.failure("a call could not be answered")
+
+    def _stopSettling(self) -> None:
+        if self._settling is not None and self._settling.active():
+            self._settling.cancel()
 
     def _stopped(self, graceSeconds: float) -> Deferred[None]:
         """Wait for the end that somebody has begun, or begin it."""
-        return self._whenStopped() if self._isStopping else self.stop(graceSeconds)
+        hasBegun = self._isStopping or self._settling is not None
+        return self._whenStopped() if hasBegun else self.stop(graceSeconds)
 
     def _whenStopped(self) -> Deferred[None]:
         done: Deferred[None] = Deferred()
@@ -163,8 +224,12 @@ class GrpcioServer:
             self._waiting.append(done)
         return done
 
+    def connections(self) -> int:
+        """Count the connections that are there."""
+        return 0 if self._hasEnded else self._connections.count()
+
     def _cancelCalls(self) -> None:
-        if not self.isDown:
+        if not self._isDown:
             self._server.cancel_all_calls()
 
     def _process(self, event: Any) -> None:
@@ -172,10 +237,11 @@ class GrpcioServer:
         if tag is _NEW_CALL:
             if event.success and self._accept is not None:
                 if not self._isStopping:
-                    self._server.request_call(self._queue, self._queue, _NEW_CALL)
+                    self._request(1)
                 self._accept(ServerCall(self, event))
         elif tag is _STOPPED:
-            self.isDown = True
+            self._isDown = True
+            self.isOpen = False
             self._queue.shutdown()
         else:
             tag(event)
@@ -201,6 +267,8 @@ class GrpcioServer:
         self._hasEnded = True
         if self._grace.active():
             self._grace.cancel()
+        self._stopSettling()
+        self._held.clear()
         # The reactor may be shutting down, and has taken it already.
         with suppress(KeyError, ValueError):
             self._reactor.removeSystemEventTrigger(self._trigger)
@@ -240,6 +308,8 @@ def checkLibrary() -> None:
         "SendStatusFromServerOperation",
         "WriteFlag",
         "auth_context",
+        "channelz_get_servers",
+        "channelz_get_server_sockets",
     )
     missing = [name for name in needed if not hasattr(cygrpc, name)]
     if missing:

@@ -13,14 +13,34 @@ A call in the life of a server::
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from attrs import frozen
+from attrs import define, frozen
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 Metadata = Sequence[tuple[str, str | bytes]]
 """Entries in their order; the values of names that end in C{-bin} are bytes."""
+
+
+class Traffic(Protocol):
+    """
+    What a server counts of messages: their bytes as they are before they are compressed.
+
+    @ivar bytesIn: Those of requests.
+    @ivar bytesOut: Those of responses.
+    """
+
+    bytesIn: int
+    bytesOut: int
+
+
+@define
+class UnseenTraffic:
+    """What is counted with where nobody looks."""
+
+    bytesIn: int = 0
+    bytesOut: int = 0
 
 
 class IServerCall(Interface):
@@ -30,6 +50,10 @@ class IServerCall(Interface):
     metadata: Metadata = Attribute("What the client sent with it, names in lower case.")
     deadline: float | None = Attribute("When the client gives up, in seconds since 1970.")
     isOver: bool = Attribute("Whether it was finished, or the client is gone.")
+    isRefused: bool = Attribute(
+        "Whether the engine takes no more messages of it, and has told the client why: such as one "
+        "that is too long."
+    )
 
     def peer() -> str:
         """Give the client's address, C{ipv4:127.0.0.1:5000}, C{ipv6:[::1]:5000} or C{unix:path}."""
@@ -72,6 +96,13 @@ class IServerCall(Interface):
     def finish(status: int, message: str = "", trailers: Metadata = ()) -> None:
         """End the call, after the messages that were sent. Does nothing if it is over."""
 
+    def whenClosed(told: Callable[[bool], object]) -> None:
+        """
+        Have a function called when the call is gone, for one that is not watched and has not ended.
+
+        @param told: Called with whether it was given up before it was finished.
+        """
+
 
 class IServerEngine(Interface):
     """What listens for calls."""
@@ -79,12 +110,17 @@ class IServerEngine(Interface):
     def start(accept: Callable[[Any], object]) -> None:
         """Begin to accept calls, each given to a function as an L{IServerCall}."""
 
-    def stop(graceSeconds: float) -> Deferred[None]:
+    def stop(graceSeconds: float, settleSeconds: float = 0.0) -> Deferred[None]:
         """
         Accept nothing more, let calls end, and cancel those that have not after the grace.
 
+        @param settleSeconds: For so long before clients are told to go, and as long after it, no
+            call is answered: whoever waits makes no call that crosses with this.
         @return: Fires when no call, port or thread is left.
         """
+
+    def connections() -> int:
+        """Count the connections that are there."""
 
 
 @frozen

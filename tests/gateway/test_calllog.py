@@ -141,6 +141,18 @@ class CallTests(SinkCase):
         self.assertEqual(self.only()["method"], "m")
         self.assertEqual(len(self.flushLoggedErrors(TypeError)), 1)
 
+    def test_path(self) -> None:
+        """A call for no method is told by what its caller named, which is not trusted."""
+        context = self.context()
+        context.metadata["path"] = '/no/"such\nthing'
+        for format in ("json", "text"):
+            log = CallLog(CallLines(fields=("status",), format=format, sink=self.sink))
+            log.ended(context, codedError("NOT_FOUND", "nothing"), 0.0)
+        first, second = self.sink.lines
+        expected = {"status": "NOT_FOUND", "path": context.metadata["path"]}
+        self.assertEqual(json.loads(first), expected)
+        self.assertEqual(second.count(b"\n"), 0)
+
     def test_gateway(self) -> None:
         """A gateway that has a sink logs its calls there."""
         gateway = createProtocolGateway(surroundings=Surroundings(logSink=self.sink))

@@ -9,7 +9,9 @@ from storagegate import server
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.optionvalues import OptionError
 from storagegate.rpc.application import GRPCServer
+from storagegate.rpc.call import Call
 from storagegate.rpc.protos import loadProto
+from tests.support.callcase import Boom
 from tests.support.rpcwire import FakeServerCall
 
 PROTO = """
@@ -190,6 +192,38 @@ class AcceptTests(SynchronousTestCase):
         first.arrive(b"")
         self.assertIsNone(begin(one).status)
         self.assertEqual(self.app.activeCalls, 14)
+
+    def test_told(self) -> None:
+        """Who asks for it is told of each of these, before it is answered."""
+        told: list[tuple[str, str, str, bool]] = []
+
+        def refused(call: Call, error: Exception) -> None:
+            told.append((call.service, call.method, str(error), call.cancelled))
+
+        self.app.onRefused = refused
+        self.app.withOptions(grpc={"maxConcurrentRpcs": 1})
+        self.statusOf("/pkg.A/no")
+        self.statusOf("no")
+        self.app._accept(self.app.settings, FakeServerCall("/pkg.A/echo"))
+        self.statusOf("/pkg.A/echo")
+        self.assertEqual(
+            told,
+            [
+                ("pkg.A", "no", "UNIMPLEMENTED: unknown method: /pkg.A/no", False),
+                ("", "no", "UNIMPLEMENTED: unknown service: no", False),
+                ("pkg.A", "echo", "RESOURCE_EXHAUSTED: too many calls at a time", False),
+            ],
+        )
+
+    def test_toldInVain(self) -> None:
+        """Calls are answered all the same if whoever is told fails."""
+
+        def refused(call: Call, error: Exception) -> None:
+            raise Boom
+
+        self.app.onRefused = refused
+        self.assertEqual(self.statusOf("/pkg.A/no"), (12, "unknown method: /pkg.A/no"))
+        self.assertEqual(len(self.flushLoggedErrors(Boom)), 1)
 
 
 class PlaceTests(SynchronousTestCase):

@@ -5,13 +5,13 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
 
-from storagegate.core.errors import GrpcError, ServiceError
+from storagegate.core.errors import GrpcError, ServiceError, asGrpcError
 from storagegate.rpc.call import Call
 from storagegate.rpc.callrun import Middleware
 from storagegate.rpc.status import DETAILS_KEY, MESSAGE_LENGTH, decodeDetails
 from tests.support.callcase import Boom, CallCase
 
-INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 3, 5, 12, 13, 14
+INVALID_ARGUMENT, NOT_FOUND, EXHAUSTED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 3, 5, 8, 12, 13, 14
 
 
 class ValidationError(Exception):
@@ -270,3 +270,49 @@ class MiddlewareTests(CallCase):
         self.begin(lambda call: "", b"", middleware=(middleware,)).leave()
         self.assertEqual(seen, ["cancelled"])
         self.assertEqual(self.ended, 1)
+
+
+class RefusedTests(CallCase):
+    """Who is told of calls that no handler is asked about."""
+
+    def handler(self, call: Call) -> str:
+        """Fail, which is a handler's own affair."""
+        raise GrpcError("NOT_FOUND", "no")
+
+    def test_asked(self) -> None:
+        """A handler that fails was asked."""
+        self.begin(self.handler, b"")
+        self.assertEqual(self.refused, [])
+
+    def test_badRequest(self) -> None:
+        """A request that cannot be read is told before it is answered."""
+        self.begin(self.handler, b"\xff")
+        self.assertStatus(INVALID_ARGUMENT, self.refused[0].message)  # type: ignore[attr-defined]
+        self.assertEqual(len(self.refused), 1)
+
+    def test_missing(self) -> None:
+        """A method that has no handler is told, whether there is middleware or not."""
+
+        async def middleware(call: Call, next: Any) -> Any:
+            return await next()
+
+        for chain in ((), (middleware,)):
+            self.begin(None, b"", middleware=chain)
+            self.assertEqual([asGrpcError(each).status for each in self.refused], [UNIMPLEMENTED])
+
+    def test_tooLong(self) -> None:
+        """A request that the engine has refused is one that is too long."""
+        wire = self.begin(self.handler)
+        wire.isRefused = True
+        wire.arrive(None)
+        self.assertEqual([each.code for each in self.refused], ["PAYLOAD_TOO_LARGE"])  # type: ignore[attr-defined]
+        self.assertEqual(asGrpcError(self.refused[0]).status, EXHAUSTED)
+        self.assertEqual(self.ended, 1)
+
+    def test_noRequest(self) -> None:
+        """A call without a request is told once it is known that its client has not left."""
+        for isCancelled, count in ((False, 1), (True, 0)):
+            wire = self.begin(self.handler, None)
+            self.assertEqual(self.refused, [])
+            wire.close(isCancelled)
+            self.assertEqual(len(self.refused), count)

@@ -108,7 +108,9 @@ class StreamTests(CallCase):
         route = textRoute(answer, "server")
         self.wire.isStalled = True
         self.wire.arrive(b"")
-        CallRun(self.wire, route, (), lambda length: False, lambda: None).begin()
+        CallRun(
+            self.wire, route, (), lambda length: False, lambda: None, lambda call, error: None
+        ).begin()
         self.assertEqual(len(made), ROOM)
         self.wire.take()
         self.assertEqual(len(self.wire.messages), 3 * ROOM)
@@ -168,7 +170,12 @@ class LeavingTests(CallCase):
         self.wire.isStalled = True
         self.wire.arrive(b"")
         CallRun(
-            self.wire, textRoute(answer, "server"), (), lambda length: False, lambda: None
+            self.wire,
+            textRoute(answer, "server"),
+            (),
+            lambda length: False,
+            lambda: None,
+            lambda call, error: None,
         ).begin()
         self.wire.leave()
         self.assertEqual(seen, ["closed"])

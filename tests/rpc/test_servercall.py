@@ -8,6 +8,7 @@ from grpc._cython import cygrpc
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.rpc.servercall import ServerCall
+from storagegate.rpc.wire import UnseenTraffic
 
 METADATA = cygrpc.OperationType.send_initial_metadata
 MESSAGE = cygrpc.OperationType.send_message
@@ -24,12 +25,15 @@ class Library:
 
     @ivar batches: The kinds of operations, of each batch that was started.
     @ivar isAtWork: Whether events are at work, so that something can be put off.
+    @ivar isOpen: Whether operations are started at once.
+    @ivar held: What was not.
     @ivar unsettled: The calls that something was put off for.
     """
 
-    isDown = False
-
     def __init__(self) -> None:
+        self.isOpen = True
+        self.held: list[tuple[Any, Any, Any]] = []
+        self.traffic = UnseenTraffic()
         self.batches: list[list[int]] = []
         self.isAtWork = False
         self.unsettled: list[ServerCall] = []
@@ -39,6 +43,10 @@ class Library:
         """Start a batch."""
         self.batches.append([operation.type() for operation in operations])
         self._tags.append(tag)
+
+    def hold(self, call: Any, operations: Any, tag: Callable[[Any], object]) -> None:
+        """Keep what is not to be started now."""
+        self.held.append((call, operations, tag))
 
     def putOff(self, call: ServerCall) -> bool:
         """Take note of a call, if events are at work."""
@@ -52,13 +60,17 @@ class Library:
         while self.unsettled:
             self.unsettled.pop().sendOn()
 
-    def complete(self, success: bool = True) -> None:
+    def complete(self, success: bool = True, *operations: Any) -> None:
         """Complete the oldest batch."""
-        self._tags.pop(0)(SimpleNamespace(success=success, batch_operations=()))
+        self._tags.pop(0)(SimpleNamespace(success=success, batch_operations=operations))
+
+    def arrive(self, message: bytes | None, success: bool = True) -> None:
+        """Complete the oldest batch, which asked for a message."""
+        self.complete(success, SimpleNamespace(message=lambda: message))
 
 
-class SendingTests(SynchronousTestCase):
-    """How messages and the status go to grpcio."""
+class ServerCallCase(SynchronousTestCase):
+    """What the cases of this file share."""
 
     def setUp(self) -> None:
         """Accept a call."""
@@ -66,6 +78,10 @@ class SendingTests(SynchronousTestCase):
         details = SimpleNamespace(method=b"/a.B/C", deadline=float("inf"))
         event = SimpleNamespace(call=self.library, call_details=details, invocation_metadata=())
         self.call = ServerCall(self.library, event)
+
+
+class SendingTests(ServerCallCase):
+    """How messages and the status go to grpcio."""
 
     def test_atOnce(self) -> None:
         """A message goes at once where no event is at work, such as when a timer makes it."""
@@ -107,6 +123,15 @@ class SendingTests(SynchronousTestCase):
         self.call.finish(13)
         self.call.send(b"3")
         self.assertEqual(self.library.batches, [[METADATA, MESSAGE, STATUS, CLOSE]])
+
+    def test_held(self) -> None:
+        """Where the engine is not open, it gets what was to be started."""
+        self.library.isOpen = False
+        self.call.reply(b"1")
+        self.assertEqual(self.library.batches, [])
+        [(call, operations, _)] = self.library.held
+        self.assertIs(call, self.library)
+        self.assertEqual([each.type() for each in operations], [METADATA, MESSAGE, STATUS, CLOSE])
 
     def test_metadataOnce(self) -> None:
         """Initial metadata that was sent before is not sent again."""
@@ -164,3 +189,47 @@ class SendingTests(SynchronousTestCase):
             self.assertNoResult(drained)
             self.library.complete()
         self.successResultOf(drained)
+
+
+class ObservedTests(ServerCallCase):
+    """What is known of a call beside its messages."""
+
+    def test_traffic(self) -> None:
+        """Bytes are counted of requests that came, and of responses when they go."""
+        self.call.read(lambda message: None)
+        self.library.arrive(b"four")
+        self.call.send(b"12")
+        self.call.send(b"345")
+        traffic = self.library.traffic
+        self.assertEqual((traffic.bytesIn, traffic.bytesOut), (4, 2))
+        self.library.complete()
+        self.assertEqual((traffic.bytesIn, traffic.bytesOut), (4, 5))
+
+    def test_replyTraffic(self) -> None:
+        """An only response is counted, and no second one that is not sent."""
+        self.call.reply(b"123")
+        self.call.reply(b"4567")
+        self.assertEqual(self.library.traffic.bytesOut, 3)
+
+    def test_refused(self) -> None:
+        """A request that grpcio has not taken is known from one that never came."""
+        for success in (True, False):
+            self.setUp()
+            got: list[bytes | None] = []
+            self.call.read(got.append)
+            self.library.arrive(None, success)
+            self.library.arrive(None)
+            self.assertEqual(got, [None])
+            self.assertEqual(self.call.isRefused, not success)
+
+    def test_whenClosed(self) -> None:
+        """Who asks is told when a finished call is gone, and whether its client had left."""
+        for isCancelled in (True, False):
+            self.setUp()
+            told: list[bool] = []
+            self.call.whenClosed(told.append)
+            self.call.finish(12, "no")
+            self.assertEqual(told, [])
+            close = SimpleNamespace(cancelled=lambda value=isCancelled: value)
+            self.library.complete(True, None, None, close)
+            self.assertEqual(told, [isCancelled])

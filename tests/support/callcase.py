@@ -26,6 +26,7 @@ class CallCase(SynchronousTestCase):
     ) -> FakeServerCall:
         """Begin a call whose client has sent some messages."""
         self.ended = 0
+        self.refused: list[Exception] = []
         self.wire = FakeServerCall()
         self.wire.arrive(*messages)
 
@@ -33,7 +34,14 @@ class CallCase(SynchronousTestCase):
             self.ended += 1
 
         route = textRoute(answer, streaming)
-        CallRun(self.wire, route, middleware, lambda length: length > 3, ended).begin()
+        CallRun(
+            self.wire,
+            route,
+            middleware,
+            lambda length: length > 3,
+            ended,
+            lambda call, error: self.refused.append(error),
+        ).begin()
         return self.wire
 
     def assertStatus(self, status: int, message: str = "") -> None:

@@ -24,6 +24,7 @@ class FakeServerCall:
     @ivar status: The status, its message and the trailers, C{None} until the end.
     @ivar isStalled: Whether the client takes nothing: what is sent then waits.
     @ivar ahead: How many messages were to be fetched ahead.
+    @ivar isRefused: Whether the engine has refused a message.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class FakeServerCall:
         self.path = path
         self.metadata = metadata
         self.deadline = deadline
-        self.isOver = False
+        self.isOver = self.isRefused = False
         self.isStalled = False
         self.sent: list[tuple[bytes, bool]] = []
         self.begun: Metadata | None = None
@@ -50,6 +51,7 @@ class FakeServerCall:
         self._got: Callable[[bytes | None], object] | None = None
         self._cancelled: Callable[[], object] | None = None
         self._room: Deferred[None] | None = None
+        self._told: Callable[[bool], object] | None = None
 
     # What the client does.
 
@@ -68,6 +70,12 @@ class FakeServerCall:
         if cancelled is not None and not wasOver:
             cancelled()
         self._makeRoom()
+
+    def close(self, isCancelled: bool = False) -> None:
+        """Let a finished call be gone."""
+        told, self._told = self._told, None
+        if told is not None:
+            told(isCancelled)
 
     def take(self) -> None:
         """Take everything that waits."""
@@ -148,6 +156,10 @@ class FakeServerCall:
             self.status = (status, message, trailers)
             self._got = self._cancelled = None
             self._makeRoom()
+
+    def whenClosed(self, told: Callable[[bool], object]) -> None:
+        """Keep whom to tell of the end."""
+        self._told = told
 
     def _makeRoom(self) -> None:
         room: Any = self._room

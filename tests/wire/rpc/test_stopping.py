@@ -1,5 +1,6 @@
 """Listening and stopping, in every order and under load."""
 
+import json
 import os
 import socket
 import tempfile
@@ -9,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
+from grpc._cython import cygrpc
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import CannotListenError
 from twisted.internet.task import deferLater
@@ -168,6 +170,30 @@ class LoadTests(StopCase):
         self.assertEqual(await self.call(port), UNAVAILABLE)
         self.assertEqual(await deferToThread(slow.code), OK)
         await stopping
+
+    async def test_waitingCalls(self) -> None:
+        """Calls that had come when a server stops are answered, were they looked at or not."""
+        port = await self.listen(self.app)
+        unary = [self.channel(port).unary_unary("/test.Service/Unary") for _ in range(4)]
+        for each in unary:
+            await deferToThread(each, b"", timeout=PATIENCE)
+        before = callsBegun()
+        # Nothing of this gives the reactor a turn.
+        futures = [unary[at % 4].future(b"", timeout=PATIENCE) for at in range(240)]
+        end = time.monotonic() + PATIENCE
+        while callsBegun() - before < len(futures):
+            self.assertLess(time.monotonic(), end)
+        stopping = self.app.stop(LONG_MS)
+        codes = [await deferToThread(each.code) for each in futures]
+        await stopping
+        # The last ones may have been counted, and not have come yet.
+        self.assertGreater(codes.count(OK), 200)
+
+
+def callsBegun() -> int:
+    """Count the calls that all servers of this process have got."""
+    servers = json.loads(cygrpc.channelz_get_servers(0)).get("server", ())
+    return sum(int(each["data"].get("callsStarted", 0)) for each in servers)
 
 
 def _taken(stream: Any) -> Any:
