@@ -13,11 +13,12 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from storagegate.core.boundmethods import BoundMethod
 from storagegate.core.calltask import runCall
 from storagegate.core.context import Client, RequestContext
 from storagegate.core.errors import ServiceError, asServiceError, isForeseen
 from storagegate.core.hooks import whenKnown
-from storagegate.core.invocation import BoundMethod, CallCredentials
+from storagegate.core.invocation import CallCredentials
 from storagegate.core.tokens import bearerToken
 from storagegate.gateway.codecs import JSON
 from storagegate.gateway.host import GatewayHost
@@ -178,7 +179,7 @@ class HTTPCall:
     def _readRequest(self) -> Any:
         """Give the request, the stream of them, or something to wait for that gives it."""
         body: Any = {}
-        if self._endpoint.bound.method.streamsRequests:
+        if self._endpoint.bound.streamsRequests:
             body = self._requestStream()
         elif self._takesBody():
             body = self._readBody()
@@ -187,7 +188,7 @@ class HTTPCall:
     def _makeRequest(self, body: Any) -> Any:
         endpoint, req = self._endpoint, self._req
         request = req.body = body
-        if endpoint.route is not None and not endpoint.bound.method.streamsRequests:
+        if endpoint.route is not None and not endpoint.bound.streamsRequests:
             schema = endpoint.bound.input
             document = None if schema is None else schema.document
             request = mergeRequest(req.query, body, req.params, document)
@@ -263,7 +264,7 @@ class HTTPCall:
             self._room.host.refuse(self._context, error)
             raise
         result = await self._room.host.invoker.call(self._context, request, self._credentials)
-        if self._endpoint.bound.method.streamsResponses:
+        if self._endpoint.bound.streamsResponses:
             await self._answerStream(result)
             return
         shaped = self._shape(result, httpResult)
@@ -347,7 +348,7 @@ class HTTPCall:
 
     def _done(self, result: Any) -> None:
         lean = self._req.lean
-        if self._endpoint.bound.method.streamsRequests and not lean.body.complete:
+        if self._endpoint.bound.streamsRequests and not lean.body.complete:
             # A task that a handler has left behind would wait for ever.
             lean.body.fail(BodyLost("the call is over"))
 
