@@ -114,7 +114,13 @@ class HTTPCall:
             host.refuse(self._context, error)
             self._fail(error)
             return None
-        running = runCall(self._answer(), host.clock, self._seconds)
+        try:
+            running = runCall(self._answer(), host.clock, self._seconds)
+        except Exception:
+            self._failed(Failure())
+            return None
+        if running is None:
+            return None
         running.addErrback(self._failed)
         if running.called:
             return None
