@@ -15,13 +15,14 @@ from twisted.python.failure import Failure
 
 from storagegate.core.boundmethods import BoundMethod
 from storagegate.core.calltask import runCall
-from storagegate.core.context import Client, RequestContext
+from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError, asServiceError, isForeseen
 from storagegate.core.hooks import whenKnown
 from storagegate.core.invocation import CallCredentials
 from storagegate.core.tokens import bearerToken
 from storagegate.gateway.codecs import JSON
 from storagegate.gateway.host import GatewayHost
+from storagegate.gateway.httpclients import Clients
 from storagegate.gateway.httperrors import JSON_FIELD, sendError, writeError
 from storagegate.gateway.httpmap import HTTPRoute, mergeRequest
 from storagegate.gateway.httpreading import (
@@ -54,12 +55,14 @@ class HTTPRoom:
 
     @ivar apiKeyHeader: Where API keys are, in lower case.
     @ivar meter: Counts bytes.
+    @ivar clients: Knows who calls.
     """
 
     host: GatewayHost
     options: HTTPOptions
     apiKeyHeader: bytes
     meter: WireMeter = Factory(lambda self: self.host.meter("http"), takes_self=True)
+    clients: Clients = Factory(Clients)
 
 
 @frozen(eq=False)
@@ -146,21 +149,11 @@ class HTTPCall:
         headers = lean.headers
         tracing = self._room.host.nameTrace(headers, self._res)
         metadata: dict[str, Any] = {}
-        address = req.ip
-        # Nobody tells the port that a proxy's client has.
-        port = lean.clientPort if address == lean.clientHost else 0
-        agent = headers.get(b"user-agent")
-        client = Client(
-            f"{address}:{port}" if port else address,
-            address,
-            port,
-            None if agent is None else agent.decode("latin-1"),
-        )
         self._context = RequestContext(
             "http",
             bound.service.name,
             bound.name,
-            client,
+            self._room.clients.of(req),
             tracing,
             {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()},
             metadata,
