@@ -165,26 +165,10 @@ class Histogram(_Meter):
         """Take note of a value."""
         counts = self.values.get(labels)
         if counts is None:
-            counts = self._counts(labels)
+            labels = self._room(labels)
+            counts = self.values.setdefault(labels, [0] * (len(self.buckets) + 1) + [0.0])
         counts[bisect_left(self.buckets, value)] += 1
         counts[-1] += value
-
-    def observer(self, labels: Labels) -> Callable[[float], None]:
-        """Give what takes note of values that have the same labels, in half of the time."""
-        counts, buckets = self._counts(labels), self.buckets
-
-        def observe(value: float) -> None:
-            counts[bisect_left(buckets, value)] += 1
-            counts[-1] += value
-
-        return observe
-
-    def _counts(self, labels: Labels) -> list[Any]:
-        counts: list[Any] | None = self.values.get(labels)
-        if counts is None:
-            empty = [0] * (len(self.buckets) + 1) + [0.0]
-            counts = self.values.setdefault(self._room(labels), empty)
-        return counts
 
     def _plain(self, value: Any) -> Any:
         return list(value)
