@@ -280,11 +280,11 @@ class Parts:
         if self._isAsked:
             from storagegate.s3.metrics import S3Metrics
 
-            resource.observers.append(S3Metrics(self.meters))
+            resource.observation.add(S3Metrics(self.meters, resource.observation))
         if self._tracer is not None:
             from storagegate.telemetry.exchanges import ExchangeTracer
 
-            resource.observers.append(ExchangeTracer(self._tracer))
+            resource.observation.add(ExchangeTracer(self._tracer))
             resource.nameTraces(self._tracer.correlationHeader)
         if self._callLog is not None:
             from storagegate.core.calllines import CallLines
@@ -292,7 +292,7 @@ class Parts:
 
             calls = self._callLog
             lines = CallLines(calls.level, calls.fields, calls.format, self.logs.sink)
-            resource.observers.append(S3Log(lines))
+            resource.observation.add(S3Log(lines))
         return resource
 
     def gateway(self, configuration: Configuration) -> Room | None:

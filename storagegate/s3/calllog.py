@@ -1,6 +1,9 @@
 """One line of the log for each request of S3, like those of calls."""
 
-from storagegate.core.calllines import MAX_TEXT, CallLines
+from collections.abc import Callable, Sequence
+from time import time
+
+from storagegate.core.calllines import MAX_TEXT, CallLines, Told
 from storagegate.s3.observing import Exchange
 
 PROTOCOL = "s3"
@@ -16,25 +19,34 @@ class S3Log:
     they are the business of whoever stores there.
     """
 
-    def __init__(self, lines: CallLines) -> None:
-        self._write = lines.write
+    def __init__(self, lines: CallLines, now: Callable[[], float] = time) -> None:
+        self._lines = lines
+        self._now = now
 
-    def began(self, exchange: Exchange) -> None:
-        """Do nothing: the end tells all."""
-
-    def ended(self, exchange: Exchange, seconds: float) -> None:
-        """Log a request."""
-        tracing = exchange.tracing
-        self._write(
-            PROTOCOL,
-            SERVICE,
-            exchange.operation,
-            exchange.request.clientHost,
-            seconds,
-            exchange.errorCode or str(exchange.status),
-            "" if tracing is None else tracing.traceId,
-            exchange.status < 400,
-            bytes_in=exchange.bytesIn,
-            bytes_out=exchange.bytesOut,
-            access_key=(exchange.accessKey or "")[:MAX_TEXT],
-        )
+    def ended(self, exchanges: Sequence[Exchange]) -> None:
+        """Log requests."""
+        now = self._now()
+        good: list[Told] = []
+        bad: list[Told] = []
+        for exchange in exchanges:
+            status = exchange.status
+            more = {
+                "bytes_in": exchange.bytesIn,
+                "bytes_out": exchange.bytesOut,
+                "access_key": (exchange.accessKey or "")[:MAX_TEXT],
+            }
+            told = (
+                now,
+                PROTOCOL,
+                SERVICE,
+                exchange.operation,
+                exchange.request.clientHost,
+                exchange.seconds,
+                exchange.errorCode or str(status),
+                exchange.traceId,
+                more,
+            )
+            (good if status < 400 else bad).append(told)
+        for calls, isGood in ((good, True), (bad, False)):
+            if calls and self._lines.wants(isGood):
+                self._lines.writeAll(calls, isGood)
