@@ -97,7 +97,7 @@ class PeerCall(CoroutineRun):
         self.method = method
         self._owner = owner
         self._bound = listener.invoker.find(service, method, peer.protocol)
-        self.streamsRequests = self._bound.method.streamsRequests
+        self.streamsRequests = self._bound.streamsRequests
         metadata = {}
         self._deadline = None
         if "deadlineMs" in message:
@@ -228,8 +228,8 @@ class PeerCall(CoroutineRun):
             result = await self._callWithStream()
         else:
             invoker = owner.listener.invoker
-            result = await invoker.call(self._called, self._data, self._credentials)
-        if self._bound.method.streamsResponses:
+            result = await invoker.call(self._called, self._data, self._credentials, self._bound)
+        if self._bound.streamsResponses:
             hooks = owner.streamHooks
             if hooks is None or hooks.server is None:
                 await self._send(result)
@@ -244,7 +244,7 @@ class PeerCall(CoroutineRun):
         invoker, hooks = self._owner.listener.invoker, self._owner.streamHooks
 
         def call(requests: AsyncIterable[Any]) -> Awaitable[Any]:
-            return invoker.call(self._called, requests, self._credentials)
+            return invoker.call(self._called, requests, self._credentials, self._bound)
 
         if hooks is None or hooks.client is None:
             return await call(self._requests())

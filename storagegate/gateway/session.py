@@ -160,8 +160,9 @@ class Session:
                 following = self._calls[None] = self._waiting.popleft()
                 following.begin()
             self._isStarting = False
-        self.adjust()
-        if not self.active:
+        if not self._isReading:
+            self.adjust()
+        if self._idle and not self.active:
             idle, self._idle = self._idle, []
             for each in idle:
                 each.callback(None)

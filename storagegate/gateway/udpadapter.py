@@ -230,7 +230,7 @@ class UDPAdapter(DatagramProtocol):
         if id is None:
             return
         kept: Any = self.answers.end((source, id), answer, isKnown)
-        if hasattr(kept, "__await__"):
+        if kept is not None and hasattr(kept, "__await__"):
             proceed(kept, "an answer was not kept", bool)
 
     def makeSession(self, writer: UDPPeer) -> Session:

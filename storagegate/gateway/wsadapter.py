@@ -8,6 +8,7 @@ from twisted.internet.task import LoopingCall
 
 from storagegate.core.context import Client
 from storagegate.gateway.host import GatewayHost
+from storagegate.gateway.httpclients import Clients
 from storagegate.gateway.options import WebSocketOptions
 from storagegate.gateway.peers import Listener
 from storagegate.gateway.shapes import httpError
@@ -35,6 +36,7 @@ class WebSocketAdapter:
         self._factory = WireFactory(
             host.clock, options.maxMessageSize, options.enableCompression, self._forget
         )
+        self._clients = Clients()
         self._peers: dict[Wire, MessagePeer | FramePeer] = {}
         self._gone: list[Deferred[None]] = []
         self._watch = LoopingCall(self._look)
@@ -73,7 +75,7 @@ class WebSocketAdapter:
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in lean.headers.items()
         }
-        client = _clientOf(req, headers)
+        client = self._clients.of(req)
         self._peers[wire] = wire.receiver = self._makePeer(handshake, wire, client, headers)
         if not self._watch.running:
             self._watch.start(options.pingSeconds, now=False)
@@ -130,12 +132,3 @@ class WebSocketAdapter:
 
 def _goAway(wire: Wire, result: Any) -> None:
     wire.goAway()
-
-
-def _clientOf(req: Any, headers: dict[str, str]) -> Client:
-    lean, address = req.lean, req.ip
-    # Nobody tells the port that a proxy's client has.
-    port = lean.clientPort if address == lean.clientHost else 0
-    return Client(
-        f"{address}:{port}" if port else address, address, port, headers.get("user-agent")
-    )
