@@ -102,8 +102,12 @@ class GRPCAdapter:
         """
         return self._server.listen(place, reactor=self._reactor)
 
-    def close(self, graceSeconds: float) -> Deferred[None]:
-        """Accept nothing more, let calls end, and cancel those that have not after the grace."""
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+        """
+        Accept nothing more, let calls end, and cancel those that have not after the grace.
+
+        @param patienceSeconds: Not used: the library tells clients by itself.
+        """
         return self._server.stop(graceSeconds * 1000)
 
     def _methodOf(self, service: ServiceDefinition, method: RPCMethod) -> str | None:

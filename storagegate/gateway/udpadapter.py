@@ -104,9 +104,17 @@ class UDPAdapter(DatagramProtocol):
         self._watch.start(IDLE_SECONDS / 2, now=False)
         return port
 
-    def close(self, graceSeconds: float) -> Deferred[None]:
-        """Take no further calls, let those under way end, and cancel them after the grace."""
-        self._listener.isDraining = True
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+        """
+        Take no further calls, let those under way end, and cancel them after the grace.
+
+        @param patienceSeconds: Above 0 where another process serves the same socket. What comes is
+            read there from now on: here it would be refused.
+        """
+        if patienceSeconds and self._port is not None:
+            self._port.stopReading()
+        else:
+            self._listener.isDraining = True
         ended: Deferred[None] = Deferred()
 
         def end(result: Any = None) -> None:

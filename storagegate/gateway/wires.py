@@ -5,6 +5,7 @@ An adapter is imported when its wire is opened: a gateway pays for the wires tha
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
@@ -57,6 +58,8 @@ class Wires:
         self._websocket: Any = None
         self._application: Any = None
         self._others: dict[str, Any] = {}
+        # Closes what is made only after everything was to close.
+        self._closeLate: Callable[[Any], object] | None = None
         self._services: list[ServiceDefinition] = []
 
     def add(self, service: ServiceDefinition) -> None:
@@ -160,6 +163,8 @@ class Wires:
             from storagegate.gateway.wsadapter import WebSocketAdapter
 
             self._websocket = WebSocketAdapter(self.host, self._options.websocket, self._reactor)
+            if self._closeLate is not None:
+                self._closeLate(self._websocket)
         return self._websocket
 
     def _adapter(self, wire: str) -> Any:
@@ -183,24 +188,30 @@ class Wires:
         """
         Close every wire at once, each with the same grace; what fails is logged.
 
-        @param patienceSeconds: How long idle connections of HTTP may stay.
+        @param patienceSeconds: How long clients are still served that are with this process, where
+            another one serves the same places.
         """
-        closing = {name: each.close for name, each in self._others.items()}
+        times = (graceSeconds, patienceSeconds)
+        closing = {name: partial(each.close, *times) for name, each in self._others.items()}
         if self._websocket is not None:
-            closing["websocket"] = self._websocket.close
+            closing["websocket"] = partial(self._websocket.close, *times)
         if self._application is not None:
-            application = self._application
-            closing["http"] = lambda seconds: application.close(
-                int(seconds * 1000), int(patienceSeconds * 1000)
-            )
-        self._others, self._websocket, self._application = {}, None, None
+            milliseconds = (int(each * 1000) for each in times)
+            closing["http"] = partial(self._application.close, *milliseconds)
+        self._others, self._application = {}, None
         self.ports.clear()
-        await gatherResults(
-            [
-                maybeDeferred(close, graceSeconds).addErrback(self._failed, name)
-                for name, close in closing.items()
-            ]
+        late: list[Deferred[Any]] = []
+
+        def close(name: str, closeWire: Callable[[], Any]) -> Deferred[Any]:
+            return maybeDeferred(closeWire).addErrback(self._failed, name)
+
+        # The connections of HTTP may still ask for the first WebSocket.
+        self._closeLate = lambda adapter: late.append(
+            close("websocket", partial(adapter.close, *times))
         )
+        await gatherResults([close(*each) for each in closing.items()])
+        await gatherResults(late)
+        self._closeLate = self._websocket = None
 
     def _failed(self, failure: Any, name: str) -> None:
         _log.failure("the wire {name} did not close in order", failure, name=name)
