@@ -6,7 +6,7 @@ An adapter is imported when its wire is opened: a gateway pays for the wires tha
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.logger import Logger
@@ -22,6 +22,21 @@ Makes an L{IAnswerCache<storagegate.gateway.dedup.IAnswerCache>} when UDP is ope
 """
 
 _log = Logger()
+
+
+class Turn(Protocol):
+    """
+    Of the processes that have one socket for datagrams, one reads at a time.
+
+    @ivar isWaiting: Whether another one reads still.
+    @ivar entered: Is called when it does so no more.
+    """
+
+    isWaiting: bool
+    entered: Callable[[], object]
+
+    def leave(self) -> None:
+        """Let another one read."""
 
 
 class Wires:
@@ -40,14 +55,17 @@ class Wires:
         protos: Mapping[str, Any] | None = None,
         apiKeyHeader: str = "X-API-Key",
         makeAnswers: AnswerCacheMaker | None = None,
+        turn: Turn | None = None,
     ) -> None:
         """
         @param reactor: The whole reactor: every adapter needs another part of it.
         @param protos: Services of protos that are loaded already, by full name.
         @param apiKeyHeader: The field of HTTP that API keys are in.
         @param makeAnswers: Makes what keeps the answers of UDP, for several processes.
+        @param turn: Tells when UDP is read here; C{None} for always.
         """
         self._makeAnswers = makeAnswers
+        self._turn = turn
         self._protos = protos or {}
         self._apiKeyHeader = apiKeyHeader
         self.host = host
@@ -182,7 +200,7 @@ class Wires:
         from storagegate.gateway.udpadapter import UDPAdapter
 
         answers = None if self._makeAnswers is None else self._makeAnswers()
-        return UDPAdapter(self.host, self._options.udp, self._reactor, answers)
+        return UDPAdapter(self.host, self._options.udp, self._reactor, answers, self._turn)
 
     async def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> None:
         """

@@ -63,7 +63,7 @@ class _Connected:
     @property
     def isIdle(self) -> bool:
         """Tell whether no call is in flight."""
-        return not self.session.active
+        return self.session.isIdle
 
     def drained(self) -> Deferred[None] | None:
         """Wait until the peer has read enough; C{None} if it has."""

@@ -286,25 +286,6 @@ class HookTests(UDPCase):
         self.assertEqual(len(self.flushLoggedErrors(Boom)), 1)
 
 
-class FakePort:
-    """
-    A port.
-
-    @ivar heard: What it was told.
-    """
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def stopReading(self) -> None:
-        """Read no more."""
-        self.heard.append("stopReading")
-
-    def stopListening(self) -> None:
-        """Close."""
-        self.heard.append("stopListening")
-
-
 class LifeTests(UDPCase):
     """Peers come and go."""
 
@@ -331,22 +312,6 @@ class LifeTests(UDPCase):
         self.clock.advance(5)
         self.successResultOf(closing)
         self.assertEqual(self.probe.cancelled, ["slow"])
-        self.assertEqual(self.clock.getDelayedCalls(), [])
-
-    def test_leave(self) -> None:
-        """
-        Where another process serves the same socket, nothing more is read here, and nothing is
-        refused; what is under way is answered, and the socket is let go of then.
-        """
-        port = FakePort()
-        self.adapter._opened(port)
-        self.call("slow", data={"seconds": 0.5})
-        closing = self.adapter.close(30, 2)
-        self.assertEqual(port.heard, ["stopReading"])
-        self.clock.advance(0.5)
-        self.assertEqual([type for type, _ in self.answers], [RESPONSE])
-        self.successResultOf(closing)
-        self.assertEqual(port.heard, ["stopReading", "stopListening"])
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     @given(st.binary(max_size=80))

@@ -7,6 +7,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import Daemon
+from tests.support.gatewayclients import UDPClient
 from tests.support.rollload import GRPCLoad, RollLoad, TCPLoad, UDPLoad, WebSocketLoad
 
 SERVICE = """
@@ -26,12 +27,18 @@ async def later(request, context):
     await deferLater(reactor, 0.05)
     return {"key": request["key"]}
 
+async def gather(requests, context):
+    async for request in requests:
+        os.write(marks, request["key"].encode() + b"\\n")
+    return {"key": ""}
+
 KEY = {"type": "object", "properties": {"key": {"type": "string"}}}
 Marks = {
     "name": "Marks",
     "methods": {
         "now": {"handler": now, "input": KEY, "output": KEY},
         "later": {"handler": later, "input": KEY, "output": KEY},
+        "gather": {"handler": gather, "streaming": "client", "input": KEY, "output": KEY},
     },
 }
 """
@@ -68,16 +75,18 @@ class RollTests(SynchronousTestCase):
         """Give the port of a listener."""
         return self.daemon.address(name)[1]
 
-    def roll(self, *loads: RollLoad) -> Counter[str]:
-        """
-        Replace both workers while clients call, until the old ones have gone.
+    def ran(self) -> Counter[str]:
+        """Count how often the call of each key ran."""
+        return Counter((self.directory / "marks").read_text().split())
 
-        @return: How often the call of each key ran.
-        """
+    def roll(self, *loads: RollLoad) -> None:
+        """Replace both workers while clients call, until the old ones have gone."""
         before = children(self.daemon.pid)
         try:
             for load in loads:
                 load.waitFor(10)
+            while not self.ran()["item"]:
+                loads[0].waitFor(1)
             self.daemon.signal(signal.SIGHUP)
             self.daemon.waitForLog("2 workers replaced")
             while before & children(self.daemon.pid):
@@ -87,7 +96,6 @@ class RollTests(SynchronousTestCase):
         finally:
             for load in loads:
                 load.end()
-        return Counter((self.directory / "marks").read_text().split())
 
     def test_load(self) -> None:
         """
@@ -96,8 +104,12 @@ class RollTests(SynchronousTestCase):
         Who has one call in flight on a WebSocket meets nothing else, nor does a client of TCP that
         heeds type 12, or one of UDP that repeats what is not answered. With several in flight on a
         WebSocket some may be refused, or not answered before close 1001: those have not run. Over
-        gRPC what ended as C{UNAVAILABLE} or C{CANCELLED} is answered when it is called again.
+        gRPC what ended as C{UNAVAILABLE} or C{CANCELLED} is answered when it is called again. A
+        stream that a client sends by UDP and does not end breaks off, and the client is told.
         """
+        streaming = UDPClient(self.port("udp"))
+        self.addCleanup(streaming.close)
+        stream = streaming.begin("Marks", "gather", "client", [{"key": "item"}], isOpen=True)
         loads = (
             WebSocketLoad(self.port("http")),
             TCPLoad(self.port("tcp")),
@@ -106,7 +118,8 @@ class RollTests(SynchronousTestCase):
         )
         several = WebSocketLoad(self.port("http"), 2, depth=8)
         again = GRPCLoad(self.port("grpc"), 2)
-        ran = self.roll(*loads, several, again)
+        self.roll(*loads, several, again)
+        ran = self.ran()
         for load in (*loads, several, again):
             self.assertEqual(load.failures, [], load.wire)
         for load in loads:
@@ -114,5 +127,7 @@ class RollTests(SynchronousTestCase):
         for load in (*loads, several):
             self.assertEqual({ran[key] for key in load.answered}, {1}, load.wire)
         self.assertEqual({ran[key] for key in (*several.refused, *several.crossed)} - {0}, set())
+        problem = stream.finish().problem
+        self.assertEqual(problem and problem.message, "The stream of requests broke off")
         self.assertEqual(self.daemon.stop(), 0)
         self.assertNotRegex(self.daemon.log, "Traceback|Unhandled")

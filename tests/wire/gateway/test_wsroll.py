@@ -11,7 +11,9 @@ from tests.support.gateway import makeHost
 from tests.support.wsclient import CLOSE, FIELDS, TEXT, closeFrame, frame, readFrames
 from tests.wire.http.support import RawClient, ServedCase, get
 
-HANDSHAKE = get(b"/ws", *(name + b": " + value for name, value in FIELDS.items() if name != b"host"))
+HANDSHAKE = get(
+    b"/ws", *(name + b": " + value for name, value in FIELDS.items() if name != b"host")
+)
 
 
 class LateTests(ServedCase):
