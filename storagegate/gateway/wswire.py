@@ -123,7 +123,8 @@ class Wire(WebSocketServerProtocol):
     def _settle(self) -> None:
         """Send what was held back, and close if that was all."""
         self._isSettling = False
-        if self.isOpen and self.receiver.isIdle and not self._pending:
+        isMidway = self.data or self.inside_message or self.current_frame is not None
+        if self.isOpen and self.receiver.isIdle and not (self._pending or isMidway):
             self.goAway()
         else:
             self._flush()

@@ -1,9 +1,12 @@
 """The end of WebSockets where another process serves the same place."""
 
+from typing import Any
+
 from twisted.internet.defer import Deferred
 
-from tests.gateway.wscase import WebSocketCase
-from tests.support.wsclient import closeFrame
+from storagegate.gateway.codecs import CODECS
+from tests.gateway.wscase import Talker, WebSocketCase
+from tests.support.wsclient import CONTINUATION, TEXT, closeFrame, frame
 
 
 class LeavingTests(WebSocketCase):
@@ -17,6 +20,11 @@ class LeavingTests(WebSocketCase):
         """Let what has come be read."""
         self.clock.advance(0)
         self.clock.advance(0)
+
+    def assertHeard(self, client: Talker, ids: list[int], code: int | None) -> None:
+        """Check which answers have come, and whether a close."""
+        self.assertEqual([each["id"] for each in client.messages()], ids)
+        self.assertEqual(client.closeCode, code)
 
     def test_behindAnswer(self) -> None:
         """A further call is answered, and the close comes in one piece with its answer."""
@@ -52,6 +60,55 @@ class LeavingTests(WebSocketCase):
         self.turns()
         self.assertEqual([each["id"] for each in client.messages()], list(range(50)))
         self.assertEqual(client.closeCode, 1001)
+
+    def test_half(self) -> None:
+        """Who has sent half a message may end it."""
+        call = CODECS["json"].encode({"id": 2, "service": "Probe", "method": "echo"})
+        whole = frame(TEXT, call)
+        for begun in (whole[:1], whole[:9], frame(TEXT, call[:9], fin=False)):
+            client = self.connect()
+            self.leave()
+            client.call("echo")
+            client.send(begun)
+            self.turns()
+            self.assertHeard(client, [1], None)
+            isFragment = begun not in whole
+            client.send(frame(CONTINUATION, call[9:]) if isFragment else whole[len(begun) :])
+            self.turns()
+            self.assertHeard(client, [2], 1001)
+
+    def test_held(self) -> None:
+        """So may who is not read for a while, because it reads too slowly."""
+        client = self.connect()
+        self.leave()
+        client.call("echo")
+        client.wire.pauseProducing()
+        client.call("echo", id=2)
+        self.turns()
+        self.assertHeard(client, [1], None)
+        client.wire.resumeProducing()
+        self.turns()
+        self.assertHeard(client, [2], 1001)
+
+    def test_routed(self) -> None:
+        """So does a message that the user's hook has not understood yet."""
+        understood: list[Deferred[Any]] = []
+
+        async def route(message: Any) -> Any:
+            if message["id"] == 2:
+                understood.append(Deferred())
+                await understood[0]
+            return {"service": "Probe", "method": "echo", "messageId": message["id"]}
+
+        self.configure(routeMessage=route)
+        client = self.connect()
+        self.leave()
+        client.say({"id": 1}, {"id": 2})
+        self.turns()
+        self.assertHeard(client, [1], None)
+        understood[0].callback(None)
+        self.turns()
+        self.assertHeard(client, [2], 1001)
 
     def test_idle(self) -> None:
         """Who asks nothing is sent away when the patience is over, without a reason."""
