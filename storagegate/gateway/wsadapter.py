@@ -113,7 +113,9 @@ class WebSocketAdapter:
             self._isLeaving = True
             for wire in list(self._peers):
                 wire.leave()
-            await deferLater(clock, min(patienceSeconds, graceSeconds))
+            # And two turns, for what is due is called before sockets are read.
+            for seconds in (min(patienceSeconds, graceSeconds), 0, 0):
+                await deferLater(clock, seconds)
         self._listener.isDraining = True
         for wire, peer in list(self._peers.items()):
             peer.session.whenIdle().addCallback(partial(_goAway, wire))

@@ -117,6 +117,7 @@ class LeavingTests(WebSocketCase):
         self.clock.advance(1.9)
         self.assertIsNone(client.closeCode)
         self.clock.advance(0.2)
+        self.turns()
         self.assertEqual(client.closeCode, 1001)
         self.assertEqual(client.others[0].payload[2:], b"")
 
@@ -126,6 +127,7 @@ class LeavingTests(WebSocketCase):
         client.call("slow", {"seconds": 3})
         self.leave()
         self.clock.advance(2)
+        self.turns()
         self.assertEqual(client.call("echo", id=2), [])
         self.turns()
         self.assertError(client.messages(), "UNAVAILABLE", 2)
@@ -156,5 +158,6 @@ class LeavingTests(WebSocketCase):
         self.assertEqual(client.closeCode, 1001)
         client.send(closeFrame(1001))
         self.clock.advance(2)
+        self.turns()
         self.successResultOf(done)
         self.assertEqual(self.connect().response.code, 503)
