@@ -11,7 +11,6 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -38,7 +37,6 @@ class RollLoad:
     @ivar crossed: The keys of calls that were sent, and the server closed in order without an
         answer.
     @ivar refused: The keys of calls that were answered with C{UNAVAILABLE}.
-    @ivar repeated: How many times a call was sent again.
     @ivar failures: What went wrong.
     """
 
@@ -53,7 +51,6 @@ class RollLoad:
         self.answered: list[str] = []
         self.crossed: list[str] = []
         self.refused: list[str] = []
-        self.repeated = 0
         self.failures: list[str] = []
         self.port = port
         self.depth = depth
@@ -222,7 +219,6 @@ class UDPLoad(RollLoad):
                     else:
                         self.fail(f"{key}: {type} {payload}")
                     return
-            self.repeated += 1
         self.fail(f"{key}: no answer")
 
 
@@ -248,7 +244,6 @@ class GRPCLoad(RollLoad):
             answer = client.begin("Marks", call["method"], "none", [call["data"]]).finish()
             if answer.problem is None or answer.problem.code not in ("UNAVAILABLE", "CANCELLED"):
                 break
-            self.repeated += 1
         if answer.problem is None and answer.values == [{"key": key}]:
             self.answer(key)
         else:
@@ -259,6 +254,3 @@ def frameOf(type: int, payload: Any) -> bytes:
     """Write a frame."""
     text = json.dumps(payload).encode()
     return _HEAD.pack(1, type, len(text)) + text
-
-
-MakeLoad = Callable[..., RollLoad]

@@ -1,6 +1,7 @@
 """A roll of the workers under load: what the clients of each wire may rely on."""
 
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import Daemon
 from tests.support.gatewayclients import UDPClient
-from tests.support.rollload import GRPCLoad, RollLoad, TCPLoad, UDPLoad, WebSocketLoad
+from tests.support.rollload import SECONDS, GRPCLoad, RollLoad, TCPLoad, UDPLoad, WebSocketLoad
 
 SERVICE = """
 import os
@@ -52,8 +53,6 @@ def children(pid: int) -> set[int]:
 class RollTests(SynchronousTestCase):
     """SIGHUP, while clients of every wire of messages call."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         """Start a daemon with two workers."""
         self.directory = Path(self.mktemp()).absolute()
@@ -85,7 +84,9 @@ class RollTests(SynchronousTestCase):
         try:
             for load in loads:
                 load.waitFor(10)
+            ending = time.monotonic() + SECONDS
             while not self.ran()["item"]:
+                self.assertLess(time.monotonic(), ending)
                 loads[0].waitFor(1)
             self.daemon.signal(signal.SIGHUP)
             self.daemon.waitForLog("2 workers replaced")
