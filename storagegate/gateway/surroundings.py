@@ -8,7 +8,8 @@ from attrs import Factory, frozen
 from storagegate.core.loglines import LineSink
 from storagegate.core.meters import Meters
 from storagegate.core.ratestores import RateStoreMaker
-from storagegate.gateway.wires import AnswerCacheMaker, Turn
+from storagegate.gateway.udpturns import Turn
+from storagegate.gateway.wires import AnswerCacheMaker
 
 
 @frozen(kw_only=True)

@@ -28,7 +28,7 @@ from storagegate.gateway.session import Session
 from storagegate.gateway.shapes import MessageId
 from storagegate.gateway.udppeer import PROTOCOL, UDPPeer
 from storagegate.gateway.udpsource import UDPSource, proceed
-from storagegate.gateway.wires import Turn
+from storagegate.gateway.udpturns import Turn
 from storagegate.net.datagrams import listenDatagrams
 
 MAX_DATAGRAM = 65_507

@@ -6,7 +6,7 @@ An adapter is imported when its wire is opened: a gateway pays for the wires tha
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.logger import Logger
@@ -14,6 +14,7 @@ from twisted.logger import Logger
 from storagegate.core.definitions import ServiceDefinition
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.options import GatewayOptions
+from storagegate.gateway.udpturns import Turn
 from storagegate.gateway.wsorigins import OriginRule
 
 AnswerCacheMaker = Callable[[], Any]
@@ -22,21 +23,6 @@ Makes an L{IAnswerCache<storagegate.gateway.dedup.IAnswerCache>} when UDP is ope
 """
 
 _log = Logger()
-
-
-class Turn(Protocol):
-    """
-    Of the processes that have one socket for datagrams, one reads at a time.
-
-    @ivar isWaiting: Whether another one reads still.
-    @ivar entered: Is called when it does so no more.
-    """
-
-    isWaiting: bool
-    entered: Callable[[], object]
-
-    def leave(self) -> None:
-        """Let another one read."""
 
 
 class Wires:
