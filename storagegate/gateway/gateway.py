@@ -187,7 +187,9 @@ class ProtocolGateway(Configurable):
         header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
         if self.discovery is not None and self.discovery.services:
             self._forward(host, reactor, header)
-        self._wires = Wires(host, self.settings, reactor, self.protos, header, around.makeAnswers)
+        self._wires = Wires(
+            host, self.settings, reactor, self.protos, header, around.makeAnswers, around.turn
+        )
         for service in self.services.values():
             self._wires.add(service)
         return self._wires

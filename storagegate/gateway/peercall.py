@@ -129,6 +129,11 @@ class PeerCall(CoroutineRun):
         """Tell whether it is known who calls."""
         return self._called.authentication is not None
 
+    @property
+    def isFed(self) -> bool:
+        """Tell whether items may come for it still."""
+        return self.streamsRequests and not self._isAtEnd
+
     def begin(self) -> None:
         """Call the method."""
         super().__init__(self._answer())
@@ -155,7 +160,7 @@ class PeerCall(CoroutineRun):
 
     def cut(self) -> None:
         """Take note that the client's stream breaks off, which is not its end."""
-        if self.streamsRequests and not self._isAtEnd:
+        if self.isFed:
             self._isCut = True
             self._wake()
 

@@ -57,6 +57,16 @@ class Session:
         """Count the calls that have not ended."""
         return len(self._calls) + len(self._waiting)
 
+    @property
+    def isIdle(self) -> bool:
+        """Tell whether everything that has come is answered."""
+        return not self.active
+
+    @property
+    def isFed(self) -> bool:
+        """Tell whether a stream of the client goes on."""
+        return any(call.isFed for call in (*self._calls.values(), *self._waiting))
+
     def request(self, message: Mapping[str, Any], id: MessageId, native: Any = None) -> None:
         """
         Begin a call.
