@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -46,6 +47,9 @@ _REMOVE = _VIEW + 'cd /\nfind "/sys/fs/cgroup/$0" -depth -type d -exec rmdir {} 
 # What is started here goes when the test's process goes, whatever ends that.
 _APART = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--mount-proc")
 _PLAIN = {"PATH": "/usr/sbin:/usr/bin", "LANG": "C.UTF-8", "SYSTEMD_COLORS": "0"}
+
+# What a root directory has, and where the host's files come, or what systemd puts there.
+_EMPTY = ("usr", "var", "tmp", "run", "proc", "sys", "dev", "root")
 
 _CLONE_NEWNET = 0x40000000
 
@@ -125,11 +129,10 @@ class Machine:
         process, self._process = self._process, None
         if process is None:
             return
-        # The first process of its outer numbers: the kernel ends all others before that one.
+        # The first of its processes, which the kernel buries after all others; then this one ends.
         for number in _children(process.pid):
-            os.kill(number, 9)
-        process.kill()
-        process.wait()
+            os.kill(number, signal.SIGKILL)
+        process.wait(COMMAND_SECONDS)
         self._removeGroup()
 
     def run(self, *command: str) -> str:
@@ -185,7 +188,7 @@ class Machine:
     def cursor(self) -> str:
         """Give the place where the journal ends now."""
         shown = self.run("journalctl", "--lines=0", "--show-cursor", "--no-pager")
-        return shown.strip().removeprefix("-- cursor: ")
+        return shown.rpartition("-- cursor: ")[2].strip()
 
     def show(self, name: str) -> str:
         """Give a property of the service."""
@@ -204,7 +207,7 @@ class Machine:
 
     def _furnish(self) -> None:
         """Put into its root what a machine has before it boots, and what the guide installs."""
-        for name in "etc/sysusers.d etc/storagegate usr var tmp run proc sys dev root".split():
+        for name in (*_EMPTY, "etc/sysusers.d", "etc/storagegate"):
             (self.root / name).mkdir(parents=True)
         for name in ("bin", "sbin", "lib", "lib64"):
             (self.root / name).symlink_to(f"usr/{name}")
@@ -218,7 +221,9 @@ class Machine:
         (units / "storagegate.service.d").mkdir(parents=True)
         for path in (*DEPLOY.glob("*.service"), *DEPLOY.glob("*.socket")):
             shutil.copy(path, units)
-        shutil.copy(DEPLOY / "storagegate-sockets.conf", units / "storagegate.service.d/sockets.conf")
+        shutil.copy(
+            DEPLOY / "storagegate-sockets.conf", units / "storagegate.service.d/sockets.conf"
+        )
         home = self.root / "opt" / "storagegate"
         (home / "bin").mkdir(parents=True)
         (home / "pyvenv.cfg").write_text("home = /opt/python/bin\n")
