@@ -3,7 +3,7 @@ A machine of the test's own: systemd as the first process of a container, on thi
 
 Nothing of it is this machine's: the root directory is the test's, and processes, mounts, network
 and control group are its own. It needs root, C{systemd-nspawn} and a C{/usr} that holds everything;
-L{Machine.check} says where it cannot be.
+L{Machine.boot} skips the test where it cannot be.
 
     - C{/opt/python}: the interpreter of the tests; C{/opt/storagegate}: a virtual environment with
       what is installed for it; C{/opt/checkout}: the checkout.
@@ -14,6 +14,7 @@ import ctypes
 import os
 import re
 import secrets
+import select
 import shutil
 import signal
 import socket
@@ -23,6 +24,8 @@ import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+from twisted.trial.unittest import SkipTest
 
 from tests.support.modules import CHECKOUT
 from tests.support.units import DEPLOY
@@ -39,17 +42,20 @@ set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
-cd "/sys/fs/cgroup/$0" 2>/dev/null || { mkdir "/sys/fs/cgroup/$0"; cd "/sys/fs/cgroup/$0"; }
+cd /sys/fs/cgroup
 """
-_BOOT = _VIEW + 'echo 0 > cgroup.procs\ncd /\nexec "$@"\n'
-_REMOVE = _VIEW + 'cd /\nfind "/sys/fs/cgroup/$0" -depth -type d -exec rmdir {} +\n'
+_BOOT = _VIEW + 'mkdir "$0"\necho 0 > "$0/cgroup.procs"\ncd /\nexec "$@"\n'
+_REMOVE = _VIEW + 'find "$0" -depth -type d -exec rmdir {} +\n'
 
 # What is started here goes when the test's process goes, whatever ends that.
 _APART = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--mount-proc")
+_ONE_TREE = {"UNIFIED_CGROUP_HIERARCHY": "1"}
 _PLAIN = {"PATH": "/usr/sbin:/usr/bin", "LANG": "C.UTF-8", "SYSTEMD_COLORS": "0"}
 
 # What a root directory has, and where the host's files come, or what systemd puts there.
-_EMPTY = ("usr", "var", "tmp", "run", "proc", "sys", "dev", "root")
+_EMPTY = ("usr", "var", "tmp", "run", "proc", "sys", "dev", "root", "srv")
+
+_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 _CLONE_NEWNET = 0x40000000
 
@@ -78,51 +84,37 @@ class Machine:
         directory.chmod(0o755)
         self._furnish()
 
-    def check(self) -> str:
-        """Say why there can be no such machine here; empty if there can."""
-        missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
-        if missing:
-            return f"not installed: {' '.join(missing)}"
-        if os.getuid() != 0:
-            return "only root can boot a machine"
-        if Path("/lib").resolve() != Path("/usr/lib"):
-            return "/usr does not hold everything here"
-        tried = subprocess.run(
-            self._command("--as-pid2", "--", "/usr/bin/true"),
-            capture_output=True,
-            text=True,
-            check=False,
-            env=self._variables(),
-            timeout=COMMAND_SECONDS,
-        )
-        self._removeGroup()
-        if tried.returncode == 0:
-            return ""
-        return f"no machine can be booted here: {tried.stderr.strip() or tried.returncode}"
-
     def boot(self) -> None:
         """
         Boot it and wait until it is up.
 
-        @raise MachineFailed: If it does not come up.
+        @raise SkipTest: If no such machine can be booted here.
         """
+        self._check()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as news, self._log.open("wb") as log:
             news.bind(f"\0{self.name}")
-            news.settimeout(COMMAND_SECONDS)
             self._process = subprocess.Popen(
                 self._command("--notify-ready=yes", "--boot", "--", "--unit=sockets.target"),
-                env=self._variables(NOTIFY_SOCKET=f"@{self.name}"),
+                env={**_PLAIN, **_ONE_TREE, "NOTIFY_SOCKET": f"@{self.name}"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-            try:
-                while b"READY=1" not in news.recv(4096).split(b"\n"):
-                    pass
-            except TimeoutError:
-                raise MachineFailed(f"it did not come up:\n{self._log.read_text()}") from None
+            if not _isReady(news, self._process.pid):
+                self.kill()
+                raise SkipTest(f"no machine boots here: {self._log.read_text(errors='replace')}")
         [nspawn] = _children(self._process.pid)
         [self._first] = _children(nspawn)
+
+    def _check(self) -> None:
+        """Look for what a machine needs; what the kernel allows shows when one is tried."""
+        missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+        if missing:
+            raise SkipTest(f"not installed: {' '.join(missing)}")
+        if os.getuid() != 0:
+            raise SkipTest("only root can boot a machine")
+        if Path("/lib").resolve() != Path("/usr/lib"):
+            raise SkipTest("/usr does not hold everything here")
 
     def kill(self) -> None:
         """End it at once with all that is in it and leave nothing; harmless where it is off."""
@@ -133,7 +125,13 @@ class Machine:
         for number in _children(process.pid):
             os.kill(number, signal.SIGKILL)
         process.wait(COMMAND_SECONDS)
-        self._removeGroup()
+        # With what it could not be made, it is not there.
+        subprocess.run(
+            ["unshare", "--mount", "sh", "-c", _REMOVE, self.name],
+            stderr=subprocess.DEVNULL,
+            check=False,
+            timeout=COMMAND_SECONDS,
+        )
 
     def run(self, *command: str) -> str:
         """
@@ -253,19 +251,20 @@ class Machine:
             *(f"--bind-ro={CHECKOUT}:/opt/checkout", *arguments),
         ]
 
-    def _variables(self, **more: str) -> dict[str, str]:
-        return {**_PLAIN, "UNIFIED_CGROUP_HIERARCHY": "1", **more}
-
     def _within(self, *command: str) -> list[str]:
         return ["nsenter", "--all", f"--target={self._first}", *command]
 
-    def _removeGroup(self) -> None:
-        """Remove the control group, which is empty."""
-        command = ["unshare", "--mount", "sh", "-c", _REMOVE, self.name]
-        subprocess.run(command, check=True, env=_PLAIN, timeout=COMMAND_SECONDS)
 
-
-_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+def _isReady(news: socket.socket, pid: int) -> bool:
+    """Wait for the word that the machine is up; tell whether it came before the process ended."""
+    ended = os.pidfd_open(pid)
+    try:
+        while news in select.select([news, ended], [], [], COMMAND_SECONDS)[0]:
+            if b"READY=1" in news.recv(4096).split(b"\n"):
+                return True
+    finally:
+        os.close(ended)
+    return False
 
 
 def _children(pid: int) -> list[int]:
