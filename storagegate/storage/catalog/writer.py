@@ -195,6 +195,9 @@ class Writer:
         self._onCommit()
 
     def _finish(self) -> None:
+        if self._thread is not None:
+            # It has nothing left to do but to end; who closes a store finds no thread of it.
+            self._thread.join()
         stopped = self._stopped
         if stopped is not None:
             stopped.callback(None)

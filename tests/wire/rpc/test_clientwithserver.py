@@ -20,7 +20,7 @@ class TogetherTests(TestCase):
 
     async def setUp(self) -> None:
         """Serve."""
-        self.cancelled = 0
+        self.begun = self.cancelled = 0
         self.app = GRPCServer().withOptions(grpc={"reflection": True, "compression": "gzip"})
         self.app.addService(
             name="Probe",
@@ -53,6 +53,7 @@ class TogetherTests(TestCase):
 
     async def wait(self, request: Any) -> Any:
         """Wait for nothing."""
+        self.begun += 1
         try:
             await Deferred()
         finally:
@@ -108,9 +109,14 @@ class TogetherTests(TestCase):
         await until(lambda: self.app.activeCalls)
         call.cancel()
         await until(lambda: self.cancelled == 1)
-        error = await self.assertFailure(client.wait(deadlineMs=30).deferred(), GrpcError)
-        self.assertEqual(error.statusName, "DEADLINE_EXCEEDED")
-        await until(lambda: self.cancelled == 2)
+        # On a busy machine a short deadline may pass before the handler has begun.
+        deadline = 30
+        while self.begun == 1:
+            waiting = client.wait(deadlineMs=deadline).deferred()
+            error = await self.assertFailure(waiting, GrpcError)
+            self.assertEqual(error.statusName, "DEADLINE_EXCEEDED")
+            deadline *= 4
+        await until(lambda: self.cancelled == self.begun == 2)
 
     async def test_compressed(self) -> None:
         """A client that compresses is understood."""
