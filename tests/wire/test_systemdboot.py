@@ -69,6 +69,8 @@ class BootTests(SynchronousTestCase):
         machine = self.machine
         (machine.root / "srv").chmod(0o777)
         self.assertEqual(machine.show("ActiveState"), "active")
+        # Said together with being ready, which systemctl has waited for.
+        self.assertIn("serving s3 127.0.0.1:9000", machine.show("StatusText"))
         self.assertServes()
         user = serviceValue("User")
         directory = f"/var/lib/{serviceValue('StateDirectory')}"
