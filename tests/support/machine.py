@@ -84,6 +84,13 @@ class Machine:
         directory.chmod(0o755)
         self._furnish()
 
+    def setVariables(self, variables: Mapping[str, str]) -> None:
+        """Write the service's file of variables, beside those that find the checkout."""
+        needed = {"PYTHONPATH": "/opt/checkout", "LD_LIBRARY_PATH": "/opt/python/lib"}
+        path = self.root / "etc" / "storagegate" / "environment"
+        path.write_text("".join(f"{k}={v}\n" for k, v in {**needed, **variables}.items()))
+        path.chmod(0o600)
+
     def boot(self) -> None:
         """
         Boot it and wait until it is up.
@@ -231,13 +238,6 @@ class Machine:
             "#!/opt/storagegate/bin/python\nfrom twisted.scripts.twistd import run\nrun()\n"
         )
         program.chmod(0o755)
-
-    def setVariables(self, variables: Mapping[str, str]) -> None:
-        """Write the service's file of variables, beside those that find the checkout."""
-        needed = {"PYTHONPATH": "/opt/checkout", "LD_LIBRARY_PATH": "/opt/python/lib"}
-        path = self.root / "etc" / "storagegate" / "environment"
-        path.write_text("".join(f"{k}={v}\n" for k, v in {**needed, **variables}.items()))
-        path.chmod(0o600)
 
     def _command(self, *arguments: str) -> list[str]:
         """Give the command that runs C{systemd-nspawn} in a view of its own."""
