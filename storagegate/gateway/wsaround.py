@@ -1,7 +1,19 @@
-"""What is around a WebSocket: whoever takes its messages, and a log."""
+"""What is around a WebSocket: whoever takes its messages, the codes of its end, and a log."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
+
+GOING_AWAY = 1001
+TOO_BIG = 1009
+INTERNAL = 1011
+TRY_LATER = 1013
+
+CUT = b"calls were cut"
+"""The reason of a close for which calls were cancelled; without it what was not answered was not
+begun."""
+
+CLOSE_SECONDS = 5
+"""How long a peer has to answer a close."""
 
 
 class Receiver(Protocol):

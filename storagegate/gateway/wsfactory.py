@@ -8,9 +8,9 @@ from autobahn.twisted.websocket import WebSocketServerFactory
 from autobahn.websocket.compress import PerMessageDeflateOffer, PerMessageDeflateOfferAccept
 from twisted.internet.interfaces import IReactorTime
 
-from storagegate.gateway.wsaround import Quiet
+from storagegate.gateway.wsaround import CLOSE_SECONDS, Quiet
 from storagegate.gateway.wshandshake import Handshake
-from storagegate.gateway.wswire import CLOSE_SECONDS, Wire
+from storagegate.gateway.wswire import Wire
 
 # Memory of a compressor: 16 KiB instead of 256 KiB, for each of ten thousand connections.
 _WINDOW_BITS = 11

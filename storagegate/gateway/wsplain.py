@@ -14,10 +14,15 @@ Whatever is anything else is left to Autobahn, the mistakes of clients as well: 
 place that knows what to say of them.
 """
 
+from struct import Struct
+
 LONGEST = 4096
 """Bytes of a message that is read here: beyond it, what Autobahn has in C is faster."""
 
 _TEXT, _BINARY = 0x81, 0x82
+
+_packShort = Struct("!BBH").pack
+_packLong = Struct("!BBQ").pack
 
 Plain = tuple[bytes, bool, int]
 """What a message has, whether that is bytes, and where the next frame begins."""
@@ -61,3 +66,16 @@ def _isText(payload: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def writeHead(first: int, length: int) -> bytes:
+    """
+    Write the head of a frame that goes to a client: without a mask.
+
+    @param first: Its first byte.
+    """
+    if length < 126:
+        return bytes((first, length))
+    if length < 0x10000:
+        return _packShort(first, 126, length)
+    return _packLong(first, 127, length)

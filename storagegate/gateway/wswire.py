@@ -6,7 +6,6 @@ and queue without bounds, and look at all that it holds for each frame.
 """
 
 from collections import deque
-from struct import Struct
 from typing import Any
 
 from autobahn.twisted.websocket import WebSocketServerProtocol
@@ -18,19 +17,18 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from storagegate.gateway.wiremeters import WireMeter
-from storagegate.gateway.wsaround import Quiet, Receiver
+from storagegate.gateway.wsaround import (
+    CUT,
+    GOING_AWAY,
+    INTERNAL,
+    TOO_BIG,
+    TRY_LATER,
+    Quiet,
+    Receiver,
+)
 from storagegate.gateway.wshandshake import Handshake
-from storagegate.gateway.wsplain import readPlain
+from storagegate.gateway.wsplain import readPlain, writeHead
 from storagegate.net.transport import FastServer
-
-GOING_AWAY = 1001
-TOO_BIG = 1009
-INTERNAL = 1011
-TRY_LATER = 1013
-
-CUT = b"calls were cut"
-"""The reason of a close for which calls were cancelled; without it what was not answered was not
-begun."""
 
 MAX_FRAGMENTS = 4096
 """Frames of a message. A client that fills the largest message with them has 256 bytes in each;
@@ -39,9 +37,6 @@ one that sends empty ones is up to no good."""
 MAX_UNSENT = 64 * 1024 * 1024
 """Bytes that wait for a peer which reads slowly. Streams wait for it and it is not read either, so
 only the results of calls that were under way already can become so many."""
-
-CLOSE_SECONDS = 5
-"""How long a peer has to answer a close."""
 
 # Autobahn copies all that it has not read for each frame that it reads: this much at most.
 _PIECE = 4096
@@ -309,14 +304,7 @@ class Wire(WebSocketServerProtocol):
             payload = deflate.compress_message_data(payload) + deflate.end_compress_message()
             first |= 0x40
         self.meter.messagesOut += 1
-        length = len(payload)
-        if length < 126:
-            head = bytes((first, length))
-        elif length < 0x10000:
-            head = _packShort(first, 126, length)
-        else:
-            head = _packLong(first, 127, length)
-        self.sendData(head + payload)
+        self.sendData(writeHead(first, len(payload)) + payload)
 
     def sendData(self, data: bytes, sync: bool = False, chopsize: int | None = None) -> None:
         """Send bytes; those that are sent while bytes are read go out together."""
@@ -411,7 +399,3 @@ class Wire(WebSocketServerProtocol):
         """Close the connection; after a proper goodbye without a reset."""
         self._flush()
         super()._closeConnection(abort and not self.wasClean)
-
-
-_packShort = Struct("!BBH").pack
-_packLong = Struct("!BBQ").pack

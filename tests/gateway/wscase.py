@@ -10,7 +10,7 @@ from storagegate.gateway.codecs import CODECS, JSON
 from storagegate.gateway.frames import Frame, FrameDecoder, encodeFrame
 from storagegate.gateway.options import WebSocketOptions
 from storagegate.gateway.wsadapter import WebSocketAdapter
-from storagegate.gateway.wswire import CLOSE_SECONDS
+from storagegate.gateway.wsaround import CLOSE_SECONDS
 from tests.support.gateway import makeHost
 from tests.support.wsclient import BINARY, CLOSE, TEXT, MemorySocket, ServerFrame, frame
 
