@@ -59,8 +59,7 @@ def loadOwn(options: TLSOptions) -> dict[str, Any]:
     """
     Read who we are.
 
-    @return: What L{CertificateOptions<twisted.internet.ssl.CertificateOptions>} takes; nothing
-        where there are no files.
+    @return: What Twisted's C{CertificateOptions} take; nothing where there are no files.
     @raise TLSFileError: If a file cannot be used, or the two do not belong together.
     """
     if options.certFile is None or options.keyFile is None:
