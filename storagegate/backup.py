@@ -24,11 +24,11 @@ from contextlib import closing, contextmanager, suppress
 from itertools import groupby
 from time import monotonic
 
-from storagegate.directories import makeDirectory
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.catalog import ledger, references
 from storagegate.storage.catalog.connections import Durability, Purpose, connect
 from storagegate.storage.catalog.transactions import Mutation, runAlone
+from storagegate.storage.directories import makeDirectory
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import Files
 from storagegate.storage.fsck import check

@@ -15,7 +15,7 @@ import string
 
 from attrs import field, frozen
 
-from storagegate.directories import syncDirectory
+from storagegate.storage.directories import syncDirectory
 
 # Long enough for any client's own rules (MinIO: 3), short enough for a header and a log line. A
 # space at an end would not survive the trip through a header.

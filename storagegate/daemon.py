@@ -7,15 +7,13 @@ before the reactor does, so nothing is served early, and what fails there is a L
 one line. The store comes last, for it alone starts threads: a process that cannot start must end.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IAddress, IListeningPort
-from twisted.logger import Logger
+from twisted.internet.interfaces import IListeningPort
 from twisted.python.failure import Failure
 
 from storagegate import announce
@@ -23,12 +21,9 @@ from storagegate.admin import Readiness
 from storagegate.config import Configuration, ConfigurationError, needRestart
 from storagegate.core.definitions import DefinitionError
 from storagegate.credentials import Credentials, CredentialsError
-from storagegate.directories import makeDirectory
 from storagegate.parts import Door, Parts, Room, Site, Store
+from storagegate.processservice import ProcessService
 from storagegate.readiness import Board, Lookout, Peers, listening
-from storagegate.refusal import oneLine, refusal
-from storagegate.rootkey import rootPair
-from storagegate.storage.errors import StoreError
 
 if TYPE_CHECKING:
     # A process that is alone has no use for it.
@@ -42,10 +37,8 @@ class StartError(Exception):
     """A listener is not there when the daemon has to serve."""
 
 
-class Daemon(Service):
-    """The one service of C{twistd storagegate}."""
-
-    _log = Logger()
+class Daemon(ProcessService):
+    """The service of a process that serves."""
 
     def __init__(
         self,
@@ -57,20 +50,13 @@ class Daemon(Service):
         link: "WorkerLink | None" = None,
     ) -> None:
         """
-        @param configuration: What to start with.
-        @param load: Reads the configuration again.
-        @param reactor: The whole reactor, for it is handed on to every part.
-        @param twistdOptions: The options of C{twistd} itself.
+        See L{ProcessService}.
+
         @param link: What a worker knows of the others; C{None} for the only process.
         """
-        self._configuration = self._started = configuration
-        self._load = load
-        self._reactor = reactor
-        self._parts = parts
-        self._twistdOptions = twistdOptions
+        super().__init__(configuration, load, reactor, parts, twistdOptions)
         self._link = link
         self._patienceSeconds = 0.0
-        self._isStopping = False
         self._board = Board(None if link is None else Peers(link, reactor))
         self._board.add(self._storeParts)
         self._board.addListeners(self._listening)
@@ -82,18 +68,6 @@ class Daemon(Service):
         self._sites: dict[str, Site] = {}
         self._ports: dict[str, IListeningPort] = {}
         self._gateway: Room | None = None
-        self._addresses: dict[str, IAddress] = {}
-        self._signals = parts.signals(self.stopNow, self.reload)
-        self._notifier = parts.notifier()
-
-    def setServiceParent(self, parent: Any) -> None:
-        """
-        Become part of an application, which gets the log of this daemon.
-
-        @raise SystemExit: If the log cannot be opened.
-        """
-        self._parts.logs.attach(parent, self._twistdOptions, self._configuration, self._reactor)
-        super().setServiceParent(parent)
 
     def privilegedStartService(self) -> None:
         """
@@ -101,15 +75,13 @@ class Daemon(Service):
 
         @raise SystemExit: If one cannot be opened.
         """
-        self._parts.tuneProcess()
-        self._signals.install()
-        self._reactor.callWhenRunning(self._signals.install)
+        super().privilegedStartService()
         listeners = self._configuration.listeners
         # The first of all: what is wrong with a service is said before any port is open.
         try:
             self._gateway = self._parts.gateway(self._configuration)
         except ConfigurationError as error:
-            raise refusal(str(error), self._twistdOptions) from error
+            raise self._refusal(error) from error
         if listeners.s3 is not None:
             self._door = self._parts.door()
             self._bind("s3", listeners.s3, self._door)
@@ -125,32 +97,23 @@ class Daemon(Service):
         @raise SystemExit: If the data directory cannot be used.
         """
         Service.startService(self)
-        directory = self._directory()
-        try:
-            makeDirectory(directory, 0o700)
+        with self._openingData() as directory:
             # First the key pair, then the store: once that is open there are threads.
-            root = self._root()
+            root = self._rootPair(self._configuration)
             # Here and not with the others: its library begins to work as it binds, which it should
             # not before the process is the user that it stays.
             self._open("grpc")
             self._store = self._parts.store(self._configuration.store, directory)
-        except (OSError, CredentialsError, StoreError) as error:
-            raise refusal(f"cannot open the data: {error}", self._twistdOptions) from error
         self._furnish(root)
         if self._gateway is not None:
             region = self._configuration.s3.region
             self._gateway.furnish(self._store, root, region, directory)
         if self._link is None:
-            self._announce(directory)
+            # Of several workers, their supervisor does.
+            self._announce()
         self._lookout.start()
         self._reactor.callWhenRunning(self._tellReady)
         self._parts.settleProcess()
-
-    def _announce(self, directory: str) -> None:
-        """Tell the operator what is served where; of several workers, their supervisor does."""
-        self._log.info("data directory={directory}", directory=directory)
-        announce.warnOfPlainHTTP(self._log, self._configuration, self._addresses)
-        announce.logAddresses(self._log, self._addresses)
 
     def retire(self, patienceSeconds: float) -> None:
         """
@@ -173,11 +136,6 @@ class Daemon(Service):
         self._isStopping = True
         self._board.isDraining = not self._patienceSeconds
 
-    def stopService(self) -> Deferred[None]:
-        """Stop accepting, let finish what is in flight, and close the store."""
-        Service.stopService(self)
-        return Deferred.fromCoroutine(self._stop())
-
     def reload(self) -> None:
         """Read the configuration again and apply what a running daemon can change."""
         if self._isStopping:
@@ -192,15 +150,14 @@ class Daemon(Service):
         old = self._configuration
         try:
             self._configuration = self._load()
-            self._furnish(self._root())
+            self._furnish(self._rootPair(self._configuration))
         except (ConfigurationError, CredentialsError) as error:
             self._configuration = old
-            self._log.error("reload refused: {error}", error=oneLine(str(error)))
+            self._refuseReload(error)
             return
         self._parts.logs.configure(self._configuration)
         self._log.info("configuration reloaded")
-        for name in needRestart(self._started, self._configuration):
-            self._log.warn("needs a restart: {name}", name=name)
+        self._tellUnchanged(needRestart(self._started, self._configuration))
 
     def readiness(self) -> Readiness:
         """Tell whether requests are served, and of each part what is wrong with it."""
@@ -218,12 +175,11 @@ class Daemon(Service):
             self._gateway.tellReadiness(readiness)
 
     async def _stop(self) -> None:
+        """Stop accepting, let finish what is in flight, and close the store."""
         self._drain()
         self._lookout.look()
         self._lookout.stop()
-        grace = self._configuration.shutdownGraceSeconds
-        self._log.info("stopping, {grace} s for what is in flight", grace=grace)
-        self._notifier.stopping(f"stopping, {grace} s for what is in flight")
+        grace = self._tellStopping()
         # The admin listener goes last: it tells whoever asks that this daemon is stopping. Where
         # another process has taken over, it does not: that one is asked.
         closing = [self._close("s3", grace), self._closeGateway(grace)]
@@ -267,8 +223,7 @@ class Daemon(Service):
         maybeDeferred(self._parts.listen, description, site).addBoth(results.append)
         port = results[0] if results else Failure(StartError("it did not open at once"))
         if isinstance(port, Failure):
-            reason = f"cannot listen name={name} endpoint={description}: {port.value}"
-            raise refusal(reason, self._twistdOptions)
+            raise self._cannotListen(name, description, port.value)
         self._sites[name] = site
         self._ports[name] = port
         self._addresses[name] = port.getHost()
@@ -281,21 +236,10 @@ class Daemon(Service):
         try:
             self._addresses[name] = self._gateway.open(name, place)
         except (CannotListenError, DefinitionError, ValueError) as error:
-            reason = f"cannot listen name={name} endpoint={place}: {error}"
-            raise refusal(reason, self._twistdOptions) from error
+            raise self._cannotListen(name, place, error) from error
 
-    def _tellReady(self) -> None:
-        if not self._isStopping:
-            self._notifier.ready(announce.servingText(self._addresses))
-
-    def _directory(self) -> str:
-        return os.path.abspath(self._configuration.store.directory)
-
-    def _root(self) -> Credentials:
-        """Take the configured root key pair, or the one of the data directory."""
-        return rootPair(
-            self._configuration, self._directory(), self._addresses, self._log, self._parts.show
-        )
+    def _readyText(self) -> str:
+        return announce.servingText(self._addresses)
 
     def _furnish(self, root: Credentials) -> None:
         """Give the S3 listener its room; requests in flight keep the one that they entered."""

@@ -181,11 +181,16 @@ class GatewayRoom:
         options = self._gateway.discovery
         if options is None:
             return
-        from storagegate.discovery.options import checkDiscovery
+        from storagegate.discovery.options import checkDiscovery, tlsTables
         from storagegate.discovery.registering import checkRegistration
 
         try:
             checkDiscovery(options)
+            for table, tls in tlsTables(options).items():
+                if tls.caFile is not None or tls.certFile is not None:
+                    from storagegate.discovery.tls import checkFiles
+
+                    checkFiles(tls, table)
             if options.register is not None:
                 checkRegistration(options, self._servedHere(), _interface(place))
         except OptionError as error:

@@ -280,19 +280,26 @@ class Parts:
         if self._isAsked:
             from storagegate.s3.metrics import S3Metrics
 
-            resource.observers.append(S3Metrics(self.meters))
+            resource.observation.add(S3Metrics(self.meters, resource.observation))
         if self._tracer is not None:
             from storagegate.telemetry.exchanges import ExchangeTracer
 
-            resource.observers.append(ExchangeTracer(self._tracer))
+            resource.observation.add(ExchangeTracer(self._tracer))
             resource.nameTraces(self._tracer.correlationHeader)
         if self._callLog is not None:
             from storagegate.core.calllines import CallLines
-            from storagegate.s3.calllog import S3Log
+            from storagegate.s3.calllog import NUMBERS, TEXTS, S3Log
 
             calls = self._callLog
-            lines = CallLines(calls.level, calls.fields, calls.format, self.logs.sink)
-            resource.observers.append(S3Log(lines))
+            lines = CallLines(
+                calls.level,
+                calls.fields,
+                calls.format,
+                self.logs.sink,
+                numbers=NUMBERS,
+                texts=TEXTS,
+            )
+            resource.observation.add(S3Log(lines))
         return resource
 
     def gateway(self, configuration: Configuration) -> Room | None:

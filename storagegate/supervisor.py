@@ -16,32 +16,26 @@ from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from storagegate import announce
 from storagegate.config import Configuration, ConfigurationError
 from storagegate.configkeys import KEYS
 from storagegate.credentials import CredentialsError
-from storagegate.directories import makeDirectory
 from storagegate.net.datagrams import bindDatagrams, reservePort
 from storagegate.net.endpoints import BoundPlace, bind
 from storagegate.net.workerprocess import Program, WorkerFailed
 from storagegate.net.workers import Workers
 from storagegate.net.workerwire import CONTROL, WorkerSetup
 from storagegate.parts import Parts
-from storagegate.refusal import oneLine, refusal
+from storagegate.processservice import ProcessService
 from storagegate.rehearsal import rehearse
-from storagegate.rootkey import rootPair
-from storagegate.storage.errors import StoreError
 
 _STREAMS = ("s3", "admin", "http", "tcp")
 
 
-class Supervisor(Service):
+class Supervisor(ProcessService):
     """The service of C{twistd storagegate} with C{--workers} above one."""
-
-    _log = Logger()
 
     def __init__(
         self,
@@ -51,38 +45,16 @@ class Supervisor(Service):
         parts: Parts,
         twistdOptions: Mapping[str, Any] | None = None,
     ) -> None:
-        """
-        @param configuration: What to start with.
-        @param load: Reads the configuration again.
-        @param reactor: The whole reactor.
-        @param twistdOptions: The options of C{twistd} itself.
-        """
-        self._configuration = self._started = configuration
-        self._load = load
-        self._reactor = reactor
-        self._parts = parts
-        self._twistdOptions = twistdOptions
+        """See L{ProcessService}."""
+        super().__init__(configuration, load, reactor, parts, twistdOptions)
         self._bound: dict[str, BoundPlace] = {}
         self._datagrams: list[Any] = []
         self._reserved: Any = None
-        self._addresses: dict[str, IAddress] = {}
         self._memory: dict[str, int] = {}
         self._lock: Any = None
         self._workers: Workers | None = None
-        self._isStopping = False
         self._isReloading = False
         self._isReloadWanted = False
-        self._signals = parts.signals(reactor.stop, self.reload)
-        self._notifier = parts.notifier()
-
-    def setServiceParent(self, parent: Any) -> None:
-        """
-        Become part of an application, which gets the log of this daemon.
-
-        @raise SystemExit: If the log cannot be opened.
-        """
-        self._parts.logs.attach(parent, self._twistdOptions, self._configuration, self._reactor)
-        super().setServiceParent(parent)
 
     def privilegedStartService(self) -> None:
         """
@@ -90,9 +62,7 @@ class Supervisor(Service):
 
         @raise SystemExit: If one cannot be.
         """
-        self._parts.tuneProcess()
-        self._signals.install()
-        self._reactor.callWhenRunning(self._signals.install)
+        super().privilegedStartService()
         self._rehearse()
         for name in ("s3", "admin", "http", "tcp", "udp"):
             self._open(name)
@@ -110,7 +80,7 @@ class Supervisor(Service):
         try:
             rehearse(lambda: self._parts.gateway(configuration), lambda: self._signals.isStopping)
         except ConfigurationError as error:
-            raise refusal(str(error), self._twistdOptions) from error
+            raise self._refusal(error) from error
 
     def startService(self) -> None:
         """
@@ -123,14 +93,10 @@ class Supervisor(Service):
         # Here and not with the others: only processes of one user share a port that each of them
         # binds, and by now this one is the user that its workers are.
         self._open("grpc")
-        directory = os.path.abspath(self._configuration.store.directory)
-        try:
-            makeDirectory(directory, 0o700)
+        with self._openingData() as directory:
             self._configuration = self._rooted(self._configuration)
             self._lock = self._parts.prepareStore(self._configuration.store, directory)
             self._memory = self._parts.makeMemory()
-        except (OSError, CredentialsError, StoreError) as error:
-            raise refusal(f"cannot open the data: {error}", self._twistdOptions) from error
         self._workers = Workers(
             self._reactor,
             self._program(),
@@ -142,18 +108,15 @@ class Supervisor(Service):
                 # The reactor stops as soon as it runs.
                 return
         except WorkerFailed as error:
-            raise refusal(str(error), self._twistdOptions) from error
-        self._log.info("data directory={directory}", directory=directory)
-        announce.warnOfPlainHTTP(self._log, self._configuration, self._addresses)
-        announce.logAddresses(self._log, self._addresses)
+            raise self._refusal(error) from error
+        self._announce()
         self._log.info("{count} workers serve", count=self._configuration.workers)
         self._reactor.callWhenRunning(self._tellReady)
         self._parts.settleProcess()
 
-    def stopService(self) -> Deferred[None]:
-        """Stop the workers in order."""
-        Service.stopService(self)
-        return Deferred.fromCoroutine(self._stop())
+    def stopNow(self) -> None:
+        """Begin to stop."""
+        self._reactor.stop()
 
     def reload(self) -> None:
         """Read the configuration again, and replace every worker by one that obeys it."""
@@ -179,12 +142,11 @@ class Supervisor(Service):
             self._configuration = before
             self._parts.logs.configure(before)
             if not self._isStopping:
-                self._log.error("reload refused: {error}", error=oneLine(str(error)))
+                self._refuseReload(error)
             return
         count = self._started.workers
         self._log.info("configuration reloaded, {count} workers replaced", count=count)
-        for name in _fixedKeys(self._started, configuration):
-            self._log.warn("needs a restart: {name}", name=name)
+        self._tellUnchanged(_fixedKeys(self._started, configuration))
 
     def _reloaded(self, result: None) -> None:
         self._isReloading = False
@@ -204,9 +166,9 @@ class Supervisor(Service):
 
     def _rooted(self, configuration: Configuration) -> Configuration:
         """Put the root key pair in, which is made here: not by each worker."""
-        directory = os.path.abspath(configuration.store.directory)
-        pair = rootPair(configuration, directory, self._addresses, self._log, self._parts.show)
-        return evolve(configuration, s3=evolve(configuration.s3, root=pair))
+        return evolve(
+            configuration, s3=evolve(configuration.s3, root=self._rootPair(configuration))
+        )
 
     def _open(self, name: str) -> None:
         place = getattr(self._configuration.listeners, name)
@@ -215,8 +177,7 @@ class Supervisor(Service):
         try:
             self._bind(name, place)
         except (CannotListenError, ValueError) as error:
-            reason = f"cannot listen name={name} endpoint={place}: {error}"
-            raise refusal(reason, self._twistdOptions) from error
+            raise self._cannotListen(name, place, error) from error
 
     def _bind(self, name: str, place: str) -> None:
         if name in _STREAMS:
@@ -277,19 +238,17 @@ class Supervisor(Service):
         if not self._isStopping and self._workers is not None:
             self._notifier.status(self._state(self._workers))
 
-    def _tellReady(self) -> None:
-        if not self._isStopping and self._workers is not None:
-            self._notifier.ready(self._state(self._workers))
+    def _readyText(self) -> str | None:
+        return None if self._workers is None else self._state(self._workers)
 
     def _state(self, workers: Workers) -> str:
         text = announce.servingText(self._addresses)
         return f"{text}; {workers.ready} of {self._started.workers} workers"
 
     async def _stop(self) -> None:
+        """Stop the workers in order."""
         self._isStopping = True
-        grace = self._configuration.shutdownGraceSeconds
-        self._log.info("stopping, {grace} s for what is in flight", grace=grace)
-        self._notifier.stopping(f"stopping, {grace} s for what is in flight")
+        grace = self._tellStopping()
         # Closed here first: what the kernel has accepted is taken by the workers as they close.
         for bound in self._bound.values():
             bound.port.stopListening()

@@ -29,6 +29,7 @@ def attachStores(link: WorkerLink) -> dict[str, Any]:
 
     return {
         "rateStore": sharedRateStores(link.memory["rates"]),
+        "turn": link,
         "makeAnswers": lambda: SharedAnswerCache(SharedTable.attach(link.memory["answers"])),
     }
 

@@ -208,6 +208,17 @@ class ReloadTests(DaemonCase):
         self.assertIn("needs a restart: admin", self.logged())
         self.assertNotIn("needs a restart: region", self.logged())
 
+    def test_otherData(self) -> None:
+        """Another data directory needs a restart; until then the root pair is the one in use."""
+        daemon = self.started()
+        [*_, root] = self.parts.theDoor.room
+        other = Path(self.mktemp())
+        self.next = self.configuration(data=str(other))
+        daemon.reload()
+        self.assertIn("needs a restart: data", self.logged())
+        self.assertEqual(self.parts.theDoor.room[2], root)
+        self.assertFalse(other.exists())
+
     def test_refused(self) -> None:
         """A bad file is one line of the log; the old configuration stays."""
         daemon = self.started(region="eu")

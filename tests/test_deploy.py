@@ -168,6 +168,14 @@ class ContainerTests(SynchronousTestCase):
         [user] = self.rest("USER")
         self.assertNotIn("0", user.split(":"))
 
+    def test_account(self) -> None:
+        """Account and group have the numbers that it runs as, so that the data are its own."""
+        [account] = self.rest("USER")
+        user, group = account.split(":")
+        [made] = [rest for rest in self.rest("RUN") if "useradd" in rest]
+        self.assertIn(f"groupadd --gid {group} storagegate ", made)
+        self.assertIn(f"useradd --uid {user} --gid {group} ", made)
+
     def test_health(self) -> None:
         """The health check is a program that Python can read, and asks the admin listener."""
         [check] = self.rest("HEALTHCHECK")

@@ -114,10 +114,9 @@ class PageTests(SynchronousTestCase):
             text = page.read_text()
             for target in re.findall(r"<([\w/]+\.rst)>`_", text):
                 self.assertTrue((page.parent / target).is_file(), f"{page}: {target}")
-            titles = re.findall(r"^(.+)\n[-=~]{3,}$", text, re.MULTILINE)
-            anchors = {re.sub(r"\W+", "-", title.lower()) for title in titles}
-            for anchor in re.findall(r"<#([\w-]+)>`_", text):
-                self.assertIn(anchor, anchors, page)
+            for target, anchor in re.findall(r"<([\w/]*(?:\.rst)?)#([\w-]+)>`_", text):
+                there = page.parent / target if target else page
+                self.assertIn(anchor, anchors(there), page)
         listed = set(re.findall(r"<(\w+\.rst)>`_", (DOCS / "index.rst").read_text()))
         self.assertEqual(listed, {page.name for page in DOCS.glob("*.rst")} - {"index.rst"})
 
@@ -142,6 +141,12 @@ class PageTests(SynchronousTestCase):
                 },
             )
             self.assertEqual(told.getvalue(), "")
+
+
+def anchors(page: Path) -> set[str]:
+    """Give the names by which the sections of a page are linked to."""
+    titles = re.findall(r"^(.+)\n[-=~]{3,}$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"\W+", "-", title.lower()) for title in titles}
 
 
 def pages() -> list[Path]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.logger import Logger, LogLevel, LogPublisher
@@ -26,6 +27,10 @@ class Sink:
     def write(self, line: bytes, isUrgent: bool = False) -> None:
         """Keep a line."""
         self.lines.append(line)
+
+    def promise(self, make: Callable[[], Sequence[bytes]]) -> None:
+        """Keep lines at once."""
+        self.lines.extend(make())
 
 
 class ObserverCase(SynchronousTestCase):

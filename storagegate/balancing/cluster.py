@@ -230,4 +230,4 @@ class Cluster:
 
 
 def _isSamePlace(one: Instance, other: Instance) -> bool:
-    return (one.host, one.port) == (other.host, other.port)
+    return (one.host, one.port, one.tls) == (other.host, other.port, other.tls)

@@ -10,6 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 
+from storagegate.balancing.securing import Securing
 from storagegate.balancing.wire import HTTPConnection
 from storagegate.discovery.instances import Instance
 
@@ -24,18 +25,23 @@ Connect = Callable[[Instance], Deferred[HTTPConnection]]
 """Makes a connection. Fails if there is none, or after a time."""
 
 
-def connector(reactor: Any, seconds: float) -> Connect:
+def connector(reactor: Any, seconds: float, securing: Securing | None = None) -> Connect:
     """
     Make what connects to instances.
 
-    @param seconds: How long a connection may take.
+    @param seconds: How long a connection may take, with the handshake of TLS.
+    @param securing: Knows with whom to speak TLS; C{None} for nobody.
     """
     factory = Factory.forProtocol(HTTPConnection)
     factory.noisy = False
 
     def connect(instance: Instance) -> Deferred[Any]:
         endpoint = HostnameEndpoint(reactor, instance.host, instance.port, seconds)
-        return endpoint.connect(factory).addErrback(_cancelled)
+        if securing is not None and securing.isFor(instance):
+            connecting = securing.connect(endpoint, instance, seconds)
+        else:
+            connecting = endpoint.connect(factory)
+        return connecting.addErrback(_cancelled)
 
     return connect
 

@@ -39,7 +39,15 @@ _PEEK = MSG_PEEK | MSG_DONTWAIT
 
 
 class ExchangeLost(ConnectionError):
-    """An exchange ended before it was complete; the text says why."""
+    """
+    An exchange ended before it was complete; the text says why.
+
+    @ivar isUnread: Whether it is known that nobody has read the request.
+    """
+
+    def __init__(self, reason: str, isUnread: bool = False) -> None:
+        super().__init__(reason)
+        self.isUnread = isUnread
 
 
 @frozen
@@ -216,14 +224,21 @@ class HTTPConnection(Protocol):
         """
         if self.isLost:
             return False
-        socket = self.transport.getHandle()  # type: ignore[union-attr]
         try:
             # Its end is as good a reason as bytes that nobody asked for.
-            socket.recv(1, _PEEK)
+            self.socket().recv(1, _PEEK)
         except BlockingIOError:
             return True
         except OSError:
             return False
+        return False
+
+    def socket(self) -> Any:
+        """Give the socket."""
+        return self.transport.getHandle()  # type: ignore[union-attr]
+
+    def isUnread(self, reason: Failure) -> bool:
+        """Tell whether an end says that nobody has read what was sent."""
         return False
 
     def send(self, data: bytes) -> None:
@@ -289,7 +304,8 @@ class HTTPConnection(Protocol):
         self.isLost = True
         exchange = self._exchange
         if exchange is not None:
-            exchange.lost(ExchangeLost(f"the connection was lost: {reason.value!s:.100}"))
+            text = f"the connection was lost: {reason.value!s:.100}"
+            exchange.lost(ExchangeLost(text, self.isUnread(reason)))
             exchange.tell()
         self._wake()
         self.whenLost(self)

@@ -93,7 +93,7 @@ class APIKeyOptions:
     """
     The options of the provider C{apikey}.
 
-    @ivar validate: C{(apiKey, context)}, plain or C{async}: gives the user.
+    @ivar validate: C{(apiKey, context)}, plain or C{async}: gives the user, or C{None}.
     @ivar header: The field of HTTP and the metadata of gRPC that a key is in.
     @ivar extractToken: Finds the key elsewhere in the request, message or call of a wire; a
         mapping has one such function for each protocol.

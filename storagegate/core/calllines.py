@@ -1,11 +1,14 @@
 """
 The line that a log has for each call, whichever wire it came by.
 
-It costs a microsecond a call, so it does not go through Twisted's log where there is a sink.
+It costs a microsecond a call, so it does not go through Twisted's log where there is a sink. What
+a call tells is put by as it ends; the lines of all calls of a turn are put together at its end.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from twisted.logger import Logger, LogLevel
@@ -33,12 +36,18 @@ MAX_KNOWN = 1000
 
 _WARN = LEVELS.index("warn")
 
+Told = tuple[float, str, str, str, str, float, str, str, tuple[int, ...], tuple[str, ...]]
+"""
+When a call ended in seconds since 1970, protocol, service, method, client, how many seconds it
+took, status, trace, and the values of what stands behind the fields: numbers and texts.
+"""
+
 
 class CallLines:
     """
     Writes lines of calls.
 
-    @ivar known: Parts of lines that were written, by what they tell of.
+    @ivar known: Lines that were written with a gap for what differs, by what they tell of.
     """
 
     _log = Logger()
@@ -50,22 +59,30 @@ class CallLines:
         format: str = "json",
         sink: LineSink | None = None,
         now: Callable[[], float] = time.time,
+        numbers: Sequence[str] = (),
+        texts: Sequence[str] = (),
     ) -> None:
         """
         @param level: Calls that went well are logged at this level, others one above C{info}.
         @param fields: Some of L{FIELDS}.
         @param format: C{json} for an object, C{text} for C{name=value}.
         @param sink: Where lines go; C{None} for Twisted's log.
+        @param numbers: What stands behind the fields.
+        @param texts: What stands behind the numbers, and is one of a few for most calls.
         """
         self._format = FORMATS[format]
         self._level = LEVELS.index(level)
         self._fields = tuple(fields)
         self._isWhole = self._fields == FIELDS
-        self._isJSON = format == "json"
-        self.known: dict[tuple[str, ...], tuple[str, str]] = {}
+        self._numbers = tuple(numbers)
+        self._texts = tuple(texts)
+        self.known: dict[tuple[Any, ...], str] = {}
         self._sink = sink
         self._now = now
         self._stamps = TimeStamps()
+        self._waiting: deque[Told] = deque()
+        isUsual = self._isWhole and format == "json"
+        self._make: Callable[[Told], bytes] = self._makeKnown if isUsual else self._makeAny
 
     def write(
         self,
@@ -77,52 +94,95 @@ class CallLines:
         status: str,
         trace: str,
         isGood: bool,
-        **more: Any,
+        more: Mapping[str, str] | None = None,
     ) -> None:
         """
         Write the line of a call that has ended.
 
-        @param more: What stands behind the fields.
+        @param more: What stands behind the fields, of a call that is not like most.
         """
-        level = self._level if isGood else max(self._level, _WARN)
-        sink = self._sink
-        if sink is not None and level < sink.lowest:
+        if not self.wants(isGood):
             return
-        stamp = self._stamps.format(self._now())
-        client = client[:MAX_TEXT]
-        if self._isWhole and self._isJSON and trace.isalnum() and trace.isascii():
-            # Most of it was in a line before: to put it together takes half of what it takes to
-            # write an object.
-            key = (protocol, service, method, client, status)
-            head, tail = self.known.get(key) or self._learn(key)
-            text = f'{{"timestamp":"{stamp}",{head}{seconds * 1000:.3f}{tail}{trace}"'
-            line = text.encode() + (b"," + asJSON(more)[1:] if more else b"}")
-        else:
-            values: dict[str, Any] = {
-                "timestamp": stamp,
-                **_firstFields(protocol, service, method, client),
-                "duration": round(seconds * 1000, 3),
-                "status": status,
-                "trace_id": trace,
-            }
-            if not self._isWhole:
-                values = {name: values[name] for name in self._fields}
-            line = self._format({**values, **more})
-        if sink is not None:
-            sink.write(line)
-        else:
-            self._log.emit(LogLevel.lookupByName(LEVELS[level]), "{call}", call=line.decode())
+        told = (self._now(), protocol, service, method, client, seconds, status, trace, (), ())
+        sink, waiting = self._sink, self._waiting
+        if sink is None:
+            self._emit(self._makeAny(told, more) if more else self._make(told), isGood)
+            return
+        if more:
+            sink.write(self._makeAny(told, more))
+            return
+        waiting.append(told)
+        if len(waiting) == 1:
+            sink.promise(partial(self._makeAll, _drain(waiting)))
 
-    def _learn(self, key: tuple[str, ...]) -> tuple[str, str]:
-        """Give the parts of a line that are the same for a caller, a method and a status."""
+    def writeAll(self, calls: Sequence[Told], isGood: bool = True) -> None:
+        """Write the lines of calls that have ended, all of them well or none; they are wanted."""
+        if self._sink is not None:
+            self._sink.promise(partial(self._makeAll, calls))
+            return
+        for line in self._makeAll(calls):
+            self._emit(line, isGood)
+
+    def wants(self, isGood: bool) -> bool:
+        """Tell whether lines of calls that went well, or of others, are written."""
+        level = self._level if isGood else max(self._level, _WARN)
+        return self._sink is None or level >= self._sink.lowest
+
+    def _makeAll(self, calls: Iterable[Told]) -> list[bytes]:
+        """Make the lines of calls."""
+        lines = []
+        make = self._make
+        for told in calls:
+            try:
+                lines.append(make(told))
+            except Exception:
+                self._log.failure("the line of a call could not be made")
+        return lines
+
+    def _emit(self, line: bytes, isGood: bool) -> None:
+        """Write a line to Twisted's log."""
+        level = LEVELS[self._level if isGood else max(self._level, _WARN)]
+        self._log.emit(LogLevel.lookupByName(level), "{call}", call=line.decode())
+
+    def _makeKnown(self, told: Told) -> bytes:
+        """Make a line of which most was in one before: in a third of the time of another."""
+        when, protocol, service, method, client, seconds, status, trace, numbers, texts = told
+        if not (trace.isalnum() and trace.isascii()) or len(client) > MAX_TEXT:
+            return self._makeAny(told)
+        key = (protocol, service, method, client, status, texts)
+        template = self.known.get(key) or self._learn(key)
+        stamp = self._stamps.format(when)
+        return (template % (stamp, seconds * 1000, trace, *numbers)).encode()
+
+    def _makeAny(self, told: Told, more: Mapping[str, str] = {}) -> bytes:
+        """Make a line of whichever fields and form."""
+        when, protocol, service, method, client, seconds, status, trace, numbers, texts = told
+        values: dict[str, Any] = {
+            "timestamp": self._stamps.format(when),
+            **_firstFields(protocol, service, method, client),
+            "duration": round(seconds * 1000, 3),
+            "status": status,
+            "trace_id": trace,
+        }
+        if not self._isWhole:
+            values = {name: values[name] for name in self._fields}
+        values.update(zip(self._numbers, numbers, strict=True))
+        values.update(zip(self._texts, texts, strict=True))
+        return self._format({**values, **more})
+
+    def _learn(self, key: tuple[Any, ...]) -> str:
+        """Write the line of a caller, a method and a status, with a gap for what differs."""
         if len(self.known) >= MAX_KNOWN:
             self.known.clear()
-        *first, status = key
-        # What comes between is a number, and what comes last needs nothing escaped.
-        head = asJSON(_firstFields(*first)).decode()[1:-1] + ',"duration":'
-        tail = "," + asJSON({"status": status}).decode()[1:-1] + ',"trace_id":"'
-        self.known[key] = (head, tail)
-        return head, tail
+        *first, status, texts = key
+        # What comes into the gaps is a number, or needs nothing escaped.
+        gaps = "".join([f',"{name}":%d' for name in self._numbers])
+        fields = _inner(_firstFields(*first))
+        line = f',{fields},"duration":%.3f,{_inner({"status": status})},"trace_id":"%s"{gaps}'
+        if texts:
+            line += f",{_inner(dict(zip(self._texts, texts, strict=True)))}"
+        template = self.known[key] = f'{{"timestamp":"%s"{line}}}'
+        return template
 
 
 def _firstFields(protocol: str, service: str, method: str, client: str) -> dict[str, Any]:
@@ -130,5 +190,16 @@ def _firstFields(protocol: str, service: str, method: str, client: str) -> dict[
         "protocol": protocol,
         "service": service,
         "method": method,
-        "client_id": client,
+        "client_id": client[:MAX_TEXT],
     }
+
+
+def _drain(waiting: deque[Told]) -> Iterator[Told]:
+    """Take what waits, and what comes while it is taken: of several threads nothing is lost."""
+    while waiting:
+        yield waiting.popleft()
+
+
+def _inner(values: Mapping[str, str]) -> str:
+    """Write texts as a part of an object that is a part of a template."""
+    return asJSON(values).decode()[1:-1].replace("%", "%%")

@@ -5,7 +5,7 @@ from contextvars import copy_context
 from types import coroutine as generatorCoroutine
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
@@ -14,23 +14,24 @@ from storagegate.core.errors import codedError
 
 def runCall(
     coroutine: Coroutine[Any, Any, Any], clock: IReactorTime, seconds: float | None = None
-) -> Deferred[Any]:
+) -> Deferred[Any] | None:
     """
     Run what answers a call.
 
     @param seconds: How long it may take; C{None} for as long as it likes. After that it is
         cancelled, and whether it obeys or not, the result is C{DEADLINE_EXCEEDED}.
-    @return: What the coroutine gives. Cancelling it cancels the coroutine where it waits, and the
-        result is C{CANCELLED}.
+    @return: What the coroutine gives; C{None} if it has ended already, for whoever calls it has an
+        answer then. Cancelling it cancels the coroutine where it waits, and the result is
+        C{CANCELLED}.
+    @raise Exception: Whatever the coroutine raised before it waited for anything.
     """
     context = copy_context()
     try:
-        # Most calls do not wait for anything, and need no more than this step.
+        # Most calls do not wait for anything, and need no more than this step: a Deferred would
+        # take another 1.5 microseconds.
         awaited = context.run(coroutine.send, None)
-    except StopIteration as end:
-        return succeed(end.value)
-    except Exception:
-        return fail()
+    except StopIteration:
+        return None
     running = context.run(Deferred.fromCoroutine, _rest(coroutine, awaited))
     outcome: Deferred[Any] = Deferred(lambda outcome: _end(running, outcome, "CANCELLED"))
     timer = None

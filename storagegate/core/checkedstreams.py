@@ -1,4 +1,4 @@
-"""Requests and results, each held against its schema as it comes by."""
+"""Streams of requests and results, each item held against its schema as it comes by."""
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
@@ -21,23 +21,47 @@ async def checkedResults(output: Schema | None, name: str, results: Any) -> Asyn
 
     @param name: The method's, for errors.
     """
-    if isinstance(results, AsyncIterable):
-        try:
-            async for result in results:
-                if output is not None:
-                    checkResult(output, name, result)
-                yield result
-        finally:
-            close = getattr(results, "aclose", None)
-            if close is not None:
-                await close()
-        return
-    if not isinstance(results, Iterable) or isinstance(results, Mapping | str | bytes):
-        raise TypeError(f"{name} gives a stream, not {type(results).__name__}")
-    for result in results:
-        if output is not None:
-            checkResult(output, name, result)
-        yield result
+    async with ResultStream(results, name) as items:
+        async for result in items:
+            if output is not None:
+                checkResult(output, name, result)
+            yield result
+
+
+class ResultStream:
+    """
+    The stream that a handler made, of whatever kind: to be entered, and walked through.
+
+    It is closed when it is left, for what a handler holds is let go of when nobody reads on. An
+    asynchronous stream is walked through as it is: nothing stands between it and its reader.
+    """
+
+    __slots__ = ("_items",)
+
+    def __init__(self, results: Any, name: str) -> None:
+        """
+        @param name: The method's, for the error.
+        @raise TypeError: If it is no stream. Neither a mapping nor a text is one.
+        """
+        if isinstance(results, AsyncIterable):
+            self._items: AsyncIterable[Any] = results
+        elif isinstance(results, Iterable) and not isinstance(results, Mapping | str | bytes):
+            self._items = _each(results)
+        else:
+            raise TypeError(f"{name} gives a stream, not {type(results).__name__}")
+
+    async def __aenter__(self) -> AsyncIterable[Any]:
+        return self._items
+
+    async def __aexit__(self, *error: object) -> None:
+        close = getattr(self._items, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def _each(items: Iterable[Any]) -> AsyncIterator[Any]:
+    for item in items:
+        yield item
 
 
 def checkResult(output: Schema, name: str, result: Any) -> None:

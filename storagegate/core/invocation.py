@@ -11,10 +11,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from math import ceil
 from typing import Any, Protocol
 
-from attrs import evolve, field, frozen
+from attrs import define, evolve
 from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
+from storagegate.core.boundmethods import BoundMethod
 from storagegate.core.checkedstreams import checkedRequests, checkedResults, checkResult
 from storagegate.core.clientkeys import clientKey
 from storagegate.core.context import RequestContext
@@ -42,10 +43,13 @@ OTHERS = "*"
 """What the methods that a service does not name are together, where calls are counted."""
 
 
-@frozen
+@define
 class CallCredentials:
     """
     What a client says of itself.
+
+    Nobody changes it. It is made for every call, and attrs would take half a microsecond more to
+    make one that nobody can change.
 
     @ivar token: The token of the wire's place for tokens; C{None} if there is none.
     @ivar apiKey: What the place for API keys has, where the wire has one of its own.
@@ -84,41 +88,6 @@ class Observer(Protocol):
 
     def ended(self, context: RequestContext, error: ServiceError | None, seconds: float) -> None:
         """Take note of its end."""
-
-
-@frozen(eq=False)
-class BoundMethod:
-    """
-    A method that can be called.
-
-    @ivar service: The service.
-    @ivar name: Its bare name.
-    @ivar method: Its definition.
-    @ivar input: Checks a request; C{None} for any.
-    @ivar output: Checks a response.
-    @ivar isPublic: Whether nobody has to be known.
-    @ivar rates: Counts its calls; C{None} if they are not limited.
-    """
-
-    service: ServiceDefinition
-    name: str
-    method: ServiceMethod
-    input: Schema | None
-    output: Schema | None
-    isPublic: bool
-    limit: RateLimit | None
-    rates: IRateLimitStore | None
-    handler: Callable[[Any, RequestContext], Any] = field(repr=False)
-
-    @property
-    def whole(self) -> str:
-        """Give its name with that of its service."""
-        return f"{self.service.name}.{self.name}"
-
-    @property
-    def streaming(self) -> str:
-        """Tell how it streams."""
-        return self.method.streaming
 
 
 class Invoker:
@@ -241,19 +210,28 @@ class Invoker:
         raise _notFound("method", f"{service}.{method}")
 
     async def call(
-        self, context: RequestContext, request: Any, credentials: CallCredentials = ANONYMOUS
+        self,
+        context: RequestContext,
+        request: Any,
+        credentials: CallCredentials = ANONYMOUS,
+        bound: BoundMethod | None = None,
     ) -> Any:
         """
         Call a method.
 
+        All steps are in this one coroutine, and wait only where there is something to wait for: a
+        coroutine for each would take a fifth of the time of a call.
+
         @param context: C{service} and C{method} say which; C{authentication} is filled in.
         @param request: The request, or an asynchronous iterable of them for a method that streams
             requests.
+        @param bound: The method, where it was looked up for this call already.
         @return: The result, or for a method that streams responses an asynchronous iterator of
             them, which has to be used up or closed.
         @raise ServiceError: Whatever went wrong; what nobody foresaw is logged here.
         """
-        bound = self.find(context.service, context.method, context.protocol)
+        if bound is None:
+            bound = self.find(context.service, context.method, context.protocol)
         context.credentials = credentials
         if bound.method is bound.service.others:
             context.metadata["route"] = OTHERS
@@ -261,45 +239,34 @@ class Invoker:
         for observer in self.observers:
             observer.began(context)
         try:
-            result = await self._pass(bound, context, request, credentials)
+            if bound.rates is not None:
+                count: Any = bound.rates.increment(clientKey(context.client.address))
+                self._checkRate(bound, await count if hasattr(count, "__await__") else count)
+            user = self._identify(bound, context, credentials)
+            if user is not None and hasattr(user, "__await__"):
+                user = await user
+            context.authentication = user
+            if bound.input is not None:
+                request = _checked(bound.input, request, bound.streamsRequests)
+            authorize = bound.service.authentication.authorize
+            if authorize is not None:
+                allowed = authorize(user, bound.name, None if bound.streamsRequests else request)
+                _checkAllowed(await allowed if hasattr(allowed, "__await__") else allowed)
+            if bound.service.middleware:
+                result = await self._step(bound, 0, request, context)
+            else:
+                result = bound.handler(request, context)
+                if hasattr(result, "__await__"):
+                    result = await result
+            if bound.streamsResponses:
+                result = checkedResults(bound.output, bound.whole, result)
+            elif bound.output is not None:
+                checkResult(bound.output, bound.whole, result)
         except BaseException as error:
             raise self._failed(context, error, began) from error
-        if bound.method.streamsResponses:
+        if bound.streamsResponses:
             return self._measured(result, context, began)
         self._ended(context, None, began)
-        return result
-
-    async def _pass(
-        self, bound: BoundMethod, context: RequestContext, request: Any, credentials: Any
-    ) -> Any:
-        if bound.rates is not None:
-            count: Any = bound.rates.increment(clientKey(context.client.address))
-            if hasattr(count, "__await__"):
-                count = await count
-            self._checkRate(bound, count)
-        user = await self._identify(bound, context, credentials)
-        context.authentication = user
-        streams = bound.method.streamsRequests
-        if bound.input is not None:
-            check = bound.input.read
-            request = checkedRequests(request, check) if streams else check(request)
-        authorize = bound.service.authentication.authorize
-        if authorize is not None:
-            allowed = authorize(user, bound.name, None if streams else request)
-            if hasattr(allowed, "__await__"):
-                allowed = await allowed
-            if not allowed:
-                raise codedError("PERMISSION_DENIED", "You may not call this method")
-        if bound.service.middleware:
-            result = await self._step(bound, 0, request, context)
-        else:
-            result = bound.handler(request, context)
-            if hasattr(result, "__await__"):
-                result = await result
-        if bound.method.streamsResponses:
-            return checkedResults(bound.output, bound.whole, result)
-        if bound.output is not None:
-            checkResult(bound.output, bound.whole, result)
         return result
 
     def _checkRate(self, bound: BoundMethod, count: Count) -> None:
@@ -309,24 +276,34 @@ class Invoker:
             retryAfterMs = max(1, ceil((end - self.now()) * 1000))
             raise codedError("RATE_LIMITED", "Too many calls", {"retryAfterMs": retryAfterMs})
 
-    async def _identify(
+    def _identify(
         self, bound: BoundMethod, context: RequestContext, credentials: CallCredentials
     ) -> Any:
-        """Find out who calls; on a public method what is wrong with a token does not matter."""
+        """
+        Find out who calls; on a public method what is wrong with a token does not matter.
+
+        @return: The user, or something to wait for that gives it.
+        """
         user = None
         # Where only the wire's own request is known, a provider may know where to look in it.
         if credentials is not ANONYMOUS:
             methods = bound.service.authentication.methods
             try:
-                found = self._authenticator.authenticate(context, credentials, methods)
-                # Nobody is the user before the provider has said so.
-                user = await found if hasattr(found, "__await__") else found
+                user = self._authenticator.authenticate(context, credentials, methods)
             except ServiceError as error:
-                if not bound.isPublic or error.code != "UNAUTHENTICATED":
-                    raise
-        if user is None and not bound.isPublic:
-            raise codedError("UNAUTHENTICATED", "Authentication is required")
-        return user
+                _checkForgiven(bound, error)
+            if user is not None and hasattr(user, "__await__"):
+                return self._identifyLater(bound, user)
+        return _admitted(bound, user)
+
+    async def _identifyLater(self, bound: BoundMethod, found: Awaitable[Any]) -> Any:
+        user = None
+        try:
+            # Nobody is the user before the provider has said so.
+            user = await found
+        except ServiceError as error:
+            _checkForgiven(bound, error)
+        return _admitted(bound, user)
 
     async def _step(
         self, bound: BoundMethod, position: int, request: Any, context: RequestContext
@@ -385,6 +362,28 @@ class Invoker:
         seconds = self._seconds() - began
         for observer in self.observers:
             observer.ended(context, error, seconds)
+
+
+def _checkForgiven(bound: BoundMethod, error: ServiceError) -> None:
+    """Raise what is wrong with somebody's credentials, unless nobody has to be known."""
+    if not bound.isPublic or error.code != "UNAUTHENTICATED":
+        raise error
+
+
+def _admitted(bound: BoundMethod, user: Any) -> Any:
+    """Give the user, unless there is none and has to be one."""
+    if user is None and not bound.isPublic:
+        raise codedError("UNAUTHENTICATED", "Authentication is required")
+    return user
+
+
+def _checked(input: Schema, request: Any, streams: bool) -> Any:
+    return checkedRequests(request, input.read) if streams else input.read(request)
+
+
+def _checkAllowed(allowed: Any) -> None:
+    if not allowed:
+        raise codedError("PERMISSION_DENIED", "You may not call this method")
 
 
 def _schema(schema: Mapping[str, Any] | None, name: str, isKnown: bool) -> Schema | None:

@@ -174,8 +174,8 @@ class JWTOptions:
     @ivar secret: What both sides know, as many bytes at least as the algorithm's hash has, 32 for
         C{HS256}; either this or C{publicKey}.
     @ivar publicKey: The key of whoever signs, in PEM.
-    @ivar algorithms: Those that tokens may be signed with; without it C{HS256} for a secret, and
-        for a public key the first that fits it.
+    @ivar algorithms: Those that tokens may be signed with, all for secrets or all for public keys;
+        without it C{HS256} for a secret, and for a public key the first that fits it.
     @ivar audience: Whom tokens are for; without it C{aud} is not looked at.
     @ivar issuer: Who has signed them; without it C{iss} is not looked at.
     @ivar leeway: Seconds that clocks may differ by.

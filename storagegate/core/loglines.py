@@ -7,6 +7,7 @@ daemon. What is waiting is bounded; beyond that, lines are dropped and counted.
 
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from threading import RLock, get_ident
 from typing import Any, Protocol
 
@@ -26,6 +27,10 @@ FAILED_SECONDS = 1.0
 """When an output that failed is tried again: full disks and lost readers do not pass sooner."""
 
 
+MakeLines = Callable[[], Sequence[bytes]]
+"""Gives whole lines without their newlines. Raises nothing; is called in any thread."""
+
+
 class LineSink(Protocol):
     """
     Where lines go.
@@ -41,6 +46,14 @@ class LineSink(Protocol):
 
         @param isUrgent: Whether it is to be written before anything else happens: what the
             process says of itself may be its last word.
+        """
+
+    def promise(self, make: MakeLines) -> None:
+        """
+        Take lines that are made when they are written; in any thread, and without waiting.
+
+        That is at the turn's end, or with the next line that comes: many at once are made faster
+        than one after the other between other work.
         """
 
 
@@ -77,6 +90,7 @@ class LineWriter:
         # A signal's handler or a finaliser may log in the middle of a write of the same thread.
         self._lock = RLock()
         self._lines: deque[bytes] = deque()
+        self._promised: list[MakeLines] = []
         self._rest = memoryview(b"")
         self._size = 0
         self._reactor: Any = None
@@ -91,7 +105,7 @@ class LineWriter:
         with self._lock:
             self._reactor = reactor
             self._thread = get_ident()
-            if self._size:
+            if self._size or self._promised:
                 self._comeBack(0)
 
     def unbuffer(self) -> None:
@@ -112,17 +126,48 @@ class LineWriter:
     def write(self, line: bytes, isUrgent: bool = False) -> None:
         """Take one whole line without its newline, see L{LineSink.write}."""
         with self._lock:
-            size = len(line) + 1
-            if self._size + size > self._limit:
-                self.dropped += 1
-                return
-            self._lines.append(line)
-            self._size += size
+            if self._promised:
+                self._keepPromises()
+            self._add(line)
             isFull = isUrgent or self._size >= FLUSH_BYTES
             if self._reactor is None or (isFull and not self._isStuck):
                 self.flush()
             elif not self._isDue:
                 self._comeBack(0)
+
+    def promise(self, make: MakeLines) -> None:
+        """Take lines that are made when they are written, see L{LineSink.promise}."""
+        with self._lock:
+            self._promised.append(make)
+            if self._reactor is None:
+                self.flush()
+            elif self._isStuck:
+                # Nobody knows until when: what waits has to be counted.
+                self._keepPromises()
+            elif not self._isDue:
+                self._comeBack(0)
+
+    def _add(self, line: bytes) -> None:
+        """Have a line wait, if there is room for it."""
+        size = len(line) + 1
+        if self._size + size > self._limit:
+            self.dropped += 1
+            return
+        self._lines.append(line)
+        self._size += size
+
+    def _keepPromises(self) -> None:
+        """Have the lines made that were promised."""
+        promised, self._promised = self._promised, []
+        for make in promised:
+            lines = make()
+            size = sum(map(len, lines)) + len(lines)
+            if self._size + size <= self._limit:
+                self._lines.extend(lines)
+                self._size += size
+            else:
+                for line in lines:
+                    self._add(line)
 
     def flush(self) -> None:
         """Write what waits, as far as there is room for it."""
@@ -140,6 +185,7 @@ class LineWriter:
 
     def _writeAll(self) -> float | None:
         """Write; tell in how many seconds the rest may be tried again, if there is one."""
+        self._keepPromises()
         while self._rest or self._lines:
             if not self._rest:
                 self._rest = memoryview(b"\n".join(self._lines) + b"\n")

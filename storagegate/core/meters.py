@@ -106,10 +106,9 @@ class _Meter:
         return value
 
 
-class Counter(_Meter):
-    """A number that only grows."""
+class _Sum(_Meter):
+    """What is added to."""
 
-    kind = "counter"
     __slots__ = ()
 
     def add(self, amount: float = 1, labels: Labels = ()) -> None:
@@ -121,8 +120,15 @@ class Counter(_Meter):
             self.values[labels] = self.values.get(labels, 0) + amount
 
 
-class Gauge(_Meter):
-    """A number that goes up and down."""
+class Counter(_Sum):
+    """A number that only grows."""
+
+    kind = "counter"
+    __slots__ = ()
+
+
+class Gauge(_Sum):
+    """A number that goes up and down: what is added to it may be below zero."""
 
     kind = "gauge"
     __slots__ = ()
@@ -132,14 +138,6 @@ class Gauge(_Meter):
         if labels not in self.values:
             labels = self._room(labels)
         self.values[labels] = value
-
-    def add(self, amount: float = 1, labels: Labels = ()) -> None:
-        """Add to it, or take away."""
-        try:
-            self.values[labels] += amount
-        except KeyError:
-            labels = self._room(labels)
-            self.values[labels] = self.values.get(labels, 0) + amount
 
 
 class Histogram(_Meter):

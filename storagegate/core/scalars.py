@@ -8,6 +8,7 @@ C{"1_0"}, C{"+1"}, C{" 1 "} and digits of any script, none of which is a length.
 import re
 
 _DIGITS = re.compile(r"[0-9]+", re.ASCII)
+_SHORT = 16
 _SIZE = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,3}))?\s*(b|kb|mb|gb|tb)?", re.ASCII | re.IGNORECASE)
 _AGE = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,3}))?\s*([a-z]*)", re.ASCII | re.IGNORECASE)
 _SECOND = 1000
@@ -38,6 +39,11 @@ def parseDecimal(text: str | bytes, maximum: int) -> int:
     @raise ValueError: If anything but digits is there, or the number is over C{maximum}.
     """
     if isinstance(text, bytes):
+        if len(text) < _SHORT and text.isdigit():
+            # Nearly all lengths, in a third of the time: of bytes, only 0 to 9 are digits.
+            number = int(text)
+            if number <= maximum:
+                return number
         text = text.decode("latin-1")
     # The digits are counted first: converting a very long string takes quadratic time.
     if not _DIGITS.fullmatch(text) or len(text.lstrip("0")) > len(str(maximum)):

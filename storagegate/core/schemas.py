@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from storagegate.core.definitions import DefinitionError
+from storagegate.core.plainvalues import plainFit
 from storagegate.core.violations import Validator, isBytes, violation
 
 _MAX_DEPTH = 64
@@ -45,6 +46,7 @@ class Schema:
             raise DefinitionError(f"{name} has a schema that is none: {error}") from None
         self._bytes = _bytesReader(self.document)
         self._validate = self._compileAndValidate if isKnown else self._compiled()
+        self._fits = plainFit(self.document)
 
     def _compiled(self) -> Validator:
         # A megabyte that a daemon without calls does not need.
@@ -63,7 +65,10 @@ class Schema:
         @return: The same with bytes where the schema has them.
         @raise ServiceError: C{VALIDATION_ERROR} if it does not fit.
         """
-        self.check(value)
+        if self._fits is not None and self._fits(value):
+            # Not one that has bytes: their text has more to it than its type.
+            return value
+        self._validate(value)
         return value if self._bytes is None else self._bytes(value, "")
 
     def check(self, value: Any) -> None:
@@ -72,7 +77,8 @@ class Schema:
 
         @raise ServiceError: C{VALIDATION_ERROR} if it does not fit.
         """
-        self._validate(value)
+        if self._fits is None or not self._fits(value):
+            self._validate(value)
 
 
 def normalised(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 The counts of rate limits in memory that the processes of one machine share.
 
 Exact over all of them: a window that allows a hundred requests lets a hundred through, whichever
-process they come to.
+process they come to. A process that finds a count held by another one does not wait: it goes by
+what it reads there and has counted itself, and adds that when the count is free again.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from zope.interface import implementer
 
@@ -19,7 +21,6 @@ which those are taken up that were used.
 """
 
 _BYTES = 8
-_ONE = (1).to_bytes(_BYTES, "little")
 
 
 def makeRateMemory(rows: int = ROWS) -> int:
@@ -49,8 +50,7 @@ class SharedRateLimitStore:
     Counts in a shared table. It answers at once.
 
     A key is known by its digest, so its length takes up nothing. When a bucket of the table is
-    full, the window that ends first leaves for a new one. While another process holds a bucket and
-    was stopped, which hardly ever is, this one counts for itself.
+    full, the window that ends first leaves for a new one.
     """
 
     def __init__(self, table: SharedTable, windowMs: float = 60_000, prefix: str = "") -> None:
@@ -74,19 +74,26 @@ class SharedRateLimitStore:
 
         @return: The requests of this window, this one included, and when it ends.
         """
+        name, apart = self._digested(key), self._apart(key)
         try:
-            change = self._table.change(self._digested(key), self._add)
+            change = self._table.change(name, partial(self._add, 1 + apart))
         except TableBusy:
-            return self._own.increment(key)
+            return _together(self._own.increment(key), self._table.peek(name))
+        if apart:
+            self._own.resetKey(key)
         assert change is not None
-        return int.from_bytes(change[0], "little"), change[1]
+        return _count(change)
 
     def decrement(self, key: str) -> None:
         """Take one request back."""
+        if self._apart(key):
+            self._own.decrement(key)
+            return
         try:
             self._table.change(self._digested(key), _takeBack)
         except TableBusy:
-            self._own.decrement(key)
+            # One is too many until the window ends: better than one too few.
+            return
 
     def resetKey(self, key: str) -> None:
         """Forget a key."""
@@ -99,20 +106,40 @@ class SharedRateLimitStore:
 
     def get(self, key: str) -> Count | None:
         """Give the state of a key, C{None} if it has no open window."""
+        name, own = self._digested(key), self._own.get(key)
         try:
-            found = self._table.read(self._digested(key))
+            found = self._table.read(name)
         except TableBusy:
-            return self._own.get(key)
-        return None if found is None else (int.from_bytes(found[0], "little"), found[1])
+            found = self._table.peek(name)
+        if own is not None:
+            return _together(own, found)
+        return None if found is None else _count(found)
+
+    def _apart(self, key: str) -> int:
+        """Tell how many requests of an open window have not found their way into the table."""
+        own = self._own.get(key) if self._own else None
+        return 0 if own is None else own[0]
 
     def _digested(self, key: str) -> bytes:
         # A key is whatever somebody's function made of a request, perhaps of half a character.
         return self._prefix + key.encode("utf-8", "surrogatepass")
 
-    def _add(self, record: bytes | None, until: float, now: float) -> Change:
+    def _add(self, hits: int, record: bytes | None, until: float, now: float) -> Change:
         if record is None:
-            return _ONE, now + self._seconds
-        return (int.from_bytes(record, "little") + 1).to_bytes(_BYTES, "little"), until
+            return hits.to_bytes(_BYTES, "little"), now + self._seconds
+        return (int.from_bytes(record, "little") + hits).to_bytes(_BYTES, "little"), until
+
+
+def _count(record: Change) -> Count:
+    return int.from_bytes(record[0], "little"), record[1]
+
+
+def _together(own: Count, shared: Change | None) -> Count:
+    """Add what is counted here to what is in the table, whose window it is then."""
+    if shared is None:
+        return own
+    hits, until = _count(shared)
+    return own[0] + hits, until
 
 
 def _takeBack(record: bytes | None, until: float, now: float) -> Change | None:

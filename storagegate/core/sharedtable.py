@@ -34,22 +34,21 @@ digest among so many costs a third of a microsecond.
 MAX_BYTES = 1 << 32
 """Of a table: more is a number that was mistaken for another."""
 
-WAIT_SECONDS = 0.5
+TRIES = 16
 """
-How long an operation waits for a bucket that another process holds. It does so for microseconds, or
-until its turn comes if it lost the processor in between, which takes tens of milliseconds on a
-machine that has more to do than it can. What takes longer was stopped, and a reactor cannot wait
-for that.
+How often an operation tries for a bucket that another process holds: 25 microseconds, five times as
+long as who has a processor holds it. Who has lost it may be away for long, and a reactor cannot
+wait for that.
 """
 
-AVOID_SECONDS = 10.0
-"""For so long after that nobody waits again."""
+STOPPED_SECONDS = 0.5
+"""
+Who holds a bucket for longer did not just lose the processor, which takes tens of milliseconds on a
+machine that has more to do than it can: it was stopped, and somebody should know.
+"""
 
-_YIELDS = 100
-"""Tries that only let others run, before those that sleep: most buckets are free at once."""
-
-_YIELDS_AVOIDING = 3
-"""The same while nobody waits: enough for a bucket that somebody is just leaving."""
+WARN_SECONDS = 60.0
+"""The least time between two lines of the log that say so."""
 
 _MAGIC = b"storagegate-tab1"
 _PAGE = 4096
@@ -71,7 +70,7 @@ for a record that is not there, or not any more.
 
 
 class TableBusy(Exception):
-    """Another process holds the place of a record, and does not let go."""
+    """Another process holds the place of a record for now."""
 
 
 class SharedTable:
@@ -81,7 +80,12 @@ class SharedTable:
     When a bucket is full, the record that ends first leaves for a new one. What began after now is
     not there: somebody has set the clock back.
 
+    Nobody waits for another process: who finds a bucket held goes on alone, and tries again with
+    what comes next.
+
     One thread of a process: record locks keep processes apart, not threads.
+
+    @ivar refusals: How often a bucket was held.
     """
 
     @classmethod
@@ -113,18 +117,24 @@ class SharedTable:
         return fd
 
     @classmethod
-    def attach(cls, fd: int, now: Callable[[], float] = time.time) -> "SharedTable":
+    def attach(
+        cls,
+        fd: int,
+        now: Callable[[], float] = time.time,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> "SharedTable":
         """
         Use a table.
 
         @param fd: What L{make} gave, here or in the process that this one has it from. It stays
             open as long as the table is used, and is the caller's.
         @param now: Gives the time in seconds: by the same clock in every process.
+        @param seconds: Gives seconds of a clock that only goes forward.
         @raise ValueError: If there is no table.
         """
-        return cls(fd, now)
+        return cls(fd, now, seconds)
 
-    def __init__(self, fd: int, now: Callable[[], float]) -> None:
+    def __init__(self, fd: int, now: Callable[[], float], seconds: Callable[[], float]) -> None:
         whole = os.fstat(fd).st_size
         if whole < _PAGE:
             raise ValueError("the shared memory holds no table")
@@ -141,7 +151,11 @@ class SharedTable:
         self._room = _room(size)
         self._hash = blake2b(key=key, digest_size=16)
         self._thread = get_ident()
-        self._waitsAgain = self._warnsAgain = 0.0
+        self._seconds = seconds
+        self.refusals = 0
+        # Buckets that were held when they were last tried, and since when.
+        self._held: dict[int, float] = {}
+        self._warnsAgain = 0.0
 
     def close(self) -> None:
         """Let go of the memory; the descriptor stays."""
@@ -171,6 +185,16 @@ class SharedTable:
         self.change(key, look)
         return found[0] if found else None
 
+    def peek(self, key: bytes) -> Change | None:
+        """
+        Give a record and until when it holds, whoever has its place.
+
+        It may be a moment old, and mixed of two that follow each other.
+        """
+        bucket, digest = self._digested(key)
+        _, record, until, _ = self._find(self._heads(bucket), digest, self.now())
+        return None if record is None else (record, until)
+
     def change(self, key: bytes, act: Act) -> Change | None:
         """
         Change a record; nobody else reads or writes it in the meantime.
@@ -180,32 +204,46 @@ class SharedTable:
         @raise ValueError: If what is to be kept is larger than the table's records.
         """
         assert get_ident() == self._thread, "one thread of a process may use a table"
-        hash = self._hash.copy()
-        hash.update(key)
-        digest = hash.digest()
-        bucket = int.from_bytes(digest[:6], "little") % self._buckets
+        bucket, digest = self._digested(key)
         try:
             fcntl.lockf(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, bucket)
         except OSError as error:
-            self._wait(bucket, error)
+            self._tryAgain(bucket, error)
+        if self._held:
+            self._held.pop(bucket, None)
         try:
-            return self._change(_PAGE + bucket * self._stride, digest, act)
+            return self._change(self._heads(bucket), digest, act)
         finally:
             fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, bucket)
 
-    def _change(self, heads: int, digest: bytes, act: Act) -> Change | None:
-        memory = self._memory
+    def _digested(self, key: bytes) -> tuple[int, bytes]:
+        """Give the bucket of a key, and its digest."""
+        hash = self._hash.copy()
+        hash.update(key)
+        digest = hash.digest()
+        return int.from_bytes(digest[:6], "little") % self._buckets, digest
+
+    def _heads(self, bucket: int) -> int:
+        """Give where a bucket begins."""
+        return _PAGE + bucket * self._stride
+
+    def _find(
+        self, heads: int, digest: bytes, now: float
+    ) -> tuple[int, bytes | None, float, float]:
+        """Give the head of a digest, -1 if there is none, its record, its end and its beginning."""
         # Nothing else among the heads is sixteen bytes that look like this one.
-        head = memory.find(digest, heads, heads + _HEADS.size)
-        now = self.now()
-        record, until, began = None, 0.0, now
+        head = self._memory.find(digest, heads, heads + _HEADS.size)
         if head >= 0:
-            _, began, length, until = _HEAD.unpack_from(memory, head)
+            _, began, length, until = _HEAD.unpack_from(self._memory, head)
             if began <= now < until and length <= self.size:
                 place = self._place(heads, head)
-                record = memory[place : place + length]
-            else:
-                until, began = 0.0, now
+                return head, self._memory[place : place + length], until, began
+        return head, None, 0.0, now
+
+    def _change(self, heads: int, digest: bytes, act: Act) -> Change | None:
+        memory = self._memory
+        now = self.now()
+        head, record, until, began = self._find(heads, digest, now)
         change = act(record, until, now)
         if change is None:
             return None
@@ -239,37 +277,39 @@ class SharedTable:
                     return heads + index * _HEAD.size
         return heads + untils.index(ends) * _HEAD.size
 
-    def _wait(self, bucket: int, error: OSError) -> None:
-        """Try again for a bucket that somebody else has."""
-        started = time.monotonic()
-        isAvoiding = started < self._waitsAgain
-        tries = 0
-        while error.errno in (errno.EAGAIN, errno.EACCES):
-            isOver = tries > _YIELDS and time.monotonic() - started > WAIT_SECONDS
-            if isOver:
-                self._waitsAgain = started + AVOID_SECONDS
-                self._warn(started)
-            if isOver or (isAvoiding and tries == _YIELDS_AVOIDING):
-                raise TableBusy("another process holds the shared memory") from error
-            tries += 1
-            if tries < _YIELDS:
-                os.sched_yield()
-            else:
-                time.sleep(0.0001)
+    def _tryAgain(self, bucket: int, error: OSError) -> None:
+        """
+        Try again for a bucket that somebody else has.
+
+        @raise TableBusy: If it stays so.
+        """
+        # One that was held before may be so for long: the try that has failed was enough.
+        for _ in range(0 if bucket in self._held else TRIES):
             try:
                 fcntl.lockf(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, bucket)
                 return
             except OSError as again:
                 error = again
-        raise error
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            raise error
+        self._refused(bucket)
+        raise TableBusy("another process holds the shared memory") from error
 
-    def _warn(self, now: float) -> None:
-        """Say, once a minute, that somebody stands still; only then a log is loaded."""
-        from twisted.logger import Logger
+    def _refused(self, bucket: int) -> None:
+        """Count a bucket that was held; say, once a minute, when it has been for long."""
+        self.refusals += 1
+        now = self._seconds()
+        since = self._held.setdefault(bucket, now)
+        if now - since >= STOPPED_SECONDS and now >= self._warnsAgain:
+            self._warnsAgain = now + WARN_SECONDS
+            # Only then a log is loaded.
+            from twisted.logger import Logger
 
-        if now >= self._warnsAgain:
-            self._warnsAgain = now + 60
-            Logger().warn("a process that was stopped holds a place in the shared memory")
+            Logger().warn(
+                "a process that was stopped holds a place in the shared memory, {count} times so"
+                " far; this one counts by itself meanwhile",
+                count=self.refusals,
+            )
 
 
 def _room(size: int) -> int:

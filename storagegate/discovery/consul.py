@@ -29,6 +29,9 @@ _JITTER = 1 + 1 / 16
 # What answers at once with the same index does not block: it is asked like a clock.
 _POLL_SECONDS = 1.0
 
+META_TLS = "tls"
+"""The key of a service's metadata whose value C{true} says that it speaks TLS."""
+
 
 class _Weights(msgspec.Struct, rename="pascal"):
     passing: int = 1
@@ -38,6 +41,7 @@ class _Service(msgspec.Struct, rename="pascal"):
     port: int
     address: str = ""
     weights: _Weights | None = None
+    meta: dict[str, str] | None = None
 
 
 class _Node(msgspec.Struct, rename="pascal"):
@@ -135,4 +139,6 @@ def _instances(raw: msgspec.Raw) -> Iterable[Instance]:
     # A service without an address of its own is at that of its node.
     host = service.address or (entry.node.address if entry.node is not None else "")
     weight = service.weights.passing if service.weights is not None else 1
-    return [Instance(host, service.port, boundedWeight(weight))]
+    # Another value is not to be taken for a no: the options may say yes.
+    tls = True if (service.meta or {}).get(META_TLS) == "true" else None
+    return [Instance(host, service.port, boundedWeight(weight), tls=tls)]

@@ -10,7 +10,7 @@ Entries in Consul: services of an agent, each with a check that lives on signs
 from typing import Any
 from urllib.parse import quote
 
-from storagegate.discovery.consul import ConsulAPI
+from storagegate.discovery.consul import META_TLS, ConsulAPI
 from storagegate.discovery.entries import Entry
 from storagegate.discovery.provideroptions import ConsulOptions
 from storagegate.discovery.reading import asJSON
@@ -67,6 +67,7 @@ class ConsulRegistry:
             "Address": entry.host,
             "Port": entry.port,
             "Tags": entry.tags,
+            "Meta": {META_TLS: "true"} if entry.tls else {},
             "Weights": {"Passing": entry.weight, "Warning": 1},
             "Check": {
                 "CheckID": _check(entry),

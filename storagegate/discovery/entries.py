@@ -10,6 +10,7 @@ class Entry:
 
     @ivar service: Its name there.
     @ivar id: What tells this entry from all others.
+    @ivar tls: Whether others are to speak TLS there.
     """
 
     service: str
@@ -17,4 +18,5 @@ class Entry:
     host: str
     port: int
     weight: int
+    tls: bool
     tags: tuple[str, ...]

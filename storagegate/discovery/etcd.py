@@ -1,7 +1,7 @@
 """
 Instances that etcd knows: keys C{PREFIX/SERVICE/ID} whose values are JSON::
 
-    {"host": "10.0.0.7", "port": 8080, "weight": 2}
+    {"host": "10.0.0.7", "port": 8080, "weight": 2, "tls": true}
 
 They are listed once, with the revision of that list; from the next revision on they are watched. A
 watch that fails for whatever reason, above all because its revision has been compacted away, begins
@@ -57,6 +57,7 @@ class _Value(msgspec.Struct):
     host: str
     port: int
     weight: int = 1
+    tls: bool = False
 
 
 class EtcdWatch:
@@ -164,4 +165,5 @@ class _Watching:
 
 def _instances(value: bytes) -> Iterable[Instance]:
     found = readMessage(value, _Value)
-    return [Instance(found.host, found.port, boundedWeight(found.weight))]
+    weight = boundedWeight(found.weight)
+    return [Instance(found.host, found.port, weight, tls=found.tls or None)]

@@ -68,7 +68,13 @@ class EtcdRegistry:
         return kept.result.ttl > 0
 
     async def _put(self, entry: Entry, lease: int) -> None:
-        value = {"host": entry.host, "port": entry.port, "weight": entry.weight, "tags": entry.tags}
+        value = {
+            "host": entry.host,
+            "port": entry.port,
+            "weight": entry.weight,
+            "tls": entry.tls,
+            "tags": entry.tags,
+        }
         message = {
             "key": encoded(f"{self._prefix}/{entry.service}/{entry.id}"),
             "value": encoded(asJSON(value).decode()),

@@ -21,9 +21,9 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer, IResponse
 from zope.interface import implementer
 
-from storagegate.discovery.provideroptions import TLSOptions
 from storagegate.discovery.sourceerror import Refused, SourceError
 from storagegate.discovery.tls import clientContext
+from storagegate.discovery.tlsoptions import TLSOptions
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 """Of an answer, or of one line of a stream: a thousand instances have half of it."""

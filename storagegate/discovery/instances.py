@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import Factory, field, frozen
+from attrs.converters import optional
 
-from storagegate.core.optionvalues import makeOptions, readNumber
+from storagegate.core.optionvalues import makeOptions, readFlag, readNumber
 
 AUTO = "auto-discover"
 """In the place of instances: the provider knows them."""
@@ -53,6 +54,7 @@ class Instance:
     @ivar port: Where its gateway speaks HTTP.
     @ivar weight: How many calls it takes for one that an instance of weight 1 takes.
     @ivar id: What tells it from the others; without it its address as C{host:port}.
+    @ivar tls: Whether it speaks TLS there; without it as is said of the service.
     """
 
     host: str = field(converter=readHost)
@@ -62,6 +64,7 @@ class Instance:
         default=Factory(lambda self: formatPlace(self.host, self.port), takes_self=True),
         converter=_id,
     )
+    tls: bool | None = field(default=None, converter=optional(readFlag))
 
 
 def formatPlace(host: str, port: int) -> str:

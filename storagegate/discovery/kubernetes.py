@@ -22,11 +22,11 @@ from storagegate.discovery.instances import Instance
 from storagegate.discovery.provideroptions import (
     SERVICE_ACCOUNT,
     KubernetesOptions,
-    TLSOptions,
     ownCluster,
 )
 from storagegate.discovery.reading import readEach, readMessage, readSecret
 from storagegate.discovery.sourceerror import Refused, SourceError
+from storagegate.discovery.tlsoptions import TLSOptions
 from storagegate.discovery.watched import Publish
 
 _LIFE_SECONDS = 240
@@ -58,6 +58,12 @@ class _Endpoint(msgspec.Struct):
 class _Port(msgspec.Struct):
     name: str | None = None
     port: int | None = None
+    protocol: str | None = msgspec.field(name="appProtocol", default=None)
+
+    @property
+    def isSecure(self) -> bool:
+        """Tell whether it says to be of HTTPS; its name does where nothing else is said."""
+        return (self.protocol or self.name or "").lower() == "https"
 
 
 class _Slice(msgspec.Struct):
@@ -212,17 +218,17 @@ def _instances(found: _Slice, portName: str | None) -> Iterable[Instance]:
     for endpoint in found.endpoints or ():
         # Unknown is to be taken for ready.
         isReady = endpoint.conditions is None or endpoint.conditions.ready is not False
-        if isReady and port is not None and endpoint.addresses:
-            # The others of the list are for nobody to use.
-            yield Instance(endpoint.addresses[0], port)
+        if isReady and port is not None and port.port is not None and endpoint.addresses:
+            # The others of the list are for nobody to use. Whoever does not say that it speaks TLS
+            # has not said that it does not.
+            yield Instance(endpoint.addresses[0], port.port, tls=port.isSecure or None)
 
 
-def _port(ports: list[_Port], name: str | None) -> int | None:
-    if name is None:
-        if len(ports) == 1:
-            return ports[0].port
-        name = "http"
-    return next((each.port for each in ports if each.name == name), None)
+def _port(ports: list[_Port], name: str | None) -> _Port | None:
+    if name is None and len(ports) == 1:
+        return ports[0]
+    names = ("http", "https") if name is None else (name,)
+    return next((each for wanted in names for each in ports if each.name == wanted), None)
 
 
 def _statusText(body: bytes) -> str:

@@ -24,8 +24,12 @@ from storagegate.discovery.provideroptions import (
 )
 from storagegate.discovery.routing import RoutingOptions
 from storagegate.discovery.services import DiscoveredService, readServices
+from storagegate.discovery.tlsoptions import TLSOptions, checkPair
 
 PROVIDERS = ("static", "dns", "consul", "etcd", "kubernetes")
+
+SECURED = ("consul", "etcd", "kubernetes")
+"""The providers with a table C{tls}."""
 
 REGISTRIES = ("consul", "etcd")
 """The providers that take note of instances which tell of themselves."""
@@ -103,7 +107,19 @@ def checkDiscovery(options: DiscoveryOptions) -> None:
         raise OptionError(f"the option register needs a provider, {' or '.join(REGISTRIES)}")
     if (options.etcd.username is None) != (options.etcd.passwordFile is None):
         raise OptionError("the options etcd.username and etcd.passwordFile are given together")
-    for group in ("consul", "etcd", "kubernetes"):
-        tls = getattr(options, group).tls
-        if (tls.certFile is None) != (tls.keyFile is None):
-            raise OptionError(f"the options {group}.tls.certFile and keyFile are given together")
+    for group in SECURED:
+        checkPair(getattr(options, group).tls, f"{group}.tls")
+    for name, service in options.services.items():
+        checkPair(service.tls, f"services.{name}.tls")
+
+
+def tlsTables(options: DiscoveryOptions) -> dict[str, TLSOptions]:
+    """Give the options of TLS that are used, by the name of their table."""
+    tables: dict[str, TLSOptions] = {
+        f"services.{name}.tls": service.tls
+        for name, service in options.services.items()
+        if service.tls is not None
+    }
+    if options.provider in SECURED:
+        tables[f"{options.provider}.tls"] = getattr(options, options.provider).tls
+    return tables

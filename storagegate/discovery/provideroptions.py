@@ -13,9 +13,10 @@ from typing import Any
 from attrs import field, frozen
 from attrs.converters import optional
 
-from storagegate.core.optionvalues import MERGED, checkGroup, readNumber
+from storagegate.core.optionvalues import MERGED, checkGroup, readFlag, readNumber
 from storagegate.discovery.instances import formatPlace, readHost, readServedPort, readWeight
 from storagegate.discovery.services import readKnownAs
+from storagegate.discovery.tlsoptions import TLSOptions, readFile
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where a pod finds who it is."""
@@ -71,12 +72,6 @@ def _words(value: Any) -> tuple[str, ...]:
     return tuple(_word(each) for each in value)
 
 
-def _file(value: Any) -> str:
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise ValueError("is the name of a file")
-    return value
-
-
 def _prefix(value: Any) -> str:
     if not isinstance(value, str) or not value.strip("/") or not value.isprintable():
         raise ValueError('is what keys begin with, such as "/storagegate/services"')
@@ -107,21 +102,6 @@ def _ttl(value: Any) -> int:
 def _ttlSeconds(value: Any) -> int:
     # Three signs of life fit into it, and a dead daemon is forgotten within the hour.
     return readNumber(value, 3, 3_600, "seconds")
-
-
-@frozen(kw_only=True)
-class TLSOptions:
-    """
-    How an C{https} address is believed.
-
-    @ivar caFile: Certificates of whom to believe, PEM; without it those that the system believes.
-    @ivar certFile: Our own certificate with its chain, PEM, for a server that asks for one.
-    @ivar keyFile: Its key, PEM.
-    """
-
-    caFile: str | None = field(default=None, converter=optional(_file))
-    certFile: str | None = field(default=None, converter=optional(_file))
-    keyFile: str | None = field(default=None, converter=optional(_file))
 
 
 @frozen(kw_only=True)
@@ -159,7 +139,7 @@ class ConsulOptions:
     """
 
     address: str = field(default="http://127.0.0.1:8500", converter=_address)
-    tokenFile: str | None = field(default=None, converter=optional(_file))
+    tokenFile: str | None = field(default=None, converter=optional(readFile))
     datacenter: str | None = field(default=None, converter=optional(_word))
     namespace: str | None = field(default=None, converter=optional(_word))
     tags: tuple[str, ...] = field(default=(), converter=_words)
@@ -184,7 +164,7 @@ class EtcdOptions:
     addresses: tuple[str, ...] = field(default=("http://127.0.0.1:2379",), converter=_addresses)
     prefix: str = field(default="/storagegate/services", converter=_prefix)
     username: str | None = field(default=None, converter=optional(_word))
-    passwordFile: str | None = field(default=None, converter=optional(_file))
+    passwordFile: str | None = field(default=None, converter=optional(readFile))
     timeoutMs: int = field(default=10_000, converter=_timeout)
     tls: TLSOptions = field(factory=TLSOptions, validator=checkGroup, metadata={MERGED: True})
 
@@ -203,7 +183,7 @@ class KubernetesOptions:
     """
 
     address: str | None = field(default=None, converter=optional(_address))
-    tokenFile: str | None = field(default=None, converter=optional(_file))
+    tokenFile: str | None = field(default=None, converter=optional(readFile))
     namespace: str | None = field(default=None, converter=optional(readKnownAs))
     portName: str | None = field(default=None, converter=optional(_word))
     timeoutMs: int = field(default=10_000, converter=_timeout)
@@ -221,6 +201,7 @@ class RegisterOptions:
         then must be one that others can name.
     @ivar port: The port there; without it the HTTP listener's.
     @ivar weight: How many calls it takes for one that an instance of weight 1 takes.
+    @ivar tls: Whether others are to speak TLS there.
     @ivar tags: What else Consul is told of the instance.
     @ivar ttlSeconds: How long it is believed to be there without a sign of life.
     """
@@ -229,6 +210,7 @@ class RegisterOptions:
     address: str | None = field(default=None, converter=optional(readHost))
     port: int | None = field(default=None, converter=optional(readServedPort))
     weight: int = field(default=1, converter=readWeight)
+    tls: bool = field(default=False, converter=readFlag)
     tags: tuple[str, ...] = field(default=(), converter=_words)
     ttlSeconds: int = field(default=15, converter=_ttlSeconds)
 

@@ -171,6 +171,7 @@ def _entries(
             host or "",
             port or 0,
             register.weight,
+            register.tls,
             register.tags,
         )
         for name in names.values()

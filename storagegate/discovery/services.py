@@ -8,6 +8,7 @@ from attrs.converters import optional
 
 from storagegate.core.definitions import STREAMING
 from storagegate.core.optionvalues import (
+    MERGED,
     OptionError,
     makeOptions,
     readFlag,
@@ -15,6 +16,7 @@ from storagegate.core.optionvalues import (
     readWord,
 )
 from storagegate.discovery.instances import AUTO, Instance, readInstances
+from storagegate.discovery.tlsoptions import InstanceTLSOptions
 
 STRATEGIES = ("round_robin", "least_connections", "weighted")
 
@@ -117,6 +119,12 @@ def _method(name: str, given: Any) -> RemoteMethod:
     return makeOptions(RemoteMethod, given, f"methods.{name}.")
 
 
+def _tls(value: Any) -> InstanceTLSOptions:
+    if not isinstance(value, InstanceTLSOptions):
+        raise ValueError("is a mapping of options")
+    return value
+
+
 @frozen(kw_only=True)
 class DiscoveredService:
     """
@@ -126,20 +134,26 @@ class DiscoveredService:
     @ivar instances: Where they are; without it, or with C{auto-discover}, the provider knows.
     @ivar name: Its name at the provider; without it its own.
     @ivar methods: What is to be known of its methods, by name; one that is not named is unary.
+    @ivar tls: How they are spoken to over TLS; C{None} unless it was given: then only those are
+        that say so themselves.
     @ivar basePath: The path of the gateways of the instances.
-    @ivar timeoutMs: How long an instance may take to answer a unary call.
+    @ivar timeoutMs: How long an instance may take to answer a unary call; streams have the deadline
+        of their caller alone.
     @ivar connectTimeoutMs: How long a connection to one may take.
     @ivar retries: How often a call may be tried again on another instance.
-    @ivar retryPercent: How many of a hundred calls may be such tries.
-    @ivar healthCheck: The path that tells whether an instance is well; without it nobody is asked.
+    @ivar retryPercent: How many of a hundred calls may be such tries, beside one a second and
+        a reserve of a hundred.
+    @ivar healthCheck: The path that an instance answers with 2xx if it is well, on the port of its
+        gateway; without it nobody is asked.
     @ivar healthIntervalMs: How often it is asked.
     @ivar healthTimeoutMs: How long the answer may take.
     @ivar unhealthyAfter: Failed checks in a row after which it is not.
     @ivar healthyAfter: Good checks in a row after which it is again.
     @ivar ejectAfter: Failed calls in a row after which an instance gets none for a while.
-    @ivar ejectMs: How long that is the first time; it doubles each time in a row.
+    @ivar ejectMs: How long that is the first time; it doubles each time in a row,
+        and then one call may try.
     @ivar maxEjectMs: How long at most.
-    @ivar maxConnections: Calls in flight of one instance.
+    @ivar maxConnections: Calls in flight of one instance, streams included.
     @ivar maxQueue: Calls that wait until an instance may have another.
     """
 
@@ -147,6 +161,9 @@ class DiscoveredService:
     instances: tuple[Instance, ...] | None = field(default=None, converter=optional(readInstances))
     name: str | None = field(default=None, converter=optional(readKnownAs))
     methods: Mapping[str, RemoteMethod] = field(factory=dict, converter=_methods)
+    tls: InstanceTLSOptions | None = field(
+        default=None, converter=optional(_tls), metadata={MERGED: True}
+    )
     basePath: str = field(default="/api", converter=_basePath)
     timeoutMs: int = field(default=30_000, converter=_timeout)
     # Instances are near; a third packet would be sent after three seconds.
@@ -180,4 +197,9 @@ def _service(name: str, given: Any) -> DiscoveredService:
         return DiscoveredService()
     if not isinstance(given, Mapping):
         raise OptionError(f"the option services.{name} is a mapping of options")
+    tls = given.get("tls")
+    if isinstance(tls, Mapping):
+        # Here, where the whole name of a wrong option is known.
+        tls = makeOptions(InstanceTLSOptions, tls, f"services.{name}.tls.")
+        given = {**given, "tls": tls}
     return makeOptions(DiscoveredService, given, f"services.{name}.")

@@ -1,20 +1,32 @@
 """Whom a client believes, and who it is, by the files that its options name."""
 
+import os
 import re
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from OpenSSL.crypto import Error as CryptoError
+from OpenSSL.crypto import PKey
 from twisted.internet.ssl import (
     Certificate,
-    KeyPair,
     optionsForClientTLS,
     platformTrust,
     trustRootFromCertificates,
 )
 
-from storagegate.discovery.provideroptions import TLSOptions
+from storagegate.core.optionvalues import OptionError
+from storagegate.discovery.tlsoptions import TLSOptions
 
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+# The roots of a whole system have 250 kilobytes.
+_MAX_BYTES = 1024 * 1024
+
+
+class TLSFileError(OSError):
+    """A file of the options cannot be used; the text begins with the name of the option."""
 
 
 def clientContext(options: TLSOptions, host: str) -> Any:
@@ -25,27 +37,96 @@ def clientContext(options: TLSOptions, host: str) -> Any:
     exchanges them need not start anything anew.
 
     @param host: Whom the server must prove to be.
-    @raise OSError: If a file cannot be read, or has no certificate.
+    @raise TLSFileError: If a file cannot be used.
     """
-    trust: Any = platformTrust()
-    if options.caFile is not None:
-        trust = trustRootFromCertificates(_certificates(options.caFile))
-    more: dict[str, Any] = {}
-    if options.certFile is not None and options.keyFile is not None:
-        own, *chain = (each.original for each in _certificates(options.certFile))
-        key = KeyPair.load(Path(options.keyFile).read_bytes(), _pemFormat()).original
-        more = {"certificate": own, "privateKey": key, "extraCertChain": chain or None}
-    return optionsForClientTLS(host, trustRoot=trust, extraCertificateOptions=more)
+    trust = loadTrust(options) or platformTrust()
+    return optionsForClientTLS(host, trustRoot=trust, extraCertificateOptions=loadOwn(options))
 
 
-def _certificates(file: str) -> list[Certificate]:
-    found = _PEM.findall(Path(file).read_bytes())
-    if not found:
-        raise OSError(f"there is no certificate in {file}")
-    return [Certificate.loadPEM(each) for each in found]
+def loadTrust(options: TLSOptions) -> Any:
+    """
+    Read whom to believe.
+
+    @return: C{None} where no file says.
+    @raise TLSFileError: If the file cannot be used.
+    """
+    if options.caFile is None:
+        return None
+    return trustRootFromCertificates(_certificates("caFile", options.caFile))
 
 
-def _pemFormat() -> int:
-    from OpenSSL.crypto import FILETYPE_PEM
+def loadOwn(options: TLSOptions) -> dict[str, Any]:
+    """
+    Read who we are.
 
-    return FILETYPE_PEM
+    @return: What L{CertificateOptions<twisted.internet.ssl.CertificateOptions>} takes; nothing
+        where there are no files.
+    @raise TLSFileError: If a file cannot be used, or the two do not belong together.
+    """
+    if options.certFile is None or options.keyFile is None:
+        return {}
+    own, *chain = (each.original for each in _certificates("certFile", options.certFile))
+    try:
+        # Without a password, and without asking for one: nobody is at the terminal.
+        found: Any = load_pem_private_key(_content("keyFile", options.keyFile), None)
+        key = PKey.from_cryptography_key(found)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        problem = f"{options.keyFile} is no PEM key, or needs a password"
+        raise TLSFileError(f"keyFile: {problem}") from None
+    if own.to_cryptography().public_key() != found.public_key():
+        problem = f"{options.keyFile} does not belong to the certificate {options.certFile}"
+        raise TLSFileError(f"keyFile: {problem}")
+    return {"certificate": own, "privateKey": key, "extraCertChain": chain or None}
+
+
+def checkFiles(options: TLSOptions, table: str) -> None:
+    """
+    Check that the files can be used as they are now.
+
+    @param table: The name of the options.
+    @raise OptionError: If one cannot.
+    """
+    try:
+        loadTrust(options)
+        loadOwn(options)
+    except TLSFileError as error:
+        raise OptionError(f"the option {table}.{error}") from None
+
+
+def stamp(options: TLSOptions) -> Mapping[str, Any]:
+    """Give what is another when a file has changed."""
+    return {
+        file: _look(file)
+        for file in (options.caFile, options.certFile, options.keyFile)
+        if file is not None
+    }
+
+
+def _look(file: str) -> tuple[int, ...]:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return ()
+    return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev)
+
+
+def _certificates(option: str, file: str) -> list[Certificate]:
+    found = _PEM.findall(_content(option, file))
+    try:
+        certificates = [Certificate.loadPEM(each) for each in found]
+    except (CryptoError, ValueError):
+        certificates = []
+    if not certificates:
+        raise TLSFileError(f"{option}: there is no certificate in {file}")
+    return certificates
+
+
+def _content(option: str, file: str) -> bytes:
+    try:
+        with open(file, "rb") as opened:
+            content = opened.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise TLSFileError(f"{option}: {file}: {error.strerror}") from None
+    if len(content) > _MAX_BYTES:
+        raise TLSFileError(f"{option}: {file} is longer than 1 MiB")
+    return content

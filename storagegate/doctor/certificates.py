@@ -1,8 +1,9 @@
-"""The certificates and keys of listeners with TLS."""
+"""The certificates and keys of listeners with TLS, and those that the gateway shows to others."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from storagegate.doctor.findings import Check, Finding
 from storagegate.doctor.permissions import checkSecretFile
@@ -28,6 +29,33 @@ def checkEndpoint(description: str, days: int) -> Iterator[Finding]:
         yield from checkFile(named.get("certKey", key), days)
     elif kind == "tls":
         yield from _checkDirectory(named.get("path") or positional[0], days)
+
+
+def checkInstances(tables: Mapping[str, Any], days: int) -> Iterator[Finding]:
+    """
+    Look at what the gateway proves with who it is, to instances and to those who know them.
+
+    @param tables: Those of the gateway. What is not right in them is found elsewhere.
+    """
+    if "discovery" not in tables:
+        return
+    from storagegate.core.optionvalues import OptionError
+    from storagegate.discovery.options import DiscoveryOptions, readDiscovery, tlsTables
+    from storagegate.discovery.tls import checkFiles
+
+    try:
+        options = readDiscovery(DiscoveryOptions(), tables["discovery"])
+    except (OptionError, TypeError):
+        return
+    for name, tls in tlsTables(options).items():
+        try:
+            checkFiles(tls, name)
+        except OptionError as error:
+            yield _check.problem(f"gateway.discovery: {error}")
+            continue
+        if tls.certFile is not None and tls.keyFile is not None:
+            yield from checkSecretFile(tls.keyFile, "the key")
+            yield from checkFile(tls.certFile, days)
 
 
 def checkFile(path: str, days: int) -> Iterator[Finding]:

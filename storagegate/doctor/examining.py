@@ -55,6 +55,7 @@ def _ofConfiguration(configuration: Configuration, path: str, days: int) -> Iter
     for place in placesOf(configuration):
         yield from ports.checkPlace(place, daemon)
         yield from certificates.checkEndpoint(place.description, days)
+    yield from certificates.checkInstances(configuration.gateway, days)
     # What services print when they are imported is not what was asked for.
     with redirect_stdout(sys.stderr):
         # As the daemon does: services lie in its working directory.

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from storagegate import __version__
+from storagegate.core.boundmethods import BoundMethod
 from storagegate.core.errors import CODES
-from storagegate.core.invocation import BoundMethod
 from storagegate.gateway.options import GatewayOptions
 from storagegate.gateway.schemadocuments import SchemaCollection, componentName, reference
 

@@ -17,7 +17,6 @@ class CallLog:
     def ended(self, context: RequestContext, error: ServiceError | None, seconds: float) -> None:
         """Log a call, with its path where that is the name of no method."""
         path = context.metadata.get("path")
-        more = {} if path is None else {"path": path}
         self._write(
             context.protocol,
             context.service,
@@ -27,5 +26,5 @@ class CallLog:
             "ok" if error is None else error.code,
             context.tracing.traceId,
             error is None,
-            **more,
+            None if path is None else {"path": path},
         )

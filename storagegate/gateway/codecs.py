@@ -109,14 +109,16 @@ def checkValue(value: Any, depth: int = MAX_DEPTH) -> None:
     @raise ValueError: If they cannot.
     """
     if isinstance(value, dict):
-        _checkLevel(depth)
+        if depth <= 0:
+            raise _tooDeep()
         for key, part in value.items():
             if type(key) is not str:
                 raise ValueError(f"messages have text for keys, not {type(key).__name__}")
             if type(part) not in _PLAIN:
                 checkValue(part, depth - 1)
     elif isinstance(value, list | tuple):
-        _checkLevel(depth)
+        if depth <= 0:
+            raise _tooDeep()
         for part in value:
             if type(part) not in _PLAIN:
                 checkValue(part, depth - 1)
@@ -130,11 +132,6 @@ def checkValue(value: Any, depth: int = MAX_DEPTH) -> None:
 
 def _brackets(data: bytes) -> int:
     return data.count(b"[") + data.count(b"{")
-
-
-def _checkLevel(depth: int) -> None:
-    if depth <= 0:
-        raise _tooDeep()
 
 
 def _tooDeep() -> ValueError:

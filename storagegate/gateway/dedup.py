@@ -79,6 +79,9 @@ class AnswerCache:
         self._maxAnswers = maxAnswers
         # In the order in which they came, which is that in which they are forgotten.
         self._exchanges: OrderedDict[Hashable, Exchange] = OrderedDict()
+        # Before this none has to be forgotten. To look at the oldest for each request takes a
+        # microsecond, for what was not used for so long is in no cache of the processor.
+        self._nextEnd = 0.0
 
     def __len__(self) -> int:
         """Count the requests that are remembered."""
@@ -92,17 +95,25 @@ class AnswerCache:
         """
         now = self._now()
         exchanges = self._exchanges
-        while exchanges:
-            oldest = next(iter(exchanges))
-            if exchanges[oldest].until > now:
-                break
-            del exchanges[oldest]
+        if now >= self._nextEnd:
+            self._forgetEnded(now)
         known = exchanges.get(key)
         if known is None:
             if len(exchanges) >= self._maxAnswers:
                 exchanges.popitem(last=False)
             exchanges[key] = Exchange(now + self._seconds, size)
         return known
+
+    def _forgetEnded(self, now: float) -> None:
+        exchanges = self._exchanges
+        # Nothing that comes from now on ends before this.
+        self._nextEnd = now + self._seconds
+        while exchanges:
+            oldest = next(iter(exchanges))
+            if exchanges[oldest].until > now:
+                self._nextEnd = exchanges[oldest].until
+                break
+            del exchanges[oldest]
 
     def find(self, key: Hashable) -> Exchange | None:
         """Give what is known of a request, and take no note of it."""

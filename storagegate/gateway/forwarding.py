@@ -6,7 +6,8 @@ checks; only where its handler would run, it is sent on to an instance's gateway
 
     POST http://{host}:{port}{basePath}/{Service}/{method}
 
-Streams go as lines of JSON, both ways at once.
+Streams go as lines of JSON, both ways at once. Instances that say so, or whose service does, are
+spoken to over TLS.
 """
 
 import secrets
@@ -21,6 +22,7 @@ from storagegate.balancing.affinity import Signer
 from storagegate.balancing.checking import HealthChecks, healthAsker
 from storagegate.balancing.cluster import Cluster
 from storagegate.balancing.connections import connector
+from storagegate.balancing.securing import Securing
 from storagegate.balancing.upstream import Upstream
 from storagegate.balancing.upstreammeters import UpstreamMeters
 from storagegate.core.definitions import ServiceDefinition
@@ -82,6 +84,7 @@ class Forwarding:
         self._giveSecret = secret
         self._secret: bytes | None = None
         self._services: dict[str, ForwardedService] = {}
+        self._securing: list[Securing] = []
         self._provider: Any = None
         self._isStopped = False
         for name, service in options.services.items():
@@ -116,6 +119,8 @@ class Forwarding:
 
     def start(self) -> None:
         """Begin to look for instances, and to look after them."""
+        for securing in self._securing:
+            securing.warn()
         for name, service in self._options.services.items():
             cluster = self.clusters[name]
             if service.instances is not None:
@@ -141,7 +146,10 @@ class Forwarding:
         routing = self._options.routing
         strategies = makeStrategies(options.strategy, routing)
         reactor, random, meters = self._reactor, self._random, self._meters
-        connect = connector(reactor, options.connectTimeoutMs / 1000)
+        securing = Securing(name, options, reactor, self._provedName(name, options))
+        securing.check()
+        self._securing.append(securing)
+        connect = connector(reactor, options.connectTimeoutMs / 1000, securing)
         cluster = Cluster(name, options, strategies, connect, reactor, random, meters)
         self.clusters[name] = cluster
         if options.healthCheck is not None:
@@ -155,6 +163,17 @@ class Forwarding:
             options,
             self._host.invoker.now,
         )
+
+    def _provedName(self, name: str, options: DiscoveredService) -> str | None:
+        """
+        Give the name that instances have in their certificates, if it is not that of their hosts.
+
+        What DNS answers is no proof (RFC 9525, section 6.1): it is the name that was asked for.
+        """
+        if self._options.provider != "dns" or options.instances is not None:
+            return None
+        labels = (options.name or name).rstrip(".").split(".")
+        return ".".join(label for label in labels if not label.startswith("_"))
 
     def _signer(self, service: str) -> Signer:
         """Make what makes the cookies of a service."""

@@ -4,7 +4,7 @@ Frames, read for a session and written: those of TCP, and of WebSocket's binary 
 L{storagegate.gateway.frames} says what is in them.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from storagegate.core.errors import ServiceError, codedError
@@ -95,7 +95,7 @@ def takeFrame(session: Session, writer: FrameWriter, frame: Frame) -> None:
     except ValueError as error:
         _refuse(writer, None, f"The payload is unreadable: {error}")
         return
-    isObject = isinstance(payload, Mapping)
+    isObject = isinstance(payload, dict)
     try:
         id = readId(payload.get("id")) if isObject else None
     except ServiceError as error:
@@ -117,7 +117,7 @@ def takeFrame(session: Session, writer: FrameWriter, frame: Frame) -> None:
 
 def _itemOf(payload: Any, id: MessageId) -> Any:
     """Give the item of a client's stream: C{data}; where there is neither that nor an id, all."""
-    if isinstance(payload, Mapping) and (id is not None or "data" in payload):
+    if isinstance(payload, dict) and (id is not None or "data" in payload):
         return payload.get("data", {})
     return payload
 

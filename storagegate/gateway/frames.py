@@ -29,7 +29,7 @@ What has an C{id} has that of the request. Keys that nobody knows are ignored.
 
 from struct import Struct
 
-from attrs import frozen
+from attrs import define
 
 VERSION = 1
 
@@ -53,10 +53,10 @@ _packHeader = _HEADER.pack
 _unpackHeader = _HEADER.unpack_from
 
 
-@frozen
+@define
 class Frame:
     """
-    A frame.
+    A frame. Nobody changes it; attrs would take as long again to make one that nobody can change.
 
     @ivar type: What it is; not all numbers mean something.
     """

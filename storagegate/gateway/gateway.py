@@ -31,7 +31,7 @@ from storagegate.gateway.observing import (
 from storagegate.gateway.options import readOptions
 from storagegate.gateway.surroundings import Surroundings
 from storagegate.gateway.wires import Wires
-from storagegate.net.reactors import processReactor
+from storagegate.net.reactors import processReactor, runUntilStopped
 
 DEFAULT_GRACE_MS = 30_000
 """What a call in flight is given to end in; the longest that most balancers wait."""
@@ -187,7 +187,9 @@ class ProtocolGateway(Configurable):
         header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
         if self.discovery is not None and self.discovery.services:
             self._forward(host, reactor, header)
-        self._wires = Wires(host, self.settings, reactor, self.protos, header, around.makeAnswers)
+        self._wires = Wires(
+            host, self.settings, reactor, self.protos, header, around.makeAnswers, around.turn
+        )
         for service in self.services.values():
             self._wires.add(service)
         return self._wires
@@ -270,17 +272,7 @@ class ProtocolGateway(Configurable):
         @raise SystemExit: If a place is taken.
         """
         reactor = processReactor()
-        failures: list[str] = []
-
-        def failed(reason: Any) -> None:
-            failures.append(reason.getErrorMessage())
-            reactor.callWhenRunning(reactor.stop)
-
-        self.listen(reactor=reactor).addErrback(failed)
-        reactor.addSystemEventTrigger("before", "shutdown", lambda: self.stop(graceMs))
-        reactor.run()
-        if failures:
-            raise SystemExit(failures[0])
+        runUntilStopped(reactor, self.listen(reactor=reactor), lambda: self.stop(graceMs))
 
     def middleware(self) -> Any:
         """

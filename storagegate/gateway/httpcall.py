@@ -13,14 +13,16 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from storagegate.core.boundmethods import BoundMethod
 from storagegate.core.calltask import runCall
-from storagegate.core.context import Client, RequestContext
+from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError, asServiceError, isForeseen
 from storagegate.core.hooks import whenKnown
-from storagegate.core.invocation import BoundMethod, CallCredentials
+from storagegate.core.invocation import CallCredentials
 from storagegate.core.tokens import bearerToken
 from storagegate.gateway.codecs import JSON
 from storagegate.gateway.host import GatewayHost
+from storagegate.gateway.httpclients import Clients
 from storagegate.gateway.httperrors import JSON_FIELD, sendError, writeError
 from storagegate.gateway.httpmap import HTTPRoute, mergeRequest
 from storagegate.gateway.httpreading import (
@@ -53,12 +55,14 @@ class HTTPRoom:
 
     @ivar apiKeyHeader: Where API keys are, in lower case.
     @ivar meter: Counts bytes.
+    @ivar clients: Knows who calls.
     """
 
     host: GatewayHost
     options: HTTPOptions
     apiKeyHeader: bytes
     meter: WireMeter = Factory(lambda self: self.host.meter("http"), takes_self=True)
+    clients: Clients = Factory(Clients)
 
 
 @frozen(eq=False)
@@ -113,7 +117,13 @@ class HTTPCall:
             host.refuse(self._context, error)
             self._fail(error)
             return None
-        running = runCall(self._answer(), host.clock, self._seconds)
+        try:
+            running = runCall(self._answer(), host.clock, self._seconds)
+        except Exception:
+            self._failed(Failure())
+            return None
+        if running is None:
+            return None
         running.addErrback(self._failed)
         if running.called:
             return None
@@ -139,21 +149,11 @@ class HTTPCall:
         headers = lean.headers
         tracing = self._room.host.nameTrace(headers, self._res)
         metadata: dict[str, Any] = {}
-        address = req.ip
-        # Nobody tells the port that a proxy's client has.
-        port = lean.clientPort if address == lean.clientHost else 0
-        agent = headers.get(b"user-agent")
-        client = Client(
-            f"{address}:{port}" if port else address,
-            address,
-            port,
-            None if agent is None else agent.decode("latin-1"),
-        )
         self._context = RequestContext(
             "http",
             bound.service.name,
             bound.name,
-            client,
+            self._room.clients.of(req),
             tracing,
             {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()},
             metadata,
@@ -178,7 +178,7 @@ class HTTPCall:
     def _readRequest(self) -> Any:
         """Give the request, the stream of them, or something to wait for that gives it."""
         body: Any = {}
-        if self._endpoint.bound.method.streamsRequests:
+        if self._endpoint.bound.streamsRequests:
             body = self._requestStream()
         elif self._takesBody():
             body = self._readBody()
@@ -187,7 +187,7 @@ class HTTPCall:
     def _makeRequest(self, body: Any) -> Any:
         endpoint, req = self._endpoint, self._req
         request = req.body = body
-        if endpoint.route is not None and not endpoint.bound.method.streamsRequests:
+        if endpoint.route is not None and not endpoint.bound.streamsRequests:
             schema = endpoint.bound.input
             document = None if schema is None else schema.document
             request = mergeRequest(req.query, body, req.params, document)
@@ -263,7 +263,7 @@ class HTTPCall:
             self._room.host.refuse(self._context, error)
             raise
         result = await self._room.host.invoker.call(self._context, request, self._credentials)
-        if self._endpoint.bound.method.streamsResponses:
+        if self._endpoint.bound.streamsResponses:
             await self._answerStream(result)
             return
         shaped = self._shape(result, httpResult)
@@ -347,7 +347,7 @@ class HTTPCall:
 
     def _done(self, result: Any) -> None:
         lean = self._req.lean
-        if self._endpoint.bound.method.streamsRequests and not lean.body.complete:
+        if self._endpoint.bound.streamsRequests and not lean.body.complete:
             # A task that a handler has left behind would wait for ever.
             lean.body.fail(BodyLost("the call is over"))
 

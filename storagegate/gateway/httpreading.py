@@ -73,12 +73,12 @@ def checkType(headers: Mapping[bytes, bytes]) -> None:
 
     @raise ServiceError: C{UNSUPPORTED_MEDIA_TYPE} if it is no JSON by its head, or compressed.
     """
-    coding = headers.get(b"content-encoding", b"identity")
+    kind = headers.get(b"content-type")
+    coding = headers.get(b"content-encoding")
     # What tools send that were told no type. Pages of any origin may send it as well, unasked and
     # with no preflight; browsers then say whose page it is.
-    isTool = b"origin" not in headers and _isUntyped(headers.get(b"content-type"))
-    readable = isTool or _isReadable(headers.get(b"content-type"))
-    if not readable or coding.lower() != b"identity":
+    readable = _isReadable(kind) or (b"origin" not in headers and _isUntyped(kind))
+    if not readable or (coding is not None and coding.lower() != b"identity"):
         raise ServiceError("UNSUPPORTED_MEDIA_TYPE", "A request is JSON in UTF-8, as it is", 415)
 
 

@@ -55,7 +55,8 @@ class OAuthOptions:
     """
     The options of the provider C{oauth}.
 
-    @ivar issuer: Its URL, exactly as tokens have it in C{iss}.
+    @ivar issuer: Its URL, exactly as tokens have it in C{iss}; its keys are fetched, and again when
+        they change.
     @ivar audience: Whom tokens are for; without it those for any other service would do.
     @ivar algorithms: Those that tokens may be signed with.
     @ivar leeway: Seconds that clocks may differ by.

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 from storagegate import __version__
+from storagegate.core.boundmethods import BoundMethod
 from storagegate.core.errors import CODES
-from storagegate.core.invocation import BoundMethod
 from storagegate.gateway.httpmap import HTTPRoute, readRoutes
 from storagegate.gateway.httpstreams import EVENTS, NDJSON
 from storagegate.gateway.options import GatewayOptions

@@ -107,8 +107,9 @@ class HTTPOptions:
 
     @ivar basePath: Where they are: C{POST {basePath}/{Service}/{method}}.
     @ivar enableCORS: Whether pages of every origin may call.
-    @ivar routes: Further places, C{"GET /users/:id"} to C{"UserService.GetUser"}.
-    @ivar transformRequest: C{(req, method)} gives the request.
+    @ivar routes: Further places, C{"GET /users/:id"} to C{"UserService.GetUser"}; they are below
+        C{basePath}, too.
+    @ivar transformRequest: C{(req, method)} gives the request; the body is C{req.body}.
     @ivar transformResponse: C{(result, method, req)} gives what is sent.
     @ivar maxRequestBodySize: Bytes of a request, or of one line of a stream of them.
     """
@@ -160,9 +161,11 @@ class GRPCOptions:
     @ivar port: Where; 0 takes a free one.
     @ivar hostname: The interface, in place of that of all wires.
     @ivar reflection: Whether clients may ask for the messages; the daemon's own default is C{true}.
-    @ivar protoFiles: Paths of protos whose messages services have.
-    @ivar services: The names of services in protos, with those of the gateway.
-    @ivar methodMapping: The names of RPCs, with those of methods.
+    @ivar protoFiles: Paths of C{.proto} files whose messages services have.
+    @ivar services: The names of services in protos, with those of the gateway:
+        C{"user.UserService"} to C{"UserService"}.
+    @ivar methodMapping: The names of RPCs, with those of methods; the same name and its camelCase
+        are found without.
     @ivar maxMessageSize: Bytes of a message, in either direction.
     @ivar reusePort: Whether other processes may listen on the same port; the daemon's own default
         is C{true} where it has several workers.
@@ -189,7 +192,7 @@ class UDPOptions:
 
     @ivar port: Where; 0 takes a free one.
     @ivar hostname: The interface, in place of that of all wires.
-    @ivar maxPacketSize: Bytes of an answer's datagram.
+    @ivar maxPacketSize: Bytes of an answer's datagram; what passes everywhere in one piece.
     @ivar parseMessage: C{(bytes)} gives the message.
     @ivar formatResponse: C{(result, type)} gives bytes; C{type} is C{response}, C{error},
         C{stream} or C{stream_end}.
@@ -199,7 +202,6 @@ class UDPOptions:
 
     port: int = field(default=9103, converter=readPort)
     hostname: str | None = field(default=None, converter=optional(readHostname))
-    # What passes everywhere in one piece.
     maxPacketSize: int = field(default=1200, converter=_packetSize)
     parseMessage: Hook | None = field(default=None, converter=optional(readFunction))
     formatResponse: Hook | None = field(default=None, converter=optional(readFunction))

@@ -97,7 +97,7 @@ class PeerCall(CoroutineRun):
         self.method = method
         self._owner = owner
         self._bound = listener.invoker.find(service, method, peer.protocol)
-        self.streamsRequests = self._bound.method.streamsRequests
+        self.streamsRequests = self._bound.streamsRequests
         metadata = {}
         self._deadline = None
         if "deadlineMs" in message:
@@ -129,6 +129,11 @@ class PeerCall(CoroutineRun):
         """Tell whether it is known who calls."""
         return self._called.authentication is not None
 
+    @property
+    def isFed(self) -> bool:
+        """Tell whether items may come for it still."""
+        return self.streamsRequests and not self._isAtEnd
+
     def begin(self) -> None:
         """Call the method."""
         super().__init__(self._answer())
@@ -155,7 +160,7 @@ class PeerCall(CoroutineRun):
 
     def cut(self) -> None:
         """Take note that the client's stream breaks off, which is not its end."""
-        if self.streamsRequests and not self._isAtEnd:
+        if self.isFed:
             self._isCut = True
             self._wake()
 
@@ -228,8 +233,8 @@ class PeerCall(CoroutineRun):
             result = await self._callWithStream()
         else:
             invoker = owner.listener.invoker
-            result = await invoker.call(self._called, self._data, self._credentials)
-        if self._bound.method.streamsResponses:
+            result = await invoker.call(self._called, self._data, self._credentials, self._bound)
+        if self._bound.streamsResponses:
             hooks = owner.streamHooks
             if hooks is None or hooks.server is None:
                 await self._send(result)
@@ -244,7 +249,7 @@ class PeerCall(CoroutineRun):
         invoker, hooks = self._owner.listener.invoker, self._owner.streamHooks
 
         def call(requests: AsyncIterable[Any]) -> Awaitable[Any]:
-            return invoker.call(self._called, requests, self._credentials)
+            return invoker.call(self._called, requests, self._credentials, self._bound)
 
         if hooks is None or hooks.client is None:
             return await call(self._requests())

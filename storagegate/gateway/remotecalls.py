@@ -99,6 +99,7 @@ class Attempt:
         self._isOver = False
         self._pumping: Deferred[None] | None = None
         self._pumpError: Exception | None = None
+        self._hasPumped = False
         self.exchange: Exchange | None = None
 
     # The request
@@ -135,6 +136,7 @@ class Attempt:
 
     def pump(self, requests: AsyncIterable[Any]) -> None:
         """Send the items of the caller's stream as they come, while responses are read."""
+        self._hasPumped = True
         self._pumping = Deferred.fromCoroutine(self._pump(requests))
         self._pumping.addErrback(self._pumpFailed)
 
@@ -279,7 +281,9 @@ class Attempt:
             return error
         if isinstance(error, ExchangeLost | AnswerError | LineTooLong):
             self._end("late" if self._isLate else "failed")
-            return AttemptFailed(self._reason(error))
+            isUnread = isinstance(error, ExchangeLost) and error.isUnread
+            # The requests of a stream were taken from their caller, whoever has read them or not.
+            return AttemptFailed(self._reason(error), isUnread and not self._hasPumped)
         self._end("cancelled")
         return error
 

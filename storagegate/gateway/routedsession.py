@@ -47,6 +47,11 @@ class RoutedSession(Session):
         self._routing: Deferred[Any] | None = None
         self._later: deque[Callable[[], None]] = deque()
 
+    @property
+    def isIdle(self) -> bool:
+        """Tell whether everything that has come is answered: also what is not understood yet."""
+        return self._routing is None and super().isIdle
+
     def request(self, message: Any, id: MessageId, native: Any = None) -> None:
         """Find out what is called, and begin."""
         if len(self._later) < MESSAGES_AHEAD:

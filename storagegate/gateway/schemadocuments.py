@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from storagegate.core.invocation import BoundMethod
+from storagegate.core.boundmethods import BoundMethod
 
 PLACE = "#/components/schemas/"
 

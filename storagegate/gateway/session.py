@@ -57,6 +57,16 @@ class Session:
         """Count the calls that have not ended."""
         return len(self._calls) + len(self._waiting)
 
+    @property
+    def isIdle(self) -> bool:
+        """Tell whether everything that has come is answered."""
+        return not self.active
+
+    @property
+    def isFed(self) -> bool:
+        """Tell whether a stream of the client goes on."""
+        return any(call.isFed for call in (*self._calls.values(), *self._waiting))
+
     def request(self, message: Mapping[str, Any], id: MessageId, native: Any = None) -> None:
         """
         Begin a call.
@@ -160,8 +170,9 @@ class Session:
                 following = self._calls[None] = self._waiting.popleft()
                 following.begin()
             self._isStarting = False
-        self.adjust()
-        if not self.active:
+        if not self._isReading:
+            self.adjust()
+        if self._idle and not self.active:
             idle, self._idle = self._idle, []
             for each in idle:
                 each.callback(None)

@@ -39,8 +39,8 @@ class SharedAnswerCache:
     """
     Requests in a shared table.
 
-    An answer that is too large for it is known to the process that gave it; so is a request that
-    came while another process was stopped that holds its place in the table.
+    An answer that is too large for it is known to the process that gave it; so is what came while
+    another process held its place in the table: nobody waits for that.
     """
 
     def __init__(self, table: SharedTable, seconds: float = SECONDS) -> None:
@@ -91,24 +91,38 @@ class SharedAnswerCache:
         self._own.end(key, answer, isKnown)
 
         def act(record: bytes | None, until: float, now: float) -> Change | None:
-            if record is None:
-                return None
-            state, length, process = _RECORD.unpack_from(record)
-            if state != _UNDER_WAY or process != self._presence.number:
-                # It left the table, and was begun anew elsewhere.
-                return None
             if len(answer) > self._room:
-                self._own.begin(key, length)
-                self._own.end(key, answer, isKnown)
+                self._keep(record, key, answer, isKnown)
+                return None
+            length = self._underWay(record)
+            if length is None:
                 return None
             state = _ANSWERED_KNOWN if isKnown else _ANSWERED
-            return _RECORD.pack(state, length, process) + answer, until
+            return _RECORD.pack(state, length, self._presence.number) + answer, until
 
+        name = _written(key)
         try:
-            self._table.change(_written(key), act)
+            self._table.change(name, act)
         except TableBusy:
-            # As if the answer had been lost on its way, and all repetitions of it.
-            return
+            # What is under way here nobody else writes: it can be read without its place.
+            found = self._table.peek(name)
+            self._keep(None if found is None else found[0], key, answer, isKnown)
+
+    def _keep(self, record: bytes | None, key: Hashable, answer: bytes, isKnown: bool) -> None:
+        """Keep an answer that does not get into the table."""
+        length = self._underWay(record)
+        if length is not None:
+            self._own.begin(key, length)
+            self._own.end(key, answer, isKnown)
+
+    def _underWay(self, record: bytes | None) -> int | None:
+        """Give the length of a request that is under way here, C{None} if it is not."""
+        if record is None:
+            return None
+        state, length, process = _RECORD.unpack_from(record)
+        # It may have left the table, and been begun anew elsewhere.
+        isOurs = state == _UNDER_WAY and process == self._presence.number
+        return length if isOurs else None
 
 
 def _written(key: Hashable) -> bytes:

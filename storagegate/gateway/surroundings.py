@@ -8,6 +8,7 @@ from attrs import Factory, frozen
 from storagegate.core.loglines import LineSink
 from storagegate.core.meters import Meters
 from storagegate.core.ratestores import RateStoreMaker
+from storagegate.gateway.udpturns import Turn
 from storagegate.gateway.wires import AnswerCacheMaker
 
 
@@ -23,6 +24,7 @@ class Surroundings:
     @ivar rateStore: Makes what counts the calls of a method, see
         L{Invoker<storagegate.core.invocation.Invoker>}; C{None}: this process counts its own.
     @ivar makeAnswers: Makes what keeps the answers of UDP; C{None}: this process keeps its own.
+    @ivar turn: Tells when this process may read datagrams; C{None}: it always may.
     @ivar affinitySecret: Gives what cookies of sticky sessions are signed with, the same for all
         processes that serve a client; C{None} makes one. Called when there is one to sign.
     """
@@ -32,4 +34,5 @@ class Surroundings:
     tracer: Any = None
     rateStore: RateStoreMaker | None = None
     makeAnswers: AnswerCacheMaker | None = None
+    turn: Turn | None = None
     affinitySecret: Callable[[], bytes] | None = None

@@ -27,6 +27,7 @@ class TCPAdapter(Factory):
     @ivar listener: What the sessions of its connections share.
     @ivar meter: What it counts.
     @ivar heldBytes: How many bytes of incomplete frames it holds.
+    @ivar isLeaving: Whether every client is told to call elsewhere, and still answered.
     @ivar now: The time, up to a second old: a connection asks no clock.
     """
 
@@ -48,6 +49,7 @@ class TCPAdapter(Factory):
         self.limits = limits or TCPLimits()
         self.listener = Listener(host.invoker, host.clock)
         self.heldBytes = 0
+        self.isLeaving = False
         self.meter = host.meter(PROTOCOL)
         self.meter.connections = lambda: len(self._connections)
         self.meter.held = lambda: (self.heldBytes, self.limits.heldBytes)
@@ -81,33 +83,48 @@ class TCPAdapter(Factory):
 
         return listen(self._reactor, place, self).addCallback(opened)
 
-    def close(self, graceSeconds: float) -> Deferred[None]:
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
         """
         Accept nothing more, tell every client, and close when its calls are answered.
 
+        @param patienceSeconds: How long further calls are taken from clients that have been told,
+            where another process serves the same place: what they send crosses with what they are
+            told.
         @return: Fires when all connections are gone; those that are not after C{graceSeconds} are
             dropped with their calls.
         """
-        return Deferred.fromCoroutine(self._close(graceSeconds))
+        return Deferred.fromCoroutine(self._close(graceSeconds, patienceSeconds))
 
-    async def _close(self, graceSeconds: float) -> None:
+    async def _close(self, graceSeconds: float, patienceSeconds: float) -> None:
         ports, self._ports = self._ports, []
         await gatherResults([maybeDeferred(port.stopListening) for port in ports])
+        clock = self.host.clock
+        ending = clock.callLater(graceSeconds, self._abortAll)
+        if patienceSeconds:
+            self.isLeaving = True
+            for connection in list(self._connections):
+                connection.sayGoingAway()
+            await self._whenGone(min(patienceSeconds, graceSeconds))
         # What clients have sent already counts as in flight. Two turns, for what is due is called
         # before sockets are read.
         for _ in range(2):
-            await deferLater(self.host.clock, 0)
+            await deferLater(clock, 0)
         self.listener.isDraining = True
+        for connection in list(self._connections):
+            connection.goAway()
+        await self._whenGone()
+        if ending.active():
+            ending.cancel()
+
+    async def _whenGone(self, seconds: float | None = None) -> None:
+        """Wait until no connection is left, or so long."""
         if not self._connections:
             return
         gone: Deferred[None] = Deferred()
         self._gone.append(gone)
-        ending = self.host.clock.callLater(graceSeconds, self._abortAll)
-        for connection in list(self._connections):
-            connection.goAway()
+        if seconds is not None:
+            gone.addTimeout(seconds, self.host.clock, lambda result, seconds: None)
         await gone
-        if ending.active():
-            ending.cancel()
 
     def buildProtocol(self, addr: IAddress | None) -> TCPConnection:
         """Make the protocol of a new connection."""
@@ -152,7 +169,8 @@ class TCPAdapter(Factory):
                 self._watch.stop()
             gone, self._gone = self._gone, []
             for each in gone:
-                each.callback(None)
+                if not each.called:
+                    each.callback(None)
 
     def _abortAll(self) -> None:
         for connection in list(self._connections):

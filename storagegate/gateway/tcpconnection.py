@@ -89,7 +89,7 @@ class TCPConnection(Protocol):
         self._wire: HTTPWire
         self._peer: FramePeer | LinePeer | None = None
         self._session: Session | None = None
-        self._isClosed = self._isEnded = self._isTaking = False
+        self._isClosed = self._isEnded = self._isTaking = self._isTold = False
         # Whether the session has room for more, and the transport none.
         self._isWanted, self._isFull = True, False
         self._batch: list[bytes] = []
@@ -200,18 +200,26 @@ class TCPConnection(Protocol):
 
     # The listener's side
 
+    def sayGoingAway(self) -> None:
+        """Say, once, that further calls belong elsewhere; who has not spoken hears it then."""
+        if self._peer is not None and not self._isTold:
+            self._isTold = True
+            self.send(self._peer.goingAway)
+
     def goAway(self) -> None:
         """Say that no further calls are taken, and close when those in flight are answered."""
         if self._peer is None:
             self._close()
         else:
-            self.send(self._peer.goingAway)
+            self.sayGoingAway()
             self.closeWhenIdle()
 
     def closeWhenIdle(self) -> None:
         """Close as soon as no call is in flight."""
         if self._session is not None:
-            self._session.whenIdle().addCallback(lambda _: self._close())
+            # A client that calls on although it was told gets an end, and not a reset.
+            linger = self._owner.isLeaving
+            self._session.whenIdle().addCallback(lambda _: self._close(linger))
 
     def abort(self) -> None:
         """Drop the connection; what the client could read at once, it still gets."""
@@ -255,6 +263,8 @@ class TCPConnection(Protocol):
         owner = self._owner
         self._peer = makePeer(owner.host, self, owner.options.maxFrameSize, data)
         self._session = Session(owner.listener, self._peer)
+        if owner.isLeaving:
+            self.sayGoingAway()
         return self._peer
 
     def _take(self) -> None:

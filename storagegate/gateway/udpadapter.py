@@ -10,10 +10,10 @@ from collections import Counter, OrderedDict
 from functools import partial
 from typing import Any
 
-from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred, succeed
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import DatagramProtocol
-from twisted.internet.task import LoopingCall
+from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 
 from storagegate.core.context import Client
@@ -28,6 +28,7 @@ from storagegate.gateway.session import Session
 from storagegate.gateway.shapes import MessageId
 from storagegate.gateway.udppeer import PROTOCOL, UDPPeer
 from storagegate.gateway.udpsource import UDPSource, proceed
+from storagegate.gateway.udpturns import Turn
 from storagegate.net.datagrams import listenDatagrams
 
 MAX_DATAGRAM = 65_507
@@ -65,11 +66,14 @@ class UDPAdapter(DatagramProtocol):
         options: UDPOptions,
         reactor: Any,
         answers: IAnswerCache | None = None,
+        turn: Turn | None = None,
     ) -> None:
         """
         @param reactor: Listens.
         @param answers: Keeps the answers; by default for this process alone.
+        @param turn: Tells when the socket is read here; C{None} for always.
         """
+        self._turn = turn
         self.dropped: Counter[str] = Counter()
         self._host = host
         self.invoker = host.invoker
@@ -82,7 +86,7 @@ class UDPAdapter(DatagramProtocol):
         self.meter.connections = lambda: len(self._peers)
         # The one that was silent longest first.
         self._peers: OrderedDict[Address, UDPSource] = OrderedDict()
-        self.isClosed = False
+        self.isClosed = self._isLeaving = False
         self._port: Any = None
         self._watch = LoopingCall(self._forgetIdle)
         self._watch.clock = host.clock
@@ -101,12 +105,47 @@ class UDPAdapter(DatagramProtocol):
 
     def _opened(self, port: Any) -> Any:
         self._port = port
+        if self._turn is not None and self._turn.isWaiting:
+            # The items of a stream are to come to the process that has the first of them.
+            port.stopReading()
+            self._turn.entered = self._enter
         self._watch.start(IDLE_SECONDS / 2, now=False)
         return port
 
-    def close(self, graceSeconds: float) -> Deferred[None]:
-        """Take no further calls, let those under way end, and cancel them after the grace."""
-        self._listener.isDraining = True
+    def _enter(self) -> None:
+        """Begin to read; whoever is to leave again already does not."""
+        if self._port is not None and not self._isLeaving:
+            self._port.startReading()
+
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+        """
+        Take no further calls, let those under way end, and cancel them after the grace.
+
+        @param patienceSeconds: Above 0 where another process reads the same socket from now on:
+            here nothing is refused. If streams of clients are under way, it does so only after this
+            time, and those that have not ended by then break off.
+        """
+        if not patienceSeconds:
+            self._listener.isDraining = True
+            return self._drain(graceSeconds)
+        isFed = any(peer.session.isFed for peer in self._peers.values())
+        seconds = min(patienceSeconds, graceSeconds) if isFed else 0.0
+        waiting = deferLater(self._host.clock, seconds) if isFed else succeed(None)
+        return waiting.addCallback(self._leave, graceSeconds - seconds)
+
+    def _leave(self, result: Any, graceSeconds: float) -> Deferred[None]:
+        """Let another process read."""
+        self._isLeaving = True
+        if self._port is not None:
+            self._port.stopReading()
+        for peer in list(self._peers.values()):
+            peer.session.inputLost()
+        if self._turn is not None:
+            self._turn.leave()
+        return self._drain(graceSeconds)
+
+    def _drain(self, graceSeconds: float) -> Deferred[None]:
+        """Close when no call is under way, or after the grace."""
         ended: Deferred[None] = Deferred()
 
         def end(result: Any = None) -> None:
@@ -230,7 +269,7 @@ class UDPAdapter(DatagramProtocol):
         if id is None:
             return
         kept: Any = self.answers.end((source, id), answer, isKnown)
-        if hasattr(kept, "__await__"):
+        if kept is not None and hasattr(kept, "__await__"):
             proceed(kept, "an answer was not kept", bool)
 
     def makeSession(self, writer: UDPPeer) -> Session:

@@ -9,7 +9,7 @@ What does not fit is an error, and where not even that fits, silence.
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from attrs import define, field
+from attrs import define
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
@@ -54,15 +54,22 @@ class Exchange:
     @ivar allowed: Bytes that may answer it as long as nobody is known.
     @ivar sent: Bytes that were sent for it.
     @ivar seq: The number of the next item.
-    @ivar requests: Puts the items of the client's stream in order.
+    @ivar stream: Puts the items of the client's stream in order, once there is one.
     @ivar acknowledging: Tells the client that its request is here.
     """
 
     allowed: int
     sent: int = 0
     seq: int = 0
-    requests: Reorder = field(factory=Reorder)
+    stream: Reorder | None = None
     acknowledging: IDelayedCall | None = None
+
+    @property
+    def requests(self) -> Reorder:
+        """Give what puts the items of the client's stream in order. Most calls have no stream."""
+        if self.stream is None:
+            self.stream = Reorder()
+        return self.stream
 
 
 class UDPPeer:
@@ -119,9 +126,11 @@ class UDPPeer:
     def forget(self, id: MessageId) -> None:
         """Let go of a call that has ended."""
         exchange = self.exchanges.pop(id, None)
-        if exchange is not None:
-            self._meter.lost += exchange.requests.missing
-        timer = None if exchange is None else exchange.acknowledging
+        if exchange is None:
+            return
+        if exchange.stream is not None:
+            self._meter.lost += exchange.stream.missing
+        timer = exchange.acknowledging
         if timer is not None and timer.active():
             timer.cancel()
 
@@ -144,9 +153,10 @@ class UDPPeer:
 
     def _finish(self, id: MessageId, datagram: bytes) -> None:
         self._checkSize(datagram)
-        if not self._fits(id, len(datagram), isPartOfAnswer=True):
+        isKnown = self.session.isKnown(id)
+        if not self._fits(id, len(datagram), True, isKnown):
             raise codedError("RESPONSE_TOO_LARGE", "The answer is too large for an unknown client")
-        self._conclude(id, datagram, isPartOfAnswer=True)
+        self._conclude(id, datagram, True, isKnown)
 
     def sendItem(self, id: MessageId, method: str, item: Any) -> None:
         """Send an item of a stream."""
@@ -157,7 +167,7 @@ class UDPPeer:
         written = self._written(ITEM, item, {"id": id, "seq": seq, "data": item})
         datagram = self._immediate(written)
         self._checkSize(datagram)
-        if not self._fits(id, len(datagram), isPartOfAnswer=False):
+        if not self._fits(id, len(datagram), False, self.session.isKnown(id)):
             raise codedError("RESPONSE_TOO_LARGE", "An item is too large for an unknown client")
         self._send(id, datagram, isPartOfAnswer=False)
         self._sentOfTurn += 1
@@ -168,7 +178,9 @@ class UDPPeer:
         seq = exchange.seq if exchange is not None else 0
         written = self._written(END, None, {**frameEnd(id), "seq": seq})
         datagram = self._immediate(written)
-        self._conclude(id, datagram, isPartOfAnswer=False)
+        isKnown = self.session.isKnown(id)
+        fits = self._fits(id, len(datagram), False, isKnown)
+        self._conclude(id, datagram, fits, isKnown)
 
     def sendError(self, id: MessageId, error: ServiceError) -> None:
         """Send an error, if it fits."""
@@ -176,7 +188,9 @@ class UDPPeer:
         if len(datagram) > self._maxPacketSize:
             short = codedError("RESPONSE_TOO_LARGE", "The error is too large")
             datagram = encodeFrame(ERROR, JSON.encode(frameError(id, short)))
-        self._conclude(id, datagram, isPartOfAnswer=True)
+        isKnown = self.session.isKnown(id)
+        fits = self._fits(id, len(datagram), True, isKnown)
+        self._conclude(id, datagram, fits, isKnown)
 
     def _error(self, id: MessageId, error: ServiceError) -> bytes:
         """Write an error, by the user's hook if there is one that does not fail."""
@@ -212,9 +226,9 @@ class UDPPeer:
     def deliver(self, id: MessageId) -> None:
         """Give the session the items that are in order, as long as it takes them."""
         exchange = self.exchanges.get(id)
-        if exchange is None:
+        if exchange is None or exchange.stream is None:
             return
-        requests = exchange.requests
+        requests = exchange.stream
         while requests.hasNext and self.isReading:
             self.session.item(id, requests.take())
         if requests.isAtEnd:
@@ -255,24 +269,28 @@ class UDPPeer:
             limit = self._maxPacketSize
             raise codedError("RESPONSE_TOO_LARGE", f"A datagram has {limit} bytes at most")
 
-    def _fits(self, id: MessageId, size: int, isPartOfAnswer: bool) -> bool:
+    def _fits(self, id: MessageId, size: int, isPartOfAnswer: bool, isKnown: bool) -> bool:
+        """
+        Tell whether a datagram may be sent to whoever calls.
+
+        @param isKnown: Whether it is known who that is.
+        """
         exchange = self._exchange(id)
         if exchange is None:
             return False
         sent = exchange.sent if isPartOfAnswer else 0
-        return self.session.isKnown(id) or sent + size <= exchange.allowed
+        return isKnown or sent + size <= exchange.allowed
 
     def _send(self, id: MessageId, datagram: bytes, isPartOfAnswer: bool) -> None:
-        if self._fits(id, len(datagram), isPartOfAnswer):
+        if self._fits(id, len(datagram), isPartOfAnswer, self.session.isKnown(id)):
             self.exchanges[id].sent += len(datagram)
             self._write(datagram)
 
-    def _conclude(self, id: MessageId, datagram: bytes, isPartOfAnswer: bool) -> None:
+    def _conclude(self, id: MessageId, datagram: bytes, fits: bool, isKnown: bool) -> None:
         """Send the last datagram of an answer, if it fits."""
-        fits = self._fits(id, len(datagram), isPartOfAnswer)
         # Kept first: once the answer is out, no repetition may run the method again, not even in
         # another process when this one ends here.
-        self._ended(id, datagram, self.session.isKnown(id))
+        self._ended(id, datagram, isKnown)
         self.forget(id)
         if fits:
             self._write(datagram)

@@ -92,7 +92,7 @@ class UDPSource:
         except ValueError as error:
             self._refuse(None, size, codedError("INVALID_ARGUMENT", f"Unreadable: {error}"))
             return
-        if not isinstance(message, Mapping):
+        if not isinstance(message, dict):
             self._refuse(None, size, codedError("INVALID_ARGUMENT", "The payload is no object"))
             return
         try:
@@ -124,7 +124,7 @@ class UDPSource:
         """Begin a call, unless it was begun already."""
         if id is not None:
             known: Any = self._adapter.answers.begin((self._source, id), size)
-            if hasattr(known, "__await__"):
+            if known is not None and hasattr(known, "__await__"):
                 proceed(known, "a request was dropped", self._begin, message, id, size)
             else:
                 self._begin(known, message, id, size)

@@ -14,6 +14,7 @@ from twisted.logger import Logger
 from storagegate.core.definitions import ServiceDefinition
 from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.options import GatewayOptions
+from storagegate.gateway.udpturns import Turn
 from storagegate.gateway.wsorigins import OriginRule
 
 AnswerCacheMaker = Callable[[], Any]
@@ -40,14 +41,17 @@ class Wires:
         protos: Mapping[str, Any] | None = None,
         apiKeyHeader: str = "X-API-Key",
         makeAnswers: AnswerCacheMaker | None = None,
+        turn: Turn | None = None,
     ) -> None:
         """
         @param reactor: The whole reactor: every adapter needs another part of it.
         @param protos: Services of protos that are loaded already, by full name.
         @param apiKeyHeader: The field of HTTP that API keys are in.
         @param makeAnswers: Makes what keeps the answers of UDP, for several processes.
+        @param turn: Tells when UDP is read here; C{None} for always.
         """
         self._makeAnswers = makeAnswers
+        self._turn = turn
         self._protos = protos or {}
         self._apiKeyHeader = apiKeyHeader
         self.host = host
@@ -58,6 +62,8 @@ class Wires:
         self._websocket: Any = None
         self._application: Any = None
         self._others: dict[str, Any] = {}
+        # Closes what is made only after everything was to close.
+        self._closeLate: Callable[[Any], object] | None = None
         self._services: list[ServiceDefinition] = []
 
     def add(self, service: ServiceDefinition) -> None:
@@ -161,6 +167,8 @@ class Wires:
             from storagegate.gateway.wsadapter import WebSocketAdapter
 
             self._websocket = WebSocketAdapter(self.host, self._options.websocket, self._reactor)
+            if self._closeLate is not None:
+                self._closeLate(self._websocket)
         return self._websocket
 
     def _adapter(self, wire: str) -> Any:
@@ -178,33 +186,36 @@ class Wires:
         from storagegate.gateway.udpadapter import UDPAdapter
 
         answers = None if self._makeAnswers is None else self._makeAnswers()
-        return UDPAdapter(self.host, self._options.udp, self._reactor, answers)
+        return UDPAdapter(self.host, self._options.udp, self._reactor, answers, self._turn)
 
     async def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> None:
         """
         Close every wire at once, each with the same grace; what fails is logged.
 
-        @param patienceSeconds: How long idle connections of HTTP may stay; for all wires, whether
-            another process serves the same ports.
+        @param patienceSeconds: How long clients are still served that are with this process, where
+            another one serves the same places.
         """
-        closing = {name: each.close for name, each in self._others.items()}
-        if "grpc" in closing:
-            closing["grpc"] = partial(closing["grpc"], patienceSeconds=patienceSeconds)
+        times = (graceSeconds, patienceSeconds)
+        closing = {name: partial(each.close, *times) for name, each in self._others.items()}
         if self._websocket is not None:
-            closing["websocket"] = self._websocket.close
+            closing["websocket"] = partial(self._websocket.close, *times)
         if self._application is not None:
-            application = self._application
-            closing["http"] = lambda seconds: application.close(
-                int(seconds * 1000), int(patienceSeconds * 1000)
-            )
-        self._others, self._websocket, self._application = {}, None, None
+            milliseconds = (int(each * 1000) for each in times)
+            closing["http"] = partial(self._application.close, *milliseconds)
+        self._others, self._application = {}, None
         self.ports.clear()
-        await gatherResults(
-            [
-                maybeDeferred(close, graceSeconds).addErrback(self._failed, name)
-                for name, close in closing.items()
-            ]
+        late: list[Deferred[Any]] = []
+
+        def close(name: str, closeWire: Callable[[], Any]) -> Deferred[Any]:
+            return maybeDeferred(closeWire).addErrback(self._failed, name)
+
+        # The connections of HTTP may still ask for the first WebSocket.
+        self._closeLate = lambda adapter: late.append(
+            close("websocket", partial(adapter.close, *times))
         )
+        await gatherResults([close(*each) for each in closing.items()])
+        await gatherResults(late)
+        self._closeLate = self._websocket = None
 
     def _failed(self, failure: Any, name: str) -> None:
         _log.failure("the wire {name} did not close in order", failure, name=name)

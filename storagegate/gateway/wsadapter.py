@@ -4,10 +4,11 @@ from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.task import LoopingCall
+from twisted.internet.task import LoopingCall, deferLater
 
 from storagegate.core.context import Client
 from storagegate.gateway.host import GatewayHost
+from storagegate.gateway.httpclients import Clients
 from storagegate.gateway.options import WebSocketOptions
 from storagegate.gateway.peers import Listener
 from storagegate.gateway.shapes import httpError
@@ -35,8 +36,10 @@ class WebSocketAdapter:
         self._factory = WireFactory(
             host.clock, options.maxMessageSize, options.enableCompression, self._forget
         )
+        self._clients = Clients()
         self._peers: dict[Wire, MessagePeer | FramePeer] = {}
         self._gone: list[Deferred[None]] = []
+        self._isLeaving = False
         self._watch = LoopingCall(self._look)
         self._watch.clock = host.clock
 
@@ -73,11 +76,13 @@ class WebSocketAdapter:
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in lean.headers.items()
         }
-        client = _clientOf(req, headers)
+        client = self._clients.of(req)
         self._peers[wire] = wire.receiver = self._makePeer(handshake, wire, client, headers)
         if not self._watch.running:
             self._watch.start(options.pingSeconds, now=False)
         lean.upgrade(wire)
+        if self._isLeaving:
+            wire.leave()
 
     def _checkRoom(self) -> None:
         if self._listener.isDraining or len(self._peers) >= self._options.maxConnections:
@@ -91,23 +96,37 @@ class WebSocketAdapter:
             return FramePeer(host, options, wire, listener, client, headers)
         return MessagePeer(host, options, handshake.format, wire, listener, client, headers)
 
-    def close(self, graceSeconds: float) -> Deferred[None]:
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
         """
         Take no further calls, and close each WebSocket when its calls are answered.
 
+        @param patienceSeconds: How long further calls, and WebSockets, are taken before, where
+            another process serves the same place. A WebSocket on which nothing is under way is
+            closed meanwhile behind an answer, so that no call crosses with the close.
         @return: Fires when all connections are gone. Calls that are not answered after
             C{graceSeconds} are cancelled, and clients that do not go then are dropped soon.
         """
+        return Deferred.fromCoroutine(self._close(graceSeconds, patienceSeconds))
+
+    async def _close(self, graceSeconds: float, patienceSeconds: float) -> None:
+        clock = self._host.clock
+        ending = clock.callLater(graceSeconds, self._end)
+        if patienceSeconds:
+            self._isLeaving = True
+            for wire in list(self._peers):
+                wire.leave()
+            # And two turns, for what is due is called before sockets are read.
+            for seconds in (min(patienceSeconds, graceSeconds), 0, 0):
+                await deferLater(clock, seconds)
         self._listener.isDraining = True
-        gone: Deferred[None] = Deferred()
-        if not self._peers:
-            gone.callback(None)
-            return gone
-        self._gone.append(gone)
         for wire, peer in list(self._peers.items()):
             peer.session.whenIdle().addCallback(partial(_goAway, wire))
-        ending = self._host.clock.callLater(graceSeconds, self._end)
-        return gone.addCallback(lambda _: ending.cancel() if ending.active() else None)
+        if self._peers:
+            gone: Deferred[None] = Deferred()
+            self._gone.append(gone)
+            await gone
+        if ending.active():
+            ending.cancel()
 
     def _end(self) -> None:
         for wire in list(self._peers):
@@ -130,12 +149,3 @@ class WebSocketAdapter:
 
 def _goAway(wire: Wire, result: Any) -> None:
     wire.goAway()
-
-
-def _clientOf(req: Any, headers: dict[str, str]) -> Client:
-    lean, address = req.lean, req.ip
-    # Nobody tells the port that a proxy's client has.
-    port = lean.clientPort if address == lean.clientHost else 0
-    return Client(
-        f"{address}:{port}" if port else address, address, port, headers.get("user-agent")
-    )

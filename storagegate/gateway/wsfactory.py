@@ -8,8 +8,9 @@ from autobahn.twisted.websocket import WebSocketServerFactory
 from autobahn.websocket.compress import PerMessageDeflateOffer, PerMessageDeflateOfferAccept
 from twisted.internet.interfaces import IReactorTime
 
+from storagegate.gateway.wsaround import Quiet
 from storagegate.gateway.wshandshake import Handshake
-from storagegate.gateway.wswire import CLOSE_SECONDS, Quiet, Wire
+from storagegate.gateway.wswire import CLOSE_SECONDS, Wire
 
 # Memory of a compressor: 16 KiB instead of 256 KiB, for each of ten thousand connections.
 _WINDOW_BITS = 11
@@ -34,6 +35,7 @@ class WireFactory(WebSocketServerFactory):
         """
         super().__init__(server="", reactor=clock)
         self.onLost = onLost
+        self.clock = clock
         # Else it is the process's reactor that Autobahn asks for timers.
         self._batched_timer = SimpleNamespace(call_later=clock.callLater)
         self.setProtocolOptions(

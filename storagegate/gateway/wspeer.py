@@ -60,6 +60,11 @@ class _Connected:
         else:
             self.session = RoutedSession(options.routeMessage, listener, peer, headers, streams)
 
+    @property
+    def isIdle(self) -> bool:
+        """Tell whether no call is in flight."""
+        return self.session.isIdle
+
     def drained(self) -> Deferred[None] | None:
         """Wait until the peer has read enough; C{None} if it has."""
         return self._wire.drained()

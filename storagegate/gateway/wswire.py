@@ -6,9 +6,8 @@ and queue without bounds, and look at all that it holds for each frame.
 """
 
 from collections import deque
-from collections.abc import Callable
 from struct import Struct
-from typing import Any, Protocol
+from typing import Any
 
 from autobahn.twisted.websocket import WebSocketServerProtocol
 from twisted.internet.defer import Deferred
@@ -19,13 +18,19 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from storagegate.gateway.wiremeters import WireMeter
+from storagegate.gateway.wsaround import Quiet, Receiver
 from storagegate.gateway.wshandshake import Handshake
+from storagegate.gateway.wsplain import readPlain
 from storagegate.net.transport import FastServer
 
 GOING_AWAY = 1001
 TOO_BIG = 1009
 INTERNAL = 1011
 TRY_LATER = 1013
+
+CUT = b"calls were cut"
+"""The reason of a close for which calls were cancelled; without it what was not answered was not
+begun."""
 
 MAX_FRAGMENTS = 4096
 """Frames of a message. A client that fills the largest message with them has 256 bytes in each;
@@ -50,26 +55,6 @@ _COMPRESSED = 256
 _log = Logger()
 
 
-class Receiver(Protocol):
-    """Whoever uses a wire."""
-
-    def received(self, payload: bytes, isBinary: bool) -> None:
-        """Take a message."""
-
-    def lost(self) -> None:
-        """Take note that nothing comes or goes any more. Called once."""
-
-
-class Quiet:
-    """A log for what clients do wrong: none of it is news, and they could fill a disk with it."""
-
-    def __getattr__(self, level: str) -> Callable[..., None]:
-        return self._ignore
-
-    def _ignore(self, *arguments: Any, **keywords: Any) -> None:
-        pass
-
-
 @implementer(IPushProducer)
 class Wire(WebSocketServerProtocol):
     """
@@ -85,6 +70,7 @@ class Wire(WebSocketServerProtocol):
     log = Quiet()
     transport: Any
     message_data: Any
+    maxMessagePayloadSize: int
 
     def __init__(self, handshake: Handshake) -> None:
         super().__init__()
@@ -98,6 +84,7 @@ class Wire(WebSocketServerProtocol):
         self.isFull = self.isHeld = False
         self._isWanted = True
         self._isReading = self._isOver = self._isDiscarding = False
+        self._isLeaving = self._isSettling = False
         # What came while the peer was held, and what goes out when what came has been read.
         self._pending = b""
         self._outgoing: list[bytes] = []
@@ -126,13 +113,38 @@ class Wire(WebSocketServerProtocol):
         self._end()
         self.factory.onLost(self)
 
-    def goAway(self) -> None:
-        """Close: this end stops. Who has not gone although it was closed before is dropped."""
-        if self.isOpen:
-            self._end()
-            self.sendCloseFrame(GOING_AWAY, b"")
+    def leave(self) -> None:
+        """
+        Close behind the next answer after which nothing is under way.
+
+        The answer and the close go out in one piece: a client that waits for its answers has both,
+        or none.
+        """
+        self._isLeaving = True
+
+    def _settle(self) -> None:
+        """Send what was held back, and close if that was all."""
+        self._isSettling = False
+        isMidway = self.data or self.inside_message or self.current_frame is not None
+        if self.isOpen and self.receiver.isIdle and not (self._pending or isMidway):
+            self.goAway()
         else:
+            self._flush()
+
+    def goAway(self) -> None:
+        """
+        Close: this end stops. Who has not gone although it was closed before is dropped.
+
+        A close without a reason says that no call was begun that has not been answered.
+        """
+        if not self.isOpen:
             self.abort()
+        elif not self._isOver:
+            reason = b"" if self.receiver.isIdle else CUT
+            # The calls that are cut tell whoever waits for their end to close.
+            self._end()
+            self.sendCloseFrame(GOING_AWAY, reason)
+            self._flush()
 
     def abort(self) -> None:
         """Drop the connection without a word."""
@@ -195,14 +207,32 @@ class Wire(WebSocketServerProtocol):
         self._isReading = True
         try:
             while not (self.isHeld or self._isDiscarding):
+                if self.isOpen and not (self.data or self.current_frame or self.inside_message):
+                    self._readPlain()
+                    if self.isHeld or not self._pending:
+                        return
                 piece, self._pending = self._pending[:_PIECE], self._pending[_PIECE:]
                 self._dataReceived(piece)
-                self._flush()
+                self._flushRead()
                 if not self._pending:
                     return
         finally:
             self._isReading = False
-            self._flush()
+            self._flushRead()
+
+    def _readPlain(self) -> None:
+        """Hand over what Autobahn need not read; it takes 7 microseconds less."""
+        data, self._pending = self._pending, b""
+        at = 0
+        while self.isOpen and not self.isHeld:
+            plain = readPlain(data, at, self.maxMessagePayloadSize)
+            if plain is None:
+                break
+            payload, isBinary, at = plain
+            self._hand(payload, isBinary)
+        if not self._isDiscarding:
+            # Something may have come meanwhile; and also who is told goodbye has to say it.
+            self._pending = data[at:] + self._pending
 
     def processData(self) -> bool:
         """Read the next part of a frame, if it is wanted; say whether to go on."""
@@ -223,17 +253,18 @@ class Wire(WebSocketServerProtocol):
     def onMessageEnd(self) -> None:
         """Hand a message over."""
         if self.isOpen:
-            self.meter.messagesIn += 1
             data = self.message_data
-            try:
-                self.receiver.received(
-                    data[0] if len(data) == 1 else b"".join(data), self.message_is_binary
-                )
-            except Exception:
-                # Nothing that a client can do gets here; it is our mistake.
-                _log.failure("a message was not taken")
-                self._fail_connection(INTERNAL, "Internal error")
+            self._hand(data[0] if len(data) == 1 else b"".join(data), self.message_is_binary)
         self.message_data = None
+
+    def _hand(self, payload: bytes, isBinary: bool) -> None:
+        self.meter.messagesIn += 1
+        try:
+            self.receiver.received(payload, isBinary)
+        except Exception:
+            # Nothing that a client can do gets here; it is our mistake.
+            _log.failure("a message was not taken")
+            self._fail_connection(INTERNAL, "Internal error")
 
     def setReading(self, wanted: bool) -> None:
         """Read on, or let the peer wait."""
@@ -295,12 +326,23 @@ class Wire(WebSocketServerProtocol):
             if self._unsent > MAX_UNSENT:
                 self._overflow()
                 return
-        if not self._isReading:
+        if not (self._isReading or self._isLeaving):
             self.transport.write(data)
             return
         self._outgoing.append(data)
         self._outgoingSize += len(data)
         if self._outgoingSize >= _JOINED:
+            self._flush()
+        elif self._isLeaving and not self._isSettling:
+            # Two turns, for what is due is called before sockets are read: what the peer has sent
+            # already is still answered.
+            self._isSettling = True
+            clock = self.factory.clock
+            clock.callLater(0, clock.callLater, 0, self._settle)
+
+    def _flushRead(self) -> None:
+        """Send the answers to what was read."""
+        if not self._isLeaving:
             self._flush()
 
     def _flush(self) -> None:

@@ -14,7 +14,7 @@ from storagegate.http.router import Router
 from storagegate.http.runtime import Runtime, reactorRuntime
 from storagegate.http.trust import Trust, compileTrust
 from storagegate.net.endpoints import listen
-from storagegate.net.reactors import processReactor
+from storagegate.net.reactors import processReactor, runUntilStopped
 from storagegate.net.site import Site
 
 DEFAULT_GRACE_MS = 30_000
@@ -209,30 +209,21 @@ class Application(Router):
         @raise SystemExit: If the place is taken.
         """
         reactor = processReactor()
-        failures: list[str] = []
-
-        def failed(reason: Any) -> None:
-            failures.append(reason.getErrorMessage())
-            reactor.callWhenRunning(reactor.stop)
-
         workshop = self._ownWorkshop()
         if workshop is not None:
             workshop.scriptServes()
         if self._refusal is not None:
             raise SystemExit(self._refusal)
+        listening = None
         if port is not None or hostname is not None or not self._serving:
             listening = self.listen(port, hostname, reactor=reactor)
             if started is not None:
                 listening.addCallback(started)
-            listening.addErrback(failed)
         if self.workshop is not None:
             self.workshop.scriptWaits()
         # In development another one may be serving by then.
         closer = self if workshop is None else workshop
-        reactor.addSystemEventTrigger("before", "shutdown", lambda: closer.close(graceMs))
-        reactor.run()
-        if failures:
-            raise SystemExit(failures[0])
+        runUntilStopped(reactor, listening, lambda: closer.close(graceMs))
 
     def createFetchHandler(self) -> Any:
         """

@@ -23,7 +23,7 @@ from twisted.internet.interfaces import (
 from twisted.internet.protocol import Factory
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
-from storagegate.net.transport import FastPort, FastUnixPort, GivenUnixPort
+from storagegate.net.transport import FastPort, FastUnixPort, GivenPort, GivenUnixPort
 
 _INHERITED = re.compile(r"inherited:([0-9]{1,9})(?::(.+))?", re.DOTALL | re.ASCII)
 
@@ -192,9 +192,15 @@ class _Binder(_Proxy):
         """Bind a UNIX socket."""
         return _deaf(self._reactor.listenUNIX(*arguments, **more))
 
-    def adoptStreamPort(self, *arguments: Any) -> IListeningPort:
+    def adoptStreamPort(
+        self, fileDescriptor: int, addressFamily: int, factory: IProtocolFactory
+    ) -> IListeningPort:
         """Keep a socket that another process has opened."""
-        return _deaf(_FastReactor(self._reactor).adoptStreamPort(*arguments))
+        # Not in one of our own ports: as those close, they accept whoever waits.
+        if addressFamily == socket.AF_UNIX:
+            given = GivenPort._fromListeningDescriptor(self._reactor, fileDescriptor, factory)
+            return _deaf(_started(given))
+        return _deaf(self._reactor.adoptStreamPort(fileDescriptor, addressFamily, factory))
 
 
 def _deaf(port: Any) -> IListeningPort:

@@ -99,13 +99,18 @@ class Site(Factory):
             return succeed(None)
         # Two turns, for what is due is called before sockets are read.
         patience = min(patienceSeconds, graceSeconds)
-        self.reactor.callLater(0, self.reactor.callLater, patience, self._closeIdle)
+        timers = [self.reactor.callLater(graceSeconds, self._abortAll)]
+
+        def wait() -> None:
+            timers.append(self.reactor.callLater(patience, self._closeIdle))
+
+        timers.append(self.reactor.callLater(0, wait))
         drained: Deferred[None] = Deferred()
-        ending = self.reactor.callLater(graceSeconds, self._abortAll)
 
         def stop(result: None) -> None:
-            if ending.active():
-                ending.cancel()
+            for timer in timers:
+                if timer.active():
+                    timer.cancel()
 
         drained.addCallback(stop)
         self._drained.append(drained)

@@ -290,7 +290,7 @@ class FastUnixPort(_LastAccept, unix.Port):
     transport: type[unix.Server] = FastUnixServer
 
 
-class _GivenPort(unix.Port):
+class GivenPort(unix.Port):
     """
     A listening UNIX socket that another process has bound.
 
@@ -319,7 +319,7 @@ class _GivenPort(unix.Port):
         tcp.Port.connectionLost(self, reason)
 
 
-class GivenUnixPort(_LastAccept, _GivenPort):
+class GivenUnixPort(_LastAccept, GivenPort):
     """A listening UNIX socket of another process; its connections are L{FastUnixServer}s."""
 
     transport: type[unix.Server] = FastUnixServer

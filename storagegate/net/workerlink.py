@@ -24,6 +24,8 @@ class WorkerLink:
     @ivar control: The protocol, for the reactor to read by.
     @ivar retired: Called with seconds of patience when another process takes the worker's place.
     @ivar stopped: Called when everything stops, and when the supervisor is gone.
+    @ivar isWaiting: Whether another worker still reads what only one process can.
+    @ivar entered: Called when it does so no more.
     """
 
     def __init__(self, setup: WorkerSetup) -> None:
@@ -31,6 +33,8 @@ class WorkerLink:
         self.control = ControlProtocol(self._received, self._lost)
         self.retired: Callable[[float], object] = lambda patienceSeconds: None
         self.stopped: Callable[[], object] = lambda: None
+        self.isWaiting = setup.isNext
+        self.entered: Callable[[], object] = lambda: None
         self._subscribers: dict[str, list[Callable[[Any], object]]] = {}
         self._answers: dict[str, Callable[[Any], Any]] = {}
         self._questions: dict[int, Deferred[list[Any]]] = {}
@@ -79,6 +83,10 @@ class WorkerLink:
         """Tell the supervisor that this worker serves."""
         self.control.send({"kind": "ready"})
 
+    def leave(self) -> None:
+        """Tell the supervisor that this worker reads no more what only one process can."""
+        self.control.send({"kind": "left"})
+
     def _received(self, message: Message) -> None:
         kind = message["kind"]
         if kind == "say":
@@ -95,6 +103,9 @@ class WorkerLink:
                 told.callback(message["values"])
         elif kind == "ping":
             self.control.send({"kind": "pong"})
+        elif kind == "enter":
+            self.isWaiting = False
+            self.entered()
         elif kind == "stop":
             self.stopped()
         elif kind == "retire":

@@ -77,6 +77,7 @@ class WorkerProcess(ProcessProtocol):
     """
     One process.
 
+    @ivar hasLeft: Whether its successor may read what only one process can.
     @ivar silences: How many times it was asked for a sign of life since it gave the last one.
     """
 
@@ -84,7 +85,7 @@ class WorkerProcess(ProcessProtocol):
         self.owner = owner
         self.index = index
         self.isReady = False
-        self.isRetired = False
+        self.isRetired = self.hasLeft = False
         self.reason: str | None = None
         self.started: Deferred[None] = Deferred()
         self.ended: Deferred[None] = Deferred()

@@ -45,6 +45,12 @@ So many signs of life must be missing one after the other: a clock that is set, 
 was stopped for a while, is no reason to kill a worker.
 """
 
+LEAVE_SECONDS = 1.0
+"""
+What a worker that is replaced is given beyond the patience to say that it has left; then its
+successor reads datagrams whether it has or not.
+"""
+
 KILL_SECONDS = 5.0
 """What a worker is given beyond its grace before it is killed."""
 
@@ -190,7 +196,16 @@ class Workers:
     def _retire(self, worker: WorkerProcess, graceSeconds: float) -> None:
         worker.isRetired = True
         worker.killAfter(graceSeconds + KILL_SECONDS)
+        limit = self._patienceSeconds + LEAVE_SECONDS
+        worker.timers.append(self.clock.callLater(limit, self._left, worker))
         worker.control.send({"kind": "retire", "patienceSeconds": self._patienceSeconds})
+
+    def _left(self, worker: WorkerProcess) -> None:
+        """Let the successor of a worker read what only one process can."""
+        worker.hasLeft = True
+        for each in self._all:
+            if each.index == worker.index and not each.isRetired:
+                each.control.send({"kind": "enter"})
 
     def stop(self, graceSeconds: float) -> Deferred[Any]:
         """
@@ -239,12 +254,15 @@ class Workers:
                 worker.control.send({"kind": "told", "id": number, "values": values})
 
             self._ask(message["topic"], message["payload"], told)
+        elif kind == "left":
+            self._left(worker)
         elif kind == "answer":
             self._answered(worker, message["id"], message["value"])
 
     def workerEnded(self, worker: WorkerProcess, reason: Failure) -> None:
         """Forget a worker; have another one in its place, if it was to go on."""
         self._all.remove(worker)
+        self._left(worker)
         for number in list(self._questions):
             self._excuse(number, worker)
         if self._isStopping or worker.isRetired:
@@ -297,6 +315,8 @@ class Workers:
         except OSError as error:
             raise WorkerFailed(f"a worker cannot be started: {error}") from error
         worker = WorkerProcess(self, index, ours)
+        isNext = any(each.index == index and not each.hasLeft for each in self._all)
+        setup = evolve(self.program.setup, index=index, isNext=isNext)
         try:
             worker.process = self._execute(worker, theirs)
         except OSError as error:
@@ -307,7 +327,7 @@ class Workers:
         self._all.append(worker)
         # Where it has ended already, that is told as any other end.
         with suppress(OSError):
-            ours.sendall(encode(setupMessage(evolve(self.program.setup, index=index))))
+            ours.sendall(encode(setupMessage(setup)))
         return worker
 
     def _execute(self, worker: WorkerProcess, theirs: socket.socket) -> Any:

@@ -4,12 +4,16 @@ of length, most significant first, and a JSON object. C{kind} says what it is::
 
     supervisor to worker            worker to supervisor
     setup     see WorkerSetup       ready
+    enter                           left
     retire    patienceSeconds       failed   reason
     say       topic, payload        say      topic, payload
     ask       id, topic, payload    answer   id, value
     told      id, values            ask      id, topic, payload
     ping                            pong
     stop
+
+What only one process can read at a time, such as the datagrams of a stream, is read by the worker
+that was there before, until that says C{left}; then its successor is told to C{enter}.
 
 A worker that reads the end of the stream has lost its supervisor, and stops in order.
 """
@@ -51,6 +55,7 @@ class WorkerSetup:
     @ivar places: Where each listener is, by name.
     @ivar memory: Descriptors of memory that all share, by name.
     @ivar options: What else the program wants it to know.
+    @ivar isNext: Whether another worker of its index is there, which it has to wait for.
     """
 
     index: int
@@ -58,6 +63,7 @@ class WorkerSetup:
     places: Mapping[str, str]
     memory: Mapping[str, int]
     options: Mapping[str, Any] = field(factory=dict)
+    isNext: bool = False
 
 
 def encode(message: Mapping[str, Any]) -> bytes:

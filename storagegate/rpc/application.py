@@ -8,11 +8,10 @@ from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.errors import GRPC_STATUSES, GrpcError
-from storagegate.net.reactors import processReactor
+from storagegate.net.reactors import processReactor, runUntilStopped
 from storagegate.rpc.call import Call
 from storagegate.rpc.callrun import CallRun, Middleware, Refused
 from storagegate.rpc.definitions import RPCService
@@ -350,16 +349,12 @@ class GRPCServer:
         @raise SystemExit: If the place is taken.
         """
         reactor = processReactor()
+        listening = None
         if port is not None or hostname is not None or not self._ports:
-            failures: list[Failure] = []
             listening = self.listen(port, hostname, reactor=reactor)
             if started is not None:
                 listening.addCallback(started)
-            listening.addErrback(failures.append)
-            if failures:
-                raise SystemExit(failures[0].getErrorMessage())
-        reactor.addSystemEventTrigger("before", "shutdown", lambda: self.stop(graceMs))
-        reactor.run()
+        runUntilStopped(reactor, listening, lambda: self.stop(graceMs))
 
 
 def _bracketed(host: str) -> str:

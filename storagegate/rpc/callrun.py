@@ -1,6 +1,6 @@
 """One call on its way through middleware and handler to its status."""
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import CoroutineType
 from typing import Any
@@ -9,6 +9,7 @@ from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from storagegate.core.checkedstreams import ResultStream
 from storagegate.core.errors import (
     GRPC_STATUSES,
     UNKNOWN_MESSAGE,
@@ -171,25 +172,12 @@ class CallRun(CoroutineRun):
 
     async def _sendAll(self, results: Any) -> None:
         """Send a stream of responses, no faster than the client takes them."""
-        if isinstance(results, AsyncIterable):
-            try:
-                async for result in results:
-                    if not self._send(result):
-                        await self._wire.drained()
-                        if self._wire.isOver:
-                            raise CancelledError
-            finally:
-                close = getattr(results, "aclose", None)
-                if close is not None:
-                    await close()
-            return
-        if not isinstance(results, Iterable) or isinstance(results, Mapping | str | bytes):
-            raise TypeError(f"{self._wire.path} gives a stream, not {type(results).__name__}")
-        for result in results:
-            if not self._send(result):
-                await self._wire.drained()
-                if self._wire.isOver:
-                    raise CancelledError
+        async with ResultStream(results, self._wire.path) as items:
+            async for result in items:
+                if not self._send(result):
+                    await self._wire.drained()
+                    if self._wire.isOver:
+                        raise CancelledError
 
     def _send(self, result: Any) -> bool:
         message = self._encode(result)

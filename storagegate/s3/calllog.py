@@ -1,7 +1,14 @@
 """One line of the log for each request of S3, like those of calls."""
 
-from storagegate.core.calllines import MAX_TEXT, CallLines
+from collections.abc import Callable, Sequence
+from time import time
+
+from storagegate.core.calllines import MAX_TEXT, CallLines, Told
 from storagegate.s3.observing import Exchange
+
+NUMBERS = ("bytes_in", "bytes_out")
+TEXTS = ("access_key",)
+"""What L{S3Log} needs of L{CallLines} besides the fields."""
 
 PROTOCOL = "s3"
 SERVICE = "S3"
@@ -16,25 +23,33 @@ class S3Log:
     they are the business of whoever stores there.
     """
 
-    def __init__(self, lines: CallLines) -> None:
-        self._write = lines.write
+    def __init__(self, lines: CallLines, now: Callable[[], float] = time) -> None:
+        """
+        @param lines: Made with L{NUMBERS} and L{TEXTS}.
+        """
+        self._lines = lines
+        self._now = now
 
-    def began(self, exchange: Exchange) -> None:
-        """Do nothing: the end tells all."""
-
-    def ended(self, exchange: Exchange, seconds: float) -> None:
-        """Log a request."""
-        tracing = exchange.tracing
-        self._write(
-            PROTOCOL,
-            SERVICE,
-            exchange.operation,
-            exchange.request.clientHost,
-            seconds,
-            exchange.errorCode or str(exchange.status),
-            "" if tracing is None else tracing.traceId,
-            exchange.status < 400,
-            bytes_in=exchange.bytesIn,
-            bytes_out=exchange.bytesOut,
-            access_key=(exchange.accessKey or "")[:MAX_TEXT],
-        )
+    def ended(self, exchanges: Sequence[Exchange]) -> None:
+        """Log requests."""
+        now = self._now()
+        good: list[Told] = []
+        bad: list[Told] = []
+        for exchange in exchanges:
+            status = exchange.status
+            told = (
+                now,
+                PROTOCOL,
+                SERVICE,
+                exchange.operation,
+                exchange.request.clientHost,
+                exchange.seconds,
+                exchange.errorCode or str(status),
+                exchange.traceId,
+                (exchange.bytesIn, exchange.bytesOut),
+                ((exchange.accessKey or "")[:MAX_TEXT],),
+            )
+            (good if status < 400 else bad).append(told)
+        for calls, isGood in ((good, True), (bad, False)):
+            if calls and self._lines.wants(isGood):
+                self._lines.writeAll(calls, isGood)

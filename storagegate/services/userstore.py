@@ -1,17 +1,15 @@
 """
 Users in a SQLite file.
 
-One thread owns the one connection. What comes while a batch runs makes up the next one, and the
-writes of a batch share a transaction: many callers wait for one sync of the disk.
+One thread owns the one connection, and the writes of a batch share a transaction.
 """
 
 import os
 import sqlite3
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from attrs import define, frozen
+from attrs import define
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.python.failure import Failure
@@ -22,6 +20,7 @@ from storagegate.services.userrecords import DatabaseError, IUserStore, Order, U
 from storagegate.services.usertable import UserTable
 from storagegate.storage.catalog.faults import Fault, classify
 from storagegate.storage.catalog.writer import Undertaken
+from storagegate.storage.jobqueue import JobQueue
 from storagegate.storage.pool import WorkPool
 
 BUSY_MS = 10_000
@@ -50,16 +49,8 @@ class _Job:
     done: Deferred[Any]
 
 
-@frozen
-class _Batch:
-    """Jobs that are done together."""
-
-    jobs: list[_Job]
-    writes: bool
-
-
 @implementer(IUserStore)
-class SQLiteUserStore:
+class SQLiteUserStore(JobQueue[_Job]):
     """Keeps users in a file. All methods: reactor thread."""
 
     def __init__(
@@ -74,11 +65,9 @@ class SQLiteUserStore:
         @param busyMs: How long to wait for a lock that another process holds; several processes
             may have the file open.
         """
+        super().__init__()
         self._table = UserTable(os.fspath(path), busyMs)
         self._pool = WorkPool(reactor, 1, name="storagegate-users")
-        self._jobs: deque[_Job] = deque()
-        self._running = False
-        self._closing: Deferred[None] | None = None
 
     def open(self) -> Deferred[None]:
         """
@@ -120,17 +109,6 @@ class SQLiteUserStore:
         """See L{IUserStore.search}."""
         return self._read(lambda table: table.search(fields, query, after, limit))
 
-    def close(self) -> Deferred[None]:
-        """See L{IUserStore.close}."""
-        if self._closing is None:
-            self._closing = Deferred()
-            if not self._running:
-                self._next()
-        # One for each who asks: a Deferred has one result for one chain.
-        closed: Deferred[None] = Deferred()
-        self._closing.addBoth(_passTo, closed)
-        return closed
-
     def _read(self, act: Act) -> Deferred[Any]:
         return self._do(_Job(act, 0, Deferred()))
 
@@ -140,24 +118,10 @@ class SQLiteUserStore:
     def _do(self, job: _Job) -> Deferred[Any]:
         if self._closing is not None or len(self._jobs) >= _WAITING:
             return fail(_unavailable())
-        self._jobs.append(job)
-        if not self._running:
-            self._next()
+        self._put(job)
         return job.done
 
-    def _next(self) -> None:
-        batch = self._take()
-        self._running = bool(batch.jobs)
-        if batch.jobs:
-            acts = [job.act for job in batch.jobs]
-            running = self._pool.run(self._table.perform, acts, batch.writes)
-            running.addBoth(self._ended, batch)
-        elif self._closing is not None:
-            closing = self._pool.run(self._table.close)
-            closing.addBoth(lambda _: self._pool.stop())
-            closing.chainDeferred(self._closing)
-
-    def _take(self) -> _Batch:
+    def _take(self) -> list[_Job]:
         """Take jobs from the front, either such as read or such as write."""
         jobs: list[_Job] = []
         weight = 0
@@ -167,16 +131,22 @@ class SQLiteUserStore:
                 if jobs and bool(jobs[0].weight) != bool(self._jobs[0].weight):
                     break
                 jobs.append(self._jobs[0])
-            weight += max(self._jobs.popleft().weight, 1)
-        return _Batch(jobs, any(job.weight for job in jobs))
+                weight += max(self._jobs[0].weight, 1)
+            self._jobs.popleft()
+        return jobs
 
-    def _ended(self, outcomes: Any, batch: _Batch) -> None:
-        # First the next batch: whoever has waited may take its time, and ask for more.
-        self._next()
+    def _run(self, jobs: list[_Job]) -> Deferred[Any]:
+        acts = [job.act for job in jobs]
+        return self._pool.run(self._table.perform, acts, any(job.weight for job in jobs))
+
+    def _finish(self) -> Deferred[None]:
+        return self._pool.run(self._table.close).addBoth(lambda _: self._pool.stop())
+
+    def _deliver(self, outcomes: Any, jobs: list[_Job]) -> None:
         if isinstance(outcomes, Failure):
             error = _explain(outcomes)
-            outcomes = [error] * len(batch.jobs)
-        for job, outcome in zip(batch.jobs, outcomes, strict=True):
+            outcomes = [error] * len(jobs)
+        for job, outcome in zip(jobs, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 job.done.errback(Failure(outcome))
             else:
@@ -195,8 +165,3 @@ def _explain(failure: Failure) -> Exception:
 def _unavailable() -> ServiceError:
     """Make the error of what will do if it is tried again: nothing that a log has to tell of."""
     return codedError("UNAVAILABLE", DATABASE_MESSAGE)
-
-
-def _passTo(result: Any, other: Deferred[Any]) -> Any:
-    other.callback(result)
-    return None if isinstance(result, Failure) else result

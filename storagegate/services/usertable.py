@@ -6,35 +6,22 @@ The table of users in a SQLite file. Blocks: everything here runs in the store's
 
 C{address} and C{roles} are JSON. The keys are L{folded<storagegate.services.emails.fold>}: by the
 email's users are told apart, and in all of them searches look. C{number} is the order in which
-users were added. C{PRAGMA user_version} counts the migrations that a file has seen.
+users were added.
 """
 
-import os
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic, sleep
-from typing import Any, TypeVar
+from time import sleep
+from typing import Any
 
 import msgspec
 from attrs import evolve
 
 from storagegate.services.emails import fold
 from storagegate.services.userrecords import EmailTaken, NoSuchUser, Order, User, UserFileError
-from storagegate.storage.catalog.faults import Fault, classify
-
-T = TypeVar("T")
-
-MEMORY = ":memory:"
-"""The path of users that live as long as the store."""
+from storagegate.storage.sqlitefile import FileKind, SQLiteFile
 
 _SCANNED = 5_000
 """Rows that a search reads in one go: some milliseconds, during which others wait."""
-
-_NAP_SECONDS = 0.001
-"""
-Between two tries for a lock: about as long as a busy writer pauses between two transactions.
-SQLite's own naps grow to a tenth of a second, and one of three busy writers waited for seconds.
-"""
 
 _FIRST = (
     """
@@ -60,7 +47,15 @@ _FIRST = (
     "CREATE INDEX usersByUpdate ON users (updatedUs, id)",
 )
 
-_MIGRATIONS = (_FIRST,)
+_KIND = FileKind(
+    keeps="users",
+    migrations=(_FIRST,),
+    mark="usersByCreation",
+    # Who was told of a new user finds it after a loss of power, too.
+    synchronous="FULL",
+    error=UserFileError,
+    makesDirectory=True,
+)
 
 _COLUMNS = "id, name, email, phone, address, roles, createdUs, updatedUs"
 
@@ -79,18 +74,16 @@ _decode = msgspec.json.Decoder().decode
 
 
 class UserTable:
-    """One connection to the file. One thread at a time."""
+    """The table in its file. One thread at a time."""
 
     def __init__(self, path: str, busyMs: int, nap: Callable[[float], object] = sleep) -> None:
         """
-        @param path: The file, or L{MEMORY}.
+        @param path: The file, or L{MEMORY<storagegate.storage.sqlitefile.MEMORY>}.
         @param busyMs: How long to wait for a lock that another process holds.
         @param nap: Waits for some seconds.
         """
-        self._path = path
-        self._nap = nap
-        self._busyMs = busyMs
-        self._connection: sqlite3.Connection | None = None
+        self._file = SQLiteFile(path, _KIND, busyMs, nap)
+        self._execute = self._file.execute
 
     def perform(self, acts: Sequence[Callable[["UserTable"], Any]], writes: bool) -> list[Any]:
         """
@@ -101,20 +94,11 @@ class UserTable:
         @raise UserFileError: The file cannot be used.
         @raise sqlite3.Error: Nothing was done.
         """
-        connection = self._patiently(self._open)
-
-        def perform() -> list[Any]:
-            return [self._outcome(act) for act in acts]
-
-        if not writes:
-            return self._patiently(perform)
-        return self._patiently(lambda: _transact(connection, perform))
+        return self._file.perform(lambda: [self._outcome(act) for act in acts], writes)
 
     def close(self) -> None:
         """Close the file, if it is open."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        self._file.close()
 
     # What may be done in perform()
 
@@ -206,81 +190,6 @@ class UserTable:
     def _users(self, statement: str, *values: Any) -> list[User]:
         return [_user(row) for row in self._execute(statement, *values)]
 
-    def _execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
-        assert self._connection is not None
-        return self._connection.execute(statement, values)
-
-    # The file
-
-    def _patiently(self, act: Callable[[], T]) -> T:
-        """
-        Do something, again and again while another process holds a lock: nothing was done then.
-
-        SQLite does not wait for all of them: not while it makes a new file one with a log.
-        """
-        until = monotonic() + self._busyMs / 1000
-        while True:
-            try:
-                return act()
-            except sqlite3.OperationalError as error:
-                if classify(error) is not Fault.BUSY or monotonic() >= until:
-                    raise
-            self._nap(_NAP_SECONDS)
-
-    def _open(self) -> sqlite3.Connection:
-        if self._connection is None:
-            if self._path != MEMORY:
-                _create(self._path)
-            connection = sqlite3.connect(
-                self._path, timeout=0, isolation_level=None, check_same_thread=False
-            )
-            try:
-                self._prepare(connection)
-            except BaseException:
-                connection.close()
-                raise
-            self._connection = connection
-        return self._connection
-
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        connection.execute("PRAGMA trusted_schema = OFF")
-        try:
-            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        except sqlite3.DatabaseError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
-                raise UserFileError(f"{self._path} is no database") from error
-            raise
-        if mode != "wal" and self._path != MEMORY:
-            raise UserFileError(f"{self._path} is on a file system that processes cannot share")
-        # Who was told of a new user finds it after a loss of power, too.
-        connection.execute("PRAGMA synchronous = FULL")
-        _transact(connection, lambda: self._migrate(connection))
-
-    def _migrate(self, connection: sqlite3.Connection) -> None:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
-        if version > len(_MIGRATIONS):
-            raise UserFileError(f"{self._path} was written by a newer storagegate")
-        if bool(version) != bool(names) or (names and "usersByCreation" not in names):
-            raise UserFileError(f"{self._path} is a database of something else")
-        for migration in _MIGRATIONS[version:]:
-            for statement in migration:
-                connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {len(_MIGRATIONS)}")
-
-
-def _transact(connection: sqlite3.Connection, act: Callable[[], T]) -> T:
-    # At once for writing: a reader that turns writer while others write is refused.
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        result = act()
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    return result
-
 
 def _row(user: User) -> tuple[Any, ...]:
     return (
@@ -305,14 +214,3 @@ def _user(row: Sequence[Any]) -> User:
     return User(
         id, name, email, phone, _decode(address), tuple(_decode(roles)), createdUs, updatedUs
     )
-
-
-def _create(path: str) -> None:
-    """Make the file if there is none, for its owner alone: SQLite's own files follow it."""
-    try:
-        os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700, exist_ok=True)
-        # Not opened if it is there: closing it again would drop the locks that SQLite has on it.
-        if not os.path.exists(path):
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    except OSError as error:
-        raise UserFileError(f"{path} cannot keep users: {error.strerror}") from error

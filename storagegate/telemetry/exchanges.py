@@ -1,7 +1,9 @@
 """Requests of S3 as they are recorded."""
 
+from collections.abc import Sequence
 from time import time_ns
 
+from storagegate.core.context import Tracing
 from storagegate.s3.observing import Exchange
 from storagegate.telemetry.records import EXCHANGE, MAX_PATH
 from storagegate.telemetry.tracer import Tracer
@@ -11,18 +13,23 @@ class ExchangeTracer:
     """An observer of the requests of S3."""
 
     def __init__(self, tracer: Tracer) -> None:
+        self._isChosen = tracer.isChosen
         self._decide = tracer.decide
         self._put = tracer.recorder.put
 
-    def began(self, exchange: Exchange) -> None:
-        """Decide."""
-        if exchange.tracing is not None:
-            exchange.tracing = self._decide(exchange.tracing)
+    def ended(self, exchanges: Sequence[Exchange]) -> None:
+        """Record those that are to be recorded."""
+        isChosen = self._isChosen
+        for exchange in exchanges:
+            if exchange.tracing is not None:
+                self._record(exchange, exchange.tracing)
+            elif isChosen(exchange.traceId):
+                self._record(exchange, Tracing(exchange.traceId))
 
-    def ended(self, exchange: Exchange, seconds: float) -> None:
-        """Record the request's end."""
-        tracing = exchange.tracing
-        if tracing is None or not tracing.sampled or tracing.ownId is None:
+    def _record(self, exchange: Exchange, named: Tracing) -> None:
+        """Record a request, if its trace is recorded."""
+        tracing = self._decide(named)
+        if not tracing.sampled or tracing.ownId is None:
             return
         request = exchange.request
         self._put(
@@ -33,7 +40,7 @@ class ExchangeTracer:
                 tracing.spanId,
                 tracing.state,
                 time_ns(),
-                seconds,
+                exchange.seconds,
                 exchange.operation,
                 request.method,
                 request.path[:MAX_PATH],
@@ -43,6 +50,6 @@ class ExchangeTracer:
                 exchange.errorCode,
                 exchange.bytesIn,
                 exchange.bytesOut,
-                exchange.requestId,
+                exchange.requestId.decode("ascii"),
             )
         )

@@ -98,7 +98,7 @@ class TracingOptions:
     @ivar serviceName: What the spans say who we are; without it C{storagegate}.
     @ivar sampleRatio: Which part is recorded of the calls whose callers do not say.
     @ivar correlationHeader: Which field of HTTP carries the id of the trace.
-    @ivar spanAttributes: C{(context)} gives attributes of the call's span.
+    @ivar spanAttributes: C{(context)} gives a mapping of attributes, at the end of a call.
     @ivar queueSize: How many spans wait for the collector; further ones are dropped.
     @ivar batchSize: How many of them are sent at a time.
     @ivar intervalMs: How long a span waits for others.

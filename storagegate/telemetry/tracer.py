@@ -40,15 +40,21 @@ class Tracer:
     ) -> None:
         self.recorder = recorder
         # Of the 64 lower bits of a trace's id, which are random wherever it was made.
-        self._bound = round(sampleRatio * (1 << 64))
+        bound = round(sampleRatio * (1 << 64))
+        # Text is compared in half the time of numbers; no digit comes after "g".
+        self._bound = f"{bound:016x}" if bound >> 64 == 0 else "g"
         self.spanAttributes = spanAttributes
         self.correlationHeader = correlationHeader
         self._hasComplained = False
 
+    def isChosen(self, traceId: str) -> bool:
+        """Tell whether a trace is recorded that begins here, or whose caller did not decide."""
+        return traceId[16:] < self._bound
+
     def decide(self, tracing: Tracing) -> Tracing:
         """Give a call's trace, with a span of its own if the call is recorded."""
         if tracing.spanId is None:
-            if int(tracing.traceId[16:], 16) >= self._bound:
+            if not self.isChosen(tracing.traceId):
                 return tracing
         elif not tracing.sampled:
             return tracing

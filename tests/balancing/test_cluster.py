@@ -183,6 +183,10 @@ class ClusterTests(SynchronousTestCase):
         self.failCalls("a", 1)
         self.cluster.setInstances([Instance("a", 9000, 1, "a")])
         self.assertEqual(self.cluster.members["a"].state, "well")
+        # Connections without TLS are none that an instance could go on with that has it now.
+        before = self.cluster.members["a"]
+        self.cluster.setInstances([Instance("a", 9000, 1, "a", tls=True)])
+        self.assertIsNot(self.cluster.members["a"], before)
 
     def test_gone(self) -> None:
         """Who has gone ends its calls, and gets no others."""

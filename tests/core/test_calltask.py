@@ -34,22 +34,31 @@ class RunTests(SynchronousTestCase):
         assert isinstance(error, ServiceError)
         return error.code
 
+    def runLater(self, coroutine: Any, seconds: float | None = None) -> Deferred[Any]:
+        """Run what waits."""
+        running = runCall(coroutine, self.clock, seconds)
+        assert running is not None
+        return running
+
     def test_ready(self) -> None:
-        """What does not wait is there at once, and leaves no timer."""
+        """What does not wait has ended at once, and leaves no timer."""
 
-        async def ready() -> str:
-            return "r"
+        async def ready() -> None:
+            self.seen.append("ready")
 
-        self.assertEqual(self.successResultOf(runCall(ready(), self.clock, 5)), "r")
+        self.assertIsNone(runCall(ready(), self.clock, 5))
+        self.assertEqual(self.seen, ["ready"])
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_raises(self) -> None:
-        """What raises without waiting has failed at once."""
+        """What raises without waiting raises at once."""
 
-        async def raises() -> str:
+        async def raises() -> None:
             raise ServiceError("X", "x")
 
-        self.assertEqual(self.codeOf(runCall(raises(), self.clock, 5)), "X")
+        error = self.assertRaises(ServiceError, runCall, raises(), self.clock, 5)
+        self.assertEqual(error.code, "X")
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_steps(self) -> None:
         """What waits again and again gets every result and every error, in one context."""
@@ -66,7 +75,7 @@ class RunTests(SynchronousTestCase):
             return [*seen, place.get()]
 
         place: ContextVar[str] = ContextVar("place", default="outside")
-        running = runCall(steps(), self.clock)
+        running = self.runLater(steps())
         first.callback(1)
         self.assertNoResult(running)
         second.errback(ValueError("2"))
@@ -75,14 +84,14 @@ class RunTests(SynchronousTestCase):
 
     def test_late(self) -> None:
         """What waits gives its result, and takes its timer away."""
-        running = runCall(self.wait(), self.clock, 5)
+        running = self.runLater(self.wait(), 5)
         self.waited.callback("r")
         self.assertEqual(self.successResultOf(running), "r")
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_deadline(self) -> None:
         """At its deadline a call is cancelled."""
-        running = runCall(self.wait(), self.clock, 5)
+        running = self.runLater(self.wait(), 5)
         self.clock.advance(4.9)
         self.assertNoResult(running)
         self.clock.advance(0.2)
@@ -91,13 +100,13 @@ class RunTests(SynchronousTestCase):
 
     def test_passed(self) -> None:
         """A deadline that has passed leaves a call the time that it takes without waiting."""
-        running = runCall(self.wait(), self.clock, -1)
+        running = self.runLater(self.wait(), -1)
         self.clock.advance(0)
         self.assertEqual(self.codeOf(running), "DEADLINE_EXCEEDED")
 
     def test_cancel(self) -> None:
         """A call that is cancelled cancels what it waits for."""
-        running = runCall(self.wait(), self.clock, 5)
+        running = self.runLater(self.wait(), 5)
         running.cancel()
         self.assertEqual(self.codeOf(running), "CANCELLED")
         self.assertEqual(self.seen, ["cancelled"])
@@ -114,7 +123,7 @@ class RunTests(SynchronousTestCase):
                 await again
             return "too late"
 
-        running = runCall(stubborn(), self.clock, 5)
+        running = self.runLater(stubborn(), 5)
         self.clock.advance(5)
         self.assertEqual(self.codeOf(running), "DEADLINE_EXCEEDED")
         again.callback(None)
@@ -128,6 +137,6 @@ class RunTests(SynchronousTestCase):
             finally:
                 raise ServiceError("X", "x")
 
-        running = runCall(raises(), self.clock)
+        running = self.runLater(raises())
         running.cancel()
         self.assertEqual(self.codeOf(running), "CANCELLED")

@@ -113,6 +113,32 @@ class TurnTests(WriterCase):
         self.reactor.advance(0)
         self.assertEqual(self.output.data, b"elsewhere\n")
 
+    def test_promise(self) -> None:
+        """Lines that are promised are made at the turn's end, or before a line that comes later."""
+        made: list[bytes] = []
+
+        def make() -> list[bytes]:
+            made.append(b"made")
+            return [b"one", b"two"]
+
+        self.writer.promise(make)
+        self.assertEqual((made, self.output.data), ([], b""))
+        self.writer.write(b"three")
+        self.assertEqual(made, [b"made"])
+        self.reactor.advance(0)
+        self.writer.promise(make)
+        self.reactor.advance(0)
+        self.assertEqual(self.output.data, b"one\ntwo\nthree\none\ntwo\n")
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_promiseBefore(self) -> None:
+        """Before the reactor runs and after it has stopped, they are written at once."""
+        writer = LineWriter(self.output)
+        writer.promise(lambda: [b"starting"])
+        self.writer.promise(lambda: [b"last turn"])
+        self.writer.unbuffer()
+        self.assertEqual(self.output.data, b"starting\nlast turn\n")
+
     def test_reentrant(self) -> None:
         """A line that is logged in the middle of a write, as a signal may do, is not lost."""
         write = self.output.write
@@ -158,6 +184,18 @@ class FullTests(WriterCase):
         self.reactor.advance(RETRY_SECONDS)
         self.assertEqual(len(self.output.data), LIMIT_BYTES)
         self.assertTrue(self.output.data.endswith(line + b"\n"))
+
+    def test_promises(self) -> None:
+        """Promised lines count like others while nobody reads."""
+        self.output.room = 0
+        self.writer.write(b"x", isUrgent=True)
+        line = b"x" * 1023
+        for _ in range(LIMIT_BYTES // 4096 + 1):
+            self.writer.promise(lambda: [line] * 4)
+        self.assertEqual(self.writer.dropped, 5)
+        self.output.room = None
+        self.reactor.advance(RETRY_SECONDS)
+        self.assertEqual(len(self.output.data), LIMIT_BYTES - 1024 + 2)
 
     def test_failure(self) -> None:
         """A disk that is full harms nobody, and is tried again."""

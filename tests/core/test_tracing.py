@@ -8,7 +8,9 @@ from storagegate.core.context import Tracing
 from storagegate.core.tracing import (
     formatTraceparent,
     forwardedTracing,
+    namedTracing,
     newSpanId,
+    newTraceId,
     newTracing,
     parseTraceparent,
     receiveTracing,
@@ -148,6 +150,18 @@ class FormatTests(SynchronousTestCase):
 
 class NewTracingTests(SynchronousTestCase):
     """A trace that begins here."""
+
+    def test_ids(self) -> None:
+        """Ids are made many at a time, whole and each of them once."""
+        ids = [newTraceId() for _ in range(1000)]
+        self.assertEqual(len(set(ids)), 1000)
+        for each in ids:
+            self.assertRegex(each, r"\A[0-9a-f]{32}\Z")
+
+    def test_unnamed(self) -> None:
+        """A request that names no trace has none of its caller's."""
+        self.assertIsNone(namedTracing({b"tracestate": b"a=b"}))
+        self.assertEqual(namedTracing({b"x-trace-id": TRACE.encode()}), Tracing(TRACE))
 
     def test_new(self) -> None:
         """It has an id of its own, no caller's span, and is not recorded by anybody."""

@@ -248,6 +248,24 @@ class CertificateTests(SynchronousTestCase):
         [line] = lines(certificates.checkEndpoint("tls:/nowhere", 14))
         self.assertEqual(line, "problem /nowhere: No such file or directory")
 
+    def test_instances(self) -> None:
+        """What instances are shown, and a file that stops the start."""
+        path = str(self.make("ours", -1, 10))
+        tls = {"certFile": path, "keyFile": path}
+        services = {
+            "A": {"instances": [], "tls": tls},
+            "B": {"instances": [], "tls": {"caFile": "/nowhere"}},
+            "C": {"instances": [], "tls": {}},
+        }
+        found = lines(certificates.checkInstances({"discovery": {"services": services}}, 14))
+        self.assertRegex(found[0], "^ok the key .* is not for everybody$")
+        self.assertRegex(found[1], "^warning .* expires in 10 days, on ")
+        expected = "problem gateway.discovery: the option services.B.tls.caFile: /nowhere: No such"
+        self.assertIn(expected, found[2])
+        self.assertEqual(len(found), 3)
+        for tables in ({}, {"discovery": {}}, {"discovery": {"services": 7}}):
+            self.assertEqual(lines(certificates.checkInstances(tables, 14)), [])
+
 
 class NeighbourTests(SynchronousTestCase):
     """Discovery's and tracing's other machines."""

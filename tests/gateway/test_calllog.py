@@ -1,20 +1,23 @@
 """The lines of calls and of requests of S3, written to a sink."""
 
+import io
 import json
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.calllines import FIELDS, MAX_KNOWN, CallLines
 from storagegate.core.context import Client, RequestContext, Tracing
 from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.loglines import LineWriter
 from storagegate.core.logvalues import asJSON
 from storagegate.gateway.calllog import CallLog
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.surroundings import Surroundings
-from storagegate.s3.calllog import S3Log
+from storagegate.s3.calllog import NUMBERS, TEXTS, S3Log
 from storagegate.s3.observing import Exchange
 from tests.gateway.test_gateway import call, echo
 from tests.test_logobserver import Sink
@@ -115,6 +118,29 @@ class CallTests(SinkCase):
         names = [json.loads(line)["client_id"] for line in self.sink.lines]
         self.assertEqual(names, [f"c{number}" for number in range(2 * MAX_KNOWN + 5)])
 
+    def test_turn(self) -> None:
+        """The lines of a turn are put together at its end, in the order of their calls."""
+        clock, output = Clock(), io.BytesIO()
+        writer = LineWriter(output)
+        writer.buffer(clock)
+        lines = CallLines(sink=writer)
+        for number in range(3):
+            lines.write("tcp", "S", f"m{number}", "c", 0.001, "ok", TRACE, True)
+        self.assertEqual(lines.known, {})
+        clock.advance(0)
+        lines.write("tcp", "S", "m3", "c", 0.001, "ok", TRACE, True)
+        clock.advance(0)
+        methods = [json.loads(line)["method"] for line in output.getvalue().splitlines()]
+        self.assertEqual(methods, ["m0", "m1", "m2", "m3"])
+
+    def test_impossible(self) -> None:
+        """A line that cannot be made is told, and costs no other line."""
+        impossible: Any = object()
+        told = (0.0, "tcp", "S", "m", "c", 0.001, "ok", TRACE, (), ())
+        CallLines(sink=self.sink).writeAll([(impossible, *told[1:]), told])
+        self.assertEqual(self.only()["method"], "m")
+        self.assertEqual(len(self.flushLoggedErrors(TypeError)), 1)
+
     def test_path(self) -> None:
         """A call for no method is told by what its caller named, which is not trusted."""
         context = self.context()
@@ -148,10 +174,11 @@ class S3Tests(SinkCase):
     def test_fields(self) -> None:
         """A request has the same fields, and its bytes and access key behind them."""
         request: Any = Request()
-        exchange = Exchange(request, "GetObject", 0.0, "1", Tracing(TRACE))
+        exchange = Exchange(request, 0.0, b"1", TRACE, operation="GetObject", seconds=0.002)
         exchange.status, exchange.bytesIn, exchange.bytesOut = 206, 1, 4096
         exchange.accessKey = "AK"
-        S3Log(CallLines(sink=self.sink, now=lambda: 0)).ended(exchange, 0.002)
+        lines = CallLines(sink=self.sink, numbers=NUMBERS, texts=TEXTS)
+        S3Log(lines, now=lambda: 0).ended([exchange])
         self.assertEqual(
             self.only(),
             {
@@ -172,9 +199,12 @@ class S3Tests(SinkCase):
     def test_failed(self) -> None:
         """A request that failed has the error's code, and is logged where others are not."""
         request: Any = Request()
-        log = S3Log(CallLines(level="debug", sink=self.sink))
-        exchange = Exchange(request, "GetObject", 0.0, "1")
-        for exchange.status, exchange.errorCode in ((200, None), (404, "NoSuchKey"), (499, None)):
-            log.ended(exchange, 1)
+        log = S3Log(CallLines("debug", sink=self.sink, numbers=NUMBERS, texts=TEXTS))
+        log.ended(
+            [
+                Exchange(request, 0.0, b"1", TRACE, status=status, errorCode=code)
+                for status, code in ((200, None), (404, "NoSuchKey"), (499, None))
+            ]
+        )
         statuses = [json.loads(line)["status"] for line in self.sink.lines]
         self.assertEqual(statuses, ["NoSuchKey", "499"])

@@ -10,6 +10,7 @@ from storagegate.core.context import Client, RequestContext
 from storagegate.core.definitions import ServiceDefinition
 from storagegate.core.errors import ServiceError
 from storagegate.core.invocation import OTHERS
+from storagegate.core.optionvalues import OptionError
 from storagegate.core.tracing import newTracing
 from storagegate.gateway.gateway import ProtocolGateway
 
@@ -132,6 +133,29 @@ class ForwardingTests(SynchronousTestCase):
         service = ServiceDefinition("Other", {})
         gateway = self.start({"Probe": {"instances": INSTANCES}}, service)
         self.assertIs(gateway.services["Other"], service)
+
+    def test_provedName(self) -> None:
+        """Who was found by DNS proves the name that was asked for, and not what DNS said."""
+        for provider, name, expected in (
+            ("dns", "_http._tcp.orders.example.", "orders.example"),
+            ("dns", "orders.example", "orders.example"),
+            ("consul", "orders", None),
+        ):
+            gateway = ProtocolGateway(protocols=[])
+            gateway.configureServiceDiscovery(provider=provider, services={"Probe": {"name": name}})
+            gateway.start(MemoryReactorClock())
+            self.addCleanup(gateway.stop, 0)
+            forwarding: Any = gateway._forwarding
+            options = forwarding._options.services["Probe"]
+            self.assertEqual(forwarding._provedName("Probe", options), expected)
+
+    def test_files(self) -> None:
+        """Files that cannot be used stop the start of a gateway."""
+        gateway = ProtocolGateway(protocols=[])
+        service = {"instances": INSTANCES, "tls": {"caFile": "/nowhere/ca"}}
+        gateway.configureServiceDiscovery(services={"Probe": service})
+        error = self.assertRaises(OptionError, gateway.start, MemoryReactorClock())
+        self.assertIn("the option services.Probe.tls.caFile: /nowhere/ca: No such", str(error))
 
     def test_problem(self) -> None:
         """It can be seen that there are no instances, or that none is well."""

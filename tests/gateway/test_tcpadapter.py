@@ -191,3 +191,82 @@ class StopTests(TCPCase):
         late = self.connect()
         self.assertEqual(late.received()[0][1]["error"], "UNAVAILABLE")
         self.assertFalse(late.isOpen)
+
+
+class LeavingTests(TCPCase):
+    """The end of a listener where another process serves the same place."""
+
+    def leave(self) -> Any:
+        """Begin to close, with two seconds of patience."""
+        return self.adapter.close(30, 2)
+
+    def turns(self) -> None:
+        """Let what has come be read."""
+        self.clock.advance(0)
+        self.clock.advance(0)
+
+    def test_crossing(self) -> None:
+        """Calls that cross with the word that this end goes are answered."""
+        client = self.connect()
+        client.call("echo", 1)
+        client.received()
+        self.leave()
+        client.call("echo", 2)
+        client.call("echo", 3)
+        going, *answers = client.received()
+        self.assertEqual((going, [type for type, _ in answers]), ((12, {}), [2, 2]))
+        self.assertTrue(client.isOpen)
+
+    def test_obedient(self) -> None:
+        """When the last client has gone, nobody is waited for."""
+        clients = [self.connect(), self.connect()]
+        left = self.leave()
+        for client in clients:
+            self.assertNoResult(left)
+            client.lose()
+        self.turns()
+        self.successResultOf(left)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_late(self) -> None:
+        """Who stays is closed when the patience is over, after the answers that it waits for."""
+        idle, busy = self.connect(), self.connect()
+        idle.call("echo", 1)
+        busy.call("slow", 1, data={"seconds": 3})
+        left = self.leave()
+        self.clock.advance(2)
+        self.turns()
+        self.assertEqual((idle.isOpen, busy.isOpen), (False, True))
+        busy.call("echo", 2)
+        self.clock.advance(1)
+        self.assertEqual([type for type, _ in busy.received()], [12, 3, 2])
+        self.assertFalse(busy.isOpen)
+        self.assertNoResult(left)
+        idle.lose()
+        busy.lose()
+        self.successResultOf(left)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_silent(self) -> None:
+        """Who has connected and not spoken yet is told with the first words, and answered."""
+        client, silent = self.connect(), self.connect()
+        self.leave()
+        self.assertEqual(client.received(), [])
+        client.call("echo", 1)
+        self.assertEqual([type for type, _ in client.received()], [12, 2])
+        self.clock.advance(2)
+        self.turns()
+        self.assertEqual((silent.transport.value(), silent.isOpen), (b"", False))
+
+    def test_lines(self) -> None:
+        """Who speaks lines is told by a line, once."""
+        client = self.connect()
+        self.leave()
+        call = b'{"id": 1, "service": "Probe", "method": "echo"}\n'
+        client.connection.dataReceived(call)
+        client.connection.dataReceived(call)
+        self.clock.advance(2)
+        self.turns()
+        going, *answers = client.lines()
+        self.assertEqual(going, {"type": "going_away"})
+        self.assertEqual([answer["id"] for answer in answers], [1, 1])

@@ -343,6 +343,19 @@ class EndTests(WebSocketCase):
         self.clock.advance(0)
         self.successResultOf(done)
 
+    def test_goodbyeAtTheEnd(self) -> None:
+        """A goodbye in the same bytes as what ends the last call is heard."""
+        client = self.connect()
+        client.call("slow")
+        done = self.closed(30)
+        given = frame(TEXT, JSON.encode({"id": 1, "type": "cancel"}))
+        client.send(given + closeFrame(1001))
+        self.assertEqual(client.closeCode, 1001)
+        self.clock.advance(0)
+        self.successResultOf(done)
+        self.assertFalse(client.transport.isAborted)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def test_endlessAtTheEnd(self) -> None:
         """What has not ended after the grace is cut."""
         client = self.connect()

@@ -141,13 +141,23 @@ class RouteIndexTests(SynchronousTestCase):
         self.assertEqual(index.match("/y"), [(0, {"a": "y"}, 2), (2, NO_PARAMS, 2)])
 
     def test_remembered(self) -> None:
-        """Only paths that are registered, and have no parameters, are remembered."""
-        index = RouteIndex([compilePattern("/", prefix=True), compilePattern("/x")])
-        self.assertIs(index.match("/x"), index.match("/x"))
-        self.assertIs(index.match("/x/"), index.match("/x/"))
-        self.assertIsNot(index.match("/X"), index.match("/X"))
-        self.assertIsNot(index.match("/y"), index.match("/y"))
+        """What a path matches without parameters is remembered, unless the path is long."""
+        patterns = [compilePattern("/", prefix=True), compilePattern("/x"), compilePattern("/u/:v")]
+        index = RouteIndex(patterns)
+        for path in ("/x", "/x/", "/X", "/y/z"):
+            self.assertIs(index.match(path), index.match(path))
+        for path in ("/u/w", "/y" * 100):
+            self.assertIsNot(index.match(path), index.match(path))
         self.assertEqual(plain(index.match("/x")), [(0, NO_PARAMS, 0), (1, NO_PARAMS, 2)])
+
+    def test_forgotten(self) -> None:
+        """Whoever makes paths up does not fill the memory: they push the others out."""
+        index = RouteIndex([compilePattern("/", prefix=True), compilePattern("/x")])
+        first = index.match("/x")
+        for number in range(1100):
+            index.match(f"/{number}")
+        self.assertIsNot(index.match("/x"), first)
+        self.assertEqual(index.match("/x"), first)
 
     def test_malformed(self) -> None:
         """An escape that cannot be decoded is told of by each pattern that would have to."""

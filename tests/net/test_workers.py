@@ -4,13 +4,14 @@ import os
 import socket
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ProcessTerminated
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from storagegate.net.workerprocess import Program, WorkerFailed
-from storagegate.net.workers import HANG_SECONDS, Workers
+from storagegate.net.workers import HANG_SECONDS, LEAVE_SECONDS, PATIENCE_SECONDS, Workers
 from storagegate.net.workerwire import CONTROL, WorkerSetup, encode
 from tests.support.log import LogCase
 
@@ -43,14 +44,25 @@ class SpawningClock(Clock):
         self.processes: list[Any] = []
         self.protocols: list[Any] = []
         self.failures: list[OSError | None] = []
+        self._pairs: list[socket.socket] = []
+
+    def areNext(self) -> list[bool]:
+        """Tell of each process whether it was told that it has a predecessor."""
+        return [b'"isNext":true' in pair.recv(65536, socket.MSG_PEEK) for pair in self._pairs]
+
+    def close(self) -> None:
+        """Close the pairs."""
+        for pair in self._pairs:
+            pair.close()
 
     def spawnProcess(self, protocol: Any, *arguments: Any, childFDs: dict[int, Any]) -> FakeProcess:
         """Note a process."""
         failure = self.failures.pop(0) if self.failures else None
         if failure is not None:
             raise failure
-        with socket.socket(fileno=os.dup(childFDs[CONTROL])) as pair:
-            pair.sendall(encode({"kind": "ready"}))
+        pair = socket.socket(fileno=os.dup(childFDs[CONTROL]))
+        self._pairs.append(pair)
+        pair.sendall(encode({"kind": "ready"}))
         self.processes.append(protocol)
         return FakeProcess(len(self.processes))
 
@@ -68,6 +80,7 @@ class WorkersCase(LogCase):
         """Start them."""
         super().setUp()
         self.clock = SpawningClock()
+        self.addCleanup(self.clock.close)
         self.workers = Workers(self.clock, PROGRAM)
         self.assertTrue(self.workers.start())
 
@@ -120,12 +133,61 @@ class ReplacingTests(WorkersCase):
         self.assertEqual(self.workers.ready, 2)
 
 
+class TurnTests(WorkersCase):
+    """What only one process reads at a time: datagrams."""
+
+    def enters(self, number: int) -> int:
+        """Count how often the process of a number was told to read."""
+        count: int = self.clock.protocols[number].transport.value().count(b'"enter"')
+        return count
+
+    def test_first(self) -> None:
+        """The first ones wait for nobody."""
+        self.assertEqual(self.clock.areNext(), [False, False])
+
+    def test_left(self) -> None:
+        """A successor waits until its predecessor has left, and for no other worker."""
+        rolling = self.roll()
+        self.assertEqual(self.clock.areNext()[2:], [True, True])
+        self.clock.protocols[0].stringReceived(b'{"kind": "left"}')
+        self.assertEqual([self.enters(number) for number in range(4)], [0, 0, 1, 0])
+        self.successResultOf(rolling)
+
+    def test_ended(self) -> None:
+        """It reads when its predecessor has ended, however that was."""
+        self.roll()
+        self.end(self.clock.processes[1])
+        self.assertEqual([self.enters(number) for number in range(4)], [0, 0, 0, 1])
+
+    def test_silent(self) -> None:
+        """It reads when its predecessor has not said anything for too long."""
+        self.roll()
+        self.clock.advance(PATIENCE_SECONDS + LEAVE_SECONDS - 0.1)
+        self.assertEqual(self.enters(2), 0)
+        self.clock.advance(0.2)
+        self.assertEqual((self.enters(2), self.enters(3)), (1, 1))
+
+    def test_replaced(self) -> None:
+        """Who takes the place of one that has died waits for nobody."""
+        self.end(self.clock.processes[0])
+        self.clock.advance(0)
+        self.assertEqual(self.clock.areNext()[2:], [False])
+
+    def roll(self) -> Any:
+        """Replace both."""
+        rolling = Deferred.fromCoroutine(self.workers.roll(PROGRAM, 30))
+        for number in (2, 3):
+            self.clock.protocols[number].stringReceived(b'{"kind": "ready"}')
+        return rolling
+
+
 class StartingTests(WorkersCase):
     """Workers that do not serve yet."""
 
     def test_unwanted(self) -> None:
         """If everything is to stop, they are not waited for, and killed at once."""
         clock = SpawningClock()
+        self.addCleanup(clock.close)
         workers = Workers(clock, PROGRAM)
         self.assertFalse(workers.start(lambda: True))
         workers.stop(30)
@@ -134,6 +196,7 @@ class StartingTests(WorkersCase):
     def test_many(self) -> None:
         """If the system has no room for the second, the first does not stay."""
         clock = SpawningClock()
+        self.addCleanup(clock.close)
         workers = Workers(clock, PROGRAM)
         clock.failures += [None, OSError(11, "no room")]
         with self.assertRaisesRegex(WorkerFailed, "no room"):

@@ -8,7 +8,8 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.services.userrecords import Moments, Order, User, isoTime
-from storagegate.services.usertable import MEMORY, UserTable
+from storagegate.services.usertable import UserTable
+from storagegate.storage.sqlitefile import MEMORY
 from tests.services.usercase import ADA, NOW, Requests, UserCase, ended
 
 PAGES: tuple[Any, ...] = (-1, 1.5, "x", "-1", "1_0", True, [1], 1 << 31, float("nan"), {})

@@ -19,7 +19,8 @@ from storagegate.services.userrecords import (
 )
 from storagegate.services.users import makeUserService
 from storagegate.services.userstore import SQLiteUserStore
-from storagegate.services.usertable import MEMORY, UserTable
+from storagegate.services.usertable import UserTable
+from storagegate.storage.sqlitefile import MEMORY
 from tests.services.usercase import ADA, UNKNOWN, UserCase
 
 # Another program that holds the database until it is told to let go.
@@ -276,6 +277,16 @@ class QueueTests(UserCase):
         ]
         gate.set()
         self.assertEqual(await gatherResults(results), [None, [True], user, True, None])
+
+    async def test_manyCancelled(self) -> None:
+        """However many have given up, who comes behind them is answered."""
+        gate = self.holdThread()
+        for reading in [self.store.get(UNKNOWN) for _ in range(1500)]:
+            reading.addErrback(lambda failure: failure.trap(CancelledError))
+            reading.cancel()
+        last = self.store.get(UNKNOWN)
+        gate.set()
+        self.assertIsNone(await last)
 
     async def test_bounded(self) -> None:
         """Past its bound the store takes no more, which is UNAVAILABLE; then it goes on."""

@@ -42,17 +42,20 @@ class Authority:
         self.path = directory / f"{name}.pem"
         self.path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, host: str = "localhost", file: str | None = None) -> tuple[Path, Path]:
+    def issue(
+        self, host: str = "localhost", file: str | None = None, days: int = 1
+    ) -> tuple[Path, Path]:
         """
         Make a certificate for a host, also good for 127.0.0.1, or for a client of that name.
 
         @param file: What the files are called, if not after the host.
+        @param days: How long it is valid from now on; a negative one has expired.
         @return: The paths of the certificate and its key.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         names = [x509.DNSName(host), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         certificate = (
-            self._builder(_name(host), key.public_key())
+            self._builder(_name(host), key.public_key(), days)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .sign(self._key, hashes.SHA256())
         )
@@ -65,7 +68,7 @@ class Authority:
         return paths
 
     def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePublicKey
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, days: int = 1
     ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         return (
@@ -74,6 +77,6 @@ class Authority:
             .issuer_name(self._name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
+            .not_valid_before(now - datetime.timedelta(days=10))
+            .not_valid_after(now + datetime.timedelta(days=days))
         )

@@ -44,6 +44,10 @@ class Watcher:
         """Give the weights of those instances."""
         return {each.id: each.weight for each in self.told[-1]}
 
+    def secured(self) -> dict[str, bool | None]:
+        """Tell which of those instances speak TLS, as far as is said of them."""
+        return {each.id: each.tls for each in self.told[-1]}
+
     async def until(self, *ids: str) -> None:
         """Wait until these are the instances."""
         if self.ids != set(ids):

@@ -20,12 +20,13 @@ class RawConnection(Protocol):
 
     def connectionMade(self) -> None:
         """Take note of it."""
+        self.upstream.made += 1
         self.upstream.connections.append(self)
 
     def dataReceived(self, data: bytes) -> None:
         """Answer each head."""
         self.received += data
-        for _ in range(data.count(b"POST ")):
+        for _ in range(data.count(b"POST /") + data.count(b"GET /")):
             self.upstream.requests += 1
             self.upstream.answer(self)
 
@@ -57,17 +58,25 @@ class RawUpstream:
     The instance.
 
     @ivar requests: How many heads of requests have come.
+    @ivar made: How many connections there were.
     @ivar connections: Those that are open.
     """
 
-    def __init__(self, reactor: Any, answer: Answer) -> None:
+    def __init__(self, reactor: Any, answer: Answer, tls: Any = None) -> None:
+        """
+        @param tls: What makes the TLS of its connections; C{None} for none.
+        """
         self.answer = answer
         self.requests = 0
+        self.made = 0
         self.connections: list[RawConnection] = []
         self._waiting: list[Deferred[None]] = []
         factory = Factory()
         factory.buildProtocol = lambda address: RawConnection(self)  # type: ignore[method-assign]
-        self._port = reactor.listenTCP(0, factory, interface="127.0.0.1")
+        if tls is None:
+            self._port = reactor.listenTCP(0, factory, interface="127.0.0.1")
+        else:
+            self._port = reactor.listenSSL(0, factory, tls, interface="127.0.0.1")
         self.port: int = self._port.getHost().port
 
     def ended(self) -> None:

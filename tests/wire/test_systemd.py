@@ -11,6 +11,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 from unittest import skipUnless
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
@@ -44,10 +45,16 @@ class SocketTests(SynchronousTestCase):
 
     timeout = 120
 
-    def daemon(self, *arguments: str, prefix: tuple[str, ...], expect: tuple[str, ...]) -> Daemon:
+    def daemon(
+        self,
+        *arguments: str,
+        prefix: tuple[str, ...],
+        expect: tuple[str, ...],
+        descriptors: tuple[int, ...] = (),
+    ) -> Daemon:
         """Make a daemon that does not outlive the test."""
         data = Path(self.mktemp()).absolute()
-        daemon = Daemon(data, *arguments, prefix=prefix, expect=expect)
+        daemon = Daemon(data, *arguments, prefix=prefix, expect=expect, descriptors=descriptors)
         self.addCleanup(daemon.kill)
         return daemon
 
@@ -136,6 +143,40 @@ class SocketTests(SynchronousTestCase):
                 self.assertEqual(client.recv(len(pong), socket.MSG_WAITALL), pong)
         self.assertEqual(daemon.stop(), 0)
         self.assertNotIn("Traceback", daemon.log)
+
+    def test_workersStop(self) -> None:
+        """Who has connected as the stop begins is left to the workers, and they answer."""
+        for family in ("INET", "UNIX"):
+            daemon, workers, place, listener = self.withWorkers(family)
+            for pid in workers:
+                os.kill(pid, signal.SIGSTOP)
+            with socket.socket(listener.family) as client:
+                client.settimeout(30)
+                client.connect(place)
+                client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                daemon.signal(signal.SIGTERM)
+                # By the supervisor, for no worker can say so now.
+                daemon.waitForLog(r"\(.*Port .*Closed\)")
+                for pid in workers:
+                    os.kill(pid, signal.SIGCONT)
+                self.assertIn(b" 403 ", client.recv(1024))
+            self.assertEqual(daemon.wait(), 0)
+            self.assertNotIn("Traceback", daemon.log)
+
+    def withWorkers(self, family: str) -> tuple[Daemon, list[int], Any, socket.socket]:
+        """Start a daemon with two workers on a socket that is handed over."""
+        listener = socket.socket(getattr(socket, f"AF_{family}"))
+        self.addCleanup(listener.close)
+        listener.bind(("127.0.0.1", 0) if family == "INET" else os.path.relpath(self.mktemp()))
+        listener.listen()
+        daemon = self.daemon(
+            *("--s3", f"systemd:domain={family}:name=s3", "--admin", "off", "--workers", "2"),
+            prefix=(sys.executable, HANDOVER, f"s3={listener.fileno()}", "--"),
+            expect=("s3",),
+            descriptors=(listener.fileno(),),
+        ).start()
+        children = Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text()
+        return daemon, [int(pid) for pid in children.split()], listener.getsockname(), listener
 
     @skipUnless(shutil.which("systemd-socket-activate"), "systemd-socket-activate is not installed")
     def test_activate(self) -> None:

@@ -1,8 +1,8 @@
 """
 Sessions in a SQLite file, for several processes and for restarts.
 
-Everything runs in a thread of the application, one batch at a time: what comes while a batch runs
-makes up the next one, and its changes share one transaction.
+Everything runs in a thread of the application, one batch at a time, and its changes share one
+transaction.
 
 What is acknowledged survives the end of the process, however it comes: it is in the write-ahead
 log (C{journal_mode=WAL}). The log is not synced with each commit (C{synchronous=NORMAL}), so a
@@ -10,12 +10,11 @@ loss of power may take the last sessions, but never damages the file.
 """
 
 import os
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import define, field
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -23,6 +22,7 @@ from storagegate.http.runtime import Runtime
 from storagegate.http.sessions.content import decodeParts, encodeCookie, encodeParts
 from storagegate.http.sessions.interfaces import DAY_MS, IBoundStore, IReplacingStore
 from storagegate.http.sessions.sessiontable import SessionTable
+from storagegate.storage.jobqueue import JobQueue
 
 _WAITING = 4096
 """Four for each of the 1024 calls that a listener lets in."""
@@ -47,7 +47,7 @@ class _Job:
 
 
 @implementer(IReplacingStore, IBoundStore)
-class SQLiteSessionStore:
+class SQLiteSessionStore(JobQueue[_Job]):
     """Keeps sessions in a file. All methods: reactor thread; each result is a Deferred."""
 
     def __init__(
@@ -61,11 +61,9 @@ class SQLiteSessionStore:
         @param runtime: By default that of the application.
         @param maxSessions: About as many are kept; past that those that expire first go.
         """
+        super().__init__()
         self._table = SessionTable(os.fspath(path), maxSessions)
         self._runtime = runtime
-        self._jobs: deque[_Job] = deque()
-        self._running = False
-        self._closing: Deferred[None] | None = None
 
     def bind(self, runtime: Runtime) -> None:
         """See L{IBoundStore.bind}."""
@@ -103,17 +101,6 @@ class SQLiteSessionStore:
         expires = now + maxAgeMs / 1000
         return self._do(lambda table: table.touch(id, cookie, expires, now))
 
-    def close(self) -> Deferred[None]:
-        """Close the file when everything that was asked for is done. Nothing may follow."""
-        if self._closing is None:
-            self._closing = Deferred()
-            if not self._running:
-                self._next()
-        # One for each who asks: a Deferred has one result for one chain.
-        closed: Deferred[None] = Deferred()
-        self._closing.addBoth(_passTo, closed)
-        return closed
-
     def _world(self) -> Runtime:
         if self._runtime is None:
             raise RuntimeError("a store that no application has used yet needs runtime=")
@@ -128,35 +115,25 @@ class SQLiteSessionStore:
         if len(self._jobs) >= _WAITING:
             return fail(SessionStoreBusy("too many sessions wait for the disk"))
         job = _Job(act, writes)
-        self._jobs.append(job)
-        if not self._running:
-            self._next()
+        self._put(job)
         return job.done
 
-    def _next(self) -> None:
-        batch = [self._jobs.popleft() for _ in range(min(len(self._jobs), _BATCH))]
-        self._running = bool(batch)
-        if batch:
-            writes = any(job.writes for job in batch)
-            acts = [job.act for job in batch]
-            running = self._world().run(self._table.perform, acts, writes, self._now())
-            running.addBoth(self._ended, batch)
-        elif self._closing is not None:
-            if self._runtime is None:
-                self._closing.callback(None)
-            else:
-                self._runtime.run(self._table.close).chainDeferred(self._closing)
+    def _take(self) -> list[_Job]:
+        return [self._jobs.popleft() for _ in range(min(len(self._jobs), _BATCH))]
 
-    def _ended(self, results: Any, batch: list[_Job]) -> None:
-        # First the next batch: whoever has waited may take its time, and ask for more.
-        self._next()
-        for index, job in enumerate(batch):
+    def _run(self, jobs: list[_Job]) -> Deferred[Any]:
+        writes = any(job.writes for job in jobs)
+        return self._world().run(
+            self._table.perform, [job.act for job in jobs], writes, self._now()
+        )
+
+    def _deliver(self, results: Any, jobs: list[_Job]) -> None:
+        for index, job in enumerate(jobs):
             job.done.callback(results if isinstance(results, Failure) else results[index])
 
-
-def _passTo(result: Any, other: Deferred[Any]) -> Any:
-    other.callback(result)
-    return None if isinstance(result, Failure) else result
+    def _finish(self) -> Deferred[None]:
+        # Without a runtime nothing was ever done.
+        return succeed(None) if self._runtime is None else self._runtime.run(self._table.close)
 
 
 def _decoded(row: tuple[bytes, bytes] | None) -> dict[str, Any] | None:

@@ -3,6 +3,10 @@ Connections to the catalog file: who may wait, who may write, how much each may 
 
 An opened catalog file must never be opened and closed again by this process behind SQLite's back:
 closing any descriptor of a file drops all POSIX locks that the process holds on it.
+
+It is not a L{SQLiteFile<storagegate.storage.sqlitefile.SQLiteFile>}, which is one connection that
+waits and makes checkpoints as SQLite does: the catalog has many, some of which never wait, its
+checkpoints follow a rule of their own, and it is opened for good before anything is served.
 """
 
 import os
@@ -11,6 +15,8 @@ from enum import Enum
 
 from storagegate.storage.catalog.faults import CatalogUnusable
 from storagegate.storage.catalog.schema import migrate
+from storagegate.storage.directories import syncDirectory
+from storagegate.storage.sqlitefile import createFile
 
 _OLDEST = (3, 38, 0)
 
@@ -67,13 +73,7 @@ def prepare(path: str, durability: Durability) -> None:
     """
     if sqlite3.sqlite_version_info < _OLDEST:
         raise CatalogUnusable(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 is needed")
-    try:
-        # SQLite gives the WAL and the shared memory file the mode of this one.
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except FileExistsError:
-        created = False
-    else:
-        created = True
+    created = createFile(path)
     try:
         connection = connect(path, durability, Purpose.WRITER)
         try:
@@ -84,7 +84,7 @@ def prepare(path: str, durability: Durability) -> None:
     except sqlite3.DatabaseError as error:
         raise CatalogUnusable(f"{path} cannot be opened: {error}") from error
     if created and durability is Durability.FULL:
-        _syncDirectory(os.path.dirname(path))
+        syncDirectory(os.path.dirname(path) or ".")
 
 
 def connect(path: str, durability: Durability, purpose: Purpose) -> sqlite3.Connection:
@@ -110,11 +110,3 @@ def connect(path: str, durability: Durability, purpose: Purpose) -> sqlite3.Conn
     if not purpose.writes:
         connection.execute("PRAGMA query_only = ON")
     return connection
-
-
-def _syncDirectory(directory: str) -> None:
-    descriptor = os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,6 +8,7 @@ import sqlite3
 from enum import Enum, auto
 
 from storagegate.storage.errors import StoreError
+from storagegate.storage.sqlitefile import isBusy
 
 _PRIMARY = 0xFF
 
@@ -54,7 +55,7 @@ def classify(error: Exception) -> Fault:
     # The shared memory file could not grow: SQLite says I/O error, but it is the disk's room.
     if primary == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE:
         return Fault.FULL
-    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    if isBusy(error):
         return Fault.BUSY
     if primary in _WRITES_UNSAFE and code not in _HARMLESS:
         return Fault.UNSAFE

@@ -17,6 +17,7 @@ import os
 import sqlite3
 
 from storagegate.storage.catalog.faults import CatalogUnusable
+from storagegate.storage.sqlitefile import transact
 
 _FIRST = (
     """
@@ -126,8 +127,8 @@ def migrate(connection: sqlite3.Connection, name: str) -> None:
     """
     if _version(connection, name) == len(MIGRATIONS):
         return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+
+    def act() -> None:
         for migration in MIGRATIONS[_version(connection, name) :]:
             for statement in migration:
                 connection.execute(statement)
@@ -135,11 +136,8 @@ def migrate(connection: sqlite3.Connection, name: str) -> None:
             "INSERT INTO meta VALUES ('secret', ?) ON CONFLICT DO NOTHING", (os.urandom(32),)
         )
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+
+    transact(connection, act)
 
 
 def _version(connection: sqlite3.Connection, name: str) -> int:

@@ -18,6 +18,7 @@ import msgspec
 from attrs import frozen
 
 from storagegate.storage.errors import StoreError
+from storagegate.storage.sqlitefile import transact
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -137,9 +138,9 @@ def runTogether(
     @return: An outcome for each, and the blobs that became garbage.
     @raise Exception: Whatever went wrong besides refusals; nothing was changed.
     """
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        transaction = Transaction(connection)
+    transaction = Transaction(connection)
+
+    def act() -> list[object]:
         outcomes: list[object] = []
         start = 0
         while start < len(mutations):
@@ -150,10 +151,6 @@ def runTogether(
             arguments = [mutation.argument for mutation in mutations[start:end]]
             outcomes.extend(apply(transaction, arguments))
             start = end
-        connection.execute("COMMIT")
-    except BaseException:
-        # SQLite ends a transaction by itself after some errors, a full disk among them.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    return outcomes, transaction.garbage
+        return outcomes
+
+    return transact(connection, act), transaction.garbage

@@ -90,6 +90,7 @@ class Agent(Answering):
                     "Address": each.get("Address", ""),
                     "Port": each.get("Port", 0),
                     "Tags": each.get("Tags", []),
+                    "Meta": each.get("Meta", {}),
                     "Weights": each.get("Weights", {"Passing": 1, "Warning": 1}),
                 },
                 "Checks": [],

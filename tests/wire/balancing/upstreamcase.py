@@ -46,9 +46,9 @@ class UpstreamCase(TestCase):
 
         self.reactor: Any = reactor
 
-    def upstream(self, answer: Answer) -> RawUpstream:
+    def upstream(self, answer: Answer, tls: Any = None) -> RawUpstream:
         """Make an instance."""
-        upstream = RawUpstream(self.reactor, answer)
+        upstream = RawUpstream(self.reactor, answer, tls)
         self.addCleanup(upstream.stop)
         return upstream
 

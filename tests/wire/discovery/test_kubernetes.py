@@ -101,6 +101,22 @@ class KubernetesTests(KubernetesCase, contract.ProviderContract):
         await seen["A"].until("10.0.0.1:9")
         await seen["B"].until()
 
+    async def test_secured(self) -> None:
+        """A port of HTTPS says so by its protocol, or else by its name; C{http} is preferred."""
+        here = [endpoint("10.0.0.1")]
+        for service, ports, expected in (
+            ("A", [{"name": "web", "port": 1, "appProtocol": "https"}], True),
+            ("B", [{"name": "https", "port": 1}, {"name": "metrics", "port": 2}], True),
+            ("C", [{"name": "https", "port": 1, "appProtocol": "http"}], None),
+            ("D", [{"name": "https", "port": 2}, {"name": "http", "port": 1}], None),
+            ("E", [{"port": 1, "appProtocol": "HTTPS"}], True),
+            ("F", [{"port": 1}], None),
+        ):
+            self.slice(service, service.lower(), here, ports)
+            _provider, seen = self.watched(service)
+            await seen[service].until("10.0.0.1:1")
+            self.assertEqual(seen[service].secured(), {"10.0.0.1:1": expected}, service)
+
     async def test_bothKinds(self) -> None:
         """A pod with addresses of both kinds is one instance; names of hosts are none."""
         ports = [{"port": 80}]

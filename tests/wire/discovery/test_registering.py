@@ -53,11 +53,20 @@ class RegisteringContract:
         await seen["A"].until("gate.example.com:443")
         await seen["b-2"].until("gate.example.com:443")
         self.assertEqual(seen["A"].weights(), {"gate.example.com:443": 7})
+        self.assertEqual(seen["A"].secured(), {"gate.example.com:443": None})
         await seen["C"].until()
         self.assertIsNone(found.problem)
         await found.stop()
         await seen["A"].until()
         await seen["b-2"].until()
+
+    async def test_secured(self: Any) -> None:
+        """Others learn that they are to speak TLS."""
+        seen = self.seeing("A")
+        found = self.registration("A", tls=True)
+        await seen["A"].until("127.0.0.1:8080")
+        self.assertEqual(seen["A"].secured(), {"127.0.0.1:8080": True})
+        await found.stop()
 
     async def test_members(self: Any) -> None:
         """Of two processes at one place one may go: the place stays known."""

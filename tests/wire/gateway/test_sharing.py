@@ -144,7 +144,7 @@ class StoppedTests(SynchronousTestCase):
     timeout = 30
 
     def test_ownAnswers(self) -> None:
-        """A worker remembers by itself what came meanwhile, also when the other goes on."""
+        """A worker knows by itself what came and ended meanwhile, also when the other goes on."""
         fd = makeAnswerMemory(16)
         self.addCleanup(os.close, fd)
         cache = SharedAnswerCache(attached(self, fd))
@@ -153,7 +153,8 @@ class StoppedTests(SynchronousTestCase):
         holder = Sharer(self, (fd,), HOLDER, "SIGSTOP")
         _, status = os.waitpid(holder.process.pid, os.WUNTRACED)
         self.assertTrue(os.WIFSTOPPED(status))
-        cache.end("before", b"lost")
+        cache.end("before", b"late")
+        cache.end("unknown", b"late")
         self.assertIsNone(cache.begin("meanwhile", 7))
         known = cache.begin("meanwhile", 7)
         assert known is not None
@@ -164,6 +165,7 @@ class StoppedTests(SynchronousTestCase):
         known = cache.begin("meanwhile", 7)
         assert known is not None
         self.assertEqual((known.answer, known.isKnown), (b"answer", True))
-        known = cache.begin("before", 5)
+        known = cache.begin("before", 9)
         assert known is not None
-        self.assertIsNone(known.answer)
+        self.assertEqual((known.answer, known.size), (b"late", 5))
+        self.assertIsNone(cache.begin("unknown"))

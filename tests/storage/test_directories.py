@@ -5,7 +5,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.directories import makeDirectory
+from storagegate.storage.directories import makeDirectory
 
 
 class DirectoryTests(SynchronousTestCase):

@@ -1,0 +1,159 @@
+"""
+What the process that serves and the process above its workers have in common.
+
+Both are the one service of C{twistd storagegate}: they get the log and the signals of the process,
+start in two steps, one on each side of the moment in which C{twistd} becomes the user that it
+stays, read their configuration again on C{SIGHUP}, and stop in order.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress
+from twisted.logger import Logger
+
+from storagegate import announce
+from storagegate.config import Configuration
+from storagegate.credentials import Credentials, CredentialsError
+from storagegate.parts import Parts
+from storagegate.refusal import oneLine, refusal
+from storagegate.rootkey import rootPair
+from storagegate.storage.directories import makeDirectory
+from storagegate.storage.errors import StoreError
+
+
+class ProcessService(Service):
+    """
+    The service that has the process.
+
+    Which of the two it is, they say by C{stopNow}, C{reload}, C{_stop} and C{_readyText}.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        load: Callable[[], Configuration],
+        reactor: Any,
+        parts: Parts,
+        twistdOptions: Mapping[str, Any] | None = None,
+    ) -> None:
+        """
+        @param configuration: What to start with.
+        @param load: Reads the configuration again.
+        @param reactor: The whole reactor, for it is handed on to every part.
+        @param twistdOptions: The options of C{twistd} itself.
+        """
+        self._configuration = self._started = configuration
+        self._load = load
+        self._reactor = reactor
+        self._parts = parts
+        self._twistdOptions = twistdOptions
+        self._isStopping = False
+        self._addresses: dict[str, IAddress] = {}
+        self._signals = parts.signals(self.stopNow, self.reload)
+        self._notifier = parts.notifier()
+
+    def stopNow(self) -> None:
+        """Begin to stop, unless that has begun."""
+        raise NotImplementedError
+
+    def reload(self) -> None:
+        """Read the configuration again and apply what can be changed."""
+        raise NotImplementedError
+
+    async def _stop(self) -> None:
+        """Stop accepting, and let finish what is in flight."""
+        raise NotImplementedError
+
+    def _readyText(self) -> str | None:
+        """Say what is served; C{None} while nothing is."""
+        raise NotImplementedError
+
+    def setServiceParent(self, parent: Any) -> None:
+        """
+        Become part of an application, which gets the log of this process.
+
+        @raise SystemExit: If the log cannot be opened.
+        """
+        self._parts.logs.attach(parent, self._twistdOptions, self._configuration, self._reactor)
+        super().setServiceParent(parent)
+
+    def privilegedStartService(self) -> None:
+        """
+        Take the signals, and bind every listener that is bound so early.
+
+        @raise SystemExit: If one cannot be.
+        """
+        self._parts.tuneProcess()
+        self._signals.install()
+        self._reactor.callWhenRunning(self._signals.install)
+
+    def stopService(self) -> Deferred[None]:
+        """Stop in order."""
+        Service.stopService(self)
+        return Deferred.fromCoroutine(self._stop())
+
+    def _refusal(self, reason: object) -> SystemExit:
+        """Make the end of a start that fails."""
+        return refusal(str(reason), self._twistdOptions)
+
+    def _cannotListen(self, name: str, place: str, reason: object) -> SystemExit:
+        """Make the end of a start whose listener cannot be had."""
+        return self._refusal(f"cannot listen name={name} endpoint={place}: {reason}")
+
+    def _directory(self) -> str:
+        # A reload does not change it, whatever the configuration says by then.
+        return os.path.abspath(self._started.store.directory)
+
+    @contextmanager
+    def _openingData(self) -> Iterator[str]:
+        """
+        Give the data directory, which is made if it is not there, to whoever opens what is in it.
+
+        @raise SystemExit: If it cannot be used.
+        """
+        directory = self._directory()
+        try:
+            makeDirectory(directory, 0o700)
+            yield directory
+        except (OSError, CredentialsError, StoreError) as error:
+            raise self._refusal(f"cannot open the data: {error}") from error
+
+    def _rootPair(self, configuration: Configuration) -> Credentials:
+        """Take the configured root key pair, or the one of the data directory."""
+        return rootPair(
+            configuration, self._directory(), self._addresses, self._log, self._parts.show
+        )
+
+    def _announce(self) -> None:
+        """Tell the operator what is served where."""
+        self._log.info("data directory={directory}", directory=self._directory())
+        announce.warnOfPlainHTTP(self._log, self._configuration, self._addresses)
+        announce.logAddresses(self._log, self._addresses)
+
+    def _tellReady(self) -> None:
+        """Tell the service manager what is served."""
+        text = None if self._isStopping else self._readyText()
+        if text is not None:
+            self._notifier.ready(text)
+
+    def _tellStopping(self) -> int:
+        """Tell everybody that this process stops; give how many seconds that may take."""
+        grace = self._configuration.shutdownGraceSeconds
+        self._log.info("stopping, {grace} s for what is in flight", grace=grace)
+        self._notifier.stopping(f"stopping, {grace} s for what is in flight")
+        return grace
+
+    def _refuseReload(self, error: Exception) -> None:
+        self._log.error("reload refused: {error}", error=oneLine(str(error)))
+
+    def _tellUnchanged(self, names: Iterable[str]) -> None:
+        """Name the keys that differ and that a reload does not change."""
+        for name in names:
+            self._log.warn("needs a restart: {name}", name=name)
