@@ -1,5 +1,6 @@
 """How a server hands over to another process: answers wait while clients are told to go there."""
 
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -24,7 +25,10 @@ class SlowedReactor:
     A reactor whose delays are the test's.
 
     @ivar clock: What is to be done later, other than in the next turn.
+    @ivar leave: What it would call when it stops.
     """
+
+    leave: Callable[[], Any]
 
     def __init__(self, reactor: Any) -> None:
         self.clock = Clock()
@@ -33,6 +37,11 @@ class SlowedReactor:
     def callLater(self, delay: float, *arguments: Any) -> Any:
         """Call later."""
         return (self.clock if delay else self._reactor).callLater(delay, *arguments)
+
+    def addSystemEventTrigger(self, phase: str, event: str, function: Callable[[], Any]) -> Any:
+        """Keep what is to be called at the end."""
+        self.leave = function
+        return self._reactor.addSystemEventTrigger(phase, event, function)
 
     def seconds(self) -> float:
         """Give the test's time."""
@@ -123,6 +132,20 @@ class SettlingTests(RPCCase):
         await stopping
         self.assertIn(await deferToThread(call.code), (OK, UNAVAILABLE))
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    async def test_reactorStops(self) -> None:
+        """A reactor that stops meanwhile waits, and nothing is cut for it."""
+        await self.serve()
+        stopping = self.app.stop(LONG_MS, SETTLE_MS)
+        call = self.echo.future(b"", timeout=PATIENCE)
+        await self.arrived(1)
+        left = self.slowed.leave()
+        await deferLater(self.reactor, 0)
+        self.clock.advance(SETTLE_MS / 1000)
+        self.clock.advance(SETTLE_MS / 1000)
+        self.assertEqual(await deferToThread(call.code), OK)
+        await left
+        await stopping
 
     async def test_cut(self) -> None:
         """A grace that ends first cuts what is held, and nothing is started for it any more."""
