@@ -12,6 +12,10 @@ CUT = b"calls were cut"
 """The reason of a close for which calls were cancelled; without it what was not answered was not
 begun."""
 
+MAX_FRAGMENTS = 4096
+"""Frames of a message. A client that fills the largest message with them has 256 bytes in each;
+one that sends empty ones is up to no good."""
+
 CLOSE_SECONDS = 5
 """How long a peer has to answer a close."""
 

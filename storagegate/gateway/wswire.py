@@ -21,6 +21,7 @@ from storagegate.gateway.wsaround import (
     CUT,
     GOING_AWAY,
     INTERNAL,
+    MAX_FRAGMENTS,
     TOO_BIG,
     TRY_LATER,
     Quiet,
@@ -29,10 +30,6 @@ from storagegate.gateway.wsaround import (
 from storagegate.gateway.wshandshake import Handshake
 from storagegate.gateway.wsplain import readPlain, writeHead
 from storagegate.net.transport import FastServer
-
-MAX_FRAGMENTS = 4096
-"""Frames of a message. A client that fills the largest message with them has 256 bytes in each;
-one that sends empty ones is up to no good."""
 
 MAX_UNSENT = 64 * 1024 * 1024
 """Bytes that wait for a peer which reads slowly. Streams wait for it and it is not read either, so
