@@ -38,7 +38,7 @@ class Queue:
 class PumpTests(TestCase):
     """In the reactor of the tests, with a real thread."""
 
-    timeout = 30
+    timeout = 60
 
     def setUp(self) -> None:
         """Start a pump."""

@@ -36,7 +36,7 @@ class _Reactor:
 class ChannelPumpTests(SynchronousTestCase):
     """The pump, with a queue in place of a channel."""
 
-    timeout = 30
+    timeout = 60
 
     def setUp(self) -> None:
         """Make one."""

@@ -89,7 +89,7 @@ class TopicsTests(SynchronousTestCase):
 class ServicesTests(TestCase):
     """Two services on one file."""
 
-    timeout = 30
+    timeout = 60
 
     def setUp(self) -> None:
         """Make them."""

@@ -87,7 +87,7 @@ def contextOf(method: str) -> RequestContext:
 class UserCase(TestCase):
     """A test with a store in a file and a service on it."""
 
-    timeout = 30
+    timeout = 60
 
     def setUp(self) -> None:
         """Make both."""

@@ -19,7 +19,7 @@ _VALUES: Any = st.recursive(
 class PipeTests(SynchronousTestCase):
     """A pipe whose both ends are the test's."""
 
-    timeout = 30
+    timeout = 60
 
     def setUp(self) -> None:
         """Make one."""

@@ -41,7 +41,7 @@ class StuckExporter:
 class UnblockedTests(SynchronousTestCase):
     """A real thread, and an exporter that is stuck in it."""
 
-    timeout = 30
+    timeout = 60
 
     def test_calls(self) -> None:
         """Calls end within the turn in which they began; what finds no room is dropped."""

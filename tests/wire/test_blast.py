@@ -67,7 +67,7 @@ class Script(Protocol):
 class BlastTests(TestCase):
     """The client counts what happened, whatever form the answers take."""
 
-    timeout = 30
+    timeout = 60
 
     def setUp(self) -> None:
         """Build the client and start the scripted server."""

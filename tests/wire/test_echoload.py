@@ -64,7 +64,7 @@ class Messages(WebSocketServerProtocol):
 class EcholoadTests(TestCase):
     """The client counts what happened."""
 
-    timeout = 30
+    timeout = 60
 
     def setUp(self) -> None:
         """Build the client."""

@@ -15,7 +15,7 @@ from storagegate.logoutputs import PIECE_BYTES, DescriptorOutput, FileOutput
 class DescriptorTests(SynchronousTestCase):
     """Descriptors that others hold as well."""
 
-    timeout = 30
+    timeout = 60
 
     def filled(self, descriptor: int) -> int:
         """Write until there is no room; give how many bytes that took."""

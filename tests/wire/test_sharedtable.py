@@ -71,7 +71,7 @@ sys.stdin.readline()
 class CountTests(SynchronousTestCase):
     """Counts of several processes."""
 
-    timeout = 30
+    timeout = 60
 
     def test_exact(self) -> None:
         """What three processes count at once adds up exactly, also where they met at a count."""
@@ -92,7 +92,7 @@ class CountTests(SynchronousTestCase):
 class DeathTests(SynchronousTestCase):
     """Processes that end inside."""
 
-    timeout = 30
+    timeout = 60
 
     def setUp(self) -> None:
         """Make a table with a record."""
@@ -150,7 +150,7 @@ class DeathTests(SynchronousTestCase):
 class StoppedTests(SynchronousTestCase):
     """A process that stands still with a lock."""
 
-    timeout = 30
+    timeout = 60
 
     def setUp(self) -> None:
         """Make a table of one bucket."""
@@ -254,7 +254,7 @@ class StoppedTests(SynchronousTestCase):
 class PresenceTests(SynchronousTestCase):
     """Who is there."""
 
-    timeout = 30
+    timeout = 60
 
     def test_processes(self) -> None:
         """A process is there until it ends, however it ends."""

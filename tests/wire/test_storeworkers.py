@@ -42,7 +42,7 @@ def within(seconds: float, condition: Callable[[], bool]) -> bool:
 class PairCase(SynchronousTestCase):
     """A store with a bucket that two processes serve."""
 
-    timeout = 30
+    timeout = 60
 
     def setUp(self) -> None:
         """Start both."""

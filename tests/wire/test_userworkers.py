@@ -58,7 +58,7 @@ print(added, flush=True)
 class TableTests(SynchronousTestCase):
     """Processes that write to one file."""
 
-    timeout = 30
+    timeout = 60
 
     def test_together(self) -> None:
         """

@@ -23,7 +23,7 @@ INTERVAL = 0.2
 class ClusterTests(TestCase):
     """A cluster."""
 
-    timeout = 30
+    timeout = 60
 
     async def setUp(self) -> None:
         """Start three instances."""

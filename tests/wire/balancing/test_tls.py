@@ -37,7 +37,7 @@ def one(connection: RawConnection) -> None:
 class SecuredCase(UpstreamCase):
     """Instances over TLS, and an authority that vouches for them."""
 
-    timeout = 30
+    timeout = 60
 
     def setUp(self) -> None:
         """Have an authority."""

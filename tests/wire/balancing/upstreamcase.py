@@ -38,7 +38,7 @@ def freePort() -> int:
 class UpstreamCase(TestCase):
     """A gateway in front of instances that the test has written."""
 
-    timeout = 15
+    timeout = 60
 
     def setUp(self) -> None:
         """Have a reactor."""

@@ -15,7 +15,7 @@ from storagegate.gateway.gateway import ProtocolGateway
 class ForwardedTests(TestCase):
     """Three instances, and a gateway in front of them."""
 
-    timeout = 30
+    timeout = 60
 
     async def setUp(self) -> None:
         """Serve."""

@@ -56,7 +56,7 @@ reactor.run()
 class TwoWorkersTests(SynchronousTestCase):
     """A datagram that is repeated to the other worker."""
 
-    timeout = 30
+    timeout = 60
 
     def setUp(self) -> None:
         """Start two workers, each with a socket of its own at one port."""
@@ -141,7 +141,7 @@ class TwoWorkersTests(SynchronousTestCase):
 class StoppedTests(SynchronousTestCase):
     """A cache while a process stands still with its place in the table."""
 
-    timeout = 30
+    timeout = 60
 
     def test_ownAnswers(self) -> None:
         """A worker knows by itself what came and ended meanwhile, also when the other goes on."""

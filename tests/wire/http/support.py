@@ -111,7 +111,7 @@ class RawClient(Protocol):
 class ServedCase(TestCase):
     """A test with real listeners, which are gone when it ends."""
 
-    timeout = 30
+    timeout = 60
 
     def setUp(self) -> None:
         """Take the reactor that runs the tests."""

@@ -14,7 +14,7 @@ from storagegate.http.development.watching import Alarm
 class AlarmTests(TestCase):
     """Alarms on the real reactor."""
 
-    timeout = 30
+    timeout = 60
 
     def setUp(self) -> None:
         """Make a directory and an alarm."""

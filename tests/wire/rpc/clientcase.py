@@ -33,7 +33,7 @@ async def until(condition: Any) -> None:
 class ClientCase(TestCase):
     """A client of ours, and grpcio's server in threads of this process."""
 
-    timeout = 30
+    timeout = 60
 
     async def setUp(self) -> None:
         """Start the server."""

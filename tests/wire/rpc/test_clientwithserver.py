@@ -16,7 +16,7 @@ from tests.wire.rpc.clientcase import until
 class TogetherTests(TestCase):
     """Both ends in one reactor."""
 
-    timeout = 30
+    timeout = 60
 
     async def setUp(self) -> None:
         """Serve."""

@@ -58,7 +58,7 @@ class LargeService:
 class MidMessageTests(RPCCase):
     """One server, and clients that take the beginning of a message."""
 
-    timeout = 30
+    timeout = 60
 
     async def setUp(self) -> None:  # type: ignore[override]
         """Serve."""
