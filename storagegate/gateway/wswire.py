@@ -76,10 +76,9 @@ class Wire(WebSocketServerProtocol):
         self.isHeard = True
         self._isAsked = False
         self._seenSent = -1
-        self.isFull = self.isHeld = False
-        self._isWanted = True
-        self._isReading = self._isOver = self._isDiscarding = False
+        self.isFull = self.isHeld = self._isReading = self._isOver = self._isDiscarding = False
         self._isLeaving = self._isSettling = False
+        self._isWanted = True
         # What came while the peer was held, and what goes out when what came has been read.
         self._pending = b""
         self._outgoing: list[bytes] = []

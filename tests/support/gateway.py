@@ -48,6 +48,7 @@ class Probe:
 
     @ivar begun: Names of methods that were called.
     @ivar hanging: Names of methods whose handlers wait for ever.
+    @ivar hung: Names of methods whose handlers began to wait for ever.
     @ivar cancelled: Names of methods whose handlers were cancelled or closed.
     """
 
@@ -55,6 +56,7 @@ class Probe:
         self.clock = clock
         self.begun: list[str] = []
         self.hanging: list[str] = []
+        self.hung: list[str] = []
         self.cancelled: list[str] = []
 
     async def echo(self, request: Any, context: RequestContext) -> Any:
@@ -153,6 +155,7 @@ class Probe:
             raise Boom("secret")
         if mode == "hang":
             self.hanging.append(name)
+            self.hung.append(name)
             try:
                 await Deferred()
             finally:
