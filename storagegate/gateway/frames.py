@@ -56,7 +56,7 @@ _unpackHeader = _HEADER.unpack_from
 @define
 class Frame:
     """
-    A frame. Nobody changes it; attrs would take as long again to make one that nobody can change.
+    A frame. Nobody changes it; attrs takes twice as long to make one that nobody can change.
 
     @ivar type: What it is; not all numbers mean something.
     """

@@ -45,6 +45,6 @@ def readDeadline(value: Any) -> float | None:
 def readCredentials(message: Mapping[str, Any], native: Any = None) -> CallCredentials:
     """Read who calls from C{auth.token} of a message."""
     auth = message.get("auth")
-    # To ask whether something is a mapping takes a third of a microsecond; most say nothing here.
+    # To ask whether something is a mapping takes 0.2 microseconds; most say nothing here.
     token = auth.get("token") if auth is not None and isinstance(auth, Mapping) else None
     return CallCredentials(token if isinstance(token, str) else None, None, native or message)

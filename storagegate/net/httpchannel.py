@@ -179,7 +179,7 @@ class HTTPChannel(Protocol):
         """
         body, length = NO_BODY, head.contentLength
         if length is not None and 0 < length <= len(data):
-            # All of it came with its head: what takes it in pieces would cost a microsecond.
+            # All of it came with its head: what takes it in pieces would take twice as long.
             body, data = completeBody(data[:length]), data[length:]
         elif length != 0:
             intake = BodyIntake(head, self, self.limits)
