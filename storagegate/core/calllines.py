@@ -36,10 +36,11 @@ MAX_KNOWN = 1000
 
 _WARN = LEVELS.index("warn")
 
-Told = tuple[float, str, str, str, str, float, str, str, tuple[int, ...], tuple[str, ...]]
+Told = tuple[float, str, str, str, str, float, str, bytes, tuple[int, ...], tuple[str, ...]]
 """
 When a call ended in seconds since 1970, protocol, service, method, client, how many seconds it
-took, status, trace, and the values of what stands behind the fields: numbers and texts.
+took, status, trace (letters and digits alone), and the values of what stands behind the fields:
+numbers and texts.
 """
 
 
@@ -76,13 +77,12 @@ class CallLines:
         self._isWhole = self._fields == FIELDS
         self._numbers = tuple(numbers)
         self._texts = tuple(texts)
-        self.known: dict[tuple[Any, ...], str] = {}
+        self.known: dict[tuple[Any, ...], bytes] = {}
         self._sink = sink
         self._now = now
         self._stamps = TimeStamps()
         self._waiting: deque[Told] = deque()
-        isUsual = self._isWhole and format == "json"
-        self._make: Callable[[Told], bytes] = self._makeKnown if isUsual else self._makeAny
+        self._isUsual = self._isWhole and format == "json"
 
     def write(
         self,
@@ -103,10 +103,12 @@ class CallLines:
         """
         if not self.wants(isGood):
             return
-        told = (self._now(), protocol, service, method, client, seconds, status, trace, (), ())
+        id = trace.encode("ascii") if trace.isalnum() and trace.isascii() else b""
+        told = (self._now(), protocol, service, method, client, seconds, status, id, (), ())
         sink, waiting = self._sink, self._waiting
         if sink is None:
-            self._emit(self._makeAny(told, more) if more else self._make(told), isGood)
+            for line in [self._makeAny(told, more)] if more else self._makeAll([told]):
+                self._emit(line, isGood)
             return
         if more:
             sink.write(self._makeAny(told, more))
@@ -129,12 +131,23 @@ class CallLines:
         return self._sink is None or level >= self._sink.lowest
 
     def _makeAll(self, calls: Iterable[Told]) -> list[bytes]:
-        """Make the lines of calls."""
-        lines = []
-        make = self._make
+        """Make the lines of calls: mostly from templates, in a third of the time of others."""
+        lines: list[bytes] = []
+        known, isUsual = self.known, self._isUsual
+        last, stamp = -1.0, b""
         for told in calls:
             try:
-                lines.append(make(told))
+                when, protocol, service, method, client, seconds, status, trace, values, texts = (
+                    told
+                )
+                if not isUsual or len(client) > MAX_TEXT:
+                    lines.append(self._makeAny(told))
+                    continue
+                if when != last:
+                    last, stamp = when, self._stamps.format(when).encode()
+                key = (protocol, service, method, client, status, texts)
+                template = known.get(key) or self._learn(key)
+                lines.append(template % (stamp, seconds * 1000, trace, *values))
             except Exception:
                 self._log.failure("the line of a call could not be made")
         return lines
@@ -144,16 +157,6 @@ class CallLines:
         level = LEVELS[self._level if isGood else max(self._level, _WARN)]
         self._log.emit(LogLevel.lookupByName(level), "{call}", call=line.decode())
 
-    def _makeKnown(self, told: Told) -> bytes:
-        """Make a line of which most was in one before: in a third of the time of another."""
-        when, protocol, service, method, client, seconds, status, trace, numbers, texts = told
-        if not (trace.isalnum() and trace.isascii()) or len(client) > MAX_TEXT:
-            return self._makeAny(told)
-        key = (protocol, service, method, client, status, texts)
-        template = self.known.get(key) or self._learn(key)
-        stamp = self._stamps.format(when)
-        return (template % (stamp, seconds * 1000, trace, *numbers)).encode()
-
     def _makeAny(self, told: Told, more: Mapping[str, str] = {}) -> bytes:
         """Make a line of whichever fields and form."""
         when, protocol, service, method, client, seconds, status, trace, numbers, texts = told
@@ -162,7 +165,7 @@ class CallLines:
             **_firstFields(protocol, service, method, client),
             "duration": round(seconds * 1000, 3),
             "status": status,
-            "trace_id": trace,
+            "trace_id": trace.decode(),
         }
         if not self._isWhole:
             values = {name: values[name] for name in self._fields}
@@ -170,7 +173,7 @@ class CallLines:
         values.update(zip(self._texts, texts, strict=True))
         return self._format({**values, **more})
 
-    def _learn(self, key: tuple[Any, ...]) -> str:
+    def _learn(self, key: tuple[Any, ...]) -> bytes:
         """Write the line of a caller, a method and a status, with a gap for what differs."""
         if len(self.known) >= MAX_KNOWN:
             self.known.clear()
@@ -181,7 +184,7 @@ class CallLines:
         line = f',{fields},"duration":%.3f,{_inner({"status": status})},"trace_id":"%s"{gaps}'
         if texts:
             line += f",{_inner(dict(zip(self._texts, texts, strict=True)))}"
-        template = self.known[key] = f'{{"timestamp":"%s"{line}}}'
+        template = self.known[key] = f'{{"timestamp":"%s"{line}}}'.encode()
         return template
 
 

@@ -52,10 +52,11 @@ class Fields:
         self.closes = closes
 
 
-def encodeFields(headers: Iterable[tuple[bytes, bytes]]) -> Fields:
+def encodeFields(headers: Iterable[tuple[bytes, bytes]], start: bytes = b"") -> Fields:
     """
     Write header fields, and add C{Date}.
 
+    @param start: Fields that are written and checked already, see L{checkedFields}.
     @raise ValueError: If a name is no token, a value has a control character, or framing is named
         that is the channel's to choose.
     """
@@ -81,7 +82,7 @@ def encodeFields(headers: Iterable[tuple[bytes, bytes]]) -> Fields:
     # One pass over all lines costs less than one over each value.
     if block.translate(None, _TEXT) != b"\r\n" * lines:
         raise ValueError("a header value has a control character")
-    return Fields(block if dated else block + dateLine(), length, closes)
+    return Fields(start + block if dated else start + block + dateLine(), length, closes)
 
 
 def checkedFields(block: bytes) -> Fields:

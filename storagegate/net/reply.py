@@ -92,7 +92,11 @@ class Reply:
     # A whole response
 
     def respond(
-        self, code: int, headers: Sequence[tuple[bytes, bytes]] | Fields, body: bytes = b""
+        self,
+        code: int,
+        headers: Sequence[tuple[bytes, bytes]] | Fields,
+        body: bytes = b"",
+        start: bytes = b"",
     ) -> None:
         """
         Send a whole response.
@@ -102,10 +106,11 @@ class Reply:
         @param headers: The fields, or what
             L{checkedFields<storagegate.net.httpreply.checkedFields>} made of them.
         @param body: Not sent in answer to HEAD, or with 204 and 304.
+        @param start: Fields that go before these pairs, written and checked already.
         @raise ValueError: If a header is not allowed; nothing has been sent.
         @raise RuntimeError: If there is a response already.
         """
-        head = self._begin(code, headers, len(body), b"")
+        head = self._begin(code, headers, len(body), b"", start)
         if self.disconnected:
             return
         self.started = True
@@ -158,6 +163,7 @@ class Reply:
         headers: Sequence[tuple[bytes, bytes]] | Fields,
         length: int | None,
         phrase: bytes = b"",
+        start: bytes = b"",
     ) -> None:
         """
         Send the head of a response.
@@ -165,10 +171,11 @@ class Reply:
         @param length: How long the body will be; C{None} if that is not known and no
             C{Content-Length} is among the headers.
         @param phrase: A reason phrase in place of the usual one.
+        @param start: As for L{respond}.
         @raise ValueError: If a header is not allowed; nothing has been sent.
         @raise RuntimeError: If there is a response already.
         """
-        head = self._begin(code, headers, length, phrase)
+        head = self._begin(code, headers, length, phrase, start)
         if self.disconnected:
             return
         self.started = True
@@ -257,11 +264,12 @@ class Reply:
         headers: Sequence[tuple[bytes, bytes]] | Fields,
         length: int | None,
         phrase: bytes,
+        start: bytes,
     ) -> bytes:
         """Decide how the response is framed, and write its head."""
         if self.started:
             raise RuntimeError("there is a response already")
-        fields = headers if isinstance(headers, Fields) else encodeFields(headers)
+        fields = headers if isinstance(headers, Fields) else encodeFields(headers, start)
         reply = ReplyHead(self.method, self.version, code, fields, length)
         self._closes = reply.closes or self._channel.beginResponse(code)
         head = reply.encode(self._closes, phrase)

@@ -48,7 +48,7 @@ class Exchange(Struct, eq=False):
     request: Request
     began: float
     requestId: bytes
-    traceId: str
+    traceId: bytes
     tracing: Tracing | None = None
     operation: str = UNKNOWN
     accessKey: str | None = None

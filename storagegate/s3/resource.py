@@ -45,6 +45,8 @@ from storagegate.storage.store import ObjectStore
 if TYPE_CHECKING:
     from storagegate.s3.postform import PostForm
 
+_REQUEST_ID = b"x-amz-request-id"
+
 _NO_QUERY: Mapping[str, str] = {}
 
 
@@ -107,7 +109,7 @@ class S3Resource(CoroutineResource):
                 authenticated,
                 authenticated.identity,
                 headers,
-                self._answerHeaders(exchange),
+                self._answerStart(exchange),
             )
             if form is not None and operation.name == "PostObject":
                 await posts.postObject(call, form)
@@ -143,20 +145,19 @@ class S3Resource(CoroutineResource):
         exchange: Exchange | None = request.answerer
         if exchange is not None:
             exchange.errorCode = told.code
-        common = self._answerHeaders(exchange)
-        requestId = common[0][1]
+        requestId = self._requestId() if exchange is None else exchange.requestId
+        headers = [(_REQUEST_ID, requestId), XML, *told.headers]
+        if exchange is not None:
+            headers.append((self._traceName, exchange.traceId))
         resource = request.path.decode("latin-1")
-        body = errorDocument(told, resource, requestId.decode("ascii"))
-        return told.status, [*common, XML, *told.headers], body
+        return told.status, headers, errorDocument(told, resource, requestId.decode("ascii"))
 
-    def _answerHeaders(self, exchange: Exchange | None) -> Pairs:
-        """Give the headers of every answer; the first is the request's id."""
+    def _answerStart(self, exchange: Exchange | None) -> bytes:
+        """Give the fields of every answer, as bytes: that takes a quarter of what pairs take."""
         if exchange is None:
-            return ((b"x-amz-request-id", self._requestId()),)
-        return (
-            (b"x-amz-request-id", exchange.requestId),
-            (self._traceName, exchange.traceId.encode("ascii")),
-        )
+            return b"%b: %b\r\n" % (_REQUEST_ID, self._requestId())
+        named = (_REQUEST_ID, exchange.requestId, self._traceName, exchange.traceId)
+        return b"%b: %b\r\n%b: %b\r\n" % named
 
     def _observe(self, request: Request) -> Exchange:
         """Have a request observed; its record is kept with it."""
@@ -165,7 +166,7 @@ class S3Resource(CoroutineResource):
         if b"traceparent" in headers or self._traceKey in headers:
             tracing = namedTracing(headers, self._traceKey)
         # Few clients name a trace: one that begins here is an id, until somebody wants more.
-        traceId = newTraceId() if tracing is None else tracing.traceId
+        traceId = newTraceId() if tracing is None else tracing.traceId.encode("ascii")
         exchange = request.answerer = Exchange(
             request, time.perf_counter(), self._requestId(), traceId, tracing
         )

@@ -13,18 +13,18 @@ class ExchangeTracer:
     """An observer of the requests of S3."""
 
     def __init__(self, tracer: Tracer) -> None:
-        self._isChosen = tracer.isChosen
+        self._bound = tracer.bound.encode("ascii")
         self._decide = tracer.decide
         self._put = tracer.recorder.put
 
     def ended(self, exchanges: Sequence[Exchange]) -> None:
         """Record those that are to be recorded."""
-        isChosen = self._isChosen
+        bound = self._bound
         for exchange in exchanges:
             if exchange.tracing is not None:
                 self._record(exchange, exchange.tracing)
-            elif isChosen(exchange.traceId):
-                self._record(exchange, Tracing(exchange.traceId))
+            elif exchange.traceId[16:] < bound:
+                self._record(exchange, Tracing(exchange.traceId.decode("ascii")))
 
     def _record(self, exchange: Exchange, named: Tracing) -> None:
         """Record a request, if its trace is recorded."""

@@ -27,6 +27,8 @@ class Tracer:
     Records calls of services, requests of S3 and what is forwarded.
 
     @ivar recorder: Takes the records.
+    @ivar bound: A trace of which no caller has decided is recorded if the last 16 digits of its id
+        come before this.
     @ivar spanAttributes: The user's C{(context)}, C{None} for none.
     @ivar correlationHeader: The field of HTTP that has the id of a trace.
     """
@@ -42,19 +44,15 @@ class Tracer:
         # Of the 64 lower bits of a trace's id, which are random wherever it was made.
         bound = round(sampleRatio * (1 << 64))
         # Text is compared in half the time of numbers; no digit comes after "g".
-        self._bound = f"{bound:016x}" if bound >> 64 == 0 else "g"
+        self.bound = f"{bound:016x}" if bound >> 64 == 0 else "g"
         self.spanAttributes = spanAttributes
         self.correlationHeader = correlationHeader
         self._hasComplained = False
 
-    def isChosen(self, traceId: str) -> bool:
-        """Tell whether a trace is recorded that begins here, or whose caller did not decide."""
-        return traceId[16:] < self._bound
-
     def decide(self, tracing: Tracing) -> Tracing:
         """Give a call's trace, with a span of its own if the call is recorded."""
         if tracing.spanId is None:
-            if not self.isChosen(tracing.traceId):
+            if tracing.traceId[16:] >= self.bound:
                 return tracing
         elif not tracing.sampled:
             return tracing

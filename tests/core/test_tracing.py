@@ -156,7 +156,7 @@ class NewTracingTests(SynchronousTestCase):
         ids = [newTraceId() for _ in range(1000)]
         self.assertEqual(len(set(ids)), 1000)
         for each in ids:
-            self.assertRegex(each, r"\A[0-9a-f]{32}\Z")
+            self.assertRegex(each, rb"\A[0-9a-f]{32}\Z")
 
     def test_unnamed(self) -> None:
         """A request that names no trace has none of its caller's."""

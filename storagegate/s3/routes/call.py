@@ -51,7 +51,7 @@ class Call:
     @ivar bucket: Empty where the service itself is addressed.
     @ivar key: Empty where the bucket or the service is addressed.
     @ivar headers: The request's, lower-case.
-    @ivar answerHeaders: What every answer of this room carries.
+    @ivar answerStart: The fields of every answer of this room, written and checked already.
     """
 
     request: Request
@@ -63,11 +63,11 @@ class Call:
     authenticated: Authenticated
     identity: Identity
     headers: Mapping[bytes, bytes]
-    answerHeaders: Pairs
+    answerStart: bytes
 
     def answer(self, code: int, headers: Pairs = (), body: bytes = b"") -> None:
         """Send a whole answer."""
-        self.request.respond(code, [*self.answerHeaders, *headers], body)
+        self.request.respond(code, headers, body, self.answerStart)
 
     def document(self, body: bytes, headers: Pairs = ()) -> None:
         """Send an XML document."""
@@ -84,7 +84,7 @@ class Call:
 
     def begin(self, code: int, headers: Pairs, length: int) -> None:
         """Start an answer whose body follows in pieces."""
-        self.request.begin(code, [*self.answerHeaders, *headers], length)
+        self.request.begin(code, headers, length, b"", self.answerStart)
 
     def authoriseOperation(self) -> None:
         """

@@ -140,13 +140,13 @@ class ObservingTests(ObservingCase):
             answer = await self.ask("GET", target, headers=headers)
             found = self.last()
             assert found.tracing is not None
-            self.assertEqual((found.traceId, found.tracing.sampled), (TRACE, True))
+            self.assertEqual((found.traceId, found.tracing.sampled), (TRACE.encode(), True))
             self.assertEqual(answer.headers["x-trace-id"], TRACE)
         answer = await self.ask("GET", "/")
         found = self.last()
         self.assertIsNone(found.tracing)
-        self.assertNotEqual(found.traceId, TRACE)
-        self.assertEqual(answer.headers["x-trace-id"], found.traceId)
+        self.assertNotEqual(found.traceId, TRACE.encode())
+        self.assertEqual(answer.headers["x-trace-id"], found.traceId.decode())
 
     async def test_lost(self) -> None:
         """A client that goes in the middle of an object is told as 499, with what it got."""
