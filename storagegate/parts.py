@@ -109,6 +109,7 @@ class Parts:
         self.meters = Meters()
         self.logs = Logs()
         self._callLog: Any = None
+        self._observation: Any = None
         self._sites: dict[str, Any] = {}
         # Nobody counts requests and commits where nobody can ask.
         self._isAsked = False
@@ -204,7 +205,9 @@ class Parts:
         self._tracer = makeTracer(monitoring, self._reactor, self.meters)
 
     async def stopMonitoring(self) -> None:
-        """Send what is not sent yet, for two seconds at most."""
+        """Tell what is not told yet, and send it, for two seconds at most."""
+        if self._observation is not None:
+            self._observation.stop()
         if self._tracer is not None:
             await self._tracer.recorder.stop()
 
@@ -277,6 +280,7 @@ class Parts:
             rootSecretKey=root.secretKey,
             reactor=self._reactor,
         )
+        self._observation = resource.observation
         if self._isAsked:
             from storagegate.s3.metrics import S3Metrics
 

@@ -2,7 +2,7 @@
 The line that a log has for each call, whichever wire it came by.
 
 It costs a microsecond a call, so it does not go through Twisted's log where there is a sink. What
-a call tells is put by as it ends; the lines of all calls of a turn are put together at its end.
+a call tells is put by as it ends; the lines of many calls are put together a little later.
 """
 
 import time

@@ -23,6 +23,10 @@ LIMIT_BYTES = 4 << 20
 RETRY_SECONDS = 0.05
 """When a reader that had no room is asked again."""
 
+PROMISED_SECONDS = 0.05
+"""How long lines that were promised wait for others: who reads a log does not see so little, and
+each turn of a busy reactor would have to write a few of them."""
+
 FAILED_SECONDS = 1.0
 """When an output that failed is tried again: full disks and lost readers do not pass sooner."""
 
@@ -52,8 +56,8 @@ class LineSink(Protocol):
         """
         Take lines that are made when they are written; in any thread, and without waiting.
 
-        That is at the turn's end, or with the next line that comes: many at once are made faster
-        than one after the other between other work.
+        That is L{PROMISED_SECONDS} later at most: many at once are made faster than one after the
+        other between other work. A line that is urgent comes behind them, and takes them along.
         """
 
 
@@ -145,7 +149,7 @@ class LineWriter:
                 # Nobody knows until when: what waits has to be counted.
                 self._keepPromises()
             elif not self._isDue:
-                self._comeBack(0)
+                self._comeBack(PROMISED_SECONDS)
 
     def _add(self, line: bytes) -> None:
         """Have a line wait, if there is room for it."""

@@ -60,6 +60,7 @@ class S3Metrics:
 
     def _families(self) -> Iterator[Family]:
         """Make the meters."""
+        self._observation.tell()
         requests: dict[Labels, float] = {}
         sizes: dict[Labels, float] = {}
         errors: dict[Labels, float] = {}

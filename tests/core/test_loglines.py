@@ -10,6 +10,7 @@ from storagegate.core.loglines import (
     FAILED_SECONDS,
     FLUSH_BYTES,
     LIMIT_BYTES,
+    PROMISED_SECONDS,
     RETRY_SECONDS,
     LineWriter,
 )
@@ -114,7 +115,7 @@ class TurnTests(WriterCase):
         self.assertEqual(self.output.data, b"elsewhere\n")
 
     def test_promise(self) -> None:
-        """Lines that are promised are made at the turn's end, or before a line that comes later."""
+        """Lines that are promised are made soon, or before a line that comes later."""
         made: list[bytes] = []
 
         def make() -> list[bytes]:
@@ -123,11 +124,11 @@ class TurnTests(WriterCase):
 
         self.writer.promise(make)
         self.assertEqual((made, self.output.data), ([], b""))
-        self.writer.write(b"three")
-        self.assertEqual(made, [b"made"])
-        self.reactor.advance(0)
+        self.writer.write(b"three", isUrgent=True)
+        self.assertEqual((made, self.output.data), ([b"made"], b"one\ntwo\nthree\n"))
+        self.reactor.advance(PROMISED_SECONDS)
         self.writer.promise(make)
-        self.reactor.advance(0)
+        self.reactor.advance(PROMISED_SECONDS)
         self.assertEqual(self.output.data, b"one\ntwo\nthree\none\ntwo\n")
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 

@@ -2,11 +2,12 @@
 
 import socket
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from attrs import Factory, define
 from twisted.internet.defer import Deferred
-from twisted.internet.task import deferLater
+from twisted.internet.task import Clock
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
@@ -15,7 +16,7 @@ from storagegate.net.endpoints import listen
 from storagegate.net.httplimits import HTTPLimits
 from storagegate.net.site import Site
 from storagegate.s3.metrics import S3Metrics
-from storagegate.s3.observing import UNKNOWN, Exchange
+from storagegate.s3.observing import TOGETHER, UNKNOWN, WAIT_SECONDS, Exchange, Observation
 from storagegate.s3.resource import makeS3Resource
 from storagegate.storage.store import ObjectStore
 from tests.support.clients import REGION, ROOT
@@ -70,6 +71,7 @@ class ObservingCase(TestCase):
         self.addCleanup(port.stopListening)
         self.address = ("127.0.0.1", port.getHost().port)
         self.witness = Witness()
+        self.addCleanup(self.resource.observation.stop)
 
     async def ask(
         self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None
@@ -78,8 +80,7 @@ class ObservingCase(TestCase):
         fields = ROOT.plainHeaders() if headers is None else headers
         outgoing = Outgoing(method, target, fields, body)
         answer: Answer = await deferToThread(exchange, self.address, outgoing)
-        # The client may have it before the turn has ended in which it was sent.
-        await deferLater(self.reactor, 0)
+        self.resource.observation.tell()
         return answer
 
     def last(self) -> Exchange:
@@ -184,7 +185,7 @@ class ObservingTests(ObservingCase):
                 await deferToThread(lambda: None)
             client.sendall(b"zz\r\n")
             answer = await deferToThread(client.recv, 1000)
-            await deferLater(self.reactor, 0)
+            self.resource.observation.tell()
         self.assertTrue(answer.startswith(b"HTTP/1.1 400"), answer)
         self.assertEqual([over.status for over in self.witness.over], [200, 400])
 
@@ -197,6 +198,34 @@ class ObservingTests(ObservingCase):
         self.assertEqual(answer.status, 200)
         self.assertEqual((len(self.witness.over), len(later.over)), (1, 1))
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    async def test_together(self) -> None:
+        """Of requests that end at one time observers are told together, of one alone soon."""
+        clock = Clock()
+        observation = Observation(clock)
+        observation.add(self.witness)
+        request: Any = self.request()
+        for _ in range(TOGETHER + 1):
+            observation.inFlight += 1
+            observation.over(Exchange(request, 0.0, b"1", TRACE.encode()))
+        self.assertEqual(len(self.witness.over), TOGETHER)
+        clock.advance(WAIT_SECONDS)
+        self.assertEqual(len(self.witness.over), TOGETHER + 1)
+        self.assertEqual((observation.inFlight, clock.getDelayedCalls()), (0, []))
+
+    def test_stop(self) -> None:
+        """At the end nothing waits."""
+        clock = Clock()
+        observation = Observation(clock)
+        observation.add(self.witness)
+        observation.over(Exchange(self.request(), 0.0, b"1", TRACE.encode()))
+        observation.stop()
+        self.assertEqual((len(self.witness.over), clock.getDelayedCalls()), (1, []))
+
+    def request(self) -> Any:
+        """Make what is left of a request that has been answered."""
+        body = SimpleNamespace(taken=0)
+        return SimpleNamespace(finished=True, disconnected=False, status=200, body=body, bodySent=0)
 
 
 class UnobservedTests(ObservingCase):
