@@ -73,6 +73,7 @@ class CallLines:
         """
         self._format = FORMATS[format]
         self._level = LEVELS.index(level)
+        self._badLevel = max(self._level, _WARN)
         self._fields = tuple(fields)
         self._isWhole = self._fields == FIELDS
         self._numbers = tuple(numbers)
@@ -101,11 +102,11 @@ class CallLines:
 
         @param more: What stands behind the fields, of a call that is not like most.
         """
-        if not self.wants(isGood):
-            return
-        id = trace.encode("ascii") if trace.isalnum() and trace.isascii() else b""
-        told = (self._now(), protocol, service, method, client, seconds, status, id, (), ())
         sink, waiting = self._sink, self._waiting
+        if sink is not None and (self._level if isGood else self._badLevel) < sink.lowest:
+            return
+        id = trace.encode() if trace.isalnum() else b""
+        told = (self._now(), protocol, service, method, client, seconds, status, id, (), ())
         if sink is None:
             for line in [self._makeAny(told, more)] if more else self._makeAll([told]):
                 self._emit(line, isGood)
@@ -118,16 +119,18 @@ class CallLines:
             sink.promise(partial(self._makeAll, _drain(waiting)))
 
     def writeAll(self, calls: Sequence[Told], isGood: bool = True) -> None:
-        """Write the lines of calls that have ended, all of them well or none; they are wanted."""
+        """Write the lines of calls that have ended, all of them well or none."""
+        if not calls or not self._wants(isGood):
+            return
         if self._sink is not None:
             self._sink.promise(partial(self._makeAll, calls))
             return
         for line in self._makeAll(calls):
             self._emit(line, isGood)
 
-    def wants(self, isGood: bool) -> bool:
+    def _wants(self, isGood: bool) -> bool:
         """Tell whether lines of calls that went well, or of others, are written."""
-        level = self._level if isGood else max(self._level, _WARN)
+        level = self._level if isGood else self._badLevel
         return self._sink is None or level >= self._sink.lowest
 
     def _makeAll(self, calls: Iterable[Told]) -> list[bytes]:
@@ -154,7 +157,7 @@ class CallLines:
 
     def _emit(self, line: bytes, isGood: bool) -> None:
         """Write a line to Twisted's log."""
-        level = LEVELS[self._level if isGood else max(self._level, _WARN)]
+        level = LEVELS[self._level if isGood else self._badLevel]
         self._log.emit(LogLevel.lookupByName(level), "{call}", call=line.decode())
 
     def _makeAny(self, told: Told, more: Mapping[str, str] = {}) -> bytes:

@@ -32,7 +32,7 @@ FAILED_SECONDS = 1.0
 
 
 MakeLines = Callable[[], Sequence[bytes]]
-"""Gives whole lines without their newlines. Raises nothing; is called in any thread."""
+"""Gives whole lines without their newlines. Raises nothing; is called in the reactor's thread."""
 
 
 class LineSink(Protocol):
@@ -160,18 +160,25 @@ class LineWriter:
         self._lines.append(line)
         self._size += size
 
+    def _addAll(self, lines: Sequence[bytes]) -> None:
+        """Have lines wait, as far as there is room for them."""
+        size = sum(map(len, lines)) + len(lines)
+        if self._size + size <= self._limit:
+            self._lines.extend(lines)
+            self._size += size
+        else:
+            for line in lines:
+                self._add(line)
+
     def _keepPromises(self) -> None:
-        """Have the lines made that were promised."""
-        promised, self._promised = self._promised, []
-        for make in promised:
-            lines = make()
-            size = sum(map(len, lines)) + len(lines)
-            if self._size + size <= self._limit:
-                self._lines.extend(lines)
-                self._size += size
-            else:
-                for line in lines:
-                    self._add(line)
+        """Have the lines made that were promised, if this is the reactor's thread."""
+        if self._reactor is not None and get_ident() != self._thread:
+            return
+        # Whoever makes lines may promise more.
+        while self._promised:
+            promised, self._promised = self._promised, []
+            for make in promised:
+                self._addAll(make())
 
     def flush(self) -> None:
         """Write what waits, as far as there is room for it."""

@@ -161,12 +161,18 @@ class Histogram(_Meter):
 
     def observe(self, value: float, labels: Labels = ()) -> None:
         """Take note of a value."""
+        self.observeAll((value,), labels)
+
+    def observeAll(self, values: Iterable[float], labels: Labels = ()) -> None:
+        """Take note of values."""
         counts = self.values.get(labels)
         if counts is None:
             labels = self._room(labels)
             counts = self.values.setdefault(labels, [0] * (len(self.buckets) + 1) + [0.0])
-        counts[bisect_left(self.buckets, value)] += 1
-        counts[-1] += value
+        buckets = self.buckets
+        for value in values:
+            counts[bisect_left(buckets, value)] += 1
+            counts[-1] += value
 
     def _plain(self, value: Any) -> Any:
         return list(value)
@@ -212,13 +218,15 @@ class Meters:
 
     def snapshot(self) -> list[Family]:
         """Give the present state of all, by name."""
-        families = [each.family() for each in self._meters.values()]
+        families: list[Family] = []
+        # First, for some who are asked add to a meter what they have put by.
         for collect in self._collects:
             try:
                 families.extend(collect())
             except Exception:
                 # Of what is well there is still something to tell.
                 _log.failure("a part of the process could not be counted")
+        families.extend([each.family() for each in self._meters.values()])
         # Two that watch may tell of the same thing: what they have together is one family.
         return mergeFamilies([families])
 

@@ -24,7 +24,6 @@ from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.metrics import CallMetrics
 from storagegate.gateway.observing import (
     CORRELATION_HEADER,
-    UnknownCalls,
     makeObservers,
     makeTracer,
 )
@@ -168,9 +167,10 @@ class ProtocolGateway(Configurable):
         around = self._surroundings
         if self.tracer is None:
             self.tracer = self._ownTracer = makeTracer(self.monitoring, reactor, around.meters)
-        self.invoker.observers[:] = makeObservers(
+        observers, unknown = makeObservers(
             self.monitoring, self._metrics, around.logSink, self.tracer
         )
+        self.invoker.observers[:] = observers
         self.invoker.onUnknown = self._metrics.unknown
 
         def run(function: Any, *arguments: Any) -> Deferred[Any]:
@@ -180,7 +180,6 @@ class ProtocolGateway(Configurable):
         if self.monitoring is not None:
             traced = self.monitoring.tracing.correlationHeader
         wires = self._metrics.wires
-        unknown = UnknownCalls(self._metrics, self.invoker.observers)
         host = GatewayHost(
             self.invoker, reactor, run, self.transformError, wires, traced, (unknown,)
         )

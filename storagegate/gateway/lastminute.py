@@ -14,19 +14,19 @@ class LastMinute:
         self._counts: dict[str, list[int]] = {}
         self._ring: dict[int, dict[str, list[int]]] = {}
 
-    def add(self, second: int, protocol: str, isFailed: bool) -> None:
+    def add(self, second: int, protocol: str, isFailed: bool, calls: int = 1) -> None:
         """
-        Count a call.
+        Count calls.
 
-        @param second: Now, of a clock that only goes forward.
+        @param second: When they ended, by a clock that only goes forward.
         """
         if second != self._second:
             self._turn(second)
         counts = self._counts.get(protocol)
         if counts is None:
             counts = self._counts[protocol] = [0, 0]
-        counts[0] += 1
-        counts[1] += isFailed
+        counts[0] += calls
+        counts[1] += calls * isFailed
 
     def shares(self, second: int) -> Mapping[str, tuple[float, float]]:
         """Give, by protocol, the calls a second and the share of them that failed."""

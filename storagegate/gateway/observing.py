@@ -1,5 +1,6 @@
 """Who is told of each call of a gateway: what C{configureMonitoring} asks for, put together."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from storagegate.core.context import RequestContext
@@ -35,9 +36,12 @@ class UnknownCalls:
     calls is told of each.
     """
 
-    def __init__(self, metrics: CallMetrics, observers: list[Observer]) -> None:
+    def __init__(self, metrics: CallMetrics, others: Sequence[Observer]) -> None:
+        """
+        @param others: Who logs and who traces.
+        """
         self._metrics = metrics
-        self._others = [each for each in observers if each is not metrics]
+        self._others = others
 
     def began(self, context: RequestContext) -> None:
         """Take note of a call."""
@@ -54,7 +58,7 @@ class UnknownCalls:
 
 def makeObservers(
     monitoring: Any, metrics: CallMetrics, sink: LineSink | None = None, tracer: Any = None
-) -> list[Observer]:
+) -> tuple[list[Observer], UnknownCalls]:
     """
     Make the observers of a gateway.
 
@@ -62,6 +66,7 @@ def makeObservers(
         are counted, and nothing else.
     @param sink: Where the lines of calls go; C{None} for Twisted's log.
     @param tracer: What traces calls, C{None} for nothing.
+    @return: Those of calls, and the one of calls that are for no method.
     """
     observers: list[Observer] = []
     if monitoring is None:
@@ -70,14 +75,21 @@ def makeObservers(
     elif monitoring.metrics.enabled:
         metrics.choose(monitoring.metrics.collectors, monitoring.metrics.protocolMetrics)
         observers.append(metrics)
+    others: list[Observer] = []
     if tracer is not None:
         from storagegate.telemetry.tracer import CallTracer
 
-        observers.append(CallTracer(tracer))
+        others.append(CallTracer(tracer))
+    observers += others
     if monitoring is not None and monitoring.logging is not None:
         from storagegate.core.calllines import CallLines
         from storagegate.gateway.calllog import CallLog
 
         calls = monitoring.logging
-        observers.append(CallLog(CallLines(calls.level, calls.fields, calls.format, sink)))
-    return observers
+        log = CallLog(CallLines(calls.level, calls.fields, calls.format, sink))
+        others.append(log)
+        if sink is not None and metrics in observers:
+            log.follow(metrics, sink)
+        else:
+            observers.append(log)
+    return observers, UnknownCalls(metrics, others)

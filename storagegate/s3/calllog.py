@@ -50,6 +50,5 @@ class S3Log:
                 ((exchange.accessKey or "")[:MAX_TEXT],),
             )
             (good if status < 400 else bad).append(told)
-        for calls, isGood in ((good, True), (bad, False)):
-            if calls and self._lines.wants(isGood):
-                self._lines.writeAll(calls, isGood)
+        self._lines.writeAll(good)
+        self._lines.writeAll(bad, isGood=False)

@@ -117,12 +117,16 @@ class CallTracer:
 
     def __init__(self, tracer: Tracer) -> None:
         self._decide = tracer.decide
+        self._bound = tracer.bound
         self._put = tracer.recorder.put
         self._extra = None if tracer.spanAttributes is None else tracer.extra
 
     def began(self, context: RequestContext) -> None:
         """Decide, before the handler sees the context."""
-        context.tracing = self._decide(context.tracing)
+        tracing = context.tracing
+        # Of most calls it is known with this what C{decide} would say.
+        if tracing.spanId is not None or tracing.traceId[16:] < self._bound:
+            context.tracing = self._decide(tracing)
 
     def ended(self, context: RequestContext, error: ServiceError | None, seconds: float) -> None:
         """Record the call's end."""

@@ -28,7 +28,7 @@ class UnknownCallTests(SynchronousTestCase):
 
         client = Client("192.0.2.1:5", "192.0.2.1", 5)
         context = RequestContext("grpc", "unknown", "any", client, Tracing("1" * 32))
-        unknown = UnknownCalls(metrics, [metrics, Log()])
+        unknown = UnknownCalls(metrics, [Log()])
         unknown.began(context)
         unknown.ended(context, ServiceError("UNIMPLEMENTED", "no", 501), 0.0)
         self.assertEqual(told, ["any", "UNIMPLEMENTED"])
