@@ -256,6 +256,12 @@ class _Lines(_Body):
         if len(self._rest) > MAX_MESSAGE_BYTES:
             self.end(SourceError(f"sends a line of more than {MAX_MESSAGE_BYTES} bytes"))
 
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Give away the last line, which may have no end."""
+        if reason.check(ResponseDone, PotentialDataLoss):
+            self._give(bytes(self._rest))
+        super().connectionLost(reason)
+
     def _give(self, line: bytes) -> None:
         if self.ended or not line.strip():
             return

@@ -96,12 +96,15 @@ class ProviderContract(DiscoveryCase):
             self.put(name, "two", "10.0.0.2", 80)
         for name in NONSENSE:
             await seen[name].until("10.0.0.1:80", "10.0.0.2:80")
-        await self.source.kill()
         before: dict[str, float] = {}
 
         def failures(name: str) -> float:
             return self.counted("storagegate_discovery_failures_total").get(name, 0)
 
+        known = {name: failures(name) for name in NONSENSE}
+        await self.source.kill()
+        # Who has not noticed may be about to wait for news, where silence is no nonsense.
+        await self.see(lambda: all(failures(name) > known[name] for name in NONSENSE))
         factory = NonsenseFactory(
             self.written, lambda name: before.setdefault(name, failures(name))
         )
