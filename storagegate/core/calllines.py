@@ -105,7 +105,7 @@ class CallLines:
         sink, waiting = self._sink, self._waiting
         if sink is not None and (self._level if isGood else self._badLevel) < sink.lowest:
             return
-        id = trace.encode() if trace.isalnum() else b""
+        id = traceOf(trace)
         told = (self._now(), protocol, service, method, client, seconds, status, id, (), ())
         if sink is None:
             for line in [self._makeAny(told, more)] if more else self._makeAll([told]):
@@ -189,6 +189,11 @@ class CallLines:
             line += f",{_inner(dict(zip(self._texts, texts, strict=True)))}"
         template = self.known[key] = f'{{"timestamp":"%s"{line}}}'.encode()
         return template
+
+
+def traceOf(trace: str) -> bytes:
+    """Give the id of a trace as L{Told} has it; nothing if it is none, which could forge a line."""
+    return trace.encode() if trace.isalnum() else b""
 
 
 def _firstFields(protocol: str, service: str, method: str, client: str) -> dict[str, Any]:

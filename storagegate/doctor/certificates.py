@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from storagegate.doctor.discovering import discoveryOptions
 from storagegate.doctor.findings import Check, Finding
 from storagegate.doctor.permissions import checkSecretFile
 from storagegate.doctor.places import arguments
@@ -37,16 +38,13 @@ def checkInstances(tables: Mapping[str, Any], days: int) -> Iterator[Finding]:
 
     @param tables: Those of the gateway. What is not right in them is found elsewhere.
     """
-    if "discovery" not in tables:
+    options = discoveryOptions(tables)
+    if options is None:
         return
     from storagegate.core.optionvalues import OptionError
-    from storagegate.discovery.options import DiscoveryOptions, readDiscovery, tlsTables
+    from storagegate.discovery.options import tlsTables
     from storagegate.discovery.tls import checkFiles
 
-    try:
-        options = readDiscovery(DiscoveryOptions(), tables["discovery"])
-    except (OptionError, TypeError):
-        return
     for name, tls in tlsTables(options).items():
         try:
             checkFiles(tls, name)

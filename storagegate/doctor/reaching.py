@@ -7,6 +7,7 @@ from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
+from storagegate.doctor.discovering import discoveryOptions
 from storagegate.doctor.findings import Check, Finding
 
 _check = Check("network")
@@ -63,14 +64,8 @@ class _Attempt:
 
 
 def _ofDiscovery(tables: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
-    if "discovery" not in tables:
-        return
-    from storagegate.core.optionvalues import OptionError
-    from storagegate.discovery.options import DiscoveryOptions, readDiscovery
-
-    try:
-        options = readDiscovery(DiscoveryOptions(), tables["discovery"])
-    except (OptionError, TypeError):
+    options = discoveryOptions(tables)
+    if options is None:
         return
     if options.provider == "consul":
         yield "Consul", *_split(options.consul.address)

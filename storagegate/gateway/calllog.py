@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from storagegate.core.calllines import CallLines, Told
+from storagegate.core.calllines import CallLines, Told, traceOf
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError
 from storagegate.core.loglines import LineSink
@@ -56,7 +56,7 @@ class CallLog:
         bad: list[Told] = []
         for when, protocol, service, method, _, client, seconds, code, trace in calls:
             status = "ok" if code is None else code
-            id = trace.encode() if trace.isalnum() else b""
+            id = traceOf(trace)
             told = (when + shift, protocol, service, method, client, seconds, status, id, (), ())
             (good if code is None else bad).append(told)
         self._lines.writeAll(good)
