@@ -92,7 +92,6 @@ class ProcessService(Service):
         """
         self._parts.tuneProcess()
         self._signals.install()
-        self._reactor.callWhenRunning(self._signals.install)
 
     def stopService(self) -> Deferred[None]:
         """Stop in order."""

@@ -16,8 +16,7 @@ import signal
 import sys
 from collections.abc import Callable
 from types import FrameType
-
-from twisted.internet.interfaces import IReactorFromThreads
+from typing import Any
 
 
 class SignalHandlers:
@@ -30,12 +29,13 @@ class SignalHandlers:
 
     def __init__(
         self,
-        reactor: IReactorFromThreads,
+        reactor: Any,
         stop: Callable[[], object],
         reload: Callable[[], object],
         isWorker: bool = False,
     ) -> None:
         """
+        @param reactor: One of Twisted's own, for its handler of SIGTERM is replaced.
         @param isWorker: Whether another process has an eye on the terminal, which tells every
             process of its group, and reads the configuration.
         """
@@ -47,11 +47,12 @@ class SignalHandlers:
 
     def install(self) -> None:
         """
-        Take the signals.
+        Take the signals, before the reactor runs.
 
-        Once at the start, so that an early SIGHUP kills nothing, and once more when the reactor
-        runs, for it takes SIGTERM when it starts.
+        The reactor takes SIGTERM as it starts, and by then somebody may know that this process
+        listens. So what it takes it for is this, and there is no moment in between.
         """
+        self._reactor.sigTerm = self.stopReceived
         signal.signal(signal.SIGTERM, self.stopReceived)
         signal.signal(signal.SIGINT, signal.SIG_IGN if self._isWorker else self.stopReceived)
         signal.signal(signal.SIGHUP, signal.SIG_IGN if self._isWorker else self.reloadReceived)

@@ -38,6 +38,15 @@ EVERYTHING = (
     *("--grpc", "127.0.0.1:0", "--udp", "127.0.0.1:0"),
 )
 
+EARLY = """
+import os, signal
+from twisted.internet import reactor
+
+reactor.addSystemEventTrigger("during", "startup", os.kill, os.getpid(), signal.SIGTERM)
+
+Early = {"name": "Early", "methods": {"call": {"handler": lambda request, context: {}}}}
+"""
+
 
 def readableByAll(path: Path) -> bool:
     """Tell whether every user may go into a directory."""
@@ -197,6 +206,20 @@ class SignalTests(DaemonCase):
             daemon = self.daemon().start()
             daemon.signal(number)
             self.assertEqual(daemon.wait(), 0)
+
+    def test_early(self) -> None:
+        """
+        SIGTERM stops in order also at the moment in which the reactor has just taken the signals.
+        """
+        modules = Path(self.mktemp()).absolute()
+        modules.mkdir()
+        (modules / "early.py").write_text(EARLY)
+        flags = (*EVERYTHING[:2], "--service", "early:Early")
+        daemon = Daemon(self.data, *flags, directory=modules)
+        self.addCleanup(daemon.kill)
+        daemon.start()
+        self.assertEqual(daemon.wait(), 0)
+        self.assertIn("stopping", daemon.log)
 
     def test_idleConnection(self) -> None:
         """A client that keeps an idle connection does not delay the stop."""
