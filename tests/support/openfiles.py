@@ -11,6 +11,7 @@ def openFiles(directory: str) -> list[str]:
     closed at any time.
     """
     found = []
+    directory = os.path.realpath(directory)
     for number in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{number}")
