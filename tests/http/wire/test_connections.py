@@ -44,6 +44,9 @@ class PersistenceTests(AppServedCase):
         self.app.use(self.answer)
         port = await self.listen(keepAliveTimeout=1000)
         busy = await self.connect(port)
+        # With its first answer the time begins that it may idle.
+        busy.write(get(b"/idle"))
+        await busy.until(b"served")
         busy.write(get(b"/slow"))
         await begun
         idle = await self.connect(port)

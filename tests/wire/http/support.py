@@ -103,6 +103,8 @@ class RawClient(Protocol):
         waiting: Deferred[bytes] = Deferred()
         if isEnough(self.received):
             waiting.callback(self.received)
+        elif self.closed.called:
+            waiting.errback(EOFError(self.received))
         else:
             self._waiting.append((isEnough, waiting))
         return waiting
