@@ -1,6 +1,5 @@
 """Whom a client believes, and who it is, by the files that its options name."""
 
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -17,12 +16,10 @@ from twisted.internet.ssl import (
 )
 
 from storagegate.core.optionvalues import OptionError
+from storagegate.core.smallfiles import PEMFileError, fileStamp, readPEM
 from storagegate.discovery.tlsoptions import TLSOptions
 
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-
-# The roots of a whole system have 250 kilobytes.
-_MAX_BYTES = 1024 * 1024
 
 
 class TLSFileError(OSError):
@@ -95,18 +92,10 @@ def checkFiles(options: TLSOptions, table: str) -> None:
 def stamp(options: TLSOptions) -> Mapping[str, Any]:
     """Give what is another when a file has changed."""
     return {
-        file: _look(file)
+        file: fileStamp(file)
         for file in (options.caFile, options.certFile, options.keyFile)
         if file is not None
     }
-
-
-def _look(file: str) -> tuple[int, ...]:
-    try:
-        found = os.stat(file)
-    except OSError:
-        return ()
-    return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev)
 
 
 def _certificates(option: str, file: str) -> list[Certificate]:
@@ -122,10 +111,6 @@ def _certificates(option: str, file: str) -> list[Certificate]:
 
 def _content(option: str, file: str) -> bytes:
     try:
-        with open(file, "rb") as opened:
-            content = opened.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise TLSFileError(f"{option}: {file}: {error.strerror}") from None
-    if len(content) > _MAX_BYTES:
-        raise TLSFileError(f"{option}: {file} is longer than 1 MiB")
-    return content
+        return readPEM(file)
+    except PEMFileError as error:
+        raise TLSFileError(f"{option}: {error}") from None
