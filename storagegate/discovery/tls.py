@@ -33,11 +33,48 @@ def clientContext(options: TLSOptions, host: str) -> Any:
     The files are read for every one of them: they are small, connections are few, and whoever
     exchanges them need not start anything anew.
 
-    @param host: Whom the server must prove to be.
+    @param host: Where the server is.
+    @raise TLSFileError: If a file cannot be used.
+    @raise UnicodeError: If its name can be none.
+    """
+    return makeCreator(expectedName(options, host), loadMaterial(options))
+
+
+def expectedName(options: TLSOptions, host: str) -> str:
+    """Give whom a server must prove to be that is found at a host."""
+    # Neither the zone of an address nor the dot that ends a name is in a certificate.
+    return options.serverName or host.partition("%")[0].rstrip(".")
+
+
+def makeCreator(
+    name: str, material: Mapping[str, Any], protocols: list[bytes] | None = None
+) -> Any:
+    """
+    Make what secures connections with whoever proves to be of a name.
+
+    @param material: What L{loadMaterial} gives.
+    @param protocols: What is spoken, as TLS names it; C{None} to say nothing of it.
+    @return: An C{IOpenSSLClientConnectionCreator}.
+    @raise UnicodeError: If the name can be none.
+    """
+    own = {**material}
+    return optionsForClientTLS(
+        name,
+        trustRoot=own.pop("trustRoot"),
+        acceptableProtocols=protocols,
+        extraCertificateOptions=own,
+    )
+
+
+def loadMaterial(options: TLSOptions) -> dict[str, Any]:
+    """
+    Read whom to believe, and who we are.
+
+    @return: What Twisted's C{CertificateOptions} take.
     @raise TLSFileError: If a file cannot be used.
     """
     trust = loadTrust(options) or platformTrust()
-    return optionsForClientTLS(host, trustRoot=trust, extraCertificateOptions=loadOwn(options))
+    return {**loadOwn(options), "trustRoot": trust}
 
 
 def loadTrust(options: TLSOptions) -> Any:
@@ -83,8 +120,7 @@ def checkFiles(options: TLSOptions, table: str) -> None:
     @raise OptionError: If one cannot.
     """
     try:
-        loadTrust(options)
-        loadOwn(options)
+        loadMaterial(options)
     except TLSFileError as error:
         raise OptionError(f"the option {table}.{error}") from None
 
