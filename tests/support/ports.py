@@ -1,22 +1,19 @@
-"""Ports for programs that have to be told one before they start."""
+"""Ports that nobody else gets."""
 
 import socket
 from typing import Any
 
 
-def reservePort(case: Any) -> int:
+def heldPort(case: Any) -> int:
     """
-    Find a port that nobody has, and keep it until the end of a test.
+    Give a port of 127.0.0.1 that is the test's until its end, though nobody listens there.
 
-    It is bound and nobody listens there: the kernel gives it to no other socket that wants just any
-    port, not even to one that connects, but whoever asks for it by its number may listen.
-
-    @param case: Its cleanup gives the port back.
+    Who connects to it is refused. Who means to listen there says its number, and C{SO_REUSEADDR},
+    as every server does; whoever takes any port, to listen or to connect, is given another one.
     """
-    kept = socket.socket()
-    case.addCleanup(kept.close)
-    # Without it nobody else could have the port, not even by its number.
-    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    kept.bind(("127.0.0.1", 0))
-    number: int = kept.getsockname()[1]
-    return number
+    held = socket.socket()
+    case.addCleanup(held.close)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    port: int = held.getsockname()[1]
+    return port

@@ -12,7 +12,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 import storagegate
-from tests.support.ports import reservePort
+from tests.support.ports import heldPort
 
 _SCRIPT = """
 from storagegate import server
@@ -32,7 +32,7 @@ class RunTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Have a port for the script."""
-        self.port = reservePort(self)
+        self.port = heldPort(self)
 
     def start(self, listen: str = "", arguments: str = "") -> subprocess.Popen[bytes]:
         """Start a script, and wait until it is about to run."""

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
 from tests.support.modules import CHECKOUT
-from tests.support.ports import reservePort
+from tests.support.ports import heldPort
 from tests.wire.http.support import RawClient, get
 
 APP = """\
@@ -97,7 +97,7 @@ class DevelopCase(TestCase):
         self.reactor: Any = reactor
         self.directory = Path(self.mktemp()).absolute()
         self.directory.mkdir()
-        self.port = reservePort(self)
+        self.port = heldPort(self)
         self.script = Script()
 
     def write(self, name: str, text: str) -> None:

@@ -4,7 +4,7 @@ import re
 import signal
 from typing import Any
 
-from tests.support.ports import reservePort
+from tests.support.ports import heldPort
 from tests.wire.http.developing import APP, DevelopCase
 from tests.wire.http.support import get
 
@@ -146,7 +146,7 @@ class ReloadTests(DevelopCase):
     async def test_port(self) -> None:
         """If the port changes, the new one is opened and the old one closed."""
         await self.setUpScript()
-        old, self.port = self.port, reservePort(self)
+        old, self.port = self.port, heldPort(self)
         self.writeScript()
         await self.until(lambda: self.script.output.count("listening on") == 2)
         await self.answers("one")
