@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
 from storagegate.http.testing import Client, TestResponse
+from tests.support.openfiles import openFiles
 
 # Sunday, 9 September 2001, 01:46:40.123 in Greenwich.
 MODIFIED_MS = 1_000_000_000_123
@@ -38,11 +39,8 @@ class FileCase(SynchronousTestCase):
         self.root = os.path.join(self.top, "root")
         os.makedirs(self.root)
         self.client = Client(server.http())
-        descriptors = len(os.listdir("/proc/self/fd"))
         # Whatever a test does, no file stays open.
-        self.addCleanup(
-            lambda: self.assertEqual(len(os.listdir("/proc/self/fd")), descriptors, "left open")
-        )
+        self.addCleanup(lambda: self.assertEqual(openFiles(self.top), [], "left open"))
 
     def write(self, name: str, content: bytes) -> str:
         """Make a file of a known age, and give its path."""

@@ -142,7 +142,7 @@ class ListenTests(ServedCase):
         client = await self.connect(await self.app.listen(0))
         client.write(get(b"/"))
         await entered
-        closing = self.app.close(graceMs=5000)
+        closing = self.app.close(graceMs=100_000)
         await deferLater(reactor, 0.05, lambda: None)
         self.assertFalse(closing.called)
         gate.callback(None)

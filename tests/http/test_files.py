@@ -24,6 +24,7 @@ from storagegate.http.files import (
     openResolved,
     readName,
 )
+from tests.support.openfiles import openFiles
 
 
 class NameTests(SynchronousTestCase):
@@ -104,9 +105,9 @@ class TreeCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Make them."""
-        top = os.path.abspath(self.mktemp())
-        self.root = os.fsencode(os.path.join(top, "root"))
-        self.outside = os.fsencode(os.path.join(top, "outside"))
+        self.top = os.path.abspath(self.mktemp())
+        self.root = os.fsencode(os.path.join(self.top, "root"))
+        self.outside = os.fsencode(os.path.join(self.top, "outside"))
         for directory in (self.root, self.root + b"/sub", self.outside):
             os.makedirs(directory)
         for directory in (self.root, self.root + b"/sub", self.outside):
@@ -138,10 +139,10 @@ class OpenBelowMixin:
 
     def refuses(self: Any, number: int, name: bytes) -> None:
         """Assert an error."""
-        before = len(os.listdir("/proc/self/fd"))
+        before = openFiles(self.top)
         error = self.assertRaises(OSError, self.open, name)
         self.assertEqual(error.errno, number, name[:50])
-        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+        self.assertEqual(openFiles(self.top), before)
 
     def test_file(self: Any) -> None:
         """A file is open for reading, and what it is is known."""

@@ -17,6 +17,7 @@ from storagegate.http.uploadstores import (
     UploadedFile,
 )
 from storagegate.net.writing import writeAll
+from tests.support.openfiles import openFiles
 
 ENOUGH = bytes(256 * 1024)
 
@@ -109,14 +110,13 @@ class DirectoryStoreTests(SynchronousTestCase):
         self.successResultOf(start(self.store.write(ENOUGH)))
         discarded = self.store.discard()
         self.assertEqual(len(self.threads.jobs), 1)
-        before = set(os.listdir("/proc/self/fd"))
         self.threads.work()
         self.assertEqual(self.stored(), [ENOUGH])
         self.assertNoResult(discarded)
         self.threads.work()
         self.successResultOf(discarded)
         self.assertEqual(self.stored(), [])
-        self.assertEqual(set(os.listdir("/proc/self/fd")), before)
+        self.assertEqual(openFiles(os.path.abspath(self.directory)), [])
 
     def test_discardCancelled(self) -> None:
         """Files are removed though nobody waits for it any more."""

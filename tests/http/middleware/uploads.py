@@ -88,7 +88,7 @@ class UploadCase(TestCase):
     @ivar errors: The errors that came to the error handler.
     """
 
-    timeout = 60
+    timeout = 180
 
     def setUp(self) -> None:
         """Take the reactor that runs the tests."""

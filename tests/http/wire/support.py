@@ -30,8 +30,8 @@ class AppServedCase(ServedCase):
         res.send("served")
 
     async def listen(self, **options: Any) -> IListeningPort:
-        """Serve the application, with some options."""
-        self.app.withOptions(**options)
+        """Serve the application, with some options; see C{serve} for what it does without them."""
+        self.app.withOptions(**{"keepAliveTimeout": self.timeout * 1000, **options})
         port = await self.app.listen(0, reactor=self.reactor)
         self.addCleanup(self.app.close, 0)
         return port

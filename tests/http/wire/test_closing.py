@@ -38,7 +38,7 @@ class ClosingTests(AppServedCase):
         for each in waiting:
             self.addCleanup(each.close)
             each.sendall(get(b"/new"))
-        closed = self.app.close(10_000)
+        closed = self.app.close(self.timeout * 1000)
         received = await idle.closed
         self.assertEqual(statuses(received), [200, 200])
         self.assertIn(b"Connection: close", received)
@@ -57,7 +57,7 @@ class ClosingTests(AppServedCase):
         half, idle = await self.connect(port), await self.connect(port)
         half.write(get(b"/half")[:-2])
         await self.turnUntil(self.hasHalf)
-        closed = self.app.close(10_000)
+        closed = self.app.close(self.timeout * 1000)
         self.assertEqual(await idle.closed, b"")
         half.write(b"\r\n")
         self.assertEqual(statuses(await half.closed), [200])

@@ -87,7 +87,10 @@ class PatienceTests(AppServedCase):
         """A head that does not come to its end is 408, however steadily it comes."""
         self.app.use(self.answer)
         port = await self.listen(headersTimeout=500)
-        client, second = await self.connect(port), await self.connect(port)
+        second = await self.connect(port)
+        # Until its first request it would be one more head that does not come.
+        await self.assertUnharmed(second)
+        client = await self.connect(port)
         client.write(b"GET / HTTP/1.1\r\nHost: x\r\nA: ")
         while not client.closed.called:
             client.write(b"a")

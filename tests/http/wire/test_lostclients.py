@@ -46,6 +46,8 @@ class LostClientTests(AppServedCase):
         """Send a request, go away, and check that nothing is left of it."""
         port = await self.listen()
         second = await self.connect(port)
+        # Its connection is one of those that are counted, and was accepted when it is answered.
+        await self.assertUnharmed(second)
         # What a first use of threads and modules opens is not counted.
         before = openFiles()
         for drops in (True, False):

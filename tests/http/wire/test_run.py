@@ -12,6 +12,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 import storagegate
+from tests.support.ports import heldPort
 
 _SCRIPT = """
 from storagegate import server
@@ -23,17 +24,15 @@ app.run({arguments})
 """
 
 # Longer than a start takes on a busy machine.
-_SECONDS = 30.0
+_SECONDS = 100.0
 
 
 class RunTests(SynchronousTestCase):
     """A script that serves until it is told to stop."""
 
     def setUp(self) -> None:
-        """Find a port that is free."""
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            self.port = taken.getsockname()[1]
+        """Have a port for the script."""
+        self.port = heldPort(self)
 
     def start(self, listen: str = "", arguments: str = "") -> subprocess.Popen[bytes]:
         """Start a script, and wait until it is about to run."""
@@ -82,9 +81,7 @@ class RunTests(SynchronousTestCase):
 
     def test_taken(self) -> None:
         """Where the port is taken it ends with one line that says so."""
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", self.port))
-            taken.listen()
+        with socket.create_server(("127.0.0.1", self.port)):
             process = self.start()
             _, told = process.communicate(timeout=_SECONDS)
         self.assertEqual(process.returncode, 1)
@@ -93,9 +90,7 @@ class RunTests(SynchronousTestCase):
 
     def test_takenBefore(self) -> None:
         """A script whose own listen() has failed does not go on to serve somewhere else."""
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", self.port))
-            taken.listen()
+        with socket.create_server(("127.0.0.1", self.port)):
             process = self.start(listen=f"app.listen({self.port}).addErrback(lambda reason: None)")
             _, told = process.communicate(timeout=_SECONDS)
         self.assertEqual(process.returncode, 1)
@@ -120,4 +115,4 @@ class RunTests(SynchronousTestCase):
             self.assertEqual(endless.read(1), b"x")
             # Shells start what runs in the background with SIGINT ignored, so that is no test.
             process.send_signal(signal.SIGTERM)
-            self.assertEqual(process.wait(timeout=10), 0)
+            self.assertEqual(process.wait(timeout=_SECONDS), 0)

@@ -58,7 +58,7 @@ class TraversalTests(AppServedCase):
     """A folder with a file beside it."""
 
     # Eight hundred connections, on a machine that may be busy.
-    timeout = 120
+    timeout = 300
 
     def setUp(self) -> None:
         """Write the files."""

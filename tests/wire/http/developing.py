@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
 from tests.support.modules import CHECKOUT
+from tests.support.ports import heldPort
 from tests.wire.http.support import RawClient, get
 
 APP = """\
@@ -57,6 +58,12 @@ class Script(ProcessProtocol):
         """Take note."""
         self.ended.callback(None)
 
+    def processorSeconds(self) -> float:
+        """Tell how much time of a processor it has taken so far."""
+        fields = Path(f"/proc/{self.transport.pid}/stat").read_text().rpartition(")")[2].split()  # type: ignore[union-attr]
+        # In user mode and in the kernel; see proc_pid_stat(5), whose third field is the first here.
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def signal(self, name: str) -> None:
         """Send it a signal; harmless where it has ended."""
         try:
@@ -81,7 +88,7 @@ class Page:
 class DevelopCase(TestCase):
     """A test with a script in a directory of its own."""
 
-    timeout = 60
+    timeout = 180
 
     def setUp(self) -> None:
         """Make the directory, and choose a port that nobody has."""
@@ -90,17 +97,8 @@ class DevelopCase(TestCase):
         self.reactor: Any = reactor
         self.directory = Path(self.mktemp()).absolute()
         self.directory.mkdir()
-        self.port = self.freePort()
+        self.port = heldPort(self)
         self.script = Script()
-
-    def freePort(self) -> int:
-        """Find a port that nobody has."""
-        from twisted.internet.protocol import Factory
-
-        port = self.reactor.listenTCP(0, Factory(), interface="127.0.0.1")
-        number: int = port.getHost().port
-        port.stopListening()
-        return number
 
     def write(self, name: str, text: str) -> None:
         """Write a file as editors do: another one, renamed."""
@@ -133,6 +131,10 @@ class DevelopCase(TestCase):
         """Let the reactor turn until something is the case; the test's timeout ends it else."""
         while not condition():
             await deferLater(self.reactor, 0.005)
+
+    async def writes(self, text: str) -> None:
+        """Wait until the script has written something."""
+        await self.until(lambda: text in self.script.output)
 
     async def connect(self, port: int | None = None) -> RawClient:
         """Connect to the script, which must not refuse."""

@@ -103,6 +103,8 @@ class RawClient(Protocol):
         waiting: Deferred[bytes] = Deferred()
         if isEnough(self.received):
             waiting.callback(self.received)
+        elif self.closed.called:
+            waiting.errback(EOFError(self.received))
         else:
             self._waiting.append((isEnough, waiting))
         return waiting
@@ -111,7 +113,7 @@ class RawClient(Protocol):
 class ServedCase(TestCase):
     """A test with real listeners, which are gone when it ends."""
 
-    timeout = 60
+    timeout = 180
 
     def setUp(self) -> None:
         """Take the reactor that runs the tests."""
@@ -126,11 +128,18 @@ class ServedCase(TestCase):
         description: str = TCP,
         **limits: Any,
     ) -> IListeningPort:
-        """Serve a resource, or a handler."""
+        """
+        Serve a resource, or a handler.
+
+        @param limits: Where they say nothing else, idle connections stay: a busy machine may keep
+            this process from its next request for longer than their usual time.
+        """
         if not IResource.providedBy(resource):
             handler: Any = resource
             resource = CoroutineResource(handler, describeError)
-        site = Site(resource, HTTPLimits(**limits), self.reactor)
+        site = Site(
+            resource, HTTPLimits(**{"keepAliveTimeout": self.timeout, **limits}), self.reactor
+        )
         self.sites.append(site)
         port = await listen(self.reactor, description, site)
         self.addCleanup(site.drain, 0)

@@ -70,12 +70,16 @@ class AlarmTests(TestCase):
     async def test_made(self) -> None:
         """A directory that goes and comes again is watched again."""
         self.patch(watching, "_SLOW_POLL_SECONDS", 1000.0)
-        inner = self.root / "inner"
+        inner, marker = self.root / "inner", self.root / "marker.py"
         inner.mkdir()
+        marker.write_text("x")
         alarm = self.begin()
         alarm.watch([str(inner)])
         inner.rmdir()
-        await deferLater(self.reactor, 0.05)
+        # The kernel tells in order: when this is heard of, so was the end of the directory.
+        rung = self.rung
+        marker.unlink()
+        await rung
         inner.mkdir()
         alarm.watch([str(inner)])
         rung = self.rung

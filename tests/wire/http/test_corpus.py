@@ -83,7 +83,7 @@ class RefusalTests(ServedCase):
         async def refuse(request: Request) -> None:
             request.respond(403, [], b"no")
 
-        port = await self.serve(refuse)
+        port = await self.serve(refuse, lingerTimeout=self.timeout)
         client = await self.connect(port)
         client.pause()
         head = b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000000\r\n\r\n"
@@ -97,16 +97,19 @@ class RefusalTests(ServedCase):
 
     async def test_lost(self) -> None:
         """A client that goes away in the middle of its body is nobody's error."""
+        begun: Deferred[None] = Deferred()
         gone: Deferred[None] = Deferred()
 
         async def handle(request: Request) -> None:
             request.onDisconnect(lambda: gone.callback(None))
+            begun.callback(None)
             await request.body.read(100)
 
         port = await self.serve(handle)
         client = await self.connect(port)
         client.write(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\nabc")
-        self.reactor.callLater(0.01, client.drop)
+        await begun
+        client.drop()
         await gone
 
     async def test_slowHead(self) -> None:

@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred
 from storagegate import server
 from storagegate.http.middleware.staticfiles import staticFiles
 from storagegate.net.filesending import ShortFile
+from tests.support.openfiles import openFiles
 from tests.wire.http.support import RawClient, ServedCase, get
 
 SIZE = 12_000_000
@@ -42,15 +43,7 @@ class FileTests(ServedCase):
 
     def openFiles(self) -> list[str]:
         """Give which of the files are open."""
-        found = []
-        for number in os.listdir("/proc/self/fd"):
-            try:
-                target = os.readlink(f"/proc/self/fd/{number}")
-            except FileNotFoundError:
-                continue
-            if target.startswith(self.root):
-                found.append(target)
-        return found
+        return openFiles(self.root)
 
     def body(self, client: RawClient, size: int) -> Deferred[bytes]:
         """Wait for one response with a body of a size."""

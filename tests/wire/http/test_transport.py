@@ -120,7 +120,7 @@ class WriteTests(ServedCase):
             transport.write(b"x" * 1000)
             transport.writeSequence([b"x", b"y"])
             await deferLater(self.reactor, 0.005)
-        self.assertFalse(transport.connected)
+        await self.turnUntil(lambda: not transport.connected)
 
 
 class ClosingTests(ServedCase):
@@ -203,7 +203,7 @@ class ClosingTests(ServedCase):
         idle, busy = await self.connect(port), await self.connect(port)
         busy.write(GET)
         await self.turnUntil(lambda: self.sites[0]._requests == 1)
-        drained = self.sites[0].drain(20)
+        drained = self.sites[0].drain(self.timeout)
         self.assertEqual(await idle.closed, b"")
         self.assertNoResult(drained)
         turn.callback(None)
