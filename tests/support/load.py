@@ -38,7 +38,7 @@ class Load:
         """Wait until there are so many answers and failures more. Blocking."""
         with self._news:
             wanted = self._count() + count
-            self._news.wait_for(lambda: self._count() >= wanted, 30)
+            self._news.wait_for(lambda: self._count() >= wanted, 120)
 
     def end(self) -> None:
         """Let all of them end. Blocking."""
@@ -50,7 +50,7 @@ class Load:
         return len(self.answers) + len(self.failures)
 
     def _run(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
         while not self._stop.is_set():
             try:
                 connection.request(*self._request)
