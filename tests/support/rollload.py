@@ -19,7 +19,7 @@ from websockets.sync.client import connect
 
 from tests.support.gatewaygrpcclient import GRPCClient
 
-SECONDS = 20.0
+SECONDS = 60.0
 """How long a client waits for anything: whoever is not answered then is not answered."""
 
 _REPEAT_SECONDS = 0.5
@@ -65,7 +65,7 @@ class RollLoad:
         """Wait until there are so many answers and failures more. Blocking."""
         with self._news:
             wanted = self._count() + count
-            self._news.wait_for(lambda: self._count() >= wanted, 30)
+            self._news.wait_for(lambda: self._count() >= wanted, 120)
 
     def end(self) -> None:
         """Let all of them end. Blocking."""
@@ -123,7 +123,9 @@ class WebSocketLoad(RollLoad):
         """Call as long as the WebSocket is open."""
         sent: dict[int, str] = {}
         isRefused = False
-        with connect(f"ws://127.0.0.1:{self.port}/ws", open_timeout=SECONDS) as messages:
+        with connect(
+            f"ws://127.0.0.1:{self.port}/ws", open_timeout=SECONDS, ping_interval=None
+        ) as messages:
             try:
                 while sent or not (self.isOver or isRefused):
                     with suppress(ConnectionClosed):
@@ -244,6 +246,7 @@ class GRPCLoad(RollLoad):
             answer = client.begin("Marks", call["method"], "none", [call["data"]]).finish()
             if answer.problem is None or answer.problem.code not in ("UNAVAILABLE", "CANCELLED"):
                 break
+            client.waitForConnection()
         if answer.problem is None and answer.values == [{"key": key}]:
             self.answer(key)
         else:

@@ -23,7 +23,7 @@ from tests.wire.test_workers import children
 
 T = TypeVar("T")
 
-SECONDS = 20.0
+SECONDS = 120.0
 
 EVERYTHING = ("--http", "tcp:0:interface=127.0.0.1", "--grpc", "127.0.0.1:0")
 
@@ -114,7 +114,9 @@ class Socket:
 
     def __init__(self, case: SynchronousTestCase, daemon: Daemon) -> None:
         host, port = daemon.address("http")
-        self._socket: ClientConnection = connect(f"ws://{host}:{port}/ws", compression=None)
+        self._socket: ClientConnection = connect(
+            f"ws://{host}:{port}/ws", compression=None, open_timeout=SECONDS, ping_interval=None
+        )
         self.close = self._socket.close
         case.addCleanup(self.close)
 

@@ -199,7 +199,9 @@ class TLSTests(KubernetesCase):
 
     async def test_believed(self) -> None:
         """One that the file of certificates vouches for is believed."""
-        provider, seen = self.watched("A", tls={"caFile": str(self.authority.path)}, timeoutMs=30_000)
+        provider, seen = self.watched(
+            "A", tls={"caFile": str(self.authority.path)}, timeoutMs=30_000
+        )
         await seen["A"].until()
         self.assertIsNone(provider.problem)
 
