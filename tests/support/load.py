@@ -1,6 +1,7 @@
 """Clients that keep asking while something happens to whoever answers."""
 
 import http.client
+import select
 import threading
 from collections.abc import Mapping
 
@@ -52,6 +53,9 @@ class Load:
     def _run(self) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
         while not self._stop.is_set():
+            # As every client that keeps connections looks: this one may have had no turn for long.
+            if connection.sock is not None and select.select([connection.sock], [], [], 0)[0]:
+                connection.close()
             try:
                 connection.request(*self._request)
                 response = connection.getresponse()
