@@ -110,13 +110,15 @@ class BackPressureTests(RPCCase):
         self.app.addService(definition=definition, implementation=self.service)
         self.port = await self.listen(self.app)
 
-    async def stopped(self, count: Callable[[], int]) -> int:
-        """Wait until a count grows no more; give it."""
+    async def stopped(self, count: Callable[[], int], above: int = 0) -> int:
+        """Wait until a count is above something, and then until it grows no more; give it."""
+        while count() <= above:
+            await deferLater(self.reactor, 0.001)
         last, same = -1, 0
         while same < STILL:
             await deferLater(self.reactor, 0.02)
             now = count()
-            same = same + 1 if now == last and now else 0
+            same = same + 1 if now == last else 0
             last = now
         return last
 
@@ -138,13 +140,11 @@ class BackPressureTests(RPCCase):
         client = self.connect()
         stream = client.begin("/test.Service/Download")
         client.sendMessage(stream, b"", isLast=True)
-        first = await self.stopped(lambda: self.service.sent)
-        self.assertGreater(first, WINDOW // KIB - 1)
+        first = await self.stopped(lambda: self.service.sent, WINDOW // KIB - 1)
         self.assertLess(first, WINDOW // KIB + AHEAD)
         for number in (0, stream.number):
             client.send(WindowUpdateFrame(number, window_increment=WINDOW))
-        second = await self.stopped(lambda: self.service.sent)
-        self.assertGreater(second, first)
+        second = await self.stopped(lambda: self.service.sent, first)
         self.assertLess(second, 2 * WINDOW // KIB + AHEAD)
 
     async def test_stalledReaderLeaves(self) -> None:
@@ -184,6 +184,7 @@ class BackPressureTests(RPCCase):
         """A client waits for a handler that reads nothing, and every message arrives."""
         requests = Counted()
         call = self.channel().stream_unary("/test.Service/Upload").future(iter(requests))
+        await self.stopped(lambda: self.service.got)
         stalled = await self.stopped(lambda: requests.taken)
         self.assertLess(stalled, GRPCIO_AHEAD)
         self.assertEqual(self.service.got, 1)

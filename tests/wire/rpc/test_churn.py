@@ -26,7 +26,8 @@ AT_A_TIME = 50
 SEED = 20_25
 
 PATIENCE = 30.0
-LOOKS = 20
+LOOKS = 500
+"""So many are enough: a thread that has the last event of a call may have to wait for its turn."""
 
 
 class ChurnService:
@@ -196,7 +197,7 @@ class ChurnTests(RPCCase):
             if not leftObjects():
                 break
             # The reactor keeps the last event that came from a thread for the rest of its turn.
-            await deferLater(self.reactor, 0.01)
+            await deferLater(self.reactor, 0.05)
         self.assertEqual(leftObjects(), [])
         self.assertEqual(set(self.reactor.getDelayedCalls()) - delayed, set())
         await app.stop(0)

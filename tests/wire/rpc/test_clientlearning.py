@@ -1,6 +1,5 @@
 """What the client learns of a server by reflection."""
 
-import socket
 from typing import Any
 
 from twisted.internet.defer import gatherResults
@@ -8,6 +7,7 @@ from twisted.internet.defer import gatherResults
 from storagegate.core.errors import GrpcError
 from storagegate.rpc.conversion import ConversionError
 from storagegate.rpc.reflected import ReflectionError
+from tests.support.ports import heldPort
 from tests.wire.rpc.clientcase import ClientCase, spawn
 
 
@@ -84,11 +84,9 @@ class LearningTests(ClientCase):
 
     async def test_again(self) -> None:
         """Learning that has failed is tried again by the next call."""
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            number = taken.getsockname()[1]
-            client = self.connect(None, port=number)
-            await self.assertEnds(client.send(), "UNAVAILABLE")
+        number = heldPort(self)
+        client = self.connect(None, port=number)
+        await self.assertEnds(client.send(), "UNAVAILABLE")
         await self.serve(address=f"127.0.0.1:{number}")
         call = client.send(text="x", waitForReady=True)
         self.assertEqual(await call, {"text": "x"})

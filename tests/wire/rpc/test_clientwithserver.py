@@ -106,7 +106,7 @@ class TogetherTests(TestCase):
         client = await self.connect()
         await client.ready()
         call = client.wait()
-        await until(lambda: self.app.activeCalls)
+        await until(lambda: self.begun)
         call.cancel()
         await until(lambda: self.cancelled == 1)
         # On a busy machine a short deadline may pass before the handler has begun.
@@ -116,7 +116,8 @@ class TogetherTests(TestCase):
             error = await self.assertFailure(waiting, GrpcError)
             self.assertEqual(error.statusName, "DEADLINE_EXCEEDED")
             deadline *= 4
-        await until(lambda: self.cancelled == self.begun == 2)
+        # More than one may have begun late, when its client had given it up.
+        await until(lambda: self.cancelled == self.begun)
 
     async def test_compressed(self) -> None:
         """A client that compresses is understood."""

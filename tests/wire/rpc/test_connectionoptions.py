@@ -1,9 +1,10 @@
 """Options of connections, as a client that counts frames sees them."""
 
+import contextlib
 from typing import Any
 
 import grpc
-from hyperframe.frame import GoAwayFrame, PingFrame
+from hyperframe.frame import GoAwayFrame, PingFrame, SettingsFrame
 from twisted.internet.error import CannotListenError
 from twisted.internet.threads import deferToThread
 
@@ -88,18 +89,19 @@ class KeepaliveTests(OptionCase):
 
     async def test_withoutCalls(self) -> None:
         """Without leave a connection is pinged only while it has a call."""
-        port = await self.serve({"keepaliveTimeMs": 50, "maxConnectionAge": 1500})
+        port = await self.serve({"keepaliveTimeMs": 50})
 
-        def idle(client: H2Client) -> int:
-            client.goAway()
-            return len(pings(client))
+        def use(busy: H2Client) -> int:
+            with H2Client(port) as idle:
+                idle.waitFor(SettingsFrame)
+                held(busy)
+                self.assertTrue(busy.readUntil(lambda: len(pings(busy)) >= 10))
+                # What the server had sent before its answer has come before it.
+                idle.ping()
+                self.assertTrue(idle.readUntil(lambda: _acknowledged(idle) > 0))
+                return len(pings(idle))
 
-        def busy(client: H2Client) -> int:
-            held(client)
-            return idle(client)
-
-        self.assertEqual(await self.within(port, idle), 0)
-        self.assertGreater(await self.within(port, busy), 4)
+        self.assertEqual(await self.within(port, use), 0)
 
     async def test_maxPingsWithoutData(self) -> None:
         """The number of pings without data bounds those of clients, not the server's."""
@@ -188,36 +190,49 @@ class AgeTests(OptionCase):
         """Calls that do not end in the grace are cut."""
         port = await self.serve({"maxConnectionAge": 300, "maxConnectionAgeGrace": 200})
 
-        def use(client: H2Client) -> tuple[int, int | None]:
-            stream = held(client)
-            goodbye = client.goAway()
-            assert goodbye is not None
-            client.readToEnd()
-            return goodbye.error_code, stream.status
+        def use(client: H2Client) -> tuple[int, int | None] | None:
+            # On a busy machine the connection may be cut before it has its call.
+            with contextlib.suppress(OSError):
+                stream = held(client)
+                goodbye = client.goAway() if stream.messages else None
+                if goodbye is not None:
+                    client.readToEnd()
+                    return goodbye.error_code, stream.status
+            return None
 
-        code, status = await self.within(port, use)
+        while (found := await self.within(port, use)) is None:
+            pass
+        code, status = found
         self.assertEqual(code, NO_ERROR)
         self.assertNotEqual(status, 0)
 
     async def test_idle(self) -> None:
         """A connection without calls is closed, and one with calls is not."""
-        port = await self.serve({"maxConnectionIdle": 200, "maxConnectionAge": 1500})
+        port = await self.serve({"maxConnectionIdle": 200})
 
-        def use(client: H2Client) -> bytes:
+        def idle(client: H2Client) -> bytes:
             goodbye = client.goAway()
             assert goodbye is not None
             client.readToEnd()
             return bytes(goodbye.additional_data)
 
-        def holding(client: H2Client) -> bytes:
-            stream = held(client)
-            goodbye = client.goAway()
-            assert goodbye is not None
-            client.sendData(stream, b"", isLast=True)
-            return bytes(goodbye.additional_data)
+        def use(client: H2Client) -> tuple[bytes, int | None] | None:
+            # On a busy machine the connection may be closed before it has its call.
+            with contextlib.suppress(OSError):
+                stream = held(client)
+                if stream.messages:
+                    # Another one comes later, and goes first.
+                    with H2Client(port) as other:
+                        reason = idle(other)
+                    client.sendData(stream, b"", isLast=True)
+                    return reason, client.finish(stream).status
+            return None
 
-        self.assertIn(b"idle", await self.within(port, use))
-        self.assertIn(b"age", await self.within(port, holding))
+        while (found := await self.within(port, use)) is None:
+            pass
+        reason, status = found
+        self.assertIn(b"idle", reason)
+        self.assertEqual(status, 0)
 
 
 class PortTests(OptionCase):

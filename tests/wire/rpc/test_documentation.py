@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ from storagegate.rpc.protos import loadProto, protoPath
 from tests.support.daemon import START_SECONDS, STOP_SECONDS, Daemon, daemonEnvironment
 from tests.support.documents import DOCS, codeBlocks, literal, table
 from tests.support.h2client import H2Client
+from tests.support.ports import heldPort
 from tests.support.prompts import runAwaitingBlocks
 from tests.wire.rpc.support import RPCCase
 
@@ -26,6 +26,8 @@ PAGE = DOCS / "grpc.rst"
 
 PORTS = re.compile(r"\b5005[12]\b")
 """Where the daemon serves, and the page's own programs."""
+
+SHORT, LONG = "deadlineMs=5000", "deadlineMs=50000"
 
 
 def namedBlocks() -> dict[str, str]:
@@ -139,15 +141,14 @@ class ProgramTests(SynchronousTestCase):
     """What is written into files, each run as a process."""
 
     def setUp(self) -> None:
-        """Write the files, with a port that nobody has."""
+        """Write the files, with a port that nobody else gets, and deadlines of a busy machine."""
         self.directory = Path(self.mktemp()).absolute()
         self.directory.mkdir()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        port = str(heldPort(self))
+        self.address = f"127.0.0.1:{port}"
         for name, content in namedBlocks().items():
-            port = self.address.partition(":")[2]
-            (self.directory / name).write_text(PORTS.sub(port, content))
+            program = PORTS.sub(port, content).replace(SHORT, LONG)
+            (self.directory / name).write_text(program)
 
     def python(self, *arguments: str) -> str:
         """Run Python; give what it prints, and fail the test if it fails."""

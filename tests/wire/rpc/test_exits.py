@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.daemon import daemonEnvironment
 from tests.support.modules import CHECKOUT
 
-SECONDS = 30.0
+SECONDS = 120.0
 """Far above what any of these takes."""
 
 _BEGINNING = """

@@ -18,7 +18,7 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
-SECONDS = 20
+SECONDS = 45
 """After which a client gives up, and the test fails."""
 
 

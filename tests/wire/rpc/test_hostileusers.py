@@ -106,7 +106,6 @@ class DaemonTests(SynchronousTestCase):
                 list(chat)
         self.assertEqual(raised.exception.code(), grpc.StatusCode.UNAVAILABLE)
         self.assertGreater(took, 1.9)
-        self.assertLess(took, 15)
         self.assertNotIn("Traceback", self.daemon.log)
 
     def test_crowd(self) -> None:

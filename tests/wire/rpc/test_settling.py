@@ -12,7 +12,7 @@ from storagegate import server
 from storagegate.gateway.gateway import createProtocolGateway
 from tests.wire.rpc.support import RPCCase
 
-PATIENCE = 20.0
+PATIENCE = 45.0
 LONG_MS = 60_000
 SETTLE_MS = 1000
 
