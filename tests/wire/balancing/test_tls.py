@@ -37,7 +37,7 @@ def one(connection: RawConnection) -> None:
 class SecuredCase(UpstreamCase):
     """Instances over TLS, and an authority that vouches for them."""
 
-    timeout = 60
+    timeout = 120
 
     def setUp(self) -> None:
         """Have an authority."""
