@@ -82,18 +82,21 @@ class ProcessTests(SynchronousTestCase):
         meters = Meters()
         watchProcess(meters, Clock())
         before = valuesOf(meters)
-        descriptor = os.open("/dev/null", os.O_RDONLY)
+        # So many that it does not count what else in this process opens or closes one.
+        descriptors = [os.open("/dev/null", os.O_RDONLY) for _ in range(100)]
         # Pages of its own: what is taken from the heap may have been resident before.
         with mmap.mmap(-1, 32 * 1024 * 1024) as block:
             block.write(b"x" * len(block))
             after = valuesOf(meters)
             size = len(block)
-        os.close(descriptor)
+        for descriptor in descriptors:
+            os.close(descriptor)
         grown = (
             after["process_resident_memory_bytes"][()] - before["process_resident_memory_bytes"][()]
         )
         self.assertGreater(grown, size // 2)
-        self.assertEqual(after["process_open_fds"][()] - before["process_open_fds"][()], 1)
+        opened = after["process_open_fds"][()] - before["process_open_fds"][()]
+        self.assertTrue(80 <= opened <= 120, opened)
         self.assertGreater(after["process_cpu_seconds_total"][()], 0)
         self.assertLess(abs(after["process_start_time_seconds"][()] - time.time()), 60)
         self.assertEqual(after["storagegate_build_info"], {(__version__,): 1})

@@ -98,12 +98,16 @@ class Site(Factory):
         self.draining = True
         if not self._channels:
             return succeed(None)
-        # Two turns, for what is due is called before sockets are read.
-        patience = min(patienceSeconds, graceSeconds)
+        # And two turns, for what is due is called before sockets are read: also where this process
+        # had no turn itself for longer than the patience.
+        pauses = [min(patienceSeconds, graceSeconds), 0.0] if patienceSeconds else [0.0]
         timers = [self.reactor.callLater(graceSeconds, self._abortAll)]
 
         def wait() -> None:
-            timers.append(self.reactor.callLater(patience, self._closeIdle))
+            if pauses:
+                timers.append(self.reactor.callLater(pauses.pop(0), wait))
+            else:
+                self._closeIdle()
 
         timers.append(self.reactor.callLater(0, wait))
         drained: Deferred[None] = Deferred()

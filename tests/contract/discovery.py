@@ -11,11 +11,14 @@ class ProviderContract(DiscoveryCase):
     """
     Cases of a provider, mixed into those of each.
 
-    @cvar settings: The options of the provider that all cases have.
+    @cvar settings: The options of the provider that all cases have. Who is there answers in time,
+        however busy the machine is.
+    @cvar hurried: Those for a source that may not answer at all.
     """
 
     provides = ""
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = {"timeoutMs": 30_000}
+    hurried: dict[str, Any] = {"timeoutMs": 1_000}
 
     source: Any
 
@@ -35,12 +38,12 @@ class ProviderContract(DiscoveryCase):
         """Give what stands in requests for a service."""
         raise NotImplementedError
 
-    def watched(self, *services: str) -> tuple[Any, dict[str, Watcher]]:
+    def watched(self, *services: str, **more: Any) -> tuple[Any, dict[str, Watcher]]:
         """Watch services."""
         return self.provider(
             provider=self.provides,
             services=dict.fromkeys(services, "auto-discover"),
-            **{self.provides: {**self.settings, **self.address()}},
+            **{self.provides: {**self.settings, **self.address(), **more}},
         )
 
     async def test_changes(self) -> None:
@@ -88,7 +91,7 @@ class ProviderContract(DiscoveryCase):
         """Whatever nonsense a source talks: it is a problem, and changes nothing."""
         for name in NONSENSE:
             self.put(name, "one", "10.0.0.1", 80)
-        provider, seen = self.watched(*NONSENSE)
+        provider, seen = self.watched(*NONSENSE, **self.hurried)
         for name in NONSENSE:
             await seen[name].until("10.0.0.1:80")
         # Whoever has heard of this waits for news now, and hears of the end, too.

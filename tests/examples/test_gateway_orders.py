@@ -64,7 +64,8 @@ class OrdersTests(SynchronousTestCase):
     def test_webSocket(self) -> None:
         """So is the message over WebSocket."""
         [message] = messages(r"\)\n")
-        with connect(f"ws://127.0.0.1:{self.ports['websocket']}/ws") as peer:
+        place = f"ws://127.0.0.1:{self.ports['websocket']}/ws"
+        with connect(place, open_timeout=START_SECONDS) as peer:
             peer.send(message.decode())
             answer = json.loads(peer.recv(START_SECONDS))
         self.assertEqual((answer["id"], answer["data"]), (1, {"id": 1, "item": "tea"}))

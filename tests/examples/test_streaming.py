@@ -118,4 +118,4 @@ class StreamingTests(SynchronousTestCase):
         self.open("/numbers").readline()
         self.open("/clock").readline()
         self.example.signal(signal.SIGTERM)
-        self.assertEqual(self.example.wait(GRACE_SECONDS / 2), 0)
+        self.assertEqual(self.example.wait(GRACE_SECONDS - 1), 0)

@@ -1,7 +1,10 @@
 """Timeouts, limits and the end of a site."""
 
+from typing import Any
+
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IPushProducer
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
@@ -195,6 +198,24 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(len(site.requests), 2)
 
 
+TURN = 0.001
+
+
+class Turns:
+    """
+    The turns of a reactor on a clock: what is to be called at once is called in the next one, when
+    sockets have been read.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.seconds = clock.seconds
+
+    def callLater(self, seconds: float, *call: Any) -> Any:
+        """Call a function, not before the next turn."""
+        return self._clock.callLater(max(seconds, TURN), *call)
+
+
 class DrainTests(SynchronousTestCase):
     """A site that ends."""
 
@@ -227,6 +248,25 @@ class DrainTests(SynchronousTestCase):
         self.assertTrue(half.closed)
         whole.lose()
         half.lose()
+        self.successResultOf(draining)
+
+    def test_stillReadingLater(self) -> None:
+        """
+        So is one that came within the patience, and that a process had no turn to read before that
+        was over: in the turn after it.
+        """
+        site = TestSite(hello)
+        self.patch(site.site, "reactor", Turns(site.clock))
+        asking, idle = site.connect(), site.connect()
+        draining = site.site.drain(30, 2)
+        site.clock.advance(TURN)
+        site.clock.advance(15)
+        self.assertIn(b"Connection: close", asking.send(GET))
+        self.assertFalse(idle.closed)
+        site.clock.advance(TURN)
+        self.assertTrue(asking.closed and idle.closed)
+        asking.lose()
+        idle.lose()
         self.successResultOf(draining)
 
     def test_busy(self) -> None:

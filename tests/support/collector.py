@@ -9,7 +9,8 @@ from typing import Any
 
 PROGRAM = Path(__file__).with_name("collectorprogram.py")
 
-SECONDS = 40
+# Longer than it waits itself.
+SECONDS = 150
 
 
 class Collector:

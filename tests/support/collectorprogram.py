@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-SECONDS = 30
+# Who exports starts first, and gives way to everybody else.
+SECONDS = 120
 
 _news = threading.Condition()
 _spans: list[dict[str, Any]] = []

@@ -59,7 +59,7 @@ class Watcher:
 class DiscoveryCase(TestCase):
     """A case with providers that are stopped at its end."""
 
-    timeout = 60
+    timeout = 120
 
     def setUp(self) -> Any:
         """Find the reactor."""

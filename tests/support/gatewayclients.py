@@ -136,7 +136,9 @@ class WebSocketClient:
     def __init__(self, port: int) -> None:
         self._ids = itertools.count(1)
         self.givenUp: set[int] = set()
-        self._socket = connect(f"ws://127.0.0.1:{port}/ws", open_timeout=SECONDS)
+        self._socket = connect(
+            f"ws://127.0.0.1:{port}/ws", open_timeout=SECONDS, ping_interval=None
+        )
 
     def begin(
         self,

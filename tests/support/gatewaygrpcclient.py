@@ -67,6 +67,10 @@ class GRPCClient:
         begun.call = start(given, timeout=timeout, metadata=metadata)
         return begun
 
+    def waitForConnection(self) -> None:
+        """Wait until there is a connection: until then grpcio lets every call fail at once."""
+        grpc.channel_ready_future(self._channel).result(SECONDS)
+
     def close(self) -> None:
         """Close the channel."""
         self._channel.close()

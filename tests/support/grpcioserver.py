@@ -74,7 +74,7 @@ class Echo:
         seen = []
         for request in requests:
             if request.text == "deaf":
-                self.release.wait(30)
+                self.release.wait(120)
             if request.text == "enough":
                 context.abort(grpc.StatusCode.OUT_OF_RANGE, "enough")
             self.taken += 1
@@ -97,7 +97,7 @@ class Echo:
     def _wait(self, context: grpc.ServicerContext) -> None:
         over = threading.Event()
         if context.add_callback(over.set):
-            over.wait(30)
+            over.wait(120)
         self.ended.set()
 
     def _fail(self, context: grpc.ServicerContext, trailers: tuple[Any, ...]) -> None:
@@ -177,7 +177,7 @@ class GrpcioServer:
     def stop(self) -> None:
         """Stop, and wait for the threads; not in the reactor's thread."""
         self.echo.release.set()
-        self._server.stop(0).wait(30)
+        self._server.stop(0).wait(120)
         self._pool.shutdown()
 
 

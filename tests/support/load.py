@@ -1,11 +1,12 @@
 """Clients that keep asking while something happens to whoever answers."""
 
 import http.client
+import select
 import threading
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
-SECONDS = 20.0
+SECONDS = 60.0
 """How long a client waits for anything: whoever is not answered then is not answered."""
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ class Clients(Generic[T]):
         """Wait until there are so many answers and failures more. Blocking."""
         with self._news:
             wanted = self._count() + count
-            self._news.wait_for(lambda: self._count() >= wanted, 30)
+            self._news.wait_for(lambda: self._count() >= wanted, 120)
 
     def end(self) -> None:
         """Let all of them end. Blocking."""
@@ -102,6 +103,9 @@ class Load(Clients[tuple[int, bytes]]):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
         try:
             while not self.isOver:
+                # As every client that keeps connections looks: this one may have had no turn long.
+                if connection.sock is not None and select.select([connection.sock], [], [], 0)[0]:
+                    connection.close()
                 connection.request(*self._request)
                 response = connection.getresponse()
                 self.answer((response.status, response.read()))

@@ -66,7 +66,9 @@ class WebSocketLoad(RollLoad):
         """Call as long as the WebSocket is open."""
         sent: dict[int, str] = {}
         isRefused = False
-        with connect(f"ws://127.0.0.1:{self.port}/ws", open_timeout=SECONDS) as messages:
+        with connect(
+            f"ws://127.0.0.1:{self.port}/ws", open_timeout=SECONDS, ping_interval=None
+        ) as messages:
             try:
                 while sent or not (self.isOver or isRefused):
                     with suppress(ConnectionClosed):
@@ -187,6 +189,7 @@ class GRPCLoad(RollLoad):
             answer = client.begin("Marks", call["method"], "none", [call["data"]]).finish()
             if answer.problem is None or answer.problem.code not in ("UNAVAILABLE", "CANCELLED"):
                 break
+            client.waitForConnection()
         if answer.problem is None and answer.values == [{"key": key}]:
             self.answer(key)
         else:

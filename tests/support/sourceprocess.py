@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import sys
 from base64 import b64encode
 from collections.abc import Mapping
@@ -19,12 +18,13 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
 from tests.support.modules import CHECKOUT
+from tests.support.ports import heldPort
 
 
 def ask(method: str, url: str, message: Any = None, headers: Mapping[str, str] = {}) -> Any:
     """Ask a server for something, at once."""
     body = None if message is None else json.dumps(message).encode()
-    with urlopen(Request(url, body, {**headers}, method=method), timeout=10) as answer:
+    with urlopen(Request(url, body, {**headers}, method=method), timeout=60) as answer:
         content = answer.read()
     return json.loads(content) if content else None
 
@@ -33,15 +33,19 @@ class SourceProcess(ProcessProtocol):
     """
     A process that can be killed and started again at the same port.
 
-    @ivar port: Where it listens, once it has been started.
+    @ivar port: Where it listens.
     """
 
-    ready = re.compile(rb"port (\d+)")
+    ready = re.compile(rb"port \d+")
 
-    def __init__(self, reactor: Any, directory: Path) -> None:
-        self.port = 0
+    def __init__(self, case: Any, directory: Path) -> None:
+        """
+        @param case: A case with a reactor; the port is kept for the process until its end.
+        """
+        self.port = heldPort(case)
         self.directory = directory.absolute()
-        self._reactor = reactor
+        self._reactor = case.reactor
+        self._case = case
         self._output = b""
         self._started: Deferred[None] | None = None
         self._ended: Deferred[None] | None = None
@@ -77,10 +81,7 @@ class SourceProcess(ProcessProtocol):
     def outReceived(self, data: bytes) -> None:
         """Find out whether it listens."""
         self._output += data
-        found = self.ready.search(self._output)
-        if found is not None and self._started is not None:
-            if found.groups():
-                self.port = int(found[1])
+        if self._started is not None and self.ready.search(self._output):
             started, self._started = self._started, None
             started.callback(None)
 
@@ -99,9 +100,9 @@ class StandIn(SourceProcess):
     """One of L{tests.support.standins}."""
 
     def __init__(
-        self, reactor: Any, directory: Path, name: str, certificate: tuple[Path, Path] | None = None
+        self, case: Any, directory: Path, name: str, certificate: tuple[Path, Path] | None = None
     ) -> None:
-        super().__init__(reactor, directory)
+        super().__init__(case, directory)
         self._name = name
         self._certificate = certificate
 
@@ -146,13 +147,12 @@ class Etcd(SourceProcess):
 
     def command(self) -> list[str]:
         """Give what to start."""
-        self.port = self.port or freePort()
         program = findEtcd()
         assert program is not None
         here = f"http://127.0.0.1:{self.port}"
         # A cluster of one has no peers, but listens for them; what it says to be its address is
         # always the same, for that is a part of the cluster's identity.
-        peer = f"http://127.0.0.1:{freePort()}"
+        peer = f"http://127.0.0.1:{heldPort(self._case)}"
         return [
             program,
             *("--data-dir", str(self.directory / "data"), "--log-level", "info"),
@@ -180,11 +180,3 @@ class Etcd(SourceProcess):
 def encoded(text: str) -> str:
     """Write text as the API has bytes."""
     return b64encode(text.encode()).decode()
-
-
-def freePort() -> int:
-    """Give a port that nobody listens at now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -58,6 +58,7 @@ class Worker:
         self.store: Any = None
         self.credentials: Credentials | None = None
         self.changes: list[list[Any]] = []
+        self._reading: Deferred[None] = Deferred()
 
     async def open(self, directory: str, durability: str = "full", lone: bool = False) -> None:
         """Open a store, with the others or alone."""
@@ -104,8 +105,14 @@ class Worker:
             _record(bucket, key, there.content, there.etag), None, WriteCondition()
         )
 
-    async def get(self, bucket: str, key: str, pauseSeconds: float = 0.0) -> list[Any] | None:
-        """Read an object; give its ETag and what its bytes come to, or nothing."""
+    async def get(
+        self, bucket: str, key: str, pauseSeconds: float = 0.0, waits: bool = False
+    ) -> list[Any] | None:
+        """
+        Read an object; give its ETag and what its bytes come to, or nothing.
+
+        @param waits: Whether it reads bytes only after L{letRead}.
+        """
         _, record = self.store.catalog.object(bucket, key.encode())
         if record is None:
             return None
@@ -113,6 +120,8 @@ class Worker:
         digest = hashlib.md5(record.content.inline or b"", usedforsecurity=False)
         size = len(record.content.inline or b"")
         try:
+            if waits:
+                await self._reading
             for segment in record.content.segments:
                 if pauseSeconds:
                     await deferLater(self.reactor, pauseSeconds)
@@ -126,6 +135,10 @@ class Worker:
         finally:
             hold.release()
         return [record.etag, digest.hexdigest(), size]
+
+    async def letRead(self) -> None:
+        """Let who waits to read go on."""
+        self._reading.callback(None)
 
     async def delete(self, bucket: str, keys: list[str]) -> list[bool]:
         """Remove objects."""

@@ -15,7 +15,8 @@ from storagegate.storage.sharing import Sharing
 from storagegate.storage.store import ObjectStore
 from tests.support.daemon import daemonEnvironment
 
-_PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
+"""How long anything may take: a process to start, a disk that is slow."""
 
 
 class WorkerDied(Exception):
@@ -50,14 +51,13 @@ class StoreProcess:
         self._asked[id] = future
         try:
             self.send({"id": id, "do": operation, "with": arguments})
-        except OSError:
-            self._asked.pop(id, None)
-            future.set_exception(WorkerDied())
+        except (OSError, ValueError):
+            self._lose(id)
         return future
 
     def do(self, operation: str, **arguments: Any) -> Any:
         """Do an operation, and wait for it."""
-        return self.ask(operation, **arguments).result(_PATIENCE_SECONDS)
+        return self.ask(operation, **arguments).result(PATIENCE_SECONDS)
 
     def send(self, plain: dict[str, Any]) -> None:
         """Write a line. Any thread."""
@@ -79,8 +79,8 @@ class StoreProcess:
 
     def wait(self) -> None:
         """Wait until nothing is left of it."""
-        self.process.wait(_PATIENCE_SECONDS)
-        self._thread.join(_PATIENCE_SECONDS)
+        self.process.wait(PATIENCE_SECONDS)
+        self._thread.join(PATIENCE_SECONDS)
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
             self.process.stdin.close()
@@ -100,7 +100,13 @@ class StoreProcess:
                 future.set_exception(_errorOf(*told["error"]))
             else:
                 future.set_result(told["result"])
-        for future in list(self._asked.values()):
+        for id in list(self._asked):
+            self._lose(id)
+
+    def _lose(self, id: int) -> None:
+        """Tell whoever asked that there is no answer. Both threads may find that out."""
+        future = self._asked.pop(id, None)
+        if future is not None:
             future.set_exception(WorkerDied())
 
 

@@ -3,7 +3,7 @@ A gateway as a process, one of the instances of C{Probe}::
 
     python -m tests.support.upstreamgateway PORT TALLY
 
-Port 0 takes a free one; the first line of output says which. Each call of C{once} leaves its C{id}
+The first line of output says that it listens. Each call of C{once} leaves its C{id}
 in the file C{TALLY}, whatever becomes of the process.
 """
 
@@ -17,6 +17,7 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from tests.support.modules import CHECKOUT
+from tests.support.ports import heldPort
 
 
 class UpstreamGateway(ProcessProtocol):
@@ -26,17 +27,18 @@ class UpstreamGateway(ProcessProtocol):
     @ivar port: Where it listens.
     """
 
-    def __init__(self, reactor: Any, tally: str) -> None:
+    def __init__(self, case: Any, tally: str) -> None:
         """
+        @param case: A case with a reactor; the port is kept for the process until its end.
         @param tally: The path of a file that several of them may share.
         """
-        self.port = 0
+        self.port = heldPort(case)
         self._tally = os.path.abspath(tally)
-        self._reactor = reactor
+        self._reactor = case.reactor
         self._output = b""
 
     async def start(self) -> None:
-        """Start it where it was before, or at a free port."""
+        """Start it, and wait until it listens."""
         self._output = b""
         self._started: Deferred[None] | None = Deferred()
         self._ended: Deferred[None] = Deferred()
@@ -57,10 +59,9 @@ class UpstreamGateway(ProcessProtocol):
         await self._ended
 
     def outReceived(self, data: bytes) -> None:
-        """Find the port."""
+        """Find out whether it listens."""
         self._output += data
         if b"\n" in self._output and self._started is not None:
-            self.port = int(self._output)
             started, self._started = self._started, None
             started.callback(None)
 

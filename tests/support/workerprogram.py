@@ -2,7 +2,9 @@
 A worker that answers HTTP requests with what it is, for the tests of those who watch over workers.
 
 It is started as C{storagegate.worker} is. The option C{greeting} stands in its answers; with
-C{breaks} it does not start, and C{/slow} waits for a second.
+C{breaks} it does not start. C{gate} is a path that it opens before it starts, so that a FIFO there
+holds it back until somebody writes to that. C{/slow} leaves a letter in the file C{slow}, and waits
+until there is a file C{go}.
 """
 
 import os
@@ -29,6 +31,7 @@ class Program:
     def __init__(self, link: WorkerLink) -> None:
         self.link = link
         self.heard: list[Any] = []
+        self.isStopping = False
         resource = CoroutineResource(self.answer, lambda request, error: (500, [], b""))
         self.site = Site(resource, HTTPLimits(), reactor)
         self.port: Any = None
@@ -40,7 +43,8 @@ class Program:
 
     def stop(self) -> None:
         """Stop, if that has not begun."""
-        if reactor.running:
+        if not self.isStopping:
+            self.isStopping = True
             reactor.stop()
 
     def opened(self, port: Any) -> None:
@@ -50,7 +54,11 @@ class Program:
     async def answer(self, request: Request) -> None:
         """Answer a request."""
         if request.path == b"/slow":
-            await deferLater(reactor, 1.0)
+            options = self.link.setup.options
+            with open(options["slow"], "a") as told:
+                told.write("s")
+            while not os.path.exists(options["go"]):
+                await deferLater(reactor, 0.02)
         if request.path == b"/tell":
             self.link.broadcast("news", "hello")
         text = f"{self.link.setup.options['greeting']} {os.getpid()} {self.link.index} "
@@ -62,7 +70,7 @@ class Program:
     def retire(self, patienceSeconds: float) -> None:
         """Leave the place to another process."""
         closing = self.port.stopListening()
-        closing.addCallback(lambda _: self.site.drain(10, patienceSeconds))
+        closing.addCallback(lambda _: self.site.drain(60, patienceSeconds))
         closing.addCallback(lambda _: self.stop())
 
 
@@ -75,6 +83,8 @@ def main() -> None:
     if setup.options.get("breaks"):
         control.sendall(encode({"kind": "failed", "reason": "the fuse has blown"}))
         sys.exit(1)
+    if "gate" in setup.options:
+        open(setup.options["gate"]).close()
     program = Program(WorkerLink(setup))
     control.setblocking(False)
     adopt(reactor, control, program.link.control)

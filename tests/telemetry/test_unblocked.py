@@ -59,7 +59,7 @@ class UnblockedTests(SynchronousTestCase):
             self.assertEqual(self.successResultOf(calling), {"a": 1})
 
         call()
-        self.assertTrue(exporter.hasBegun.wait(20))
+        self.assertTrue(exporter.hasBegun.wait(60))
         for _ in range(CALLS):
             call()
         self.assertEqual((recorder.exported, recorder.dropped), (0, CALLS - 10))

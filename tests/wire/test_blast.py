@@ -67,7 +67,7 @@ class Script(Protocol):
 class BlastTests(TestCase):
     """The client counts what happened, whatever form the answers take."""
 
-    timeout = 60
+    timeout = 120
 
     def setUp(self) -> None:
         """Build the client and start the scripted server."""

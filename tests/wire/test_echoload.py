@@ -1,12 +1,15 @@
 """The gateway bench's load client against servers that answer by script."""
 
 import shutil
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from autobahn.twisted.websocket import WebSocketServerFactory, WebSocketServerProtocol
 from twisted.internet.protocol import DatagramProtocol, Factory, Protocol
+from twisted.internet.task import deferLater
 from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import SkipTest, TestCase
 
@@ -32,6 +35,7 @@ class Frames(Protocol):
             answers = self.factory.answers
             answer = answers[min(self.asked, len(answers) - 1)]
             self.asked += 1
+            self.factory.asked[self] += 1
             self.transport.write(answer[:3])
             self.factory.reactor.callLater(0, self.transport.write, answer[3:])
 
@@ -58,13 +62,14 @@ class Messages(WebSocketServerProtocol):
     def onMessage(self, payload: bytes, isBinary: bool) -> None:
         """Answer."""
         self.factory.seen.append(payload)
+        self.factory.asked[self] += 1
         self.sendMessage(payload, isBinary)
 
 
 class EcholoadTests(TestCase):
     """The client counts what happened."""
 
-    timeout = 60
+    timeout = 120
 
     def setUp(self) -> None:
         """Build the client."""
@@ -76,6 +81,7 @@ class EcholoadTests(TestCase):
         self.folder = Path(self.mktemp())
         self.folder.mkdir()
         self.patch(echoload, "peersFolder", lambda: self.folder)
+        self.asked: Counter[Any] = Counter()
 
     async def load(self, mode: str, port: Any, message: bytes, seconds: float = 0.2) -> Any:
         """Run the client, three connections; give what it printed and wrote."""
@@ -92,17 +98,31 @@ class EcholoadTests(TestCase):
         self.assertEqual((code, err), (0, b""))
         return msgspec.json.decode(out, type=echoload.Report)
 
+    async def unhurried(
+        self, mode: str, serve: Callable[[], Any], message: bytes
+    ) -> echoload.Report:
+        """
+        Run the client as long as it takes until each connection has asked three times, and no
+        answer was late because this process had no turn.
+        """
+        for seconds in (0.2, 1.0, 5.0, 20.0):
+            report = await self.report(mode, serve(), message, seconds)
+            if not report.lost and len(self.asked) == 3 and min(self.asked.values()) >= 3:
+                break
+        return report
+
     def serveFrames(self, *answers: bytes) -> Any:
         """Answer frames over TCP."""
         self.factory: Any = Factory.forProtocol(Frames)
         self.factory.noisy = False
         self.factory.answers, self.factory.seen = answers, []
+        self.asked = self.factory.asked = Counter()
         self.factory.reactor = self.reactor
         return self.reactor.listenTCP(0, self.factory, interface="127.0.0.1")
 
     async def test_frames(self) -> None:
         """Every frame that is answered counts, and nothing else goes out."""
-        report = await self.report("tcp", self.serveFrames(FRAME), FRAME)
+        report = await self.unhurried("tcp", lambda: self.serveFrames(FRAME), FRAME)
         self.assertGreater(report.calls, 3)
         self.assertEqual((report.calls, report.wrong, report.lost), (len(self.factory.seen), 0, 0))
         self.assertEqual(set(self.factory.seen), {FRAME})
@@ -114,7 +134,8 @@ class EcholoadTests(TestCase):
         """An error, and an answer of another length, are wrong."""
         error = b"\x01\x03" + FRAME[2:]
         short = b"\x01\x02\x00\x00\x00\x01x"
-        report = await self.report("tcp", self.serveFrames(FRAME, error, short, FRAME), FRAME)
+        answers = (FRAME, error, short, FRAME)
+        report = await self.unhurried("tcp", lambda: self.serveFrames(*answers), FRAME)
         self.assertEqual(report.wrong, 6)
         self.assertGreater(report.calls, 6)
 
@@ -123,20 +144,29 @@ class EcholoadTests(TestCase):
         protocol = Datagrams(lost=1)
         port = self.reactor.listenUDP(0, protocol, interface="127.0.0.1")
         report = await self.report("udp", port, FRAME, 1.5)
-        self.assertEqual((report.wrong, report.lost), (0, 1))
-        self.assertEqual(report.calls, len(protocol.seen) - 1)
+        self.assertEqual(report.wrong, 0)
+        # Others are lost, too, if this process has no turn for a second.
+        self.assertGreaterEqual(report.lost, 1)
+        while len(protocol.seen) < report.calls + report.lost:
+            await deferLater(self.reactor, 0.01)
+        self.assertEqual(report.calls + report.lost, len(protocol.seen))
         self.assertEqual(len(set(protocol.seen)), len(protocol.seen))
         self.assertIn(FRAME.replace(b"0000000000", b"0000000001"), protocol.seen)
 
     async def test_messages(self) -> None:
         """A WebSocket is opened, and its messages are understood."""
-        factory: Any = WebSocketServerFactory()
-        factory.protocol, factory.seen, factory.noisy = Messages, [], False
-        port = self.reactor.listenTCP(0, factory, interface="127.0.0.1")
-        report = await self.report("ws", port, MESSAGE)
+
+        def serve() -> Any:
+            self.factory = WebSocketServerFactory()
+            self.factory.protocol, self.factory.noisy = Messages, False
+            self.factory.seen, self.asked = [], Counter()
+            self.factory.asked = self.asked
+            return self.reactor.listenTCP(0, self.factory, interface="127.0.0.1")
+
+        report = await self.unhurried("ws", serve, MESSAGE)
         self.assertGreater(report.calls, 3)
-        self.assertEqual((report.calls, report.wrong), (len(factory.seen), 0))
-        self.assertEqual(set(factory.seen), {CALL})
+        self.assertEqual((report.calls, report.wrong), (len(self.factory.seen), 0))
+        self.assertEqual(set(self.factory.seen), {CALL})
 
     async def test_noWebSocket(self) -> None:
         """Who answers something else to the handshake is named."""

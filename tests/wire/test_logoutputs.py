@@ -73,7 +73,7 @@ class DescriptorTests(SynchronousTestCase):
             "writer = LineWriter(DescriptorOutput(1))\n"
             "writer.buffer(Clock())\n"
             "for _ in range(2000): writer.write(sys.argv[1].encode() * 150)\n"
-            "writer.finish(20)\n"
+            "writer.finish(60)\n"
         )
         path = os.pathsep.join(item for item in sys.path if item)
         reading, writing = os.pipe()

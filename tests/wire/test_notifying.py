@@ -16,7 +16,7 @@ from storagegate.notifying import Notifier
 from tests.support.daemon import Daemon
 from tests.support.log import LogCase
 
-MESSAGE_SECONDS = 30
+MESSAGE_SECONDS = 60
 
 
 class Manager:

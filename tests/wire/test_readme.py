@@ -11,7 +11,8 @@ from unittest import skipUnless
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.support.daemon import CHECKOUT, STOP_SECONDS, Daemon, daemonEnvironment
+from tests.support.clients import TOOL_SECONDS
+from tests.support.daemon import CHECKOUT, Daemon, daemonEnvironment
 from tests.support.documents import codeBlocks
 
 README = (CHECKOUT / "README.rst").read_text()
@@ -77,7 +78,7 @@ class ReadmeCase(SynchronousTestCase):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=STOP_SECONDS,
+            timeout=TOOL_SECONDS,
             check=False,
         )
         self.assertEqual(result.returncode, 0, result.stdout)

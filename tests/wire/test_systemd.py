@@ -20,7 +20,8 @@ from storagegate.gateway.frames import PING, PONG, encodeFrame
 from tests.support.certificates import Authority
 from tests.support.confine import UNSUPPORTED
 from tests.support.daemon import CHECKOUT, Daemon
-from tests.support.http import askUnix, getJSON, request
+from tests.support.http import REQUEST_SECONDS, askUnix, getJSON, request
+from tests.support.ports import heldPort
 from tests.support.units import DEPLOY, serviceValue, systemCalls, unitValues
 
 HANDOVER = str(CHECKOUT / "tests" / "support" / "handover.py")
@@ -69,9 +70,11 @@ class SocketTests(SynchronousTestCase):
         self.assertEqual(request(daemon.address("s3"), "PUT", "/bucket")[0], 200)
         self.assertEqual(request(daemon.address("s3"), "PUT", "/bucket/key", b"x" * 70_000)[0], 200)
         self.assertEqual(request(daemon.address("s3"), "GET", "/bucket/key")[1], b"x" * 70_000)
-        with urllib.request.urlopen(f"{daemon.url('http')}/api/openapi.json", timeout=30) as answer:
+        with urllib.request.urlopen(
+            f"{daemon.url('http')}/api/openapi.json", timeout=REQUEST_SECONDS
+        ) as answer:
             self.assertEqual(answer.status, 200)
-        with socket.create_connection(daemon.address("tcp"), 30) as client:
+        with socket.create_connection(daemon.address("tcp"), REQUEST_SECONDS) as client:
             client.sendall(encodeFrame(PING, b"there?"))
             pong = encodeFrame(PONG, b"there?")
             self.assertEqual(client.recv(len(pong), socket.MSG_WAITALL), pong)
@@ -91,9 +94,9 @@ class SocketTests(SynchronousTestCase):
             daemon.start()
             self.assertEqual(request((host, port), "GET", "/")[0], 200)
             self.assertEqual(daemon.stop(), 0)
-            with socket.create_connection((host, port), 30) as early:
+            with socket.create_connection((host, port), REQUEST_SECONDS) as early:
                 daemon.start()
-                early.settimeout(30)
+                early.settimeout(REQUEST_SECONDS)
                 early.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 self.assertIn(b" 403 ", early.recv(1024))
 
@@ -137,7 +140,7 @@ class SocketTests(SynchronousTestCase):
             self.assertEqual(request(daemon.address("s3"), "GET", "/")[0], 200)
             self.assertEqual(getJSON(daemon.address("admin"), "/readyz")[0], 200)
             self.assertEqual(getJSON(daemon.address("http"), "/api/openapi.json")[0], 200)
-            with socket.create_connection(daemon.address("tcp"), 30) as client:
+            with socket.create_connection(daemon.address("tcp"), REQUEST_SECONDS) as client:
                 client.sendall(encodeFrame(PING, b"there?"))
                 pong = encodeFrame(PONG, b"there?")
                 self.assertEqual(client.recv(len(pong), socket.MSG_WAITALL), pong)
@@ -151,7 +154,7 @@ class SocketTests(SynchronousTestCase):
             for pid in workers:
                 os.kill(pid, signal.SIGSTOP)
             with socket.socket(listener.family) as client:
-                client.settimeout(30)
+                client.settimeout(REQUEST_SECONDS)
                 client.connect(place)
                 client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 daemon.signal(signal.SIGTERM)
@@ -181,8 +184,7 @@ class SocketTests(SynchronousTestCase):
     @skipUnless(shutil.which("systemd-socket-activate"), "systemd-socket-activate is not installed")
     def test_activate(self) -> None:
         """Systemd's own tool starts it at the first connection, on a socket without a name."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = heldPort(self)
         daemon = self.daemon(
             *("--s3", "systemd:domain=INET:name=s3"),
             prefix=(
@@ -273,9 +275,11 @@ class ConfinedTests(SynchronousTestCase):
         self.addCleanup(daemon.kill)
         daemon.start()
         context = ssl.create_default_context(cafile=str(authority.path))
-        with urllib.request.urlopen(f"{daemon.url('http')}/api/openapi.json", timeout=30) as answer:
+        with urllib.request.urlopen(
+            f"{daemon.url('http')}/api/openapi.json", timeout=REQUEST_SECONDS
+        ) as answer:
             self.assertEqual(answer.status, 200)
-        with socket.create_connection(daemon.address("s3"), 30) as client:
+        with socket.create_connection(daemon.address("s3"), REQUEST_SECONDS) as client:
             secured = context.wrap_socket(client, server_hostname="localhost")
             secured.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             self.assertIn(b" 403 ", secured.recv(1024))

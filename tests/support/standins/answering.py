@@ -42,6 +42,7 @@ class Answering(BaseHTTPRequestHandler):
         content = self.rfile.read(length)
         parts = urlsplit(self.path)
         with self.state.changed:
+            self.arrived()
             self.state.asked.append(self.path)
         if parts.path == "/standin/asked":
             self.give(200, self.state.asked)
@@ -50,6 +51,9 @@ class Answering(BaseHTTPRequestHandler):
         self.answer(parts.path, query, json.loads(content) if content else None)
 
     do_GET = do_PUT = do_POST = do_DELETE = handleOne
+
+    def arrived(self) -> None:
+        """Take note of what is known before anybody can know that a request has arrived."""
 
     def answer(self, path: str, query: dict[str, list[str]], message: Any) -> None:
         """Answer a request."""

@@ -3,7 +3,8 @@ Stands in for an agent of Consul: health of services with blocking queries, and 
 U{https://developer.hashicorp.com/consul/api-docs} documents them.
 
 C{POST /standin} changes what cannot be told over the API: C{{"index": 3}} goes back to an earlier
-index, C{{"forget": true}} forgets every service, C{{"token": "x"}} lets in who has that token.
+index, C{{"forget": true}} forgets every service, C{{"token": "x"}} lets in who has that token,
+C{{"late": true}} has the time of every check be over.
 """
 
 import time
@@ -42,6 +43,10 @@ class Agent(Answering):
     def _control(self, message: Any) -> None:
         if message.pop("forget", False):
             self.state.known["services"].clear()
+            self._next()
+        if message.pop("late", False):
+            for service in self.state.known["services"].values():
+                service["until"] = 0
             self._next()
         self.state.known.update(message)
         self.state.save()

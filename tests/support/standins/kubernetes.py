@@ -24,6 +24,10 @@ Query = dict[str, list[str]]
 class API(Answering):
     """Answers as the API does."""
 
+    def arrived(self) -> None:
+        """Whoever sees that a watch is asked for may end it."""
+        self._cuts = self.state.known["cuts"]
+
     def answer(self, path: str, query: Query, message: Any) -> None:
         """Answer a request."""
         token = self.state.known["token"]
@@ -93,7 +97,7 @@ class API(Answering):
         version = int(query["resourceVersion"][0])
         with self.state.changed:
             known = self.state.known
-            isGone, cuts = version < known["oldest"], known["cuts"]
+            isGone = version < known["oldest"]
         if isGone and not known["late"]:
             self.give(410, _GONE)
             return
@@ -110,7 +114,7 @@ class API(Answering):
                     if at > version and (kind == "BOOKMARK" or _meant(found, query)):
                         self._send({"type": kind, "object": found})
                 version = max(version, known["version"])
-                if known["cuts"] != cuts or time.monotonic() > end:
+                if known["cuts"] != self._cuts or time.monotonic() > end:
                     break
                 self.state.changed.wait(0.2)
         self.wfile.write(b"0\r\n\r\n")

@@ -7,6 +7,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from storagegate.core.errors import ServiceError
+from tests.support.handtimed import HandTimed
+from tests.support.ports import heldPort
 from tests.support.rawupstream import Answer, RawConnection
 from tests.wire.balancing.upstreamcase import (
     CHUNKED,
@@ -14,7 +16,6 @@ from tests.wire.balancing.upstreamcase import (
     NDJSON,
     UpstreamCase,
     chunk,
-    freePort,
 )
 
 
@@ -157,7 +158,7 @@ class RepeatTests(UpstreamCase):
     async def test_unreachable(self) -> None:
         """Where nobody is, nothing was sent: every call goes on to another instance."""
         good = self.upstream(lambda connection: connection.json(b'{"data": 1}'))
-        self.serve(freePort(), good.port, freePort())
+        self.serve(heldPort(self), good.port, heldPort(self))
         for _ in range(6):
             self.assertEqual(await self.call("unary"), 1)
         self.assertEqual(good.requests, 6)
@@ -198,9 +199,20 @@ class TimeTests(UpstreamCase):
         """After its time a call goes to another instance, and the first one learns of it."""
         slow = self.upstream(lambda connection: None)
         good = self.upstream(lambda connection: connection.json(b'{"data": 1}'))
+        self.timing = timed = HandTimed(self.reactor)
         self.serve(slow.port, good.port, timeoutMs=50)
+        calling = self.call("safe")
+        while not slow.requests:
+            await deferLater(self.reactor, 0)
         ended = slow.whenEnded()
-        self.assertEqual(await self.call("safe"), 1)
+        timed.clock.advance(0.049)
+        self.assertEqual((calling.called, len(slow.connections)), (False, 1))
+        timed.clock.advance(0.001)
+        while not good.requests:
+            # The pause before it is any time up to 25 ms.
+            timed.clock.advance(0.001)
+            await deferLater(self.reactor, 0)
+        self.assertEqual(await calling, 1)
         await ended
         self.assertIn(b"X-Deadline-Ms: 50\r\n", good.connections[0].received)
         self.assertEqual(self.value("attempts_total", "Probe", "late"), 1)

@@ -12,7 +12,7 @@ from tests.support.daemonprocess import DaemonProcess
 class RefusalTests(TestCase):
     """A file that is not there."""
 
-    timeout = 60
+    timeout = 120
 
     async def refusal(self, workers: str) -> None:
         """Check that the daemon says what is wrong in one line, and opens nothing."""

@@ -1,6 +1,5 @@
 """A gateway in front of instances that a test has written."""
 
-import socket
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -28,23 +27,21 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-def freePort() -> int:
-    """Find a port where nobody is."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 class UpstreamCase(TestCase):
-    """A gateway in front of instances that the test has written."""
+    """
+    A gateway in front of instances that the test has written.
 
-    timeout = 60
+    @ivar timing: The reactor of the gateway.
+    """
+
+    timeout = 120
 
     def setUp(self) -> None:
         """Have a reactor."""
         from twisted.internet import reactor
 
         self.reactor: Any = reactor
+        self.timing: Any = reactor
 
     def upstream(self, answer: Answer, tls: Any = None) -> RawUpstream:
         """Make an instance."""
@@ -69,11 +66,14 @@ class UpstreamCase(TestCase):
                         "safeServer": {"idempotent": True, "streaming": "server"},
                         "safeClient": {"idempotent": True, "streaming": "client"},
                     },
+                    # Both ends take turns in this process: a busy machine may need long.
+                    "connectTimeoutMs": 20_000,
+                    "ejectMs": 60_000,
                     **options,
                 }
             }
         )
-        gateway.start(self.reactor)
+        gateway.start(self.timing)
         self.addCleanup(gateway.stop, 0)
         self.invoker = gateway.invoker
 

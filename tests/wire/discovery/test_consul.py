@@ -11,12 +11,12 @@ class ConsulTests(contract.ProviderContract):
 
     provides = "consul"
     # Short, for one may begin to wait just when the source is exchanged for another.
-    settings = {"waitMs": 1_000, "timeoutMs": 400}
+    hurried = {"waitMs": 1_000, **contract.ProviderContract.hurried}
 
     async def setUp(self) -> None:
         """Start it."""
         super().setUp()
-        self.source = StandIn(self.reactor, self.folder(), "consul")
+        self.source = StandIn(self, self.folder(), "consul")
         await self.source.start()
         self.addCleanup(self.source.kill)
 
@@ -53,7 +53,7 @@ class ConsulTests(contract.ProviderContract):
         _provider, seen = self.provider(
             provider="consul",
             services={"Orders": {"name": "orders-v2"}},
-            consul={**self.address(), "datacenter": "dc2", "namespace": "team", "waitMs": 2000},
+            consul={**self.address(), "datacenter": "dc2", "namespace": "team", "waitMs": 60_000},
         )
         await seen["Orders"].until("10.0.0.1:80")
         await self.see(lambda: len(self.source.asked()) > 2 and "wait" in self.asked()[-1])
@@ -61,7 +61,7 @@ class ConsulTests(contract.ProviderContract):
             self.asked(),
             [
                 "/v1/health/service/orders-v2?passing=true&dc=dc2&ns=team",
-                "/v1/health/service/orders-v2?passing=true&index=11&wait=2000ms&dc=dc2&ns=team",
+                "/v1/health/service/orders-v2?passing=true&index=11&wait=60000ms&dc=dc2&ns=team",
             ],
         )
 

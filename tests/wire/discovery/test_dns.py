@@ -3,6 +3,7 @@
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import CannotListenError
 from twisted.internet.protocol import DatagramProtocol, Factory, Protocol
 from twisted.names import dns, error
 from twisted.names.common import ResolverBase
@@ -12,6 +13,7 @@ from twisted.python.failure import Failure
 from storagegate.discovery.dns import DNSWatch
 from storagegate.discovery.sourceerror import SourceError
 from tests.support.discovering import DiscoveryCase, Watcher
+from tests.support.handtimed import HandTimed
 
 NAME = "_http._tcp.orders.example.com"
 
@@ -54,27 +56,40 @@ class DNSCase(DiscoveryCase):
     async def setUp(self) -> None:
         """Start it, at one port over UDP and TCP."""
         super().setUp()
+        self.timing: Any = self.reactor
         self.zone = Zone()
         self.factory = DNSServerFactory(clients=[self.zone])
         self.factory.noisy = False
         self.protocol = dns.DNSDatagramProtocol(self.factory, reactor=self.reactor)
-        tcp = self.reactor.listenTCP(0, self.factory, interface="127.0.0.1")
-        self.addCleanup(tcp.stopListening)
-        self.port = tcp.getHost().port
-        self.udp = self.reactor.listenUDP(self.port, self.protocol, interface="127.0.0.1")
+        self.port, self.udp = self.listen(self.factory, self.protocol)
         self.addCleanup(lambda: self.udp.stopListening())
+
+    def listen(self, factory: Any, protocol: Any) -> tuple[int, Any]:
+        """Listen at one port over TCP and UDP; give it, and the one of UDP."""
+        while True:
+            udp = self.reactor.listenUDP(0, protocol, interface="127.0.0.1")
+            port = udp.getHost().port
+            try:
+                tcp = self.reactor.listenTCP(port, factory, interface="127.0.0.1")
+            except CannotListenError:
+                # Somebody else has the same number for TCP.
+                udp.stopListening()
+                continue
+            self.addCleanup(tcp.stopListening)
+            return port, udp
 
     def watch(self, name: str = NAME, **given: Any) -> tuple[DNSWatch, Watcher]:
         """Make a watch."""
         watcher = Watcher()
         resolvers = [f"127.0.0.1:{self.port}"]
-        given = {"resolvers": resolvers, "timeoutMs": 200, "minTtlMs": 1000, **given}
+        # Both ends take turns in this process: a busy machine may need long.
+        given = {"resolvers": resolvers, "timeoutMs": 20_000, "minTtlMs": 1000, **given}
         options = self.options(dns=given).dns
 
         def publish(instances: Any, wrong: str | None = None) -> None:
             watcher.changed(tuple(instances))
 
-        return DNSWatch(self.reactor, options, name, publish), watcher
+        return DNSWatch(self.timing, options, name, publish), watcher
 
     async def refused(self, watch: DNSWatch) -> str:
         """Take a step that fails."""
@@ -174,14 +189,22 @@ class AnswerTests(DNSCase):
 
         port = self.reactor.listenUDP(0, Noise(), interface="127.0.0.1")
         self.addCleanup(port.stopListening)
-        watch, seen = self.watch(resolvers=[f"127.0.0.1:{port.getHost().port}"])
+        resolvers = [f"127.0.0.1:{port.getHost().port}"]
+        watch, seen = self.watch(resolvers=resolvers, timeoutMs=200)
         self.assertIn("no answer for", await self.refused(watch))
         self.assertEqual(seen.told, [])
         self.flushLoggedErrors()
 
     async def test_second(self) -> None:
         """When the first resolver is silent, the second one is asked."""
-        silent = self.reactor.listenUDP(0, DatagramProtocol(), interface="127.0.0.1")
+        self.timing = timed = HandTimed(self.reactor)
+
+        class Silent(DatagramProtocol):
+            def datagramReceived(self, datagram: bytes, addr: Any) -> None:
+                # Its time is over at once, that of the others never.
+                timed.clock.advance(20)
+
+        silent = self.reactor.listenUDP(0, Silent(), interface="127.0.0.1")
         self.addCleanup(silent.stopListening)
         self.zone.records = {"a.example.com": [dns.Record_A("10.0.0.1", 60)]}
         resolvers = [f"127.0.0.1:{silent.getHost().port}", f"127.0.0.1:{self.port}"]
@@ -248,10 +271,7 @@ class ProviderTests(DNSCase):
 
         factory = Factory.forProtocol(Silent)
         factory.noisy = False
-        tcp = self.reactor.listenTCP(0, factory, interface="127.0.0.1")
-        self.addCleanup(tcp.stopListening)
-        self.port = tcp.getHost().port
-        udp = self.reactor.listenUDP(self.port, Truncating(), interface="127.0.0.1")
+        self.port, udp = self.listen(factory, Truncating())
         self.addCleanup(udp.stopListening)
         provider, seen = self.started()
         await asked

@@ -5,14 +5,18 @@ import shutil
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 
 from storagegate.discovery.etcd import EtcdWatch
 from storagegate.discovery.sourceerror import SourceError
 from tests.contract import discovery as contract
 from tests.support.discovering import DiscoveryCase, Watcher
+from tests.support.handtimed import HandTimed
 from tests.support.sourceprocess import Etcd, encoded, findEtcd
 
 PREFIX = "/storagegate/services"
+
+LIFE_SECONDS = 60.0
 
 
 class EtcdCase(DiscoveryCase):
@@ -24,7 +28,7 @@ class EtcdCase(DiscoveryCase):
     async def setUp(self) -> None:
         """Start it."""
         super().setUp()
-        self.source = Etcd(self.reactor, self.folder())
+        self.source = Etcd(self, self.folder())
         await self.source.start()
         self.addCleanup(self.source.kill)
 
@@ -46,7 +50,6 @@ class EtcdTests(EtcdCase, contract.ProviderContract):
     """What every provider promises."""
 
     provides = "etcd"
-    settings = {"timeoutMs": 400}
 
     def written(self, service: str) -> bytes:
         """Give what stands in requests, whatever of a key base64 has in the same places."""
@@ -104,31 +107,41 @@ class EtcdTests(EtcdCase, contract.ProviderContract):
 
 
 class WatchTests(EtcdCase):
-    """One watch, step by step."""
+    """One watch, step by step, whose streams end when the test says so."""
 
     def watch(self) -> tuple[EtcdWatch, Watcher]:
-        """Make a watch whose streams are short."""
+        """Make a watch."""
         watcher = Watcher()
+        self.timed = HandTimed(self.reactor)
         options = self.options(etcd=self.address()).etcd
 
         def publish(instances: Any, wrong: str | None = None) -> None:
             watcher.changed(tuple(instances))
 
-        return EtcdWatch(self.reactor, options, "A", publish, life=0.2), watcher
+        return EtcdWatch(self.timed, options, "A", publish, life=LIFE_SECONDS), watcher
+
+    async def follow(self, watch: EtcdWatch, seen: Watcher, *ids: str) -> None:
+        """Have it watch until it has told of these, and then to the end of its stream."""
+        watching = self.deferred(watch)
+        await seen.until(*ids)
+        await deferLater(self.reactor, 0)
+        self.timed.clock.advance(LIFE_SECONDS)
+        await watching
 
     async def test_goesOn(self) -> None:
         """A watch that has ended goes on with the next revision, whatever came in between."""
         watch, seen = self.watch()
         await watch.step()
-        await watch.step()
+        self.assertEqual(seen.ids, set())
+        self.put("A", "zero", "10.0.0.0", 80)
+        await self.follow(watch, seen, "10.0.0.0:80")
         self.put("A", "one", "10.0.0.1", 80)
         self.put("B", "one", "10.0.0.9", 80)
-        self.assertEqual(seen.ids, set())
-        await watch.step()
-        self.assertEqual(seen.ids, {"10.0.0.1:80"})
+        self.assertEqual(seen.ids, {"10.0.0.0:80"})
+        await self.follow(watch, seen, "10.0.0.0:80", "10.0.0.1:80")
         self.remove("A", "one")
-        await watch.step()
-        self.assertEqual(seen.ids, set())
+        await self.follow(watch, seen, "10.0.0.0:80")
+        self.assertEqual(len(seen.told), 4)
 
     async def test_compacted(self) -> None:
         """A revision that is compacted away is an error, and then there is a list."""

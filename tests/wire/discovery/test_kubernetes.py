@@ -18,13 +18,13 @@ class KubernetesCase(contract.DiscoveryCase):
     """What the cases of this file share."""
 
     provides = "kubernetes"
-    settings = {"timeoutMs": 400}
+    settings = contract.ProviderContract.settings
     certificate: Any = None
 
     async def setUp(self) -> None:
         """Start it."""
         super().setUp()
-        self.source = StandIn(self.reactor, self.folder(), "kubernetes", self.certificate)
+        self.source = StandIn(self, self.folder(), "kubernetes", self.certificate)
         await self.source.start()
         self.addCleanup(self.source.kill)
 
@@ -209,7 +209,9 @@ class TLSTests(TLSCase):
 
     async def test_believed(self) -> None:
         """One that the file of certificates vouches for is believed."""
-        provider, seen = self.watched("A", tls={"caFile": str(self.authority.path)}, timeoutMs=5000)
+        provider, seen = self.watched(
+            "A", tls={"caFile": str(self.authority.path)}, timeoutMs=30_000
+        )
         await seen["A"].until()
         self.assertIsNone(provider.problem)
 
@@ -217,7 +219,7 @@ class TLSTests(TLSCase):
         """One that nobody vouches for is told nothing."""
         other = Authority(self.folder(), "other")
         for tls in ({}, {"caFile": str(other.path)}):
-            provider, seen = self.watched("A", tls=tls, timeoutMs=5000)
+            provider, seen = self.watched("A", tls=tls, timeoutMs=30_000)
             await self.see(lambda provider=provider: provider.problem is not None)
             self.assertIn("certificate verify failed", provider.problem)
             self.assertEqual(seen["A"].told, [])

@@ -38,10 +38,19 @@ def isAlive(pid: int) -> bool:
 class WorkersCase(TestCase):
     """Two workers that answer HTTP."""
 
-    timeout = 60
+    timeout = 120
 
-    async def began(self, **options: Any) -> Workers:
-        """Bind a port and start the workers."""
+    def setUp(self) -> None:
+        """Make a directory."""
+        self.directory = Path(self.mktemp()).absolute()
+        self.directory.mkdir()
+
+    async def began(self, hangSeconds: float = 600, **options: Any) -> Workers:
+        """
+        Bind a port and start the workers.
+
+        @param hangSeconds: So long that none is killed that only has no turn.
+        """
         self.place = await bind(reactor, "tcp:0:interface=127.0.0.1")
         self.addCleanup(self.place.port.stopListening)
         self.number = self.place.port.getHost().port
@@ -50,8 +59,8 @@ class WorkersCase(TestCase):
             reactor,
             self.program(**options),
             changed=self.changed,
-            patienceSeconds=0.5,
-            hangSeconds=2,
+            patienceSeconds=20,
+            hangSeconds=hangSeconds,
         )
         self.addCleanup(self.workers.stop, 1)
         self.workers.start()
@@ -79,7 +88,7 @@ class WorkersCase(TestCase):
 
     def askBlocking(self, path: str) -> str:
         """Ask by a new connection."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.number, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.number, timeout=60)
         try:
             connection.request("GET", path)
             return connection.getresponse().read().decode()
@@ -135,19 +144,30 @@ class ReplacingTests(WorkersCase):
 
     async def test_killed(self) -> None:
         """A worker that dies is replaced; meanwhile the other one serves everybody."""
-        workers = await self.began()
+        gate = self.directory / "gate"
+        gate.touch()
+        workers = await self.began(gate=str(gate))
         victim, other = workers.pids
+        gate.unlink()
+        os.mkfifo(gate)
         os.kill(victim, signal.SIGKILL)
         await self.until(lambda: workers.ready == 1)
-        self.assertEqual(int((await self.ask())[1]), other)
+        for _ in range(3):
+            self.assertEqual(int((await self.ask())[1]), other)
+        self.openGate(gate)
         await self.until(lambda: workers.ready == 2)
         self.assertEqual(workers.pids[1], other)
         self.assertNotEqual(workers.pids[0], victim)
         self.assertEqual(self.counts, [2, 1, 2])
 
+    def openGate(self, gate: Path) -> None:
+        """Let whoever waits at a FIFO go on."""
+        # Open for both, a FIFO waits for nobody, and whoever opens it to read finds a writer.
+        self.addCleanup(os.close, os.open(gate, os.O_RDWR))
+
     async def test_hanging(self) -> None:
         """A worker whose reactor does not turn any more is killed and replaced."""
-        workers = await self.began()
+        workers = await self.began(hangSeconds=2)
         [victim, _] = workers.pids
         os.kill(victim, signal.SIGSTOP)
         await self.until(lambda: not isAlive(victim) and workers.ready == 2)
@@ -159,7 +179,7 @@ class ReplacingTests(WorkersCase):
         load = Load(self.number)
         try:
             await self.until(lambda: len(load.answered) > 50)
-            await workers.roll(self.program(greeting="two"), 10)
+            await workers.roll(self.program(greeting="two"), 60)
             await self.until(lambda: not any(map(isAlive, before)))
             mark = len(load.answered)
             await self.until(lambda: len(load.answered) > mark + 50)
@@ -176,26 +196,37 @@ class ReplacingTests(WorkersCase):
         What is being answered when a worker is replaced is answered. Only one roll goes on at a
         time.
         """
-        workers = await self.began()
+        told, go = self.directory / "slow", self.directory / "go"
+        told.touch()
+        workers = await self.began(slow=str(told), go=str(go))
         slow = [deferToThread(self.askBlocking, "/slow") for _ in range(4)]
-        await deferLater(reactor, 0.2)
-        going = Deferred.fromCoroutine(workers.roll(self.program(greeting="two"), 10))
+        await self.until(lambda: told.read_text() == "ssss")
+        going = Deferred.fromCoroutine(workers.roll(self.program(greeting="two"), 60))
         with self.assertRaises(WorkerFailed):
             await workers.roll(self.program(), 10)
         await going
+        while (await self.ask())[0] != "two":
+            # Who was told to go just now may not have read that yet.
+            pass
+        go.touch()
         for answering in slow:
             self.assertTrue((await answering).startswith("one "))
 
     async def test_rollRefused(self) -> None:
         """A successor that cannot start leaves the old worker in its place, and the old program."""
-        workers = await self.began()
+        gate = self.directory / "gate"
+        gate.touch()
+        workers = await self.began(gate=str(gate))
         before = workers.pids
         with self.assertRaises(WorkerFailed) as caught:
             await workers.roll(self.program(breaks=True), 10)
         self.assertEqual(str(caught.exception), "the fuse has blown")
         self.assertEqual(workers.pids, before)
+        gate.unlink()
+        os.mkfifo(gate)
         os.kill(before[0], signal.SIGKILL)
         await self.until(lambda: workers.ready == 1)
+        self.openGate(gate)
         await self.until(lambda: workers.ready == 2)
         self.assertEqual((await self.ask())[0], "one")
 

@@ -31,7 +31,7 @@ class ChildTests(SynchronousTestCase):
         self.collector = Collector()
         self.addCleanup(self.collector.stop)
 
-    def exporter(self, mode: str = "ok", seconds: float = 20.0, **more: Any) -> ChildExporter:
+    def exporter(self, mode: str = "ok", seconds: float = 60.0, **more: Any) -> ChildExporter:
         """Make an exporter that does not outlive the test."""
         destination = Destination(
             **{
@@ -77,6 +77,7 @@ class ChildTests(SynchronousTestCase):
 
     def test_killed(self) -> None:
         """If it is killed a batch is lost, and another process takes the next, not at once."""
+        self.patch(module, "RESTART_SECONDS", 3600)
         exporter = self.exporter()
         os.kill(self.pid(exporter), signal.SIGKILL)
         self.assertEqual(exporter.export([record(0)]), "the exporting process ended")

@@ -18,7 +18,7 @@ from tests.support.collector import Collector
 from tests.support.daemon import ACCESS_KEY, SECRET_KEY, Daemon
 from tests.support.s3signer import Outgoing, Signer, exchange
 
-SECONDS = 20
+SECONDS = 60
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
