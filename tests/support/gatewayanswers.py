@@ -4,7 +4,7 @@ from typing import Any
 
 from attrs import frozen
 
-SECONDS = 20
+SECONDS = 45
 """How long a client waits for anything."""
 
 

@@ -11,7 +11,7 @@ from twisted.python.failure import Failure
 
 T = TypeVar("T")
 
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 """Seconds after which a Deferred that has not fired fails the test."""
 
 
