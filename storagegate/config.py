@@ -13,6 +13,7 @@ from typing import Any
 from attrs import field, frozen
 
 from storagegate.configkeys import KEYS, PREFIX, Key
+from storagegate.core.smallfiles import readSmallFile
 from storagegate.credentials import Credentials
 
 CONFIG_VARIABLE = PREFIX + "CONFIG"
@@ -169,14 +170,9 @@ def needRestart(old: Configuration, new: Configuration) -> list[str]:
 def _readFile(path: str) -> dict[str, Any]:
     origin = f"file {path}"
     try:
-        with open(path, "rb") as file:
-            content = file.read(_FILE_LIMIT + 1)
+        return tomllib.loads(readSmallFile(path, _FILE_LIMIT).decode("utf-8"))
     except OSError as error:
         raise ConfigurationError(f"config ({origin}): {error.strerror}") from error
-    if len(content) > _FILE_LIMIT:
-        raise ConfigurationError(f"config ({origin}): larger than {_FILE_LIMIT} bytes")
-    try:
-        return tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ConfigurationError(f"config ({origin}): {reason}") from error

@@ -15,6 +15,7 @@ import string
 
 from attrs import field, frozen
 
+from storagegate.core.smallfiles import readSmallFile
 from storagegate.storage.directories import syncDirectory
 
 # Long enough for any client's own rules (MinIO: 3), short enough for a header and a log line. A
@@ -108,10 +109,9 @@ def load(path: str) -> Credentials | None:
 
 
 def _read(path: str) -> Credentials:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        lines = file.read(_FILE_LIMIT).splitlines()
-    values = dict(line.split("=", 1) for line in lines if "=" in line)
     try:
+        lines = readSmallFile(path, _FILE_LIMIT).decode("utf-8", "replace").splitlines()
+        values = dict(line.split("=", 1) for line in lines if "=" in line)
         return Credentials(
             checkCredential(values[_ACCESS_KEY_NAME]), checkCredential(values[_SECRET_KEY_NAME])
         )

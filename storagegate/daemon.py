@@ -7,7 +7,7 @@ before the reactor does, so nothing is served early, and what fails there is a L
 one line. The store comes last, for it alone starts threads: a process that cannot start must end.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import Service
@@ -18,11 +18,11 @@ from twisted.python.failure import Failure
 
 from storagegate import announce
 from storagegate.admin import Readiness
-from storagegate.config import Configuration, ConfigurationError, needRestart
+from storagegate.config import ConfigurationError, needRestart
 from storagegate.core.definitions import DefinitionError
 from storagegate.credentials import Credentials, CredentialsError
-from storagegate.parts import Door, Parts, Room, Site, Store
-from storagegate.processservice import ProcessService
+from storagegate.parts import Door, Room, Site, Store
+from storagegate.processservice import ProcessService, ProcessSetup
 from storagegate.readiness import Board, Lookout, Peers, listening
 
 if TYPE_CHECKING:
@@ -40,29 +40,19 @@ class StartError(Exception):
 class Daemon(ProcessService):
     """The service of a process that serves."""
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        load: Callable[[], Configuration],
-        reactor: Any,
-        parts: Parts,
-        twistdOptions: Mapping[str, Any] | None = None,
-        link: "WorkerLink | None" = None,
-    ) -> None:
+    def __init__(self, setup: ProcessSetup, link: "WorkerLink | None" = None) -> None:
         """
-        See L{ProcessService}.
-
         @param link: What a worker knows of the others; C{None} for the only process.
         """
-        super().__init__(configuration, load, reactor, parts, twistdOptions)
+        super().__init__(setup)
         self._link = link
         self._patienceSeconds = 0.0
-        self._board = Board(None if link is None else Peers(link, reactor))
+        self._board = Board(None if link is None else Peers(link, self._reactor))
         self._board.add(self._storeParts)
         self._board.addListeners(self._listening)
         self._board.addWarnings(lambda: {} if self._store is None else self._store.warnings())
         self._board.addWarnings(lambda: {} if self._gateway is None else self._gateway.warnings())
-        self._lookout = Lookout(reactor, self._board, self._tellReadiness)
+        self._lookout = Lookout(self._reactor, self._board, self._tellReadiness)
         self._store: Store | None = None
         self._door: Door | None = None
         self._sites: dict[str, Site] = {}

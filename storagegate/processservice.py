@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from attrs import frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
@@ -26,6 +27,24 @@ from storagegate.storage.directories import makeDirectory
 from storagegate.storage.errors import StoreError
 
 
+@frozen
+class ProcessSetup:
+    """
+    What the service of a process is made from.
+
+    @ivar configuration: What to start with.
+    @ivar load: Reads the configuration again.
+    @ivar reactor: The whole reactor, for it is handed on to every part.
+    @ivar twistdOptions: The options of C{twistd} itself.
+    """
+
+    configuration: Configuration
+    load: Callable[[], Configuration]
+    reactor: Any
+    parts: Parts
+    twistdOptions: Mapping[str, Any] | None = None
+
+
 class ProcessService(Service):
     """
     The service that has the process.
@@ -35,29 +54,16 @@ class ProcessService(Service):
 
     _log = Logger()
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        load: Callable[[], Configuration],
-        reactor: Any,
-        parts: Parts,
-        twistdOptions: Mapping[str, Any] | None = None,
-    ) -> None:
-        """
-        @param configuration: What to start with.
-        @param load: Reads the configuration again.
-        @param reactor: The whole reactor, for it is handed on to every part.
-        @param twistdOptions: The options of C{twistd} itself.
-        """
-        self._configuration = self._started = configuration
-        self._load = load
-        self._reactor = reactor
-        self._parts = parts
-        self._twistdOptions = twistdOptions
+    def __init__(self, setup: ProcessSetup) -> None:
+        self._configuration = self._started = setup.configuration
+        self._load = setup.load
+        self._reactor = setup.reactor
+        self._parts = setup.parts
+        self._twistdOptions = setup.twistdOptions
         self._isStopping = False
         self._addresses: dict[str, IAddress] = {}
-        self._signals = parts.signals(self.stopNow, self.reload)
-        self._notifier = parts.notifier()
+        self._signals = self._parts.signals(self.stopNow, self.reload)
+        self._notifier = self._parts.notifier()
 
     def stopNow(self) -> None:
         """Begin to stop, unless that has begun."""

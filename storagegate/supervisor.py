@@ -7,7 +7,6 @@ reads the configuration again and replaces the workers one by one, so that no cl
 
 import os
 import sys
-from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from attrs import evolve
@@ -27,8 +26,7 @@ from storagegate.net.endpoints import BoundPlace, bind
 from storagegate.net.workerprocess import Program, WorkerFailed
 from storagegate.net.workers import Workers
 from storagegate.net.workerwire import CONTROL, WorkerSetup
-from storagegate.parts import Parts
-from storagegate.processservice import ProcessService
+from storagegate.processservice import ProcessService, ProcessSetup
 from storagegate.rehearsal import rehearse
 
 _STREAMS = ("s3", "admin", "http", "tcp")
@@ -37,16 +35,8 @@ _STREAMS = ("s3", "admin", "http", "tcp")
 class Supervisor(ProcessService):
     """The service of C{twistd storagegate} with C{--workers} above one."""
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        load: Callable[[], Configuration],
-        reactor: Any,
-        parts: Parts,
-        twistdOptions: Mapping[str, Any] | None = None,
-    ) -> None:
-        """See L{ProcessService}."""
-        super().__init__(configuration, load, reactor, parts, twistdOptions)
+    def __init__(self, setup: ProcessSetup) -> None:
+        super().__init__(setup)
         self._bound: dict[str, BoundPlace] = {}
         self._datagrams: list[Any] = []
         self._reserved: Any = None

@@ -14,6 +14,7 @@ from storagegate.configkeys import KEYS, Key
 from storagegate.daemon import Daemon
 from storagegate.net.reactors import processReactor
 from storagegate.parts import Parts
+from storagegate.processservice import ProcessSetup
 from storagegate.refusal import refusal
 
 
@@ -83,8 +84,9 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         configuration = reload()
     except ConfigurationError as error:
         raise refusal(str(error)) from error
+    setup = ProcessSetup(configuration, reload, reactor, Parts(reactor), options.parent)
     if configuration.workers > 1:
         from storagegate.supervisor import Supervisor
 
-        return Supervisor(configuration, reload, reactor, Parts(reactor), options.parent)
-    return Daemon(configuration, reload, reactor, Parts(reactor), options.parent)
+        return Supervisor(setup)
+    return Daemon(setup)

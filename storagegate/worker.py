@@ -20,6 +20,7 @@ from storagegate.net.workerlink import WorkerLink
 from storagegate.net.workerwire import CONTROL, WorkerSetup, adopt, encode, readBlocking, readSetup
 from storagegate.parts import Parts
 from storagegate.process import dieWithParent
+from storagegate.processservice import ProcessSetup
 from storagegate.refusal import oneLine
 
 
@@ -79,7 +80,7 @@ def _start(setup: WorkerSetup, reactor: Any) -> tuple[Daemon, WorkerLink]:
     parts = Parts(reactor, link)
     parts.logs.takeOver(setup.options["log"], configuration, reactor, setup.index)
     # What is different from now on is for those who take this one's place.
-    daemon = Daemon(configuration, lambda: configuration, reactor, parts, None, link)
+    daemon = Daemon(ProcessSetup(configuration, lambda: configuration, reactor, parts), link)
     link.retired = daemon.retire
     link.stopped = daemon.stopNow
     daemon.privilegedStartService()

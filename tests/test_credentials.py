@@ -84,6 +84,7 @@ class FileTests(SynchronousTestCase):
             "AWS_ACCESS_KEY_ID=abc\n",
             "AWS_ACCESS_KEY_ID=abc\nAWS_SECRET_ACCESS_KEY=\n",
             "\xff" * 10_000,
+            "AWS_ACCESS_KEY_ID=abc\nAWS_SECRET_ACCESS_KEY=abcd\n" + "#" * 4096,
         ):
             Path(self.path).write_text(text, encoding="latin-1")
             error = self.assertRaises(CredentialsError, loadOrCreate, self.path)

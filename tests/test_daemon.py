@@ -7,6 +7,7 @@ from twisted.internet.defer import Deferred
 from storagegate.config import Configuration, ConfigurationError, load
 from storagegate.credentials import Credentials
 from storagegate.daemon import Daemon
+from storagegate.processservice import ProcessSetup
 from storagegate.storage.errors import StoreError
 from tests.support.log import LogCase
 from tests.support.parts import FakeParts
@@ -40,8 +41,9 @@ class DaemonCase(LogCase):
                 raise self.next
             return self.next
 
-        configuration = self.configuration(**flags)
-        return Daemon(configuration, reload, self.parts.reactor, self.parts, self.twistdOptions)
+        configuration, reactor = self.configuration(**flags), self.parts.reactor
+        setup = ProcessSetup(configuration, reload, reactor, self.parts, self.twistdOptions)
+        return Daemon(setup)
 
     def started(self, **flags: str) -> Daemon:
         """Make a daemon that runs."""

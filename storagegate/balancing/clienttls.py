@@ -7,11 +7,18 @@ from typing import Any
 from attrs import frozen
 from twisted.internet.abstract import isIPAddress, isIPv6Address
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
-from twisted.internet.ssl import CertificateOptions, optionsForClientTLS, platformTrust
+from twisted.internet.ssl import CertificateOptions
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from storagegate.discovery.tls import TLSFileError, checkFiles, loadOwn, loadTrust, stamp
+from storagegate.discovery.tls import (
+    TLSFileError,
+    checkFiles,
+    loadMaterial,
+    loadOwn,
+    makeCreator,
+    stamp,
+)
 from storagegate.discovery.tlsoptions import InstanceTLSOptions
 
 MAX_NAMES = 64
@@ -60,20 +67,15 @@ class ClientTLS:
         if name in self._creators:
             self._creators.move_to_end(name)
             return self._creators[name]
-        creator = self._make(name, dict(material))
+        creator = self._make(name, material)
         self._creators[name] = creator
         if len(self._creators) > MAX_NAMES:
             self._creators.popitem(last=False)
         return creator
 
-    def _make(self, name: str, material: dict[str, Any]) -> Any:
+    def _make(self, name: str, material: Mapping[str, Any]) -> Any:
         if self._options.verify:
-            return optionsForClientTLS(
-                name,
-                trustRoot=material.pop("trustRoot"),
-                acceptableProtocols=_PROTOCOLS,
-                extraCertificateOptions=material,
-            )
+            return makeCreator(name, material, _PROTOCOLS)
         # No address is ever sent as a name (RFC 6066, section 3).
         isAddress = isIPAddress(name) or isIPv6Address(name)
         options = CertificateOptions(acceptableProtocols=_PROTOCOLS, **material)
@@ -102,9 +104,7 @@ class ClientTLS:
         return self._material or {}
 
     def _read(self) -> Mapping[str, Any]:
-        own = loadOwn(self._options)
-        trust = loadTrust(self._options)
-        return {**own, "trustRoot": trust or platformTrust()} if self._options.verify else own
+        return loadMaterial(self._options) if self._options.verify else loadOwn(self._options)
 
 
 @implementer(IOpenSSLClientConnectionCreator)

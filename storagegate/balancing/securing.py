@@ -21,6 +21,7 @@ from storagegate.balancing.clienttls import ClientTLS
 from storagegate.balancing.wire import HTTPConnection
 from storagegate.discovery.instances import Instance
 from storagegate.discovery.services import DiscoveredService
+from storagegate.discovery.tls import expectedName
 from storagegate.discovery.tlsoptions import InstanceTLSOptions
 from storagegate.discovery.trouble import Trouble
 
@@ -48,8 +49,8 @@ class Securing:
         tls = options.tls or InstanceTLSOptions()
         self._service = service
         self._isMeant = options.tls is not None
-        self._isVerified = tls.verify
-        self._name = tls.serverName or name
+        self._options = tls
+        self._name = name
         self._tls = ClientTLS(service, tls)
         self._clock = clock
         self._trouble = Trouble("TLS to instances", clock.seconds)
@@ -65,7 +66,7 @@ class Securing:
 
     def warn(self) -> None:
         """Say so if certificates are not checked."""
-        if not self._isVerified:
+        if not self._options.verify:
             _log.warn(
                 "services.{service}.tls.verify is false: no certificate of its instances is "
                 "checked, and anybody on the way can read and change calls",
@@ -87,10 +88,8 @@ class Securing:
 
     async def _connect(self, endpoint: Any, instance: Instance, seconds: float) -> Any:
         began = self._clock.seconds()
-        # Neither the zone of an address nor the dot that ends a name is in a certificate.
-        name = self._name or instance.host.partition("%")[0].rstrip(".")
         try:
-            creator = self._tls.creator(name)
+            creator = self._tls.creator(expectedName(self._options, self._name or instance.host))
         except UnicodeError as error:
             self._complain(instance, error)
             raise

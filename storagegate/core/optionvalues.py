@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from attrs import NOTHING, AttrsInstance, evolve, fields
+from attrs import NOTHING, AttrsInstance, Factory, evolve, field, fields
 
 from storagegate.core.scalars import parseSize
 
@@ -88,8 +88,17 @@ def readFunction(value: Any) -> Any:
     return value
 
 
-def checkGroup(instance: Any, attribute: Any, value: Any) -> None:
-    """Check options that have parts of their own: the C{validator} of their field."""
+def groupField(kind: type[AttrsInstance] | None = None) -> Any:
+    """
+    Make a field of options that have parts of their own, and whose type is said beside it.
+
+    @param kind: What makes them where none are given; without it there are none then.
+    """
+    default = None if kind is None else Factory(kind)
+    return field(default=default, validator=_checkGroup, metadata={MERGED: True})
+
+
+def _checkGroup(instance: Any, attribute: Any, value: Any) -> None:
     if not isinstance(value, attribute.type):
         raise ValueError("is a mapping of options")
 

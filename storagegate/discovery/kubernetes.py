@@ -16,17 +16,13 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
+from attrs import evolve
 
 from storagegate.discovery.httpsource import HTTPSource
 from storagegate.discovery.instances import Instance
-from storagegate.discovery.provideroptions import (
-    SERVICE_ACCOUNT,
-    KubernetesOptions,
-    ownCluster,
-)
+from storagegate.discovery.provideroptions import SERVICE_ACCOUNT, KubernetesOptions, ownCluster
 from storagegate.discovery.reading import readEach, readMessage, readSecret
 from storagegate.discovery.sourceerror import Refused, SourceError
-from storagegate.discovery.tlsoptions import TLSOptions
 from storagegate.discovery.watched import Publish
 
 _LIFE_SECONDS = 240
@@ -106,9 +102,7 @@ class KubernetesWatch:
         tls = options.tls
         if options.address is None and tls.caFile is None:
             # The API of a cluster vouches for itself.
-            tls = TLSOptions(
-                caFile=f"{SERVICE_ACCOUNT}/ca.crt", certFile=tls.certFile, keyFile=tls.keyFile
-            )
+            tls = evolve(tls, caFile=f"{SERVICE_ACCOUNT}/ca.crt")
         self._source = HTTPSource(reactor, options.address or ownCluster(), tls)
         self._options = options
         self._selector = f"kubernetes.io/service-name={service}"

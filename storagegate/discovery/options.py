@@ -7,10 +7,9 @@ from attrs import evolve, field, frozen
 from attrs.converters import optional
 
 from storagegate.core.optionvalues import (
-    MERGED,
     OptionError,
     changeOptions,
-    checkGroup,
+    groupField,
     readWord,
 )
 from storagegate.discovery.instances import AUTO
@@ -39,11 +38,6 @@ def _provider(value: Any) -> str:
     return readWord(value, PROVIDERS)
 
 
-def _isRegister(instance: Any, attribute: Any, value: Any) -> None:
-    if value is not None and not isinstance(value, RegisterOptions):
-        raise ValueError("is a mapping of options")
-
-
 @frozen(kw_only=True)
 class DiscoveryOptions:
     """
@@ -61,20 +55,12 @@ class DiscoveryOptions:
 
     provider: str | None = field(default=None, converter=optional(_provider))
     services: Mapping[str, DiscoveredService] = field(factory=dict, converter=readServices)
-    routing: RoutingOptions = field(
-        factory=RoutingOptions, validator=checkGroup, metadata={MERGED: True}
-    )
-    dns: DNSOptions = field(factory=DNSOptions, validator=checkGroup, metadata={MERGED: True})
-    consul: ConsulOptions = field(
-        factory=ConsulOptions, validator=checkGroup, metadata={MERGED: True}
-    )
-    etcd: EtcdOptions = field(factory=EtcdOptions, validator=checkGroup, metadata={MERGED: True})
-    kubernetes: KubernetesOptions = field(
-        factory=KubernetesOptions, validator=checkGroup, metadata={MERGED: True}
-    )
-    register: RegisterOptions | None = field(
-        default=None, validator=_isRegister, metadata={MERGED: True}
-    )
+    routing: RoutingOptions = groupField(RoutingOptions)
+    dns: DNSOptions = groupField(DNSOptions)
+    consul: ConsulOptions = groupField(ConsulOptions)
+    etcd: EtcdOptions = groupField(EtcdOptions)
+    kubernetes: KubernetesOptions = groupField(KubernetesOptions)
+    register: RegisterOptions | None = groupField()
 
 
 def readDiscovery(before: DiscoveryOptions, changes: Mapping[str, Any]) -> DiscoveryOptions:

@@ -13,7 +13,7 @@ from typing import Any
 from attrs import field, frozen
 from attrs.converters import optional
 
-from storagegate.core.optionvalues import MERGED, checkGroup, readFlag, readNumber
+from storagegate.core.optionvalues import groupField, readFlag, readNumber
 from storagegate.discovery.instances import formatPlace, readHost, readServedPort, readWeight
 from storagegate.discovery.services import readKnownAs
 from storagegate.discovery.tlsoptions import TLSOptions, readFile
@@ -145,7 +145,7 @@ class ConsulOptions:
     tags: tuple[str, ...] = field(default=(), converter=_words)
     waitMs: int = field(default=60_000, converter=_wait)
     timeoutMs: int = field(default=10_000, converter=_timeout)
-    tls: TLSOptions = field(factory=TLSOptions, validator=checkGroup, metadata={MERGED: True})
+    tls: TLSOptions = groupField(TLSOptions)
 
 
 @frozen(kw_only=True)
@@ -166,7 +166,7 @@ class EtcdOptions:
     username: str | None = field(default=None, converter=optional(_word))
     passwordFile: str | None = field(default=None, converter=optional(readFile))
     timeoutMs: int = field(default=10_000, converter=_timeout)
-    tls: TLSOptions = field(factory=TLSOptions, validator=checkGroup, metadata={MERGED: True})
+    tls: TLSOptions = groupField(TLSOptions)
 
 
 @frozen(kw_only=True)
@@ -187,7 +187,7 @@ class KubernetesOptions:
     namespace: str | None = field(default=None, converter=optional(readKnownAs))
     portName: str | None = field(default=None, converter=optional(_word))
     timeoutMs: int = field(default=10_000, converter=_timeout)
-    tls: TLSOptions = field(factory=TLSOptions, validator=checkGroup, metadata={MERGED: True})
+    tls: TLSOptions = groupField(TLSOptions)
 
 
 @frozen(kw_only=True)

@@ -1,11 +1,11 @@
 """Reads what sources answer: nothing in it is believed to be as it should."""
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from storagegate.core.smallfiles import FileTooLong, readSmallFile
 from storagegate.discovery.instances import MAX_INSTANCES, MAX_WEIGHT, Instance, distinct
 from storagegate.discovery.sourceerror import SourceError
 
@@ -69,11 +69,13 @@ def readSecret(file: str) -> str:
     @raise SourceError: If it is not there, or could not stand in a field of HTTP.
     """
     try:
-        with Path(file).open("rb") as opened:
-            text = opened.read(_MAX_SECRET).strip().decode("ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not ASCII"
-        raise SourceError(f"cannot read {file}: {reason}") from None
+        text = readSmallFile(file, _MAX_SECRET).strip().decode("ascii")
+    except OSError as error:
+        raise SourceError(f"cannot read {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SourceError(f"cannot read {file}: not ASCII") from None
+    except FileTooLong as error:
+        raise SourceError(f"cannot read {file}: {error}") from None
     if not text or not text.isprintable():
         raise SourceError(f"there is no secret in {file}")
     return text

@@ -5,7 +5,7 @@ from typing import Any
 from attrs import field, frozen
 from attrs.converters import optional
 
-from storagegate.core.optionvalues import MERGED, checkGroup, readFieldName, readFlag
+from storagegate.core.optionvalues import groupField, readFieldName, readFlag
 from storagegate.discovery.services import readStrategy
 
 
@@ -65,8 +65,6 @@ class RoutingOptions:
     @ivar grpc: How those of gRPC are spread.
     """
 
-    http: HTTPRouting = field(factory=HTTPRouting, validator=checkGroup, metadata={MERGED: True})
-    websocket: WebSocketRouting = field(
-        factory=WebSocketRouting, validator=checkGroup, metadata={MERGED: True}
-    )
-    grpc: GRPCRouting = field(factory=GRPCRouting, validator=checkGroup, metadata={MERGED: True})
+    http: HTTPRouting = groupField(HTTPRouting)
+    websocket: WebSocketRouting = groupField(WebSocketRouting)
+    grpc: GRPCRouting = groupField(GRPCRouting)

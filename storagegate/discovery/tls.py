@@ -1,6 +1,5 @@
 """Whom a client believes, and who it is, by the files that its options name."""
 
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -17,12 +16,10 @@ from twisted.internet.ssl import (
 )
 
 from storagegate.core.optionvalues import OptionError
+from storagegate.core.smallfiles import PEMFileError, fileStamp, readPEM
 from storagegate.discovery.tlsoptions import TLSOptions
 
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-
-# The roots of a whole system have 250 kilobytes.
-_MAX_BYTES = 1024 * 1024
 
 
 class TLSFileError(OSError):
@@ -36,11 +33,48 @@ def clientContext(options: TLSOptions, host: str) -> Any:
     The files are read for every one of them: they are small, connections are few, and whoever
     exchanges them need not start anything anew.
 
-    @param host: Whom the server must prove to be.
+    @param host: Where the server is.
+    @raise TLSFileError: If a file cannot be used.
+    @raise UnicodeError: If its name can be none.
+    """
+    return makeCreator(expectedName(options, host), loadMaterial(options))
+
+
+def expectedName(options: TLSOptions, host: str) -> str:
+    """Give whom a server must prove to be that is found at a host."""
+    # Neither the zone of an address nor the dot that ends a name is in a certificate.
+    return options.serverName or host.partition("%")[0].rstrip(".")
+
+
+def makeCreator(
+    name: str, material: Mapping[str, Any], protocols: list[bytes] | None = None
+) -> Any:
+    """
+    Make what secures connections with whoever proves to be of a name.
+
+    @param material: What L{loadMaterial} gives.
+    @param protocols: What is spoken, as TLS names it; C{None} to say nothing of it.
+    @return: An C{IOpenSSLClientConnectionCreator}.
+    @raise UnicodeError: If the name can be none.
+    """
+    own = {**material}
+    return optionsForClientTLS(
+        name,
+        trustRoot=own.pop("trustRoot"),
+        acceptableProtocols=protocols,
+        extraCertificateOptions=own,
+    )
+
+
+def loadMaterial(options: TLSOptions) -> dict[str, Any]:
+    """
+    Read whom to believe, and who we are.
+
+    @return: What Twisted's C{CertificateOptions} take.
     @raise TLSFileError: If a file cannot be used.
     """
     trust = loadTrust(options) or platformTrust()
-    return optionsForClientTLS(host, trustRoot=trust, extraCertificateOptions=loadOwn(options))
+    return {**loadOwn(options), "trustRoot": trust}
 
 
 def loadTrust(options: TLSOptions) -> Any:
@@ -86,8 +120,7 @@ def checkFiles(options: TLSOptions, table: str) -> None:
     @raise OptionError: If one cannot.
     """
     try:
-        loadTrust(options)
-        loadOwn(options)
+        loadMaterial(options)
     except TLSFileError as error:
         raise OptionError(f"the option {table}.{error}") from None
 
@@ -95,18 +128,10 @@ def checkFiles(options: TLSOptions, table: str) -> None:
 def stamp(options: TLSOptions) -> Mapping[str, Any]:
     """Give what is another when a file has changed."""
     return {
-        file: _look(file)
+        file: fileStamp(file)
         for file in (options.caFile, options.certFile, options.keyFile)
         if file is not None
     }
-
-
-def _look(file: str) -> tuple[int, ...]:
-    try:
-        found = os.stat(file)
-    except OSError:
-        return ()
-    return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev)
 
 
 def _certificates(option: str, file: str) -> list[Certificate]:
@@ -122,10 +147,6 @@ def _certificates(option: str, file: str) -> list[Certificate]:
 
 def _content(option: str, file: str) -> bytes:
     try:
-        with open(file, "rb") as opened:
-            content = opened.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise TLSFileError(f"{option}: {file}: {error.strerror}") from None
-    if len(content) > _MAX_BYTES:
-        raise TLSFileError(f"{option}: {file} is longer than 1 MiB")
-    return content
+        return readPEM(file)
+    except PEMFileError as error:
+        raise TLSFileError(f"{option}: {error}") from None

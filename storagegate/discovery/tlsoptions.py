@@ -36,12 +36,15 @@ class TLSOptions:
 
     @ivar caFile: Certificates of whom to believe, PEM; without it those that the system believes.
     @ivar certFile: Our own certificate with its chain, PEM, for a server that asks for one.
-    @ivar keyFile: Its key, PEM.
+    @ivar keyFile: Its key, PEM, without a password.
+    @ivar serverName: The name that the server's certificate has; without it the host of the
+        address.
     """
 
     caFile: str | None = field(default=None, converter=optional(readFile))
     certFile: str | None = field(default=None, converter=optional(readFile))
     keyFile: str | None = field(default=None, converter=optional(readFile))
+    serverName: str | None = field(default=None, converter=optional(_serverName))
 
 
 @frozen(kw_only=True)
@@ -58,7 +61,6 @@ class InstanceTLSOptions(TLSOptions):
         change everything.
     """
 
-    serverName: str | None = field(default=None, converter=optional(_serverName))
     verify: bool = field(default=True, converter=readFlag)
 
 

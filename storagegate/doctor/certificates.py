@@ -5,15 +5,13 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from storagegate.core.smallfiles import PEMFileError, readPEM
 from storagegate.doctor.discovering import discoveryOptions
 from storagegate.doctor.findings import Check, Finding
 from storagegate.doctor.permissions import checkSecretFile
 from storagegate.doctor.places import arguments
 
 _check = Check("certificates")
-
-# A certificate and its chain are a few kilobytes.
-_MOST_BYTES = 1 << 20
 
 
 def checkEndpoint(description: str, days: int) -> Iterator[Finding]:
@@ -61,10 +59,9 @@ def checkFile(path: str, days: int) -> Iterator[Finding]:
     from cryptography.x509 import load_pem_x509_certificate
 
     try:
-        with open(path, "rb") as file:
-            certificate = load_pem_x509_certificate(file.read(_MOST_BYTES))
-    except OSError as error:
-        yield _check.problem(f"{path}: {error.strerror}")
+        certificate = load_pem_x509_certificate(readPEM(path))
+    except PEMFileError as error:
+        yield _check.problem(str(error))
         return
     except ValueError:
         yield _check.problem(f"{path} holds no certificate")

@@ -8,9 +8,8 @@ from attrs import evolve, field, frozen
 from storagegate.core.calllines import FIELDS
 from storagegate.core.loglines import LEVELS
 from storagegate.core.optionvalues import (
-    MERGED,
     changeOptions,
-    checkGroup,
+    groupField,
     readFlag,
     readWord,
 )
@@ -91,11 +90,6 @@ class LoggingOptions:
     fields: tuple[str, ...] = field(default=FIELDS, converter=_fields)
 
 
-def _isLogging(instance: Any, attribute: Any, value: Any) -> None:
-    if value is not None and not isinstance(value, LoggingOptions):
-        raise ValueError("is a mapping of options")
-
-
 @frozen(kw_only=True)
 class MonitoringOptions:
     """
@@ -106,15 +100,9 @@ class MonitoringOptions:
     @ivar logging: C{None} unless it was given: then calls are not logged.
     """
 
-    metrics: MetricsOptions = field(
-        factory=MetricsOptions, validator=checkGroup, metadata={MERGED: True}
-    )
-    tracing: TracingOptions = field(
-        factory=TracingOptions, validator=checkGroup, metadata={MERGED: True}
-    )
-    logging: LoggingOptions | None = field(
-        default=None, validator=_isLogging, metadata={MERGED: True}
-    )
+    metrics: MetricsOptions = groupField(MetricsOptions)
+    tracing: TracingOptions = groupField(TracingOptions)
+    logging: LoggingOptions | None = groupField()
 
 
 def readMonitoring(before: MonitoringOptions, changes: Mapping[str, Any]) -> MonitoringOptions:

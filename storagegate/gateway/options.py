@@ -11,9 +11,8 @@ from attrs import field, frozen
 from attrs.converters import optional
 
 from storagegate.core.optionvalues import (
-    MERGED,
     changeOptions,
-    checkGroup,
+    groupField,
     readFlag,
     readFunction,
     readHostname,
@@ -260,13 +259,11 @@ class GatewayOptions:
     enableGRPC: bool | None = field(default=None, converter=optional(readFlag))
     enableUDP: bool | None = field(default=None, converter=optional(readFlag))
     enableTCP: bool | None = field(default=None, converter=optional(readFlag))
-    http: HTTPOptions = field(factory=HTTPOptions, validator=checkGroup, metadata={MERGED: True})
-    websocket: WebSocketOptions = field(
-        factory=WebSocketOptions, validator=checkGroup, metadata={MERGED: True}
-    )
-    grpc: GRPCOptions = field(factory=GRPCOptions, validator=checkGroup, metadata={MERGED: True})
-    udp: UDPOptions = field(factory=UDPOptions, validator=checkGroup, metadata={MERGED: True})
-    tcp: TCPOptions = field(factory=TCPOptions, validator=checkGroup, metadata={MERGED: True})
+    http: HTTPOptions = groupField(HTTPOptions)
+    websocket: WebSocketOptions = groupField(WebSocketOptions)
+    grpc: GRPCOptions = groupField(GRPCOptions)
+    udp: UDPOptions = groupField(UDPOptions)
+    tcp: TCPOptions = groupField(TCPOptions)
 
     @property
     def enabled(self) -> tuple[str, ...]:

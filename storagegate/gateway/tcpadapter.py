@@ -6,7 +6,6 @@ from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall, deferLater
-from twisted.logger import Logger
 
 from storagegate.core.clientkeys import clientKey
 from storagegate.core.errors import ServiceError, codedError
@@ -16,8 +15,7 @@ from storagegate.gateway.peers import Listener
 from storagegate.gateway.tcpconnection import TCPConnection, TCPLimits
 from storagegate.gateway.tcppeers import PROTOCOL
 from storagegate.net.endpoints import listen
-
-_log = Logger()
+from storagegate.net.ticking import tickAll
 
 
 class TCPAdapter(Factory):
@@ -178,10 +176,4 @@ class TCPAdapter(Factory):
 
     def _tick(self) -> None:
         self.now = self.host.clock.seconds()
-        for connection in list(self._connections):
-            try:
-                connection.tick(self.now)
-            except Exception:
-                # One connection's trouble must not end the watch over the others.
-                _log.failure("a connection failed on a timeout")
-                connection.abort()
+        tickAll(self._connections, self.now)

@@ -18,6 +18,7 @@ from storagegate.net.httpreply import plainText, rejection
 from storagegate.net.interfaces import IChannelOwner, IForeignReply
 from storagegate.net.request import Request
 from storagegate.net.resource import LeanResource
+from storagegate.net.ticking import tickAll
 
 __all__ = ["Request", "Site"]
 
@@ -126,13 +127,7 @@ class Site(Factory):
 
     def _tick(self) -> None:
         self.now = self.reactor.seconds()
-        for channel in list(self._channels):
-            try:
-                channel.tick(self.now)
-            except Exception:
-                # One connection's trouble must not end the watch over the others.
-                _log.failure("a connection failed on a timeout")
-                channel.abort()
+        tickAll(self._channels, self.now)
 
     # For channels
 

@@ -9,8 +9,8 @@ from attrs import frozen
 
 from storagegate import __version__
 from storagegate.core.optionvalues import OptionError, changeOptions
+from storagegate.core.smallfiles import readPEM
 from storagegate.rpc.options import GRPCOptions
-from storagegate.rpc.tlsoptions import readPEM
 
 _OPTIONS = (
     "compression",

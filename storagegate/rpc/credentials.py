@@ -5,7 +5,6 @@ grpcio asks for the certificate before each handshake, in a thread of its own. T
 always that nothing has changed, which takes one C{stat} a file.
 """
 
-import os
 import ssl
 import threading
 from typing import Any
@@ -14,9 +13,8 @@ import grpc
 from twisted.logger import Logger
 
 from storagegate.core.optionvalues import OptionError
-from storagegate.rpc.tlsoptions import TLSOptions, readPEM
-
-_Stamp = tuple[tuple[int, ...] | None, ...]
+from storagegate.core.smallfiles import PEMFileError, fileStamp, readPEM
+from storagegate.rpc.tlsoptions import TLSOptions
 
 
 def makeServerCredentials(tls: TLSOptions) -> grpc.ServerCredentials:
@@ -54,9 +52,10 @@ class CertificateFiles:
         self._seen = self._stamp()
         self.initial = readConfiguration(tls)
 
-    def _stamp(self) -> _Stamp:
+    def _stamp(self) -> list[tuple[int, ...]]:
         """Tell the files' present state from any other one."""
-        return tuple(_stampOf(path) for path in (self._tls.cert, self._tls.key, self._tls.ca))
+        files = (self._tls.cert, self._tls.key, self._tls.ca)
+        return [fileStamp(each) for each in files if each is not None]
 
     def fetch(self) -> Any:
         """
@@ -84,16 +83,6 @@ class CertificateFiles:
         return configuration
 
 
-def _stampOf(path: str | None) -> tuple[int, ...] | None:
-    if path is None:
-        return None
-    try:
-        found = os.stat(path)
-    except OSError:
-        return ()
-    return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev)
-
-
 def readConfiguration(tls: TLSOptions) -> Any:
     """
     Read the files, in any thread.
@@ -115,7 +104,7 @@ def readConfiguration(tls: TLSOptions) -> Any:
 def _read(option: str, path: str) -> bytes:
     try:
         return readPEM(path)
-    except ValueError as error:
+    except PEMFileError as error:
         raise OptionError(f"the option tls.{option}: {error}") from None
 
 

@@ -12,8 +12,8 @@ from attrs import field, fields, frozen
 from attrs.converters import optional
 
 from storagegate.core.optionvalues import (
-    MERGED,
     changeOptions,
+    groupField,
     readFlag,
     readHostname,
     readNumber,
@@ -100,12 +100,6 @@ class CompressionOptions:
     threshold: int = field(default=_THRESHOLD, converter=readSize)
 
 
-def _compression(value: Any) -> CompressionOptions:
-    if not isinstance(value, CompressionOptions):
-        raise ValueError("is a mapping of options")
-    return value
-
-
 def _argument(keys: str, converter: Any, default: Any = None) -> Any:
     """Make the field of a setting that the library has, too, under one name or several."""
     return field(
@@ -189,9 +183,7 @@ class GRPCOptions:
         default=False, converter=readFlag, metadata={_KEYS: ("grpc.so_reuseport",)}
     )
     compression: str | None = field(default=None, converter=optional(_algorithm))
-    compressionOptions: CompressionOptions = field(
-        factory=CompressionOptions, converter=_compression, metadata={MERGED: True}
-    )
+    compressionOptions: CompressionOptions = groupField(CompressionOptions)
     # An open call takes some 25 kB: so many take no more than 26 MB.
     maxConcurrentRpcs: int = field(default=1024, converter=_count)
     reflection: bool = field(default=False, converter=readFlag)
@@ -216,12 +208,6 @@ class GRPCOptions:
         return tuple(given)
 
 
-def _grpc(value: Any) -> GRPCOptions:
-    if not isinstance(value, GRPCOptions):
-        raise ValueError("is a mapping of options")
-    return value
-
-
 @frozen(kw_only=True)
 class RPCOptions:
     """
@@ -235,7 +221,7 @@ class RPCOptions:
 
     port: int = field(default=50051, converter=readPort)
     hostname: str = field(default="127.0.0.1", converter=readHostname)
-    grpc: GRPCOptions = field(factory=GRPCOptions, converter=_grpc, metadata={MERGED: True})
+    grpc: GRPCOptions = groupField(GRPCOptions)
     tls: TLSOptions | None = field(default=None, converter=readTLS)
 
     def channelArguments(self) -> tuple[tuple[str, int], ...]:

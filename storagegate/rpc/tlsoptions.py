@@ -9,9 +9,6 @@ from attrs.converters import optional
 
 from storagegate.core.optionvalues import OptionError, makeOptions, readWord
 
-# A chain is a few kilobytes, the roots of a whole system 250.
-_MAX_PEM = 1024 * 1024
-
 
 def _path(value: Any) -> str:
     if isinstance(value, str | os.PathLike):
@@ -70,19 +67,3 @@ def readTLS(value: Any) -> TLSOptions | None:
     if not isinstance(value, Mapping):
         raise ValueError("is a mapping of options, or None")
     return makeOptions(TLSOptions, value, "tls.")
-
-
-def readPEM(path: str | os.PathLike[str]) -> bytes:
-    """
-    Read a file of certificates or keys, in any thread.
-
-    @raise ValueError: If it cannot be read, or is longer than any such file.
-    """
-    try:
-        with open(path, "rb") as file:
-            content = file.read(_MAX_PEM + 1)
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}") from None
-    if len(content) > _MAX_PEM:
-        raise ValueError(f"{path} is longer than 1 MiB")
-    return content

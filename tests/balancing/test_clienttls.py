@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.balancing.clienttls import MAX_NAMES, ClientTLS
 from storagegate.core.optionvalues import OptionError
 from storagegate.discovery.options import DiscoveryOptions, checkDiscovery, readDiscovery, tlsTables
-from storagegate.discovery.tls import checkFiles
+from storagegate.discovery.tls import checkFiles, expectedName
 from storagegate.discovery.tlsoptions import InstanceTLSOptions, TLSOptions
 from tests.support.certificates import Authority, keyText
 from tests.support.log import LogCase
@@ -82,6 +82,17 @@ class CheckTests(FilesCase):
         locked = keyText(ec.generate_private_key(ec.SECP256R1()), b"secret")
         file = self.write("locked", locked)
         self.assertIn("is no PEM key, or needs a password", self.refusal(keyFile=file))
+
+    def test_names(self) -> None:
+        """A server is known by what options say, or else by its host as certificates have it."""
+        for host, expected in (
+            ("a.example", "a.example"),
+            ("a.example.", "a.example"),
+            ("10.0.0.1", "10.0.0.1"),
+            ("fe80::1%eth0", "fe80::1"),
+        ):
+            self.assertEqual(expectedName(TLSOptions(), host), expected)
+            self.assertEqual(expectedName(TLSOptions(serverName="b.example"), host), "b.example")
 
     def test_tables(self) -> None:
         """Checked are the tables that are used: of services, and of the provider."""

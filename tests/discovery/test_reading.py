@@ -121,3 +121,12 @@ class SecretTests(SynchronousTestCase):
             error = self.assertRaises(SourceError, readSecret, str(path))
             self.assertIn(str(path), str(error))
             self.assertNotIn(content.strip().decode("latin-1") or "?", str(error))
+
+    def test_long(self) -> None:
+        """What is too long for a secret is refused, and not used as far as it was read."""
+        path = Path(self.mktemp())
+        path.write_bytes(b"a" * 65536)
+        self.assertEqual(len(readSecret(str(path))), 65536)
+        path.write_bytes(b"a" * 65537)
+        error = self.assertRaises(SourceError, readSecret, str(path))
+        self.assertEqual(str(error), f"cannot read {path}: larger than 65536 bytes")

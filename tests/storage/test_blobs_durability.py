@@ -13,6 +13,7 @@ from storagegate.storage.blobs.shards import Shards
 from storagegate.storage.errors import StoreError, StoreReadOnly
 from storagegate.storage.files import Files
 from tests.support.faultyfiles import Fault, FaultyFiles
+from tests.support.turned import PATIENCE
 
 
 class SlowDirectory(Files):
@@ -33,7 +34,7 @@ class SlowDirectory(Files):
         """Wait, then succeed or fail."""
         self.count += 1
         self.started.release()
-        self.allowed.acquire(timeout=10)
+        self.allowed.acquire(timeout=PATIENCE)
         if self.code:
             raise OSError(self.code, os.strerror(self.code))
 
@@ -63,13 +64,13 @@ class SharedSyncTests(SynchronousTestCase):
 
         thread = Thread(target=sync, daemon=True)
         thread.start()
-        self.assertTrue(asked.wait(10))
+        self.assertTrue(asked.wait(PATIENCE))
         return thread
 
     def waitUntil(self, condition: Callable[[], bool]) -> None:
         """Give the threads time until something holds."""
         pause = Event()
-        for _ in range(2000):
+        for _ in range(round(PATIENCE * 200)):
             if condition():
                 return
             pause.wait(0.005)
@@ -83,29 +84,29 @@ class SharedSyncTests(SynchronousTestCase):
     def test_shared(self) -> None:
         """Whoever asks while a sync runs waits for the next one, and all those share it."""
         threads = [self.start()]
-        self.assertTrue(self.files.started.acquire(timeout=10))
+        self.assertTrue(self.files.started.acquire(timeout=PATIENCE))
         threads += [self.start() for _ in range(7)]
         self.waitUntil(lambda: self.users() == 8)
         self.files.allowed.release()
-        threads[0].join(10)
-        self.assertTrue(self.files.started.acquire(timeout=10))
+        threads[0].join(PATIENCE)
+        self.assertTrue(self.files.started.acquire(timeout=PATIENCE))
         self.assertEqual(self.results, [None])
         self.files.allowed.release()
         for thread in threads:
-            thread.join(10)
+            thread.join(PATIENCE)
         self.assertEqual((self.results, self.files.count), ([None] * 8, 2))
         self.assertEqual(self.durability._directories, {})
 
     def test_failureIsShared(self) -> None:
         """A sync that fails fails for all who share it, and no later one claims success."""
         threads = [self.start()]
-        self.assertTrue(self.files.started.acquire(timeout=10))
+        self.assertTrue(self.files.started.acquire(timeout=PATIENCE))
         threads += [self.start() for _ in range(3)]
         self.waitUntil(lambda: self.users() == 4)
         self.files.code = errno.EIO
         self.files.allowed.release()
         for thread in threads:
-            thread.join(10)
+            thread.join(PATIENCE)
         self.assertEqual([type(r) for r in self.results], [StoreReadOnly] * 4)
         self.assertEqual(self.files.count, 1)
         self.files.code = 0

@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.storage.catalog.transactions import Mutation
 from storagegate.storage.catalog.writer import BATCH, BATCH_BYTES, WAITING, Writer
 from storagegate.storage.errors import StoreBusy
+from tests.support.turned import PATIENCE
 
 
 def _nothing(transaction: object, arguments: Sequence[object]) -> Sequence[object]:
@@ -29,7 +30,7 @@ class HandReactor(Clock):
 
     def turn(self) -> None:
         """Wait for a call, and do it."""
-        function, arguments = self._calls.get(timeout=10)
+        function, arguments = self._calls.get(timeout=PATIENCE)
         function(*arguments)
 
 
@@ -52,7 +53,7 @@ class HeldCommitter:
     def commit(self, mutations: Sequence[Mutation]) -> tuple[list[object], list[str]]:
         """Commit, when the time has come."""
         self.begun.put(len(mutations))
-        self._go.get(timeout=10)
+        self._go.get(timeout=PATIENCE)
         if self.error is not None:
             raise self.error
         self.batches.append([mutation.argument for mutation in mutations])
@@ -116,7 +117,7 @@ class WriterTests(SynchronousTestCase):
         """What comes during a commit is all in the next one."""
         self.submit("a")
         self.reactor.advance(0)
-        self.committer.begun.get(timeout=10)
+        self.committer.begun.get(timeout=PATIENCE)
         for argument in "bcd":
             self.submit(argument)
             self.reactor.advance(0)

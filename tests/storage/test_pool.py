@@ -1,5 +1,6 @@
 """The store's threads."""
 
+from collections import deque
 from threading import Event, get_ident
 from threading import enumerate as livingThreads
 
@@ -10,6 +11,7 @@ from zope.interface.verify import verifyObject
 
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.pool import IWorkPool, WorkPool
+from tests.support.turned import PATIENCE
 
 
 class Boom(Exception):
@@ -47,10 +49,10 @@ class WorkPoolTests(TestCase):
 
     async def test_bounded(self) -> None:
         """More than the limit is refused, except what cleans up; then work goes on."""
-        jobs = [self.pool.run(self.gate.wait, 10) for _ in range(5)]
+        jobs = [self.pool.run(self.gate.wait, PATIENCE) for _ in range(5)]
         with self.assertRaises(StoreBusy):
             await self.pool.run(str)
-        jobs.append(self.pool.runAnyway(self.gate.wait, 10))
+        jobs.append(self.pool.runAnyway(self.gate.wait, PATIENCE))
         self.gate.set()
         self.assertEqual(await gatherResults(jobs), [True] * 6)
         self.assertEqual(await self.pool.run(str), "")
@@ -58,7 +60,7 @@ class WorkPoolTests(TestCase):
 
     async def test_stop(self) -> None:
         """Stopping waits for all that was taken, takes no more and leaves no thread."""
-        jobs = [self.pool.run(self.gate.wait, 10) for _ in range(4)]
+        jobs = [self.pool.run(self.gate.wait, PATIENCE) for _ in range(4)]
         stopped = self.pool.stop()
         self.assertFalse(stopped.called)
         with self.assertRaises(StoreBusy):
@@ -84,7 +86,7 @@ class ManualReactor:
     """Keeps what threads send to the reactor until the test takes it."""
 
     def __init__(self) -> None:
-        self.calls: list = []
+        self.calls: deque = deque()
         self.woken = Event()
 
     def callFromThread(self, function, *args) -> None:  # type: ignore[no-untyped-def]
@@ -92,12 +94,12 @@ class ManualReactor:
         self.calls.append((function, args))
         self.woken.set()
 
-    def turn(self) -> int:
-        """Make the calls that wait; say how many there were."""
-        calls, self.calls = self.calls, []
-        for function, args in calls:
+    def turn(self) -> None:
+        """Make the calls that wait."""
+        # One by one: a thread may be about to add one to what is here now.
+        while self.calls:
+            function, args = self.calls.popleft()
             function(*args)
-        return len(calls)
 
 
 class DeliveryTests(SynchronousTestCase):
@@ -112,7 +114,7 @@ class DeliveryTests(SynchronousTestCase):
         """Stop the pool, turning the reactor by hand."""
         stopped = self.pool.stop()
         while not stopped.called:
-            self.assertTrue(self.reactor.woken.wait(10))
+            self.assertTrue(self.reactor.woken.wait(PATIENCE))
             self.reactor.woken.clear()
             self.reactor.turn()
 
@@ -126,7 +128,7 @@ class DeliveryTests(SynchronousTestCase):
         last = Event()
         jobs: list[Deferred] = [self.pool.run(int, str(n)) for n in range(50)]
         jobs.append(self.pool.run(last.set))
-        self.assertTrue(last.wait(10))
+        self.assertTrue(last.wait(PATIENCE))
         self.assertFalse(any(job.called for job in jobs))
         self.assertEqual(len(self.reactor.calls), 1)
         self.reactor.turn()
@@ -139,10 +141,10 @@ class DeliveryTests(SynchronousTestCase):
 
         def hold() -> None:
             started.set()
-            gate.wait(10)
+            gate.wait(PATIENCE)
 
         self.pool.run(hold)
-        self.assertTrue(started.wait(10))
+        self.assertTrue(started.wait(PATIENCE))
         self.pool.run(str)
         self.clock.advance(3)
         self.pool.run(str)

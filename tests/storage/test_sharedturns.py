@@ -13,6 +13,7 @@ from storagegate.storage.presence import Presence
 from storagegate.storage.records import Attributes, Bucket, Content, ObjectRecord
 from storagegate.storage.sharedmemory import HORIZON, NEXT
 from tests.support.sharedstores import joined, sharedDescriptor
+from tests.support.turned import PATIENCE
 
 HOME = Bucket("b", "account", 1, "us-east-1")
 RECORD = ObjectRecord("b", b"k", 1, "etag", 1, "account", Attributes(), Content(1, b"x"))
@@ -109,10 +110,10 @@ class SharedTurnTests(SynchronousTestCase):
         thread = Thread(target=write)
         self.one.__enter__()
         thread.start()
-        waits.wait(10)
+        self.assertTrue(waits.wait(PATIENCE))
         # It has said that it waits; the kernel has it in the queue once nobody can be next.
         memory = self.one._memory
-        until = monotonic() + 10
+        until = monotonic() + PATIENCE
         while memory.locks.tryLock(NEXT):
             memory.locks.unlock(NEXT)
             self.assertLess(monotonic(), until, "nobody is next")
@@ -121,7 +122,7 @@ class SharedTurnTests(SynchronousTestCase):
         self.one.__exit__(None, None, None)
         with self.one:
             order.append("one")
-        thread.join(10)
+        thread.join(PATIENCE)
         self.assertEqual(order, ["two", "one"])
         self.assertTrue(written.is_set())
         self.assertEqual(self.two.waitedSeconds, 0.0)

@@ -43,17 +43,21 @@ class Authority:
         self.path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue(
-        self, host: str = "localhost", file: str | None = None, days: int = 1
+        self,
+        host: str = "localhost",
+        file: str | None = None,
+        days: int = 1,
+        address: str = "127.0.0.1",
     ) -> tuple[Path, Path]:
         """
-        Make a certificate for a host, also good for 127.0.0.1, or for a client of that name.
+        Make a certificate for a host and its address, or for a client of that name.
 
         @param file: What the files are called, if not after the host.
         @param days: How long it is valid from now on; a negative one has expired.
         @return: The paths of the certificate and its key.
         """
         key = ec.generate_private_key(ec.SECP256R1())
-        names = [x509.DNSName(host), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        names = [x509.DNSName(host), x509.IPAddress(ipaddress.ip_address(address))]
         certificate = (
             self._builder(_name(host), key.public_key(), days)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)

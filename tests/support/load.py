@@ -3,31 +3,27 @@
 import http.client
 import threading
 from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+SECONDS = 20.0
+"""How long a client waits for anything: whoever is not answered then is not answered."""
+
+T = TypeVar("T")
 
 
-class Load:
+class Clients(Generic[T]):
     """
-    Clients that ask one request after the other, each on a connection that it keeps as long as the
-    server lets it. Nothing is asked twice.
+    Clients, each in a thread; which kind they are is said by C{converse}.
 
-    @ivar answers: What they got: pairs of a status and a body.
+    @ivar answered: What they got.
     @ivar failures: What went wrong.
     """
 
-    def __init__(
-        self,
-        port: int,
-        path: str = "/",
-        method: str = "GET",
-        body: bytes | None = None,
-        headers: Mapping[str, str] = {},
-        clients: int = 4,
-    ) -> None:
-        """Begin."""
-        self.answers: list[tuple[int, bytes]] = []
-        self.failures: list[Exception] = []
-        self._port = port
-        self._request = (method, path, body, dict(headers))
+    def __init__(self, port: int, clients: int) -> None:
+        """Begin: whoever inherits this does so last."""
+        self.answered: list[T] = []
+        self.failures: list[str] = []
+        self.port = port
         self._stop = threading.Event()
         self._news = threading.Condition()
         self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
@@ -47,18 +43,67 @@ class Load:
             thread.join()
 
     def _count(self) -> int:
-        return len(self.answers) + len(self.failures)
+        return len(self.answered) + len(self.failures)
 
     def _run(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
-        while not self._stop.is_set():
+        while not self.isOver:
             try:
+                self.converse()
+            except Exception as error:
+                self.fail(repr(error))
+
+    # For clients
+
+    @property
+    def isOver(self) -> bool:
+        """Tell whether to begin nothing more."""
+        return self._stop.is_set()
+
+    def answer(self, answer: T) -> None:
+        """Take note of an answer."""
+        with self._news:
+            self.answered.append(answer)
+            self._news.notify_all()
+
+    def fail(self, what: str) -> None:
+        """Take note of what should not be."""
+        with self._news:
+            self.failures.append(what)
+            self._news.notify_all()
+
+    def converse(self) -> None:
+        """Connect, and ask until the connection ends, or all is over."""
+        raise NotImplementedError
+
+
+class Load(Clients[tuple[int, bytes]]):
+    """
+    Clients that ask one request after the other, each on a connection that it keeps as long as the
+    server lets it. Nothing is asked twice.
+
+    What they got are pairs of a status and a body.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        path: str = "/",
+        method: str = "GET",
+        body: bytes | None = None,
+        headers: Mapping[str, str] = {},
+        clients: int = 4,
+    ) -> None:
+        """Begin."""
+        self._request = (method, path, body, dict(headers))
+        super().__init__(port, clients)
+
+    def converse(self) -> None:
+        """Ask until all is over."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+        try:
+            while not self.isOver:
                 connection.request(*self._request)
                 response = connection.getresponse()
-                self.answers.append((response.status, response.read()))
-            except Exception as error:
-                self.failures.append(error)
-                connection.close()
-            with self._news:
-                self._news.notify_all()
-        connection.close()
+                self.answer((response.status, response.read()))
+        finally:
+            connection.close()

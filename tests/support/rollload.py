@@ -10,7 +10,6 @@ import itertools
 import json
 import socket
 import struct
-import threading
 from contextlib import suppress
 from typing import Any
 
@@ -18,9 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from tests.support.gatewaygrpcclient import GRPCClient
-
-SECONDS = 20.0
-"""How long a client waits for anything: whoever is not answered then is not answered."""
+from tests.support.load import SECONDS, Clients
 
 _REPEAT_SECONDS = 0.5
 """How long a client of UDP waits until it says the same again."""
@@ -29,15 +26,13 @@ _HEAD = struct.Struct(">BBI")
 _REQUEST, _RESPONSE, _GOING_AWAY = 1, 2, 12
 
 
-class RollLoad:
+class RollLoad(Clients[str]):
     """
-    Clients of one wire, each in a thread.
+    Clients of one wire; what they got are the keys of calls that were answered with their result.
 
-    @ivar answered: The keys of calls that were answered with their result.
     @ivar crossed: The keys of calls that were sent, and the server closed in order without an
         answer.
     @ivar refused: The keys of calls that were answered with C{UNAVAILABLE}.
-    @ivar failures: What went wrong.
     """
 
     wire = ""
@@ -48,47 +43,11 @@ class RollLoad:
 
         @param depth: How many calls a client has in flight.
         """
-        self.answered: list[str] = []
         self.crossed: list[str] = []
         self.refused: list[str] = []
-        self.failures: list[str] = []
-        self.port = port
         self.depth = depth
-        self._stop = threading.Event()
-        self._news = threading.Condition()
         self._ids = itertools.count(1)
-        self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
-        for thread in self._threads:
-            thread.start()
-
-    def waitFor(self, count: int) -> None:
-        """Wait until there are so many answers and failures more. Blocking."""
-        with self._news:
-            wanted = self._count() + count
-            self._news.wait_for(lambda: self._count() >= wanted, 30)
-
-    def end(self) -> None:
-        """Let all of them end. Blocking."""
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _count(self) -> int:
-        return len(self.answered) + len(self.failures)
-
-    def _run(self) -> None:
-        while not self.isOver:
-            try:
-                self.converse()
-            except Exception as error:
-                self.fail(repr(error))
-
-    # For clients
-
-    @property
-    def isOver(self) -> bool:
-        """Tell whether to begin nothing more."""
-        return self._stop.is_set()
+        super().__init__(port, clients)
 
     def call(self) -> tuple[int, dict[str, Any]]:
         """Make a call of which every third takes its time; give its id, and it as a message."""
@@ -96,22 +55,6 @@ class RollLoad:
         method = "later" if id % 3 == 0 else "now"
         data = {"key": f"{self.wire}{self.depth}-{id}"}
         return id, {"id": id, "service": "Marks", "method": method, "data": data}
-
-    def answer(self, key: str) -> None:
-        """Take note of an answer."""
-        with self._news:
-            self.answered.append(key)
-            self._news.notify_all()
-
-    def fail(self, what: str) -> None:
-        """Take note of what should not be."""
-        with self._news:
-            self.failures.append(what)
-            self._news.notify_all()
-
-    def converse(self) -> None:
-        """Connect, and call until the server says that it closes, or all is over."""
-        raise NotImplementedError
 
 
 class WebSocketLoad(RollLoad):

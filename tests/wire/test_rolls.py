@@ -9,7 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import Daemon
 from tests.support.gatewayclients import UDPClient
-from tests.support.rollload import SECONDS, GRPCLoad, RollLoad, TCPLoad, UDPLoad, WebSocketLoad
+from tests.support.load import SECONDS
+from tests.support.rollload import GRPCLoad, RollLoad, TCPLoad, UDPLoad, WebSocketLoad
 
 SERVICE = """
 import os

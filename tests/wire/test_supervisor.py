@@ -5,6 +5,7 @@ import socket
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.config import ConfigurationError, load
+from storagegate.processservice import ProcessSetup
 from storagegate.supervisor import Supervisor
 from tests.support.parts import FakeParts
 
@@ -20,7 +21,8 @@ class StartTests(SynchronousTestCase):
             place = f"tcp:{taken.getsockname()[1]}:interface=127.0.0.1"
             flags = {"s3": place, "workers": "2", "service": "a:B", "data": self.mktemp()}
             configuration = load(flags, {})
-            supervisor = Supervisor(configuration, lambda: configuration, parts.reactor, parts)
+            setup = ProcessSetup(configuration, lambda: configuration, parts.reactor, parts)
+            supervisor = Supervisor(setup)
             refused = self.assertRaises(SystemExit, supervisor.privilegedStartService)
         self.assertEqual(str(refused.code), "storagegate: service: there is no such thing")
 
@@ -35,7 +37,8 @@ class StartTests(SynchronousTestCase):
             place = f"127.0.0.1:{taken.getsockname()[1]}"
             flags = {**off, "grpc": place, "workers": "2", "data": self.mktemp()}
             configuration = load(flags, {})
-            supervisor = Supervisor(configuration, lambda: configuration, parts.reactor, parts)
+            setup = ProcessSetup(configuration, lambda: configuration, parts.reactor, parts)
+            supervisor = Supervisor(setup)
             supervisor.privilegedStartService()
             refused = self.assertRaises(SystemExit, supervisor.startService)
         self.assertIn(f"cannot listen name=grpc endpoint={place}", str(refused.code))

@@ -205,7 +205,7 @@ class ReplacingTests(WorkersCase):
                 http.end()
                 objects.end()
             self.assertEqual(http.failures + objects.failures, [])
-            self.assertEqual({status for status, _ in http.answers + objects.answers}, {200})
+            self.assertEqual({status for status, _ in http.answered + objects.answered}, {200})
             self.assertFalse(before & self.both(daemon))
             self.assertEqual(self.call(daemon, "who")[1]["data"]["name"], "two")
             now = self.both(daemon)

@@ -112,24 +112,12 @@ def damagedBlobs(connection: Connection) -> frozenset[str]:
 
 def garbageBlobs(connection: Connection, after: str, limit: int) -> list[str]:
     """List a page of what nothing names."""
-    return sorted(
-        _names(
-            connection,
-            "SELECT id FROM blobs WHERE refs = 0 AND id > ? ORDER BY id LIMIT ?",
-            (after, limit),
-        )
-    )
+    return _page(connection, after, limit, "refs = 0")
 
 
 def namedBlobs(connection: Connection, after: str, limit: int) -> list[str]:
     """List a page of what is named, by id."""
-    return sorted(
-        _names(
-            connection,
-            "SELECT id FROM blobs WHERE refs > 0 AND id > ? ORDER BY id LIMIT ?",
-            (after, limit),
-        )
-    )
+    return _page(connection, after, limit, "refs > 0")
 
 
 def blobRow(connection: Connection, id: str) -> BlobRow | None:
@@ -182,6 +170,11 @@ def _among(connection: Connection, ids: Sequence[str], condition: str) -> frozen
         f"SELECT id FROM blobs WHERE {condition} AND id IN (SELECT value FROM json_each(?))",
         (asJSON(list(ids)),),
     )
+
+
+def _page(connection: Connection, after: str, limit: int, condition: str) -> list[str]:
+    select = f"SELECT id FROM blobs WHERE {condition} AND id > ? ORDER BY id LIMIT ?"
+    return sorted(_names(connection, select, (after, limit)))
 
 
 def _names(connection: Connection, select: str, values: tuple[object, ...]) -> frozenset[str]:

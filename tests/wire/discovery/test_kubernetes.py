@@ -1,7 +1,9 @@
 """Kubernetes; no package gives its API, so a process that stands in for it."""
 
+import os
 from typing import Any
 
+from storagegate.discovery import kubernetes
 from tests.contract import discovery as contract
 from tests.support.certificates import Authority
 from tests.support.sourceprocess import StandIn, ask
@@ -183,19 +185,27 @@ class KubernetesTests(KubernetesCase, contract.ProviderContract):
         self.assertIn("cannot read /nowhere/token: No such file", provider.problem)
 
 
-class TLSTests(KubernetesCase):
+class TLSCase(KubernetesCase):
     """An API with a certificate."""
 
     async def setUp(self) -> None:
         """Start it."""
         self.authority = Authority(self.folder())
-        self.certificate = self.authority.issue()
+        self.certificate = self.issue()
         await super().setUp()
+
+    def issue(self) -> Any:
+        """Make its certificate."""
+        return self.authority.issue()
 
     def address(self) -> dict[str, Any]:
         """Give the options that say where it is."""
         address = super().address()
         return {**address, "address": address["address"].replace("http:", "https:")}
+
+
+class TLSTests(TLSCase):
+    """One whose certificate is for its address."""
 
     async def test_believed(self) -> None:
         """One that the file of certificates vouches for is believed."""
@@ -218,3 +228,50 @@ class TLSTests(KubernetesCase):
         provider, _seen = self.watched("A", tls={"caFile": file})
         await self.see(lambda: provider.problem is not None)
         self.assertIn(f"there is no certificate in {file}", provider.problem)
+
+
+class NameTests(TLSCase):
+    """One whose certificate has a name, and the address of another machine."""
+
+    def issue(self) -> Any:
+        """Make its certificate."""
+        return self.authority.issue("api.example", address="127.0.0.2")
+
+    def trust(self, **more: str) -> dict[str, str]:
+        """Give options of TLS."""
+        return {"caFile": str(self.authority.path), **more}
+
+    async def test_serverName(self) -> None:
+        """It is believed by the name that the options say."""
+        tls = self.trust(serverName="api.example")
+        provider, seen = self.watched("A", tls=tls, timeoutMs=5000)
+        await seen["A"].until()
+        self.assertIsNone(provider.problem)
+
+    async def test_otherName(self) -> None:
+        """Without it, or by another one, it is told nothing."""
+        for more in ({}, {"serverName": "other.example"}, {"serverName": "127.0.0.1"}):
+            provider, seen = self.watched("A", tls=self.trust(**more), timeoutMs=5000)
+            await self.see(lambda provider=provider: provider.problem is not None)
+            self.assertIn("VerificationError", provider.problem)
+            self.assertEqual(seen["A"].told, [])
+
+    async def test_pod(self) -> None:
+        """In a pod the name holds beside the certificates that the pod was given."""
+        account = self.folder()
+        (account / "ca.crt").write_bytes(self.authority.path.read_bytes())
+        (account / "token").write_text("right")
+        (account / "namespace").write_text("shop")
+        self.patch(kubernetes, "SERVICE_ACCOUNT", str(account))
+        place = {
+            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+            "KUBERNETES_SERVICE_PORT": str(self.source.port),
+        }
+        self.patch(os, "environ", {**os.environ, **place})
+        provider, seen = self.provider(
+            provider="kubernetes",
+            services={"A": "auto-discover"},
+            kubernetes={"tls": {"serverName": "api.example"}},
+        )
+        await seen["A"].until()
+        self.assertIsNone(provider.problem)

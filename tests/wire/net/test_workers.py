@@ -158,16 +158,16 @@ class ReplacingTests(WorkersCase):
         before = set(workers.pids)
         load = Load(self.number)
         try:
-            await self.until(lambda: len(load.answers) > 50)
+            await self.until(lambda: len(load.answered) > 50)
             await workers.roll(self.program(greeting="two"), 10)
             await self.until(lambda: not any(map(isAlive, before)))
-            mark = len(load.answers)
-            await self.until(lambda: len(load.answers) > mark + 50)
+            mark = len(load.answered)
+            await self.until(lambda: len(load.answered) > mark + 50)
         finally:
             await deferToThread(load.end)
         self.assertEqual(load.failures, [])
         self.assertFalse(before & set(workers.pids))
-        self.assertTrue(all(body.startswith(b"two") for _, body in load.answers[mark + 8 :]))
+        self.assertTrue(all(body.startswith(b"two") for _, body in load.answered[mark + 8 :]))
         # At no time were there fewer.
         self.assertEqual(min(self.counts), 2)
 

@@ -106,7 +106,7 @@ class TogetherTests(TestCase):
         client = await self.connect()
         await client.ready()
         call = client.wait()
-        await until(lambda: self.app.activeCalls)
+        await until(lambda: self.begun)
         call.cancel()
         await until(lambda: self.cancelled == 1)
         # On a busy machine a short deadline may pass before the handler has begun.

@@ -20,7 +20,7 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.support.clients import ROOT, Account, botoClient, findTool, runTool
 from tests.support.daemon import Daemon, daemonEnvironment
-from tests.support.s3signer import Answer, Outgoing, Signer, exchange
+from tests.support.s3signer import ANSWER_SECONDS, Answer, Outgoing, Signer, exchange
 
 ENVIRONMENT = {
     "STORAGEGATE_ACCESS_KEY": ROOT.accessKey,
@@ -63,10 +63,10 @@ def needTool(name: str) -> str:
     return found
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 10) -> bool:
-    """Say whether something comes true within a time, looking fifty times a second."""
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Say whether something comes true, looking fifty times a second until a hang is certain."""
     never = Event()
-    tries = int(seconds * 50)
+    tries = ANSWER_SECONDS * 50
     return any(holds() or never.wait(0.02) for _ in range(tries)) or holds()
 
 

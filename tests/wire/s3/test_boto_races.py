@@ -6,6 +6,7 @@ from threading import Barrier
 from botocore.exceptions import ClientError
 
 from tests.support.clients import botoClient
+from tests.support.s3signer import ANSWER_SECONDS
 from tests.wire.s3.bulk import inParallel
 from tests.wire.s3.fixture import S3Case
 
@@ -21,7 +22,7 @@ class RaceTests(S3Case):
         gate = Barrier(RACERS)
 
         def put(number: int) -> int:
-            gate.wait(30)
+            gate.wait(ANSWER_SECONDS)
             try:
                 client.put_object(Bucket=bucket, Key="k", Body=b"%d" % number, **condition)
             except ClientError as error:

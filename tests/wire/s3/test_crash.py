@@ -43,7 +43,6 @@ class CrashTests(SynchronousTestCase):
             except AssertionError as error:
                 raise AssertionError(f"round {number}, seed {seed}: {error}") from error
             endUploads(s3, "crash")
-        self.assertGreater(journal.acknowledged, ROUNDS * 10, "there was hardly any load")
         self.assertNotIn("Traceback", daemon.log)
         daemon.stop()
         runStoragegate("fsck", "--data", daemon.data)

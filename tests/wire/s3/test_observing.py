@@ -20,7 +20,7 @@ from storagegate.s3.observing import TOGETHER, UNKNOWN, WAIT_SECONDS, Exchange, 
 from storagegate.s3.resource import makeS3Resource
 from storagegate.storage.store import ObjectStore
 from tests.support.clients import REGION, ROOT
-from tests.support.s3signer import Answer, Outgoing, exchange, wireBytes
+from tests.support.s3signer import ANSWER_SECONDS, Answer, Outgoing, exchange, wireBytes
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 BIG = 32 * 1024 * 1024
@@ -48,7 +48,7 @@ class Clumsy:
 class ObservingCase(TestCase):
     """A test with a store, S3 on it, and an observer."""
 
-    timeout = 60
+    timeout = 180
 
     async def setUp(self) -> None:
         """Open them."""
@@ -179,7 +179,7 @@ class ObservingTests(ObservingCase):
         head += "x-amz-content-sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\n\r\n"
 
         with socket.create_connection(self.address) as client:
-            client.settimeout(10)
+            client.settimeout(ANSWER_SECONDS)
             client.sendall(head.encode())
             while not self.resource.observation.inFlight:
                 await deferToThread(lambda: None)

@@ -108,4 +108,3 @@ class PowerCutTests(SynchronousTestCase):
             except AssertionError as error:
                 raise AssertionError(f"round {number}, seed {seed}: {error}") from error
             endUploads(s3, "power")
-        self.assertGreater(journal.acknowledged, ROUNDS * 5, "there was hardly any load")

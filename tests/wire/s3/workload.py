@@ -17,11 +17,15 @@ from attrs import frozen
 from tests.support.clients import ROOT
 from tests.support.journal import Journal, State, Written, inParts, whole
 from tests.wire.s3.bulk import connect, objectTarget
+from tests.wire.s3.fixture import eventually
 
 MIB = 1 << 20
 
 # Chosen so that a second of load has all of them, and most are small: those share commits.
 _KINDS = ("small", "small", "small", "small", "medium", "medium", "large", "delete", "parts")
+
+_LOAD = 10
+"""So many writes are acknowledged before the server may be harmed."""
 
 
 @frozen
@@ -129,6 +133,7 @@ class Writers:
     """All writers of a load; a context manager that stops them at its end."""
 
     def __init__(self, load: Load) -> None:
+        self._journal = load.journal
         self._stop = Event()
         self._writers = [Writer(load, number, self._stop) for number in range(load.writers)]
         self._threads = [Thread(target=writer.write, daemon=True) for writer in self._writers]
@@ -147,7 +152,14 @@ class Writers:
                 raise writer.surprise
 
     def let(self, seconds: float) -> None:
-        """Let them write for a time."""
+        """
+        Let them write until the server has acknowledged some writes, and for a time after that.
+
+        @raise AssertionError: If it acknowledges nothing.
+        """
+        enough = self._journal.acknowledged + _LOAD
+        # How many a second there are is the disk's: that there were some makes it a load.
+        assert eventually(lambda: self._journal.acknowledged >= enough), "there is hardly any load"
         self._stop.wait(seconds)
 
 
