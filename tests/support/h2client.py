@@ -90,7 +90,7 @@ class H2Client:
         context: ssl.SSLContext | None = None,
         serverName: str = "localhost",
         settings: dict[int, int] | None = None,
-        timeout: float = 45.0,
+        timeout: float = 60.0,
     ) -> None:
         """
         @param settings: What the first SETTINGS frame says.

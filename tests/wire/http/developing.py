@@ -16,8 +16,8 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
+from tests.support import spawning
 from tests.support.modules import CHECKOUT
-from tests.support.spawning import within
 from tests.wire.http.support import RawClient, get
 
 APP = """\
@@ -114,7 +114,7 @@ class DevelopCase(TestCase):
     async def start(self, *arguments: str, **environment: str) -> None:
         """Start Python with arguments, and wait until the script listens."""
         plain = {n: v for n, v in os.environ.items() if n not in ("NO_COLOR", "FORCE_COLOR")}
-        command = within(self.directory, [sys.executable, "-u", *arguments])
+        command = spawning.within(self.directory, [sys.executable, "-u", *arguments])
         self.reactor.spawnProcess(
             self.script,
             command[0],
