@@ -29,7 +29,7 @@ class _Reactor:
 
     def turn(self) -> None:
         """Make the next call; there has to be one soon."""
-        f, arguments = self._calls.get(timeout=10)
+        f, arguments = self._calls.get(timeout=45)
         f(*arguments)
 
 
@@ -45,7 +45,7 @@ class ChannelPumpTests(SynchronousTestCase):
         self.told: list[Any] = []
         self.pump = ChannelPump(
             self.reactor,
-            lambda: self.events.get(timeout=10),
+            lambda: self.events.get(timeout=45),
             lambda tag: self.events.put(_Event(tag)),
             lambda: self.told.append("shut"),
             lambda: self.told.append("ended"),

@@ -220,10 +220,10 @@ class QueueTests(UserCase):
 
         def wait(table: UserTable) -> None:
             begun.set()
-            gate.wait(20)
+            gate.wait(60)
 
         self.held: Deferred[Any] = self.store._read(wait)
-        self.assertTrue(begun.wait(20))
+        self.assertTrue(begun.wait(60))
         return gate
 
     async def test_elsewhere(self) -> None:

@@ -66,7 +66,7 @@ class SourceProcess(ProcessProtocol):
         self._started, self._ended = Deferred(), Deferred()
         command = self.command()
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-        self._reactor.spawnProcess(self, command[0], command, environment, str(CHECKOUT))
+        self._reactor.spawnProcess(self, command[0], command, environment)
         await self._started
 
     async def kill(self) -> None:

@@ -16,7 +16,7 @@ from storagegate.gateway.options import TCPOptions
 from storagegate.gateway.tcpadapter import TCPAdapter
 from tests.support.gateway import makeHost
 
-PATIENCE = 20.0
+PATIENCE = 45.0
 
 
 class PlainClient:
@@ -79,15 +79,22 @@ class TCPCase(TestCase):
 
         self.reactor: Any = reactor
         self.closed: list[str] = []
-        self.host, self.probe = makeHost(
-            self.reactor, [{"name": "Bulk", "methods": {"endless": self.endless}}]
-        )
+        self.given = 0
+        self.mayAnswer: Deferred[None] = Deferred()
+        methods = {"endless": self.endless, "held": self.held}
+        self.host, self.probe = makeHost(self.reactor, [{"name": "Bulk", "methods": methods}])
         await self.listen()
+
+    async def held(self, request: Any, context: Any) -> Any:
+        """Answer when the test lets it."""
+        await self.mayAnswer
+        return request
 
     async def endless(self, request: Any, context: Any) -> AsyncIterator[Any]:
         """Give 64 KiB for ever."""
         try:
             while True:
+                self.given += 1
                 yield "x" * 65536
         finally:
             self.closed.append("endless")
@@ -115,9 +122,9 @@ class TCPCase(TestCase):
 
         return deferToThread(connected)
 
-    async def until(self, condition: Callable[[], bool], patience: float = PATIENCE) -> None:
+    async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something holds."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + PATIENCE
         while not condition():
             if time.monotonic() > deadline:
                 raise AssertionError("nothing came of it")

@@ -16,27 +16,25 @@ from websockets.sync.client import connect
 
 from tests.support.daemon import START_SECONDS, daemonEnvironment
 from tests.support.documents import DOCS, codeBlocks
+from tests.support.ports import heldPort
 from tests.support.prompts import runAwaitingBlocks
 
 PAGE = DOCS / "gateway.rst"
 
-PORTS = (8080, 50051, 9102, 9103)
+PORTS = (8080, 50051, 9102)
+DATAGRAMS = 9103
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 """What curl sends unasked."""
 
 
-def freePorts() -> dict[int, int]:
+def freePorts(case: TestCase) -> dict[int, int]:
     """Give a free port in place of each of the page's."""
-    sockets = []
-    for number in PORTS:
-        kind = socket.SOCK_DGRAM if number == PORTS[-1] else socket.SOCK_STREAM
-        taken = socket.socket(socket.AF_INET, kind)
+    free = {number: heldPort(case) for number in PORTS}
+    # Nobody shares one of datagrams, which others rarely take.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
-        sockets.append(taken)
-    free = {number: each.getsockname()[1] for number, each in zip(PORTS, sockets, strict=True)}
-    for each in sockets:
-        each.close()
+        free[DATAGRAMS] = taken.getsockname()[1]
     return free
 
 
@@ -47,13 +45,13 @@ class PageTests(TestCase):
 
     async def setUp(self) -> None:
         """Write the page with free ports, and serve what it serves."""
-        ports = freePorts()
+        ports = freePorts(self)
         directory = Path(self.mktemp())
         directory.mkdir()
         text = re.sub(
             r"\b(8080|50051|9102|9103)\b",
             lambda found: str(ports[int(found[1])]),
-            PAGE.read_text(),
+            PAGE.read_text().replace("settimeout(2)", f"settimeout({START_SECONDS})"),
         )
         self.page = directory / "gateway.rst"
         self.page.write_text(text)

@@ -15,7 +15,7 @@ from storagegate import server
 from storagegate.gateway.frames import HEADER_LENGTH, REQUEST, RESPONSE, encodeFrame
 from storagegate.gateway.gateway import ProtocolGateway, createProtocolGateway
 
-SECONDS = 20
+SECONDS = 45
 
 
 async def echo(request: Any, context: Any) -> Any:

@@ -23,7 +23,7 @@ from storagegate.gateway.options import GRPCOptions
 from tests.support.gateway import TOKEN, Boom, makeHost
 from tests.wire.rpc.support import RPCCase
 
-TIMEOUT = 20
+TIMEOUT = 45
 
 PROTO = """
 syntax = "proto3";
@@ -171,8 +171,9 @@ class CallTests(AdapterCase):
             self.assertEqual(late[0], "DEADLINE_EXCEEDED")
             if self.probe.begun:
                 break
-        self.assertEqual(self.probe.begun, ["slow"])
-        while self.probe.cancelled != ["slow"]:
+        # More than one may have begun late, when its client had given it up.
+        self.assertEqual(set(self.probe.begun), {"slow"})
+        while self.probe.cancelled != self.probe.begun:
             await self.turn()
 
     def turn(self) -> Deferred[None]:

@@ -215,7 +215,7 @@ class ClientTests(GatewayCase):
 
     async def curl(self, path: str, *words: str) -> str:
         """Run curl, and give what it prints."""
-        words = ("--silent", "--show-error", "--max-time", "20", *words)
+        words = ("--silent", "--show-error", "--max-time", "45", *words)
         program, url = shutil.which("curl") or "curl", f"http://127.0.0.1:{self.number}{path}"
         out, err, code = await getProcessOutputAndValue(program, [*words, url])
         self.assertEqual((code, err), (0, b""))
@@ -250,7 +250,7 @@ class ClientTests(GatewayCase):
         await self.open()
 
         def calls() -> list[Any]:
-            connection = http.client.HTTPConnection("127.0.0.1", self.number, timeout=20)
+            connection = http.client.HTTPConnection("127.0.0.1", self.number, timeout=45)
             answers: list[Any] = []
             for method, body in (
                 ("echo", b'{"a":1}'),

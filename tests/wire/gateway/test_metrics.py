@@ -80,7 +80,7 @@ class MetricsTests(TestCase):
         """Answers are counted by status whoever gave them, and clients by family."""
 
         def ask() -> list[int]:
-            connection = http.client.HTTPConnection("127.0.0.1", self.ports["http"], timeout=10)
+            connection = http.client.HTTPConnection("127.0.0.1", self.ports["http"], timeout=45)
             codes = []
             for method, path in (
                 ("POST", "/api/Probe/askNone"),
@@ -154,7 +154,7 @@ class MetricsTests(TestCase):
             message = b'{"id": "1", "service": "Probe", "method": "askNone", "data": {}}'
             datagram = encodeFrame(REQUEST, message)
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-                client.settimeout(10)
+                client.settimeout(45)
                 client.connect(("127.0.0.1", self.ports["udp"]))
                 client.send(b"no frame")
                 for _ in range(2):

@@ -81,7 +81,7 @@ class ServiceTests(SynchronousTestCase):
 
     def ask(self, daemon: Daemon, verb: str, path: str, body: Any = None, **headers: str) -> Any:
         """Ask over HTTP; give the status and the body."""
-        connection = HTTPConnection(*daemon.address("http"), timeout=20)
+        connection = HTTPConnection(*daemon.address("http"), timeout=60)
         fields = {key.replace("_", "-"): value for key, value in headers.items()}
         content = None if body is None else json.dumps(body)
         connection.request(verb, path, content, fields)

@@ -47,7 +47,7 @@ class WorkersTests(SynchronousTestCase):
 
     def call(self, daemon: Daemon, method: str) -> int:
         """Call on a connection of its own, which any worker may take."""
-        connection = http.client.HTTPConnection(*daemon.address("http"), timeout=20)
+        connection = http.client.HTTPConnection(*daemon.address("http"), timeout=60)
         try:
             connection.request("POST", f"/api/Probe/{method}", "{}")
             return connection.getresponse().status

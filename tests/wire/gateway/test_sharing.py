@@ -77,7 +77,7 @@ class TwoWorkersTests(SynchronousTestCase):
             each.close()
         self.client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.addCleanup(self.client.close)
-        self.client.settimeout(10)
+        self.client.settimeout(60)
         self.client.connect(("127.0.0.1", self.port))
 
     def send(self, method: str, id: int, **data: Any) -> None:

@@ -17,6 +17,7 @@ from twisted.internet.threads import deferToThread
 
 from storagegate.core.errors import GrpcError
 from tests.support.modules import CHECKOUT
+from tests.support.spawning import within
 from tests.wire.rpc.clientcase import ClientCase, clientThreads, spawn, until
 
 
@@ -198,11 +199,9 @@ class GoneTests(ClientCase):
         """A server that is killed in the middle of a stream is UNAVAILABLE."""
         process = _ServerProcess()
         clock: Any = reactor
-        arguments = [sys.executable, "-m", "tests.support.grpcioserver"]
+        command = within(CHECKOUT, [sys.executable, "-m", "tests.support.grpcioserver"])
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-        transport = clock.spawnProcess(
-            process, sys.executable, arguments, environment, str(CHECKOUT)
-        )
+        transport = clock.spawnProcess(process, command[0], command, environment)
         client = self.connect(port=await process.port)
         call = client.split(count=3, text="wait")
         seen = []
@@ -231,6 +230,8 @@ class _ServerProcess(ProcessProtocol):
 
     def processEnded(self, reason: Any) -> None:
         """See it gone."""
+        if not self.port.called:
+            self.port.errback(reason)
         self.ended.callback(None)
 
 
