@@ -2,6 +2,9 @@
 
 import sys
 
+# Before any test imports grpc itself, which is then as it is in the daemon.
+import storagegate.rpc  # noqa: F401
+
 # Python's word for "a module to run is looked for": a program of the tests, which has no examples
 # to try and would spend a third of its start on the import.
 if sys.argv[0] != "-m":

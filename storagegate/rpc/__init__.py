@@ -4,6 +4,7 @@ The gRPC room: a server and a client whose handlers run in the reactor thread.
 The public names are imported when they are first asked for.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,11 @@ if TYPE_CHECKING:
     from storagegate.rpc.call import Call as Call
     from storagegate.rpc.client import createGrpcClient as createGrpcClient
     from storagegate.rpc.protos import loadProto as loadProto
+
+# By itself gRPC starts its threads anew in every fork of the process. They are in the way of what
+# follows: once the descriptors they wait on are closed, as before any program is run, they abort
+# the child. It is read when grpc is first imported; whoever has set it knows why.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 _MIDDLEWARE = "storagegate.rpc.middleware."
 

@@ -10,7 +10,6 @@ from twisted.internet.defer import Deferred
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
-from tests.support.spawning import within
 from tests.support.tokens import jwks
 
 _ADDRESS = re.compile(rb"port (\d+)")
@@ -35,8 +34,7 @@ class IssuerProcess(ProcessProtocol):
         """Start it."""
         (self.directory / ".well-known").mkdir(parents=True)
         command = [sys.executable, "-u", "-m", "http.server", "--bind", "127.0.0.1", "0"]
-        command = within(self.directory, command)
-        reactor.spawnProcess(self, command[0], command, env=None)
+        reactor.spawnProcess(self, command[0], command, path=str(self.directory), env=None)
         assert self._started is not None
         await self._started
         self.publish(f"{self.issuer}/keys")

@@ -16,7 +16,6 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
-from tests.support import spawning
 from tests.support.modules import CHECKOUT
 from tests.support.ports import heldPort
 from tests.wire.http.support import RawClient, get
@@ -112,12 +111,12 @@ class DevelopCase(TestCase):
     async def start(self, *arguments: str, **environment: str) -> None:
         """Start Python with arguments, and wait until the script listens."""
         plain = {n: v for n, v in os.environ.items() if n not in ("NO_COLOR", "FORCE_COLOR")}
-        command = spawning.within(self.directory, [sys.executable, "-u", *arguments])
         self.reactor.spawnProcess(
             self.script,
-            command[0],
-            command,
+            sys.executable,
+            [sys.executable, "-u", *arguments],
             env={**plain, "PYTHONPATH": str(CHECKOUT), **environment},
+            path=str(self.directory),
         )
         self.addCleanup(self.stop)
         await self.until(lambda: "listening" in self.script.output or self.script.ended.called)

@@ -17,7 +17,6 @@ from twisted.internet.threads import deferToThread
 
 from storagegate.core.errors import GrpcError
 from tests.support.modules import CHECKOUT
-from tests.support.spawning import within
 from tests.wire.rpc.clientcase import ClientCase, clientThreads, spawn, until
 
 
@@ -199,9 +198,9 @@ class GoneTests(ClientCase):
         """A server that is killed in the middle of a stream is UNAVAILABLE."""
         process = _ServerProcess()
         clock: Any = reactor
-        command = within(CHECKOUT, [sys.executable, "-m", "tests.support.grpcioserver"])
+        command = [sys.executable, "-m", "tests.support.grpcioserver"]
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-        transport = clock.spawnProcess(process, command[0], command, environment)
+        transport = clock.spawnProcess(process, command[0], command, environment, str(CHECKOUT))
         client = self.connect(port=await process.port)
         call = client.split(count=3, text="wait")
         seen = []
