@@ -1,4 +1,4 @@
-"""Reads whole files that are small by what they are: what is larger is another file."""
+"""Files that are small by what they are: they are read whole, and seen to have changed."""
 
 import os
 

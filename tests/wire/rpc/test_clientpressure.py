@@ -9,7 +9,7 @@ from twisted.internet.threads import deferToThread
 from tests.wire.rpc.clientcase import ClientCase, spawn, until
 
 # More than HTTP/2 and the system's own buffers take before anybody has to wait: some 20 MB at most.
-_BUFFERED = 64 * 1024 * 1024
+_BUFFERED = 32 * 1024 * 1024
 
 
 class PressureTests(ClientCase):

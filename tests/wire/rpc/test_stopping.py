@@ -203,7 +203,7 @@ class LoadTests(StopCase):
         statuses = [(await deferToThread(each.finish, stream)).status for each, stream in calls]
         await stopping
         # A few may be on their way still, from the connection to where calls wait.
-        self.assertGreater(statuses.count(0), len(calls) // 2)
+        self.assertGreater(statuses.count(0), 200)
 
 
 def pongs(client: H2Client) -> int:
