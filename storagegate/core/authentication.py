@@ -23,12 +23,11 @@ from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
 from storagegate.core.apikeyprovider import readAPIKey
-from storagegate.core.context import RequestContext
+from storagegate.core.context import MAX_TOKEN_LENGTH, RequestContext
 from storagegate.core.errors import GrpcError, ServiceError, codedError
 from storagegate.core.invocation import CallCredentials
 from storagegate.core.optionvalues import OptionError
 from storagegate.core.tokens import (
-    MAX_TOKEN_LENGTH,
     PROTOCOLS,
     Provider,
     TokenError,

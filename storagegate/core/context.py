@@ -5,6 +5,12 @@ from typing import Any
 
 from attrs import Factory, define, field, frozen
 
+MAX_TOKEN_LENGTH = 8 * 1024
+"""Characters of a token or key: as long as a header may be; longer ones are not looked at."""
+
+MAX_DEADLINE_MS = 24 * 60 * 60 * 1000
+"""A day: a longer deadline is a unit that was mistaken."""
+
 
 @frozen
 class Client:

@@ -15,12 +15,11 @@ from attrs import field, frozen
 from attrs.converters import optional
 
 from storagegate.core.checkedtokens import CheckedTokens
-from storagegate.core.context import RequestContext
+from storagegate.core.context import MAX_TOKEN_LENGTH, RequestContext
 from storagegate.core.invocation import CallCredentials
 from storagegate.core.jsonwebkeys import ASYMMETRIC, VerificationKey, readPublicKey
 from storagegate.core.optionvalues import OptionError, makeOptions
 from storagegate.core.tokens import (
-    MAX_TOKEN_LENGTH,
     TokenError,
     extracted,
     looksLikeJWT,

@@ -14,9 +14,6 @@ from storagegate.core.invocation import CallCredentials
 
 PROTOCOLS = ("http", "websocket", "grpc", "udp", "tcp")
 
-MAX_TOKEN_LENGTH = 8 * 1024
-"""Characters of a token or key: as long as a header may be; longer ones are not looked at."""
-
 # A JSON object begins with a brace and a quotation mark or a space, or a brace and a line's end.
 _JWT = re.compile(r"e[wy][\w-]*\.[\w-]*\.[\w-]*", re.ASCII)
 

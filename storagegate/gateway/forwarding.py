@@ -30,7 +30,6 @@ from storagegate.core.meters import Meters
 from storagegate.discovery.options import DiscoveryOptions, checkDiscovery
 from storagegate.discovery.services import DiscoveredService
 from storagegate.gateway.forwardedmethods import ForwardedService
-from storagegate.gateway.host import GatewayHost
 from storagegate.gateway.remotecalls import Road
 from storagegate.gateway.remotechoosing import RoutedChoosing, makeStrategies
 from storagegate.gateway.remoterequests import RequestHeads
@@ -52,10 +51,11 @@ class Forwarding:
     def __init__(
         self,
         options: DiscoveryOptions,
-        host: GatewayHost,
         reactor: Any,
         meters: Meters,
         *,
+        run: Callable[..., Deferred[Any]],
+        now: Callable[[], float],
         apiKeyHeader: str = "X-API-Key",
         maxSize: int = 10 * 1024 * 1024,
         secret: Callable[[], bytes] | None = None,
@@ -63,6 +63,8 @@ class Forwarding:
         tracer: Any = None,
     ) -> None:
         """
+        @param run: Calls C{run(function, *arguments)} in a thread.
+        @param now: Returns seconds since 1970, the clock of deadlines.
         @param apiKeyHeader: The field that API keys are in, here and there.
         @param maxSize: Bytes of an answer, or of a line of a stream of them.
         @param secret: Gives what cookies are signed with, if the options do not say; C{None} makes
@@ -74,8 +76,9 @@ class Forwarding:
         checkDiscovery(options)
         self.clusters: dict[str, Cluster] = {}
         self._options = options
-        self._host = host
         self._reactor = reactor
+        self._run = run
+        self._now = now
         self._random = Random()
         self._meters = UpstreamMeters(meters)
         self._apiKeyHeader = apiKeyHeader
@@ -158,10 +161,10 @@ class Forwarding:
         heads = RequestHeads(options.basePath, name, self._apiKeyHeader)
         return ForwardedService(
             Upstream(cluster, reactor, random, meters),
-            Road(name, heads, reactor, self._host.run, meters, self._maxSize, self._tracer),
+            Road(name, heads, reactor, self._run, meters, self._maxSize, self._tracer),
             RoutedChoosing(routing, partial(self._signer, name), strategies),
             options,
-            self._host.invoker.now,
+            self._now,
         )
 
     def _provedName(self, name: str, options: DiscoveredService) -> str | None:

@@ -203,9 +203,10 @@ class ProtocolGateway(Configurable):
 
         forwarding = Forwarding(
             self.discovery,
-            host,
             reactor,
             self._metrics.meters,
+            run=host.run,
+            now=host.invoker.now,
             apiKeyHeader=apiKeyHeader,
             maxSize=self.settings.http.maxRequestBodySize,
             secret=self._surroundings.affinitySecret,

@@ -4,16 +4,20 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from storagegate.core.context import MAX_DEADLINE_MS
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.scalars import parseDecimal
 from storagegate.gateway.codecs import JSON
-from storagegate.gateway.httpstreams import EVENT_STREAM, EVENTS, LINES, NDJSON, StreamFormat
-from storagegate.gateway.messagefields import MAX_DEADLINE_MS, readDeadline
+from storagegate.gateway.httpstreams import EVENT_STREAM, EVENTS, NDJSON, StreamFormat, lineFormat
+from storagegate.gateway.messagefields import readDeadline
+from storagegate.gateway.shapes import httpResult
 from storagegate.http.contenttypes import matchesType, parseContentType
 
 _UNTYPED = (b"application/x-www-form-urlencoded", b"text/plain")
 
 _BODY_TYPES = ("json", "+json", NDJSON, "application/ndjson", "application/jsonl")
+
+LINES = lineFormat(httpResult)
 
 
 def readObject(data: bytes) -> dict[str, Any]:

@@ -12,8 +12,6 @@ from typing import Any
 
 from attrs import frozen
 
-from storagegate.gateway.shapes import httpResult
-
 NDJSON = "application/x-ndjson"
 EVENTS = "text/event-stream"
 
@@ -102,7 +100,14 @@ def _fields(contentType: str) -> dict[str, tuple[str, str]]:
     }
 
 
-LINES = StreamFormat(_fields(NDJSON), httpResult, b"%b\n".__mod__, b"%b\n".__mod__)
+def lineFormat(shape: Callable[[Any], Any]) -> StreamFormat:
+    """
+    Make the format of lines of JSON.
+
+    @param shape: Returns what a line carries of an item.
+    """
+    return StreamFormat(_fields(NDJSON), shape, b"%b\n".__mod__, b"%b\n".__mod__)
+
 
 EVENT_STREAM = StreamFormat(
     _fields(EVENTS),

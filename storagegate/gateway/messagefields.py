@@ -3,15 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from storagegate.core.context import MAX_DEADLINE_MS
 from storagegate.core.errors import codedError
 from storagegate.core.invocation import CallCredentials
 from storagegate.gateway.shapes import MessageId
 
 MAX_ID_LENGTH = 128
 """Characters of an id, which goes out again with every item."""
-
-MAX_DEADLINE_MS = 24 * 60 * 60 * 1000
-"""A day: a longer deadline is a unit that was mistaken."""
 
 
 def readId(value: Any) -> MessageId:

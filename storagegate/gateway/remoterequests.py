@@ -16,14 +16,12 @@ import re
 from math import ceil
 from urllib.parse import quote
 
-from storagegate.core.context import RequestContext, Tracing
+from storagegate.core.context import MAX_DEADLINE_MS, MAX_TOKEN_LENGTH, RequestContext, Tracing
 from storagegate.core.errors import codedError
 from storagegate.core.invocation import CallCredentials
 from storagegate.core.scalars import parseDecimal
-from storagegate.core.tokens import MAX_TOKEN_LENGTH
 from storagegate.core.tracing import formatTraceparent
 from storagegate.discovery.instances import Instance, formatPlace
-from storagegate.gateway.messagefields import MAX_DEADLINE_MS
 
 _VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 

@@ -12,8 +12,13 @@ from attrs import frozen
 from storagegate.core.scalars import parseDecimal
 from storagegate.s3.errors import S3Error
 from storagegate.s3.listing import PART_LIMIT
-from storagegate.s3.operations import BUCKET_LIMIT, COMPLETE_LIMIT, DELETE_LIMIT
-from storagegate.s3.xmlreader import Limits, readRecords
+from storagegate.s3.xmlreader import (
+    BUCKET_LIMIT,
+    COMPLETE_LIMIT,
+    DELETE_LIMIT,
+    Limits,
+    readRecords,
+)
 
 ENTRY_LIMIT = 1000
 """Objects of one delete-many: Amazon's limit."""

@@ -12,15 +12,7 @@ from collections.abc import Mapping
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.operation import Access, Level, Operation
 from storagegate.s3.settings import SETTING_ROWS
-
-DELETE_LIMIT = 4 * 1024 * 1024
-"""Bytes of a delete-many: 1,000 keys of 1,024 bytes that each take four when escaped, and tags."""
-
-COMPLETE_LIMIT = 4 * 1024 * 1024
-"""Bytes of a completion: 10,000 parts of 400 bytes, which is one with a SHA-256, indented."""
-
-BUCKET_LIMIT = 64 * 1024
-"""Bytes of a bucket's configuration: a region and 50 tags of 384 characters."""
+from storagegate.s3.xmlreader import BUCKET_LIMIT, COMPLETE_LIMIT, DELETE_LIMIT
 
 _SERVICE = (Operation("ListBuckets", b"GET", Level.SERVICE, Access.LIST),)
 

@@ -21,7 +21,6 @@ from attrs import frozen
 
 from storagegate.core.scalars import parseDecimal
 from storagegate.s3.errors import S3Error
-from storagegate.s3.operations import OPERATIONS
 from storagegate.s3.sigv4 import unknownKey, wrongSignature
 from storagegate.s3.sigv4canonical import SignedRequest, decodeComponent
 from storagegate.s3.sigv4post import missingField
@@ -43,7 +42,7 @@ _LATEST = 1 << 62
 # What the clients sign: AWS's "Constructing the CanonicalizedResource element" and what botocore
 # added. Each selector of ours is among them even if no client signs it: what chooses the operation
 # must not be left to whoever holds the URL.
-_SUBRESOURCES = frozenset(
+SUBRESOURCES = frozenset(
     name.encode()
     for name in (
         *("accelerate", "acl", "analytics", "cors", "defaultObjectAcl", "delete", "inventory"),
@@ -53,7 +52,11 @@ _SUBRESOURCES = frozenset(
         *("versionId", "versioning", "versions", "website"),
         *("response-cache-control", "response-content-disposition", "response-content-encoding"),
         *("response-content-language", "response-content-type", "response-expires"),
-        *(row.selector.partition("&")[0] for row in OPERATIONS.values() if row.selector),
+        # The selectors of operations that no client signs.
+        *("abac", "annotation", "attributes", "encryption", "intelligent-tiering", "legal-hold"),
+        *("metadataAnnotationTable", "metadataConfiguration", "metadataInventoryTable"),
+        *("metadataJournalTable", "metadataTable", "ownershipControls", "policyStatus"),
+        *("publicAccessBlock", "renameObject", "retention"),
     )
 )
 
@@ -164,7 +167,7 @@ def _subresources(queryString: bytes) -> bytes:
         rawName, equals, value = pair.partition(b"=")
         # By the name that is obeyed: an escaped one selects an operation too.
         name = decodeComponent(rawName)
-        if name in _SUBRESOURCES:
+        if name in SUBRESOURCES:
             found.append((name, equals + decodeComponent(value)))
     return b"?" + b"&".join(name + value for name, value in sorted(found)) if found else b""
 

@@ -16,6 +16,15 @@ from attrs import frozen
 
 from storagegate.s3.errors import S3Error
 
+DELETE_LIMIT = 4 * 1024 * 1024
+"""Bytes of a delete-many: 1,000 keys of 1,024 bytes that each take four when escaped, and tags."""
+
+COMPLETE_LIMIT = 4 * 1024 * 1024
+"""Bytes of a completion: 10,000 parts of 400 bytes, which is one with a SHA-256, indented."""
+
+BUCKET_LIMIT = 64 * 1024
+"""Bytes of a bucket's configuration: a region and 50 tags of 384 characters."""
+
 _DEPTH_LIMIT = 20
 """Levels of nesting; no document of S3 has more than five."""
 

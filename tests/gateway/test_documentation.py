@@ -10,10 +10,15 @@ from attrs import fields
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.authentication import DEFAULT_RULES
-from storagegate.core.context import Client, RequestContext, Tracing
+from storagegate.core.context import (
+    MAX_DEADLINE_MS,
+    MAX_TOKEN_LENGTH,
+    Client,
+    RequestContext,
+    Tracing,
+)
 from storagegate.core.definitions import ServiceAuthentication, ServiceDefinition, ServiceMethod
 from storagegate.core.errors import CODES, GRPC_NAMES, codedError
-from storagegate.core.tokens import MAX_TOKEN_LENGTH
 from storagegate.gateway import (
     codecs,
     dedup,
@@ -199,7 +204,7 @@ class ShapeTests(SynchronousTestCase):
             codecs.MAX_CONTAINERS,
             MAX_TOKEN_LENGTH,
             messagefields.MAX_ID_LENGTH,
-            messagefields.MAX_DEADLINE_MS,
+            MAX_DEADLINE_MS,
             peercall.ITEMS_AHEAD,
             wsmessages.MAX_ANSWER,
             int(dedup.SECONDS),

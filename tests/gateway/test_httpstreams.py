@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.gateway.httpstreams import EVENT_STREAM, LINES, LineDecoder, LineTooLong
+from storagegate.gateway.httpreading import LINES
+from storagegate.gateway.httpstreams import EVENT_STREAM, LineDecoder, LineTooLong
 
 
 def lines(*chunks: bytes, maxLength: int = 100) -> list[bytes]:

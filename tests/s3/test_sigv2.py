@@ -14,8 +14,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from storagegate.s3.hoisting import withHoisted
+from storagegate.s3.operations import OPERATIONS
 from storagegate.s3.query import parseQuery
 from storagegate.s3.sigv2 import (
+    SUBRESOURCES,
     isPresigned,
     isSignedForm,
     parseFormClaim,
@@ -156,6 +158,11 @@ class QueryTests(S3Case):
             request = signed("GET")
             request = evolve(request, queryString=request.queryString + b"&" + name.encode())
             self.refused("SignatureDoesNotMatch", 403, check, request)
+
+    def test_everyOperation(self) -> None:
+        """A selector that chooses an operation is signed, of every operation."""
+        selectors = {row.selector.partition("&")[0].encode() for row in OPERATIONS.values()}
+        self.assertEqual(selectors - SUBRESOURCES - {b""}, set())
 
     def test_plusIsASpace(self) -> None:
         """A plus sign is signed as what it is read as: the two spellings do not change places."""
