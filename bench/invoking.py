@@ -16,12 +16,12 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.gatewaycases import TEXT
-from storagegate.core.authentication import readAuthentication
-from storagegate.core.context import Client, RequestContext
+from storagegate.auth.authentication import readAuthentication
+from storagegate.core.context import ClientInfo, RequestContext
 from storagegate.core.definitions import readService
-from storagegate.core.invocation import CallCredentials, Invoker
-from storagegate.core.tracing import newTracing
+from storagegate.core.invoker import CallCredentials, Invoker
 from storagegate.gateway.metrics import CallMetrics
+from storagegate.telemetry.tracecontext import newTracing
 
 BATCH = 500
 """Calls between two looks at the clock."""
@@ -58,7 +58,7 @@ def makeInvoker() -> Invoker:
     return invoker
 
 
-def callOnce(invoker: Invoker, client: Client, credentials: CallCredentials) -> Any:
+def callOnce(invoker: Invoker, client: ClientInfo, credentials: CallCredentials) -> Any:
     """Make a call that waits for nothing; give its result."""
     context = RequestContext("tcp", "Echo", "echo", client, newTracing())
     try:
@@ -70,7 +70,7 @@ def callOnce(invoker: Invoker, client: Client, credentials: CallCredentials) -> 
 
 def measure(seconds: float) -> tuple[int, float]:
     """Give how many calls were made, and how long they took."""
-    invoker, client = makeInvoker(), Client("c", "127.0.0.1", 1)
+    invoker, client = makeInvoker(), ClientInfo("c", "127.0.0.1", 1)
     credentials = CallCredentials("key")
     if callOnce(invoker, client, credentials) != {"text": TEXT}:
         raise RuntimeError("the call is not answered as it should be")

@@ -18,30 +18,30 @@ from typing import Any, get_args
 
 import attrs
 
-from storagegate.configkeys import KEYS, Key
-from storagegate.core.apikeyprovider import APIKeyOptions
-from storagegate.core.authentication import DEFAULT_RULES, readRules
+from storagegate.auth.authentication import DEFAULT_RULES, readRules
+from storagegate.auth.jwt import JWTOptions
+from storagegate.auth.oauth import OAuthOptions
+from storagegate.auth.tokens import APIKeyOptions
 from storagegate.core.definitions import RateLimit, readRateLimit
-from storagegate.core.jwtprovider import JWTOptions
-from storagegate.core.optionvalues import MERGED
-from storagegate.discovery.options import DiscoveryOptions
-from storagegate.gateway.errorhandling import ErrorOptions
-from storagegate.gateway.monitoring import MonitoringOptions
-from storagegate.gateway.oauth import OAuthOptions
+from storagegate.core.options import MERGED
+from storagegate.daemon.configkeys import KEYS, Key
+from storagegate.daemon.gatewayconfig import PLACES
+from storagegate.gateway.gateway import ErrorOptions
 from storagegate.gateway.options import (
-    GRPCOptions,
+    GRPCTransportOptions,
     HTTPOptions,
+    MonitoringOptions,
     TCPOptions,
     UDPOptions,
     WebSocketOptions,
 )
-from storagegate.gatewayconfig import PLACES
+from storagegate.upstream.options import DiscoveryOptions
 
 GROUPS: Mapping[str, Mapping[str, type]] = {
     "The wires": {
         "http": HTTPOptions,
         "websocket": WebSocketOptions,
-        "grpc": GRPCOptions,
+        "grpc": GRPCTransportOptions,
         "tcp": TCPOptions,
         "udp": UDPOptions,
     },

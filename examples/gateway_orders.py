@@ -28,7 +28,8 @@ import sys
 from twisted.internet.defer import Deferred
 from twisted.internet.task import react
 
-from storagegate import ServiceError, createProtocolGateway
+from storagegate.core.errors import ServiceError
+from storagegate.gateway.gateway import createProtocolGateway
 
 ORDER = {
     "type": "object",

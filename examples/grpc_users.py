@@ -10,7 +10,9 @@ import sys
 from twisted.internet.defer import Deferred
 from twisted.internet.task import react
 
-from storagegate import GrpcError, createGrpcClient, server
+from storagegate import server
+from storagegate.core.errors import GrpcError
+from storagegate.rpc.client import createGrpcClient
 
 USER = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
 users = []

@@ -9,13 +9,13 @@ from twisted.application.service import IService
 from twisted.python import usage
 
 from storagegate import __version__
-from storagegate.config import CONFIG_VARIABLE, ConfigurationError, load
-from storagegate.configkeys import KEYS, Key
-from storagegate.daemon import Daemon
-from storagegate.net.reactors import processReactor
-from storagegate.parts import Parts
-from storagegate.processservice import ProcessSetup
-from storagegate.refusal import refusal
+from storagegate.daemon.components import Components
+from storagegate.daemon.config import CONFIG_VARIABLE, ConfigurationError, load
+from storagegate.daemon.configkeys import KEYS, Key
+from storagegate.daemon.daemon import Daemon
+from storagegate.daemon.process import startError
+from storagegate.daemon.service import ProcessSetup
+from storagegate.net.endpoints import processReactor
 
 
 def _describe(key: Key) -> str:
@@ -63,7 +63,7 @@ class Options(usage.Options):
         try:
             super().parseOptions(options)
         except usage.UsageError as error:
-            raise refusal(str(error)) from error
+            raise startError(str(error)) from error
 
 
 def makeService(options: Options, reactor: Any = None) -> IService:
@@ -83,10 +83,10 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     try:
         configuration = reload()
     except ConfigurationError as error:
-        raise refusal(str(error)) from error
-    setup = ProcessSetup(configuration, reload, reactor, Parts(reactor), options.parent)
+        raise startError(str(error)) from error
+    setup = ProcessSetup(configuration, reload, reactor, Components(reactor), options.parent)
     if configuration.workers > 1:
-        from storagegate.supervisor import Supervisor
+        from storagegate.daemon.supervisor import Supervisor
 
         return Supervisor(setup)
     return Daemon(setup)

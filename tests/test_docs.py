@@ -9,9 +9,9 @@ from typing import Any
 from docutils.core import publish_doctree
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.cli import parser as scriptParser
-from storagegate.config import load
-from storagegate.gatewayconfig import readMonitoringTable
+from storagegate.cli.main import parser as scriptParser
+from storagegate.daemon.config import load
+from storagegate.daemon.gatewayconfig import readMonitoringTable
 from storagegate.http.testing import Client
 from storagegate.tap import Options
 from tests.support import documents

@@ -12,56 +12,56 @@ LAYERS = {
     "storagegate.core": 1,
     "storagegate.core.errors": 0,
     "storagegate.core.context": 0,
-    "storagegate.core.crcs": 0,
+    "storagegate.core.files": 0,
     "storagegate.core.definitions": 0,
-    "storagegate.core.scalars": 0,
+    "storagegate.core.options": 0,
     "storagegate.net": 2,
     "storagegate.s3": 2,
-    "storagegate.s3.authentication": 3,
-    "storagegate.s3.calllog": 3,
-    "storagegate.s3.copying": 3,
-    "storagegate.s3.credentials": 3,
-    "storagegate.s3.faults": 3,
-    "storagegate.s3.headers": 3,
-    "storagegate.s3.metrics": 3,
+    "storagegate.s3.auth.authenticator": 3,
+    "storagegate.s3.observers": 3,
     "storagegate.s3.multipart": 3,
-    "storagegate.s3.observing": 3,
-    "storagegate.s3.reading": 3,
-    "storagegate.s3.service": 3,
-    "storagegate.s3.upload": 3,
+    "storagegate.s3.accounts": 3,
+    "storagegate.s3.errors": 3,
+    "storagegate.s3.headers": 3,
+    "storagegate.s3.observers": 3,
+    "storagegate.s3.multipart": 3,
+    "storagegate.s3.observers": 3,
+    "storagegate.s3.objects": 3,
+    "storagegate.s3.objects": 3,
+    "storagegate.s3.ingest": 3,
     "storagegate.s3.resource": 4,
-    "storagegate.s3.routes": 4,
-    "storagegate.balancing": 3,
-    "storagegate.discovery": 3,
+    "storagegate.s3.handlers": 4,
+    "storagegate.upstream": 3,
+    "storagegate.upstream": 3,
     "storagegate.storage": 3,
     "storagegate.telemetry": 3,
     "storagegate.services": 3,
     "storagegate.http": 4,
-    "storagegate.http.cookies": 2,
-    "storagegate.http.encoders": 2,
+    "storagegate.net.http.cookies": 2,
+    "storagegate.http.encoding": 2,
     "storagegate.http.negotiation": 2,
     "storagegate.http.patterns": 2,
-    "storagegate.http.disposition": 2,
-    "storagegate.http.freshness": 2,
-    "storagegate.http.matching": 2,
-    "storagegate.http.pathtext": 2,
-    "storagegate.http.patternsyntax": 2,
-    "storagegate.http.regexadvice": 2,
     "storagegate.http.contenttypes": 2,
-    "storagegate.http.inflating": 2,
+    "storagegate.http.conditional": 2,
+    "storagegate.http.matcher": 2,
+    "storagegate.http.patterns": 2,
+    "storagegate.http.patterns": 2,
+    "storagegate.http.patterns": 2,
+    "storagegate.http.contenttypes": 2,
+    "storagegate.http.inflate": 2,
     "storagegate.http.querystring": 2,
-    "storagegate.http.middleware.multipart": 2,
-    "storagegate.http.middleware.parthead": 2,
+    "storagegate.net.http.multipart": 2,
+    "storagegate.net.http.multipart": 2,
     "storagegate.gateway": 4,
-    "storagegate.gateway.httpmap": 2,
-    "storagegate.gateway.codecs": 2,
-    "storagegate.gateway.frames": 2,
-    "storagegate.gateway.lines": 2,
-    "storagegate.gateway.shapes": 2,
+    "storagegate.gateway.transports.http.routes": 2,
+    "storagegate.core.codecs": 2,
+    "storagegate.gateway.messages.frames": 2,
+    "storagegate.gateway.messages.frames": 2,
+    "storagegate.gateway.messages.interfaces": 2,
     "storagegate.rpc": 4,
     "storagegate": 5,
-    "storagegate.doctor": 6,
-    "storagegate.cli": 7,
+    "storagegate.cli.doctor": 6,
+    "storagegate.cli.main": 7,
 }
 """
 The layer of each module. A new file of the S3 room is pure wire code until it is named here; a new
@@ -82,36 +82,36 @@ REACH = {
 
 SIDEWAYS = {
     # Rules of HTTP that both rooms obey, and neither owns.
-    ("storagegate.s3", "storagegate.net.httpdates"),
-    ("storagegate.s3", "storagegate.net.httpranges"),
-    ("storagegate.http", "storagegate.net.httpdates"),
-    ("storagegate.http", "storagegate.net.httpranges"),
+    ("storagegate.s3", "storagegate.net.http.ranges"),
+    ("storagegate.s3", "storagegate.net.http.ranges"),
+    ("storagegate.http", "storagegate.net.http.ranges"),
+    ("storagegate.http", "storagegate.net.http.ranges"),
     # The domain of S3 and the Storage service are written in the store's values.
     ("storagegate.s3", "storagegate.storage"),
     ("storagegate.services", "storagegate.storage"),
     # What is traced of S3 is what its observers are told.
-    ("storagegate.telemetry.exchanges", "storagegate.s3.observing"),
+    ("storagegate.s3.observers", "storagegate.s3.observers"),
     # The Storage service acts on the store as S3 does: by its domain, which knows no HTTP.
     ("storagegate.services", "storagegate.s3"),
     # Calls are spread over what discovery has found.
-    ("storagegate.balancing", "storagegate.discovery"),
-    ("storagegate.gateway.httpadapter", "storagegate.http"),
-    ("storagegate.gateway.grpcadapter", "storagegate.rpc"),
+    ("storagegate.upstream", "storagegate.upstream"),
+    ("storagegate.gateway.transports.http.listener", "storagegate.http"),
+    ("storagegate.gateway.transports.grpc", "storagegate.rpc"),
 }
 """What may be imported from another package of the same layer."""
 
 FORBIDDEN_IN_CORE = ("twisted.web", "grpc", "autobahn")
 
 HOMES = {
-    # Below the seam of storagegate.rpc.wire: another engine takes the place of these alone.
+    # Below the seam of storagegate.rpc.interfaces: another engine takes the place of these alone.
     "grpc": (
-        "storagegate.rpc.clientwire",
+        "storagegate.rpc.engine.client",
         "storagegate.rpc.credentials",
-        "storagegate.rpc.servercall",
-        "storagegate.rpc.serverconnections",
-        "storagegate.rpc.serverwire",
+        "storagegate.rpc.engine.server",
+        "storagegate.rpc.engine.server",
+        "storagegate.rpc.engine.server",
     ),
-    "grpc_tools": ("storagegate.rpc.compiling",),
+    "grpc_tools": ("storagegate.rpc.protos",),
     "google": ("storagegate.rpc",),
 }
 """Which modules may import a library of gRPC; all others of its name have no home."""
@@ -245,36 +245,36 @@ class LayerTests(SynchronousTestCase):
             ("storagegate.rpc.application", "grpc._cython.cygrpc"),
             ("storagegate.rpc.health", "grpc_health.v1.health_pb2"),
             ("storagegate.rpc.protos", "grpc_tools.protoc"),
-            ("storagegate.gatewayroom", "google.protobuf.message"),
+            ("storagegate.daemon.gatewayservice", "google.protobuf.message"),
             ("storagegate.core.errors", "grpclib.const"),
         ):
             self.assertTrue(homeless(module, name), f"{module} {name}")
         for module, name in (
-            ("storagegate.rpc.serverwire", "grpc._cython.cygrpc"),
-            ("storagegate.rpc.forms", "google.protobuf.message"),
-            ("storagegate.gatewayroom", "storagegate.rpc.application"),
+            ("storagegate.rpc.engine.server", "grpc._cython.cygrpc"),
+            ("storagegate.rpc.converters", "google.protobuf.message"),
+            ("storagegate.daemon.gatewayservice", "storagegate.rpc.application"),
         ):
             self.assertFalse(homeless(module, name), f"{module} {name}")
 
     def test_rules(self) -> None:
         """The rules refuse what they are there to refuse."""
         for importer, imported in (
-            ("storagegate.storage.store", "storagegate.s3.service"),
+            ("storagegate.storage.store", "storagegate.s3.objects"),
             ("storagegate.storage.store", "storagegate.tap"),
-            ("storagegate.net.site", "storagegate.core.invocation"),
-            ("storagegate.net.site", "storagegate.s3.errors"),
-            ("storagegate.s3.sigv4", "storagegate.storage.records"),
-            ("storagegate.core.scalars", "storagegate.core.invocation"),
+            ("storagegate.net.http.site", "storagegate.core.invoker"),
+            ("storagegate.net.http.site", "storagegate.s3.errors"),
+            ("storagegate.s3.auth.sigv4", "storagegate.storage.records"),
+            ("storagegate.core.options", "storagegate.core.invoker"),
             ("storagegate.s3.resource", "storagegate.http.application"),
-            ("storagegate.http.application", "storagegate.gateway.httpadapter"),
+            ("storagegate.http.application", "storagegate.gateway.transports.http.listener"),
         ):
             self.assertFalse(allowed(importer, imported), f"{importer} {imported}")
         for importer, imported in (
-            ("storagegate.s3.resource", "storagegate.s3.service"),
-            ("storagegate.s3.service", "storagegate.storage.records"),
-            ("storagegate.s3.sigv4", "storagegate.s3.errors"),
-            ("storagegate.gateway.httpadapter", "storagegate.http.application"),
-            ("storagegate.tap", "storagegate.config"),
+            ("storagegate.s3.resource", "storagegate.s3.objects"),
+            ("storagegate.s3.objects", "storagegate.storage.records"),
+            ("storagegate.s3.auth.sigv4", "storagegate.s3.errors"),
+            ("storagegate.gateway.transports.http.listener", "storagegate.http.application"),
+            ("storagegate.tap", "storagegate.daemon.config"),
         ):
             self.assertTrue(allowed(importer, imported), f"{importer} {imported}")
 
@@ -285,6 +285,6 @@ class LayerTests(SynchronousTestCase):
             "import a.b\ndef f():\n    from c import d\nfrom . import e\nfrom .g import h\n"
         )
         self.assertEqual(
-            sorted(importedNames("storagegate.net.site", path)),
+            sorted(importedNames("storagegate.net.http.site", path)),
             ["a.b", "c.d", "storagegate.net.e", "storagegate.net.g.h"],
         )

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.modules import CHECKOUT, importedNames, moduleFiles, parse
 
 # The one place that may reach for the process's reactor, and only in a function.
-LATE = {"storagegate.net.reactors"}
+LATE = {"storagegate.net.endpoints"}
 
 
 def takesReactor(name: str) -> bool:

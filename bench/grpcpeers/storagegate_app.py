@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from storagegate import server
-from storagegate.rpc import Call, loadProto
+from storagegate.rpc.call import Call
+from storagegate.rpc.protos import loadProto
 
 
 def once(call: Call) -> Any:

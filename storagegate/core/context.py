@@ -1,6 +1,11 @@
-"""What a handler is told of the call that it answers."""
+"""
+What a handler is told of the call that it answers.
+
+Whom a client's calls count for.
+"""
 
 from collections.abc import Mapping
+from socket import AF_INET6, inet_ntoa, inet_ntop, inet_pton
 from typing import Any
 
 from attrs import Factory, define, field, frozen
@@ -13,7 +18,7 @@ MAX_DEADLINE_MS = 24 * 60 * 60 * 1000
 
 
 @frozen
-class Client:
+class ClientInfo:
     """
     Who calls.
 
@@ -68,10 +73,34 @@ class RequestContext:
     protocol: str
     service: str
     method: str
-    client: Client
+    client: ClientInfo
     tracing: Tracing
     headers: Mapping[str, str] = Factory(dict)
     metadata: dict[str, Any] = Factory(dict)
     authentication: Any = None
     # Whoever writes a context down writes no secret down.
     credentials: Any = field(default=None, repr=False, eq=False)
+
+
+# What a provider gives one customer: within it, addresses cost nothing.
+_NETWORK_BYTES = 7
+_NETWORK = f"/{_NETWORK_BYTES * 8}"
+_MAPPED = bytes(10) + b"\xff\xff"
+
+
+def rateLimitKey(address: str) -> str:
+    """
+    Give the key of a client's address.
+
+    An IPv6 address counts as its network of 56 bits, one that stands for an IPv4 address as that.
+    """
+    if ":" not in address:
+        return address
+    try:
+        packed = inet_pton(AF_INET6, address.partition("%")[0])
+    except OSError:
+        return address
+    if packed.startswith(_MAPPED):
+        return inet_ntoa(packed[12:])
+    network = packed[:_NETWORK_BYTES].ljust(16, b"\0")
+    return inet_ntop(AF_INET6, network) + _NETWORK

@@ -190,7 +190,7 @@ def codedError(code: str, message: str, details: Any = None) -> ServiceError:
     return ServiceError(code, message, statusCode, details, grpcCode)
 
 
-def isForeseen(error: BaseException) -> bool:
+def isExpected(error: BaseException) -> bool:
     """
     Tell whether somebody meant a caller to see this error; any other one is to be logged.
 

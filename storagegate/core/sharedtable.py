@@ -12,6 +12,19 @@ The random key makes the digests, so nobody who chooses keys can choose a bucket
 bucket is a POSIX record lock on one byte of the descriptor (C{fcntl(2)}), which the kernel takes
 back from a process that dies. What such a process was writing is not seen by the others: a head
 holds from the moment in which its last field is written, and that is C{until}.
+
+Locks on the bytes of a file, or of memory with a descriptor, that processes share.
+
+They are locks of an open file (fcntl(2), C{F_OFD_SETLK}) and not of a process: they do not go when
+somebody closes another descriptor of the file, and the kernel takes them back at any death of those
+who have it open. A byte needs not exist to be locked.
+
+Which of the processes that share some memory are there.
+
+Each takes a number that nobody had before, and a lock on the byte of the shared descriptor that has
+this number, which the kernel takes back when the process ends, however it ends. So a number that
+was written down tells for all times whether its process is still there, which an id of a process
+does not: those are used again, and a worker's place among the others is, too.
 """
 
 import errno
@@ -21,7 +34,7 @@ import time
 from collections.abc import Callable
 from hashlib import blake2b
 from mmap import mmap
-from secrets import token_bytes
+from secrets import randbits, token_bytes
 from struct import Struct
 from threading import get_ident
 
@@ -319,3 +332,86 @@ def _room(size: int) -> int:
 
 def _stride(size: int) -> int:
     return _HEADS.size + WAYS * _room(size)
+
+
+# struct flock of Linux on machines with 64 bits: type, whence, start, length, process.
+_FLOCK = Struct("@hhqqi4x")
+
+
+class ByteLocks:
+    """
+    The locks of one process, which an inherited descriptor would share with whoever else has it.
+
+    @ivar fd: The same file, opened anew: it has the locks.
+    """
+
+    def __init__(self, fd: int) -> None:
+        """
+        Open the file once more, until L{close}.
+
+        @param fd: The shared descriptor.
+        @raise OSError: There is none.
+        """
+        self.fd = os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+
+    def tryLock(self, byte: int) -> bool:
+        """Lock a byte, if nobody else has it locked."""
+        try:
+            self._control(fcntl.F_OFD_SETLK, fcntl.F_WRLCK, byte)
+        except BlockingIOError:
+            return False
+        return True
+
+    def lock(self, byte: int) -> None:
+        """Lock a byte. Blocks."""
+        self._control(fcntl.F_OFD_SETLKW, fcntl.F_WRLCK, byte)
+
+    def unlock(self, byte: int) -> None:
+        """Give a lock back."""
+        self._control(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, byte)
+
+    def isFree(self, byte: int) -> bool:
+        """Tell whether nobody else has a byte locked."""
+        found = self._control(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, byte)
+        kind: int = _FLOCK.unpack(found)[0]
+        return kind == fcntl.F_UNLCK
+
+    def close(self) -> None:
+        """Give all locks back."""
+        os.close(self.fd)
+
+    def _control(self, command: int, kind: int, byte: int) -> bytes:
+        return fcntl.fcntl(self.fd, command, _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
+
+
+# After the bytes that stand for buckets of a table, see storagegate.core.sharedtable.
+_FIRST = 1 << 60
+
+
+class ProcessLiveness:
+    """
+    One process, as the others see it.
+
+    @ivar number: Its own number, never 0.
+    """
+
+    def __init__(self, fd: int) -> None:
+        """
+        Be there until L{close}, or the end of the process.
+
+        @param fd: The shared descriptor.
+        """
+        self._locks = ByteLocks(fd)
+        self.number = 0
+        while not self.number:
+            number = randbits(56) or 1
+            if self._locks.tryLock(_FIRST + number):
+                self.number = number
+
+    def isThere(self, number: int) -> bool:
+        """Tell whether the process of a number, perhaps this one, is there."""
+        return number == self.number or not self._locks.isFree(_FIRST + number)
+
+    def close(self) -> None:
+        """Be gone."""
+        self._locks.close()

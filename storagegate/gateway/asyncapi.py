@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from storagegate import __version__
-from storagegate.core.boundmethods import BoundMethod
 from storagegate.core.errors import CODES
+from storagegate.core.invoker import MethodEntry
+from storagegate.gateway.openapi import SchemaCollection, componentName, reference
 from storagegate.gateway.options import GatewayOptions
-from storagegate.gateway.schemadocuments import SchemaCollection, componentName, reference
 
 _ID = {"type": ["string", "integer"], "description": "Comes back with every answer"}
 
@@ -36,7 +36,7 @@ _FRAMES = {"tcp": "Framed JSON, and lines of the messages of WebSocket", "udp": 
 
 
 def describeMessages(
-    methods: Sequence[BoundMethod], options: GatewayOptions, baseUrl: str = ""
+    methods: Sequence[MethodEntry], options: GatewayOptions, baseUrl: str = ""
 ) -> dict[str, Any]:
     """Describe services over the wires of messages that are on."""
     collection = SchemaCollection(modern=False)
@@ -91,7 +91,7 @@ def _channel(wire: str, options: GatewayOptions) -> dict[str, Any]:
     return {"address": address, "servers": [{"$ref": f"#/servers/{wire}"}]}
 
 
-def _operation(wire: str, bound: BoundMethod, names: Sequence[str]) -> dict[str, Any]:
+def _operation(wire: str, bound: MethodEntry, names: Sequence[str]) -> dict[str, Any]:
     """
     Describe a method as an operation.
 
@@ -117,7 +117,7 @@ def _operation(wire: str, bound: BoundMethod, names: Sequence[str]) -> dict[str,
 
 
 def _methodMessages(
-    wire: str, bound: BoundMethod, collection: SchemaCollection
+    wire: str, bound: MethodEntry, collection: SchemaCollection
 ) -> dict[str, dict[str, Any]]:
     """Describe the request of a method, and its response or an item of it."""
     service, name = bound.service.name, bound.name

@@ -4,33 +4,228 @@ The gateway: services that are written once and called over HTTP, WebSocket, gRP
     gateway = createProtocolGateway(protocols=["http", "tcp"], port=8080)
     gateway.addService("Orders", {"methods": {"get": getOrder}})
     gateway.run()
+
+What C{configureErrorHandling} takes.
+
+What a gateway can be told before it serves: every C{configure} takes a mapping or keywords, in any
+order.
+
+What a gateway has in common with the rest of its process, or with other processes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from attrs import asdict
+from attrs import Factory, asdict, field, frozen
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from storagegate.auth.authentication import DEFAULT_RULES, Authentication
 from storagegate.core.context import RequestContext
-from storagegate.core.definitions import ServiceDefinition, readService
-from storagegate.core.invocation import CallCredentials, Invoker
-from storagegate.gateway.configuring import Configurable
-from storagegate.gateway.host import GatewayHost
+from storagegate.core.definitions import ServiceDefinition, readRateLimit, readService
+from storagegate.core.invoker import CallCredentials, Invoker
+from storagegate.core.options import OptionError, makeOptions, readFunction
+from storagegate.core.ratelimit import RateStoreMaker
+from storagegate.gateway.host import ErrorHook, SocketOwnership, TransportContext
 from storagegate.gateway.metrics import CallMetrics
-from storagegate.gateway.observing import (
-    CORRELATION_HEADER,
-    makeObservers,
-    makeTracer,
-)
-from storagegate.gateway.options import readOptions
-from storagegate.gateway.surroundings import Surroundings
-from storagegate.gateway.wires import Wires
-from storagegate.net.reactors import processReactor, runUntilStopped
+from storagegate.gateway.observers import CORRELATION_HEADER, makeObservers, makeTracer
+from storagegate.gateway.options import GatewayOptions, readOptions
+from storagegate.gateway.transports.registry import AnswerCacheMaker, TransportSet
+from storagegate.net.endpoints import processReactor, runUntilStopped
+from storagegate.telemetry.log import LogSink
+from storagegate.telemetry.metrics import MetricsRegistry
+
+
+@frozen(kw_only=True)
+class ErrorOptions:
+    """
+    What clients see of errors.
+
+    @ivar transformError: C{(error, protocol)} gives an error, or a mapping in the wire's own shape;
+        it cannot wait for anything.
+    """
+
+    transformError: ErrorHook = field(converter=readFunction)
+
+
+class Configurable:
+    """
+    The configuration of a gateway.
+
+    @ivar settings: The options of the wires.
+    @ivar invoker: Calls the methods.
+    @ivar authentication: Who knows whom.
+    """
+
+    invoker: Invoker
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        """
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        self.settings = readOptions(GatewayOptions(), options)
+        self.authentication = Authentication({}, DEFAULT_RULES)
+        # Their options are not even loaded unless somebody configures them.
+        self.monitoring: Any = None
+        self.discovery: Any = None
+        self.transformError: ErrorHook | None = None
+
+    def _checkIdle(self) -> None:
+        """
+        Refuse to be configured while serving.
+
+        @raise RuntimeError: If the gateway serves.
+        """
+        raise NotImplementedError
+
+    def configureHTTP(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Configure HTTP, see L{HTTPOptions<storagegate.gateway.options.HTTPOptions>}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        return self._change("http", config, more)
+
+    def configureWebSocket(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Configure WebSocket, see L{WebSocketOptions<storagegate.gateway.options.WebSocketOptions>}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        return self._change("websocket", config, more)
+
+    def configureGRPC(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Configure gRPC, see L{GRPCOptions<storagegate.gateway.options.GRPCTransportOptions>}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        return self._change("grpc", config, more)
+
+    def configureUDP(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Configure UDP, see L{UDPOptions<storagegate.gateway.options.UDPOptions>}; C{protocol} may
+        hold C{parseMessage} and C{formatResponse}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        given = {**(config or {}), **more}
+        protocol = given.pop("protocol", {})
+        if not isinstance(protocol, Mapping):
+            raise OptionError("the option udp.protocol is a mapping of functions")
+        return self._change("udp", given, protocol)
+
+    def configureTCP(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Configure TCP, see L{TCPOptions<storagegate.gateway.options.TCPOptions>}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        return self._change("tcp", config, more)
+
+    def configureAuthentication(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Configure who is known: C{providers} and C{rules}, see L{storagegate.auth.authentication}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        # What tokens need is a good deal, and nobody needs it who configures none.
+        from storagegate.auth.oauth import readProviders
+
+        self._checkIdle()
+        ownKeys = self.authentication.ownKeys
+        self.authentication = readProviders({**(config or {}), **more})
+        self.authentication.ownKeys.update(ownKeys)
+        return self
+
+    def configureErrorHandling(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Configure what clients see of errors, see
+        L{ErrorOptions<storagegate.gateway.gateway.ErrorOptions>}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        self._checkIdle()
+        options = makeOptions(ErrorOptions, {**(config or {}), **more})
+        self.transformError = options.transformError
+        return self
+
+    def configureMonitoring(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Configure what is counted, traced and logged, see
+        L{MonitoringOptions<storagegate.gateway.options.MonitoringOptions>}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        from storagegate.gateway.options import MonitoringOptions, readMonitoring
+
+        self._checkIdle()
+        before = self.monitoring or MonitoringOptions()
+        self.monitoring = readMonitoring(before, {**(config or {}), **more})
+        return self
+
+    def configureServiceDiscovery(
+        self, config: Mapping[str, Any] | None = None, **more: Any
+    ) -> Self:
+        """
+        Configure where services are that are not here, see
+        L{DiscoveryOptions<storagegate.upstream.options.DiscoveryOptions>}.
+
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        from storagegate.upstream.options import DiscoveryOptions, readDiscovery
+
+        self._checkIdle()
+        before = self.discovery or DiscoveryOptions()
+        self.discovery = readDiscovery(before, {**(config or {}), **more})
+        return self
+
+    def configureRateLimit(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Limit every method that has no limit of its own: C{requests} in a C{window} of milliseconds.
+
+        @raise DefinitionError: If it is none.
+        """
+        self._checkIdle()
+        self.invoker.limitAll(readRateLimit("the gateway", {**(config or {}), **more}))
+        return self
+
+    def _change(
+        self, group: str, config: Mapping[str, Any] | None, more: Mapping[str, Any]
+    ) -> Self:
+        self._checkIdle()
+        self.settings = readOptions(self.settings, {group: {**(config or {}), **more}})
+        return self
+
+
+@frozen(kw_only=True)
+class GatewayResources:
+    """
+    What a gateway is given of the process around it; alone it has its own.
+
+    @ivar meters: What it counts with.
+    @ivar logSink: Where the lines of calls go; C{None} for Twisted's log.
+    @ivar tracer: What traces the requests of all rooms; C{None}: the gateway makes its own, if it
+        is told to.
+    @ivar rateStore: Makes what counts the calls of a method, see
+        L{Invoker<storagegate.core.invoker.Invoker>}; C{None}: this process counts its own.
+    @ivar makeAnswers: Makes what keeps the answers of UDP; C{None}: this process keeps its own.
+    @ivar turn: Tells when this process may read datagrams; C{None}: it always may.
+    @ivar affinitySecret: Gives what cookies of sticky sessions are signed with, the same for all
+        processes that serve a client; C{None} makes one. Called when there is one to sign.
+    """
+
+    meters: MetricsRegistry = Factory(MetricsRegistry)
+    logSink: LogSink | None = None
+    tracer: Any = None
+    rateStore: RateStoreMaker | None = None
+    makeAnswers: AnswerCacheMaker | None = None
+    turn: SocketOwnership | None = None
+    affinitySecret: Callable[[], bytes] | None = None
+
 
 DEFAULT_GRACE_MS = 30_000
 """What a call in flight is given to end in; the longest that most balancers wait."""
@@ -70,7 +265,7 @@ class ProtocolGateway(Configurable):
         self,
         options: Mapping[str, Any] | None = None,
         *,
-        surroundings: Surroundings | None = None,
+        surroundings: GatewayResources | None = None,
         **more: Any,
     ) -> None:
         """
@@ -78,14 +273,14 @@ class ProtocolGateway(Configurable):
         @raise OptionError: If there is no such option, or its value is none.
         """
         super().__init__({**(options or {}), **more})
-        self._surroundings = around = surroundings or Surroundings()
+        self._surroundings = around = surroundings or GatewayResources()
         self.protos: dict[str, Any] = {}
         self._metrics = CallMetrics(around.meters, self._streaming)
         self.invoker = Invoker(self, [self._metrics], rateStore=around.rateStore)
         self.tracer: Any = around.tracer
         self._ownTracer: Any = None
         self._forwarding: Any = None
-        self._wires: Wires | None = None
+        self._wires: TransportSet | None = None
 
     # Services.
 
@@ -158,7 +353,7 @@ class ProtocolGateway(Configurable):
         opening = Deferred.fromCoroutine(wires.openAll(settings.enabled, settings.hostname))
         return opening.addErrback(refused)
 
-    def start(self, reactor: Any = None) -> Wires:
+    def start(self, reactor: Any = None) -> TransportSet:
         """Make the wires; the gateway cannot be configured any more."""
         if self._wires is not None:
             return self._wires
@@ -180,28 +375,28 @@ class ProtocolGateway(Configurable):
         if self.monitoring is not None:
             traced = self.monitoring.tracing.correlationHeader
         wires = self._metrics.wires
-        host = GatewayHost(
+        host = TransportContext(
             self.invoker, reactor, run, self.transformError, wires, traced, (unknown,)
         )
         header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
         if self.discovery is not None and self.discovery.services:
             self._forward(host, reactor, header)
-        self._wires = Wires(
+        self._wires = TransportSet(
             host, self.settings, reactor, self.protos, header, around.makeAnswers, around.turn
         )
         for service in self.services.values():
             self._wires.add(service)
         return self._wires
 
-    def _forward(self, host: GatewayHost, reactor: Any, apiKeyHeader: str) -> None:
+    def _forward(self, host: TransportContext, reactor: Any, apiKeyHeader: str) -> None:
         """
         Send the calls of services that are elsewhere on.
 
         @raise OptionError: If an option of discovery does not fit the others.
         """
-        from storagegate.gateway.forwarding import Forwarding
+        from storagegate.upstream.proxy import ProxiedServices
 
-        forwarding = Forwarding(
+        forwarding = ProxiedServices(
             self.discovery,
             reactor,
             self._metrics.meters,
@@ -253,7 +448,7 @@ class ProtocolGateway(Configurable):
             return succeed(None)
         return Deferred.fromCoroutine(self._stop(self._wires, graceMs / 1000, patienceMs / 1000))
 
-    async def _stop(self, wires: Wires, graceSeconds: float, patienceSeconds: float) -> None:
+    async def _stop(self, wires: TransportSet, graceSeconds: float, patienceSeconds: float) -> None:
         try:
             await wires.close(graceSeconds, patienceSeconds)
             await self._stopForwarding()

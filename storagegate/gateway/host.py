@@ -1,7 +1,11 @@
-"""What the adapters of a gateway share."""
+"""
+What the adapters of a gateway share.
+
+Whose turn it is to read datagrams.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from attrs import field, frozen
 from twisted.internet.defer import Deferred
@@ -10,9 +14,9 @@ from twisted.logger import Logger
 
 from storagegate.core.context import RequestContext, Tracing
 from storagegate.core.errors import ServiceError, asServiceError
-from storagegate.core.invocation import Invoker, Observer
-from storagegate.core.tracing import tracingOfFields
-from storagegate.gateway.wiremeters import WireMeter
+from storagegate.core.invoker import InvocationObserver, Invoker
+from storagegate.gateway.transports.metrics import TransportMetrics
+from storagegate.telemetry.tracecontext import tracingOfFields
 
 ErrorHook = Callable[[ServiceError, str], Any]
 """C{transformError(error, protocol)}: gives another error, or a mapping of the wire's own shape."""
@@ -21,7 +25,7 @@ _log = Logger()
 
 
 @frozen
-class GatewayHost:
+class TransportContext:
     """
     What an adapter needs of the gateway that it belongs to.
 
@@ -39,9 +43,9 @@ class GatewayHost:
     clock: IReactorTime
     run: Callable[..., Deferred[Any]]
     transformError: ErrorHook | None = None
-    meters: Mapping[str, WireMeter] = field(factory=dict)
+    meters: Mapping[str, TransportMetrics] = field(factory=dict)
     correlationHeader: str = "X-Trace-ID"
-    unknown: Iterable[Observer] = ()
+    unknown: Iterable[InvocationObserver] = ()
     traceName: str = field(init=False)
     traceKey: bytes = field(init=False)
 
@@ -64,9 +68,9 @@ class GatewayHost:
         res.setChecked({self.traceName: (self.correlationHeader, tracing.traceId)})
         return tracing
 
-    def meter(self, protocol: str) -> WireMeter:
+    def meter(self, protocol: str) -> TransportMetrics:
         """Give what an adapter counts with; where nobody looks, it counts for nobody."""
-        return self.meters.get(protocol) or WireMeter()
+        return self.meters.get(protocol) or TransportMetrics()
 
     def refuse(self, context: RequestContext, error: Exception) -> None:
         """Have a call observed whose request cannot be read: it ends as it begins."""
@@ -117,8 +121,25 @@ class GatewayHost:
         return None
 
 
-def _observe(observers: Iterable[Observer], context: RequestContext, error: Exception) -> None:
+def _observe(
+    observers: Iterable[InvocationObserver], context: RequestContext, error: Exception
+) -> None:
     known = asServiceError(error)
     for observer in observers:
         observer.began(context)
         observer.ended(context, known, 0.0)
+
+
+class SocketOwnership(Protocol):
+    """
+    Of the processes that have one socket for datagrams, one reads at a time.
+
+    @ivar isWaiting: Whether another one reads still.
+    @ivar entered: Is called when it does so no more.
+    """
+
+    isWaiting: bool
+    entered: Callable[[], object]
+
+    def leave(self) -> None:
+        """Let another one read."""

@@ -4,6 +4,10 @@ What a gateway counts of its calls.
 Which meters there are is chosen by C{metrics.collectors} and C{metrics.protocolMetrics}. What a
 call was is put by as it ends, and added to them with others: when there are enough, or when
 somebody looks.
+
+What C{getMetrics} tells of the collectors: the meters' snapshot as plain numbers by name.
+
+How many calls there were in the last minute, and how many of them failed.
 """
 
 import time
@@ -14,18 +18,183 @@ from attrs import define
 
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import CODES, ServiceError
-from storagegate.core.meters import (
+from storagegate.gateway.transports.metrics import (
+    MAX_ROUTES,
+    PROTOCOLS,
+    TransportMetrics,
+    chooseOfWires,
+    collectOfWires,
+)
+from storagegate.telemetry.metrics import (
     OTHER,
     Counter,
-    Family,
     Histogram,
-    Meters,
+    MetricFamily,
+    MetricsRegistry,
     counterFamily,
     gaugesFamily,
 )
-from storagegate.gateway.lastminute import LastMinute
-from storagegate.gateway.wirefamilies import chooseOfWires, collectOfWires
-from storagegate.gateway.wiremeters import MAX_ROUTES, PROTOCOLS, WireMeter
+
+Sample = tuple[Sequence[str], Any]
+
+
+def describeMetrics(
+    families: Iterable[MetricFamily],
+    collectors: Iterable[str],
+    protocolMetrics: Mapping[str, tuple[str, ...]],
+) -> dict[str, Any]:
+    """
+    Give the numbers of what was chosen; times are milliseconds, of WebSockets seconds.
+
+    @return: C{request_count}, C{request_duration} (averages) by protocol and C{Service.method};
+        C{error_rate} (a share), C{active_connections} and C{throughput} (calls a second) by
+        protocol; and a mapping for each protocol that something was chosen of.
+    """
+    samples = {family.name: family.samples for family in families}
+
+    def of(name: str) -> Sequence[Sample]:
+        return samples.get(f"storagegate_{name}", ())
+
+    described: dict[str, Any] = {word: _COLLECTORS[word](of) for word in collectors}
+    for protocol, words in protocolMetrics.items():
+        described[protocol] = {word: _OF_WIRES[protocol, word](of) for word in words}
+    return described
+
+
+_Of = Callable[[str], Sequence[Sample]]
+
+
+def _plain(name: str) -> Callable[[_Of], Any]:
+    """Describe a meter with one label."""
+    return lambda of: {labels[0]: value for labels, value in of(name)}
+
+
+def _number(of: _Of, name: str) -> Any:
+    return sum(value for _, value in of(name))
+
+
+def _average(values: Sequence[float], factor: float = 1) -> float:
+    count = sum(values[:-1])
+    return values[-1] * factor / count if count else 0.0
+
+
+def _requestCount(of: _Of) -> Any:
+    counts: dict[str, dict[str, int]] = {}
+    for (protocol, service, method, _), value in of("requests_total"):
+        methods = counts.setdefault(protocol, {})
+        name = f"{service}.{method}"
+        methods[name] = methods.get(name, 0) + value
+    return counts
+
+
+def _requestDuration(of: _Of) -> Any:
+    durations: dict[str, dict[str, float]] = {}
+    for (protocol, service, method), values in of("request_duration_seconds"):
+        durations.setdefault(protocol, {})[f"{service}.{method}"] = _average(values, 1000)
+    return durations
+
+
+def _connectionDuration(of: _Of) -> Any:
+    values = next((value for _, value in of("websocket_connection_duration_seconds")), (0, 0.0))
+    return {"count": sum(values[:-1]), "average": _average(values)}
+
+
+def _rpcLatency(of: _Of) -> Any:
+    found = of("grpc_rpc_duration_seconds")
+    return {f"{service}.{method}": _average(value, 1000) for (service, method), value in found}
+
+
+def _packetLoss(of: _Of) -> Any:
+    return {
+        "lost": _number(of, "udp_lost_total"),
+        "duplicates": _number(of, "udp_duplicates_total"),
+        "dropped": _plain("udp_dropped_total")(of),
+    }
+
+
+def _packetSize(of: _Of) -> Any:
+    return {labels[0]: _average(value) for labels, value in of("udp_packet_size_bytes")}
+
+
+def _connectionPool(of: _Of) -> Any:
+    return {
+        "open": _number(of, "tcp_connections_open"),
+        "accepted": _number(of, "tcp_connections_accepted_total"),
+        "closed": _number(of, "tcp_connections_closed_total"),
+    }
+
+
+_COLLECTORS: Mapping[str, Callable[[_Of], Any]] = {
+    "request_count": _requestCount,
+    "request_duration": _requestDuration,
+    "error_rate": _plain("error_ratio"),
+    "active_connections": _plain("active_connections"),
+    "throughput": _plain("requests_per_second"),
+}
+
+_OF_WIRES: Mapping[tuple[str, str], Callable[[_Of], Any]] = {
+    ("http", "status_codes"): _plain("http_responses_total"),
+    ("http", "user_agents"): _plain("http_user_agents_total"),
+    ("websocket", "connection_duration"): _connectionDuration,
+    ("websocket", "message_frequency"): _plain("websocket_messages_total"),
+    ("grpc", "stream_count"): _plain("grpc_streams_total"),
+    ("grpc", "rpc_latency"): _rpcLatency,
+    ("udp", "packet_loss"): _packetLoss,
+    ("udp", "packet_size"): _packetSize,
+    ("tcp", "connection_pool"): _connectionPool,
+    ("tcp", "buffer_utilization"): lambda of: _number(of, "tcp_buffer_ratio"),
+}
+
+
+SECONDS = 60
+
+
+class SlidingWindowCounter:
+    """A ring of seconds, each with the calls of every wire and those of them that failed."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._first: int | None = None
+        self._counts: dict[str, list[int]] = {}
+        self._ring: dict[int, dict[str, list[int]]] = {}
+
+    def add(self, second: int, protocol: str, isFailed: bool, calls: int = 1) -> None:
+        """
+        Count calls.
+
+        @param second: When they ended, by a clock that only goes forward.
+        """
+        if second != self._second:
+            self._turn(second)
+        counts = self._counts.get(protocol)
+        if counts is None:
+            counts = self._counts[protocol] = [0, 0]
+        counts[0] += calls
+        counts[1] += calls * isFailed
+
+    def shares(self, second: int) -> Mapping[str, tuple[float, float]]:
+        """Give, by protocol, the calls a second and the share of them that failed."""
+        self._turn(second)
+        totals: dict[str, list[int]] = {}
+        for counts in self._ring.values():
+            for protocol, (calls, failed) in counts.items():
+                total = totals.setdefault(protocol, [0, 0])
+                total[0] += calls
+                total[1] += failed
+        # Who has not counted for a minute yet says what there was in the time that it did.
+        began = second if self._first is None else self._first
+        seconds = min(SECONDS, second - began + 1)
+        return {name: (calls / seconds, failed / calls) for name, (calls, failed) in totals.items()}
+
+    def _turn(self, second: int) -> None:
+        """Go on to another second."""
+        if self._first is None:
+            self._first = second
+        for past in [past for past in self._ring if past <= second - SECONDS]:
+            del self._ring[past]
+        self._second = second
+        self._counts = self._ring.setdefault(second, {})
+
 
 COLLECTORS = (
     "request_count",
@@ -77,7 +246,7 @@ class CallMetrics:
 
     def __init__(
         self,
-        meters: Meters | None = None,
+        meters: MetricsRegistry | None = None,
         streaming: Callable[[str, str], str] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -85,7 +254,7 @@ class CallMetrics:
         @param streaming: Tells of a service and a method how it streams.
         @param now: Gives seconds, for the last minute.
         """
-        self.meters = meters or Meters()
+        self.meters = meters or MetricsRegistry()
         self._streaming = streaming
         self._now = now
         self._totals: dict[str, _Totals] = {}
@@ -94,7 +263,7 @@ class CallMetrics:
         self._wake: Callable[[], None] | None = None
         self._codes = {code: code for code in CODES}
         self._isCounting = False
-        self._minute: LastMinute | None = None
+        self._minute: SlidingWindowCounter | None = None
         self._requests: Counter | None = None
         self._durations: Histogram | None = None
         self._errors: Counter | None = None
@@ -102,7 +271,7 @@ class CallMetrics:
         self._latency: Histogram | None = None
         self._collectors: tuple[str, ...] = ()
         self._ofWires: Mapping[str, tuple[str, ...]] = {}
-        self.wires: dict[str, WireMeter] = {}
+        self.wires: dict[str, TransportMetrics] = {}
 
     def choose(
         self,
@@ -116,7 +285,7 @@ class CallMetrics:
         self._isCounting = True
         self._collectors = tuple(collectors)
         self._ofWires = {name: tuple(words) for name, words in protocolMetrics.items()}
-        self.wires = {name: WireMeter() for name in PROTOCOLS}
+        self.wires = {name: TransportMetrics() for name in PROTOCOLS}
         if "request_count" in self._collectors:
             self._requests = meters.counter(
                 "storagegate_requests_total",
@@ -134,7 +303,7 @@ class CallMetrics:
                 "storagegate_errors_total", "Calls that failed.", ("protocol", "code")
             )
         if "error_rate" in self._collectors or "throughput" in self._collectors:
-            self._minute = LastMinute()
+            self._minute = SlidingWindowCounter()
         self._streams, self._latency = chooseOfWires(meters, self.wires, self._ofWires)
         meters.watch(self._collect)
 
@@ -248,7 +417,7 @@ class CallMetrics:
 
     # What is known at any time
 
-    def _collect(self) -> Iterable[Family]:
+    def _collect(self) -> Iterable[MetricFamily]:
         """Make the families of what is no meter."""
         self.tell()
         if self._minute is not None:
@@ -278,7 +447,7 @@ class CallMetrics:
             )
         yield from collectOfWires(self.wires, self._ofWires)
 
-    def _collectMinute(self, shares: Mapping[str, tuple[float, float]]) -> Iterable[Family]:
+    def _collectMinute(self, shares: Mapping[str, tuple[float, float]]) -> Iterable[MetricFamily]:
         if "error_rate" in self._collectors:
             yield gaugesFamily(
                 "storagegate_error_ratio",
@@ -315,7 +484,5 @@ class CallMetrics:
             },
         }
         if self._isCounting:
-            from storagegate.gateway.metricsview import describeMetrics
-
             found.update(describeMetrics(self.meters.snapshot(), self._collectors, self._ofWires))
         return found

@@ -2,6 +2,10 @@
 The description of services over HTTP: OpenAPI 3.1, U{https://spec.openapis.org/oas/v3.1.1.html}.
 
 All of it is made from the definitions of the services. A stream is described by one of its lines.
+
+Schemas of services as parts of a larger document.
+
+They stand in C{components/schemas} of it, which is where C{$ref} of their own are led to.
 """
 
 import re
@@ -10,12 +14,78 @@ from typing import Any
 from urllib.parse import quote
 
 from storagegate import __version__
-from storagegate.core.boundmethods import BoundMethod
 from storagegate.core.errors import CODES
-from storagegate.gateway.httpmap import HTTPRoute, readRoutes
-from storagegate.gateway.httpstreams import EVENTS, NDJSON
+from storagegate.core.invoker import MethodEntry
 from storagegate.gateway.options import GatewayOptions
-from storagegate.gateway.schemadocuments import SchemaCollection, reference
+from storagegate.gateway.transports.http.routes import HTTPRoute, readRoutes
+from storagegate.net.http.lines import EVENTS, NDJSON
+
+PLACE = "#/components/schemas/"
+
+_UNFIT = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def componentName(*parts: str) -> str:
+    """Make a name that components of a document may have."""
+    return _UNFIT.sub(lambda match: f"_{ord(match[0]):x}", ".".join(parts))
+
+
+def reference(name: str) -> dict[str, Any]:
+    """Refer to a schema."""
+    return {"$ref": PLACE + name}
+
+
+class SchemaCollection:
+    """
+    The schemas of a document.
+
+    @ivar schemas: Those that were asked for, by name.
+    """
+
+    def __init__(self, modern: bool) -> None:
+        """
+        @param modern: Whether they are to be in the words of JSON Schema 2020-12, not of draft 7.
+        """
+        self.schemas: dict[str, Any] = {}
+        self._modern = modern
+
+    def request(self, bound: MethodEntry) -> dict[str, Any]:
+        """Refer to the schema of a method's request."""
+        return self._add(bound, "request", bound.input)
+
+    def response(self, bound: MethodEntry) -> dict[str, Any]:
+        """Refer to the schema of a method's response."""
+        return self._add(bound, "response", bound.output)
+
+    def resolved(self, described: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Give what L{request} or L{response} refers to."""
+        name = described.get("$ref", "").removeprefix(PLACE)
+        found: Mapping[str, Any] = self.schemas.get(name, described)
+        return found
+
+    def _add(self, bound: MethodEntry, kind: str, schema: Any) -> dict[str, Any]:
+        if schema is None:
+            return {}
+        name = componentName(bound.service.name, bound.name, kind)
+        if name not in self.schemas:
+            self.schemas[name] = self._placed(schema.document, PLACE + name)
+        return reference(name)
+
+    def _placed(self, part: Any, place: str) -> Any:
+        if isinstance(part, list | tuple):
+            return [self._placed(each, place) for each in part]
+        if not isinstance(part, Mapping):
+            return part
+        placed = {key: self._placed(value, place) for key, value in part.items()}
+        own = placed.get("$ref")
+        if isinstance(own, str) and own.startswith("#"):
+            placed["$ref"] = place + own[1:]
+        if self._modern and isinstance(placed.get("items"), list):
+            placed["prefixItems"] = placed.pop("items")
+            if "additionalItems" in placed:
+                placed["items"] = placed.pop("additionalItems")
+        return placed
+
 
 _JSON = "application/json"
 
@@ -62,7 +132,7 @@ _STATUSES = {
 
 
 def describeHTTP(
-    methods: Sequence[BoundMethod],
+    methods: Sequence[MethodEntry],
     options: GatewayOptions,
     baseUrl: str,
     apiKeyHeader: str = "X-API-Key",
@@ -106,7 +176,7 @@ class _Describing:
         self._routes = readRoutes(options.http.routes)
         self._isTransformed = options.http.transformResponse is not None
 
-    def routes(self, methods: Iterable[BoundMethod]) -> dict[str, dict[str, Any]]:
+    def routes(self, methods: Iterable[MethodEntry]) -> dict[str, dict[str, Any]]:
         """Describe configured routes, but for those with a wildcard: there is no word for it."""
         byName = {(bound.service.name, bound.name): bound for bound in methods}
         paths: dict[str, dict[str, Any]] = {}
@@ -122,14 +192,14 @@ class _Describing:
                     paths.setdefault(path, {}).setdefault(route.verb.lower(), operation)
         return paths
 
-    def place(self, bound: BoundMethod) -> dict[str, Any]:
+    def place(self, bound: MethodEntry) -> dict[str, Any]:
         """Describe the place that every method has."""
         operation = self._operation(bound, f"{bound.service.name}.{bound.name}")
         request = self.collection.request(bound) or {"type": "object"}
         operation["requestBody"] = _body(bound, request)
         return operation
 
-    def _route(self, bound: BoundMethod, route: HTTPRoute, path: str) -> dict[str, Any]:
+    def _route(self, bound: MethodEntry, route: HTTPRoute, path: str) -> dict[str, Any]:
         operation = self._operation(bound, f"{route.verb} {path}")
         request = self.collection.request(bound)
         schema = self.collection.resolved(request)
@@ -150,7 +220,7 @@ class _Describing:
             operation["requestBody"] = _body(bound, {**whole, "required": needed})
         return operation
 
-    def _operation(self, bound: BoundMethod, operationId: str) -> dict[str, Any]:
+    def _operation(self, bound: MethodEntry, operationId: str) -> dict[str, Any]:
         response = self.collection.response(bound)
         schema = {} if self._isTransformed else _enveloped(response)
         if bound.method.streamsResponses:
@@ -182,7 +252,7 @@ def _enveloped(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "required": ["data"], "properties": {"data": schema}}
 
 
-def _body(bound: BoundMethod, schema: Mapping[str, Any]) -> dict[str, Any]:
+def _body(bound: MethodEntry, schema: Mapping[str, Any]) -> dict[str, Any]:
     if bound.method.streamsRequests:
         return {"required": True, "content": {NDJSON: {"schema": schema}}}
     # An empty body is an empty object.
@@ -194,7 +264,7 @@ def _parameter(name: str, place: str, schema: Any, required: bool) -> dict[str, 
     return {"name": name, "in": place, "required": required, "schema": schema}
 
 
-def _errors(bound: BoundMethod) -> dict[str, Any]:
+def _errors(bound: MethodEntry) -> dict[str, Any]:
     authentication = bound.service.authentication
     possible = {
         "401": not bound.isPublic,
@@ -219,7 +289,7 @@ def _errorResponse(status: str, traced: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _security(bound: BoundMethod) -> list[dict[str, list[str]]]:
+def _security(bound: MethodEntry) -> list[dict[str, list[str]]]:
     """Say which credentials are good; a public method takes them, and needs none."""
     providers = bound.service.authentication.methods or ("jwt", "apikey", "oauth")
     ways: list[dict[str, list[str]]] = [] if not bound.isPublic else [{}]

@@ -12,32 +12,30 @@ if TYPE_CHECKING:
     from storagegate.http.errors import HTTPError as HTTPError
     from storagegate.http.router import Router as Router
 
-_MIDDLEWARE = "storagegate.http.middleware."
-
 _HOMES = {
     "HTTPError": "storagegate.http.errors",
-    "Headers": "storagegate.http.fetchheaders",
-    "MemoryRateLimitStore": "storagegate.core.ratestores",
+    "Headers": "storagegate.http.fetch.headers",
+    "MemoryRateLimitStore": "storagegate.core.ratelimit",
     "MemorySessionStore": "storagegate.http.sessions.memory",
-    "Request": "storagegate.http.fetch",
-    "Response": "storagegate.http.fetch",
+    "Request": "storagegate.http.fetch.messages",
+    "Response": "storagegate.http.fetch.messages",
     "Router": "storagegate.http.router",
     "SQLiteSessionStore": "storagegate.http.sessions.sqlite",
-    "SharedRateLimitStore": "storagegate.core.sharedrates",
+    "SharedRateLimitStore": "storagegate.core.ratelimit",
     "SharedTable": "storagegate.core.sharedtable",
-    "compression": _MIDDLEWARE + "compression",
-    "cors": _MIDDLEWARE + "cors",
-    "json": _MIDDLEWARE + "json",
-    "rateLimit": _MIDDLEWARE + "ratelimit",
-    "raw": _MIDDLEWARE + "raw",
-    "requestLog": _MIDDLEWARE + "requestlog",
-    "sameOrigin": _MIDDLEWARE + "sameorigin",
-    "securityHeaders": _MIDDLEWARE + "securityheaders",
-    "session": _MIDDLEWARE + "session",
-    "staticFiles": _MIDDLEWARE + "staticfiles",
-    "text": _MIDDLEWARE + "text",
-    "upload": _MIDDLEWARE + "upload",
-    "urlencoded": _MIDDLEWARE + "urlencoded",
+    "compression": "storagegate.http.middleware.compression",
+    "cors": "storagegate.http.middleware.cors",
+    "json": "storagegate.http.middleware.bodyparser",
+    "rateLimit": "storagegate.http.middleware.ratelimit",
+    "raw": "storagegate.http.middleware.bodyparser",
+    "requestLog": "storagegate.http.middleware.requestlog",
+    "sameOrigin": "storagegate.http.middleware.sameorigin",
+    "securityHeaders": "storagegate.http.middleware.securityheaders",
+    "session": "storagegate.http.middleware.session",
+    "staticFiles": "storagegate.http.middleware.staticfiles",
+    "text": "storagegate.http.middleware.bodyparser",
+    "upload": "storagegate.http.middleware.upload",
+    "urlencoded": "storagegate.http.middleware.bodyparser",
 }
 
 __all__ = [

@@ -1,21 +1,284 @@
-"""The application: a router with options that can be served."""
+"""
+The application: a router with options that can be served.
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Self
+The options of an application, read once.
 
+Times are milliseconds, sizes bytes or text such as C{"10mb"}. A mapping may be given wherever an
+option has parts of its own.
+
+The middleware that options install.
+
+The wires of gateways that an application opens beside its own port.
+
+A gateway is whatever stands under C{gateway} in the options C{websocket}, C{grpc}, C{udp} and
+C{tcp}: this room knows none by name.
+
+What an application needs of the world around it: threads and time.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Self, TypeVar
+
+from attrs import field, frozen
+from attrs.converters import optional
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
-from twisted.internet.interfaces import IListeningPort
+from twisted.internet.interfaces import IListeningPort, IReactorTime
+from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
-from storagegate.http.gateways import closeGateways, configureGateways, openGateways
-from storagegate.http.options import Options, readOptions
+from storagegate.core.options import (
+    changeOptions,
+    readFlag,
+    readHostname,
+    readNumber,
+    readPort,
+    readSize,
+)
+from storagegate.http.request import Trust, compileTrust
 from storagegate.http.resource import AppResource, describeRejection
 from storagegate.http.router import Router
-from storagegate.http.runtime import Runtime, reactorRuntime
-from storagegate.http.trust import Trust, compileTrust
-from storagegate.net.endpoints import listen
-from storagegate.net.reactors import processReactor, runUntilStopped
-from storagegate.net.site import Site
+from storagegate.net.endpoints import listen, processReactor, runUntilStopped
+from storagegate.net.http.interfaces import HTTPLimits
+from storagegate.net.http.site import Site
+
+DEFAULT_BODY_SIZE = 10 * 1024 * 1024
+"""A body that is held whole, unless the application says otherwise: larger ones want a stream."""
+
+# A day: a longer one is a unit that was mistaken.
+_MAX_TIMEOUT_MS = 24 * 60 * 60 * 1000
+
+
+def _milliseconds(value: Any) -> int:
+    return readNumber(value, 1, _MAX_TIMEOUT_MS, "milliseconds")
+
+
+def _mapping(value: Any) -> Mapping[str, Any] | None:
+    if value is None or value is False:
+        return None
+    if value is True:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError("is a mapping of options, True or False")
+    return dict(value)
+
+
+@frozen(kw_only=True)
+class DevelopmentOptions:
+    """
+    What helps while an application is written, and would harm in service.
+
+    @ivar hmr: Reload the application's modules when a file changes, and the pages that show it.
+    @ivar console: Log requests and errors to the console, in colour.
+    """
+
+    hmr: bool = field(default=False, converter=readFlag)
+    console: bool = field(default=False, converter=readFlag)
+
+
+def _wire(value: Any) -> Mapping[str, Any] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not hasattr(value.get("gateway"), "openFor"):
+        raise ValueError("is what a gateway gives for it, by getTCPConfig() or one like it")
+    return dict(value)
+
+
+def _development(value: Any) -> DevelopmentOptions | None:
+    if value is None or value is False or isinstance(value, DevelopmentOptions):
+        return value or None
+    if value is True:
+        return DevelopmentOptions()
+    if not isinstance(value, Mapping):
+        raise ValueError("is a mapping of options, True or False")
+    return changeOptions(DevelopmentOptions(), value, "development.")
+
+
+@frozen(kw_only=True)
+class ApplicationOptions:
+    """
+    Every option of C{withOptions}.
+
+    @ivar port: Where C{listen} listens if it is not told.
+    @ivar hostname: The interface.
+    @ivar development: C{None} in service; otherwise answers show tracebacks.
+    @ivar maxRequestBodySize: If set, no body may be longer. Otherwise only those that are held
+        whole are bounded, by L{DEFAULT_BODY_SIZE}, and streams and uploads have no total.
+    @ivar keepAlive: Whether a connection may have more than one request.
+    @ivar keepAliveTimeout: How long one may idle between them.
+    @ivar headersTimeout: How long the head of a request may take.
+    @ivar requestTimeout: How long a request may go without progress.
+    @ivar cors: Options of the C{cors} middleware, which is then installed first.
+    @ivar compression: The same for C{compression}.
+    @ivar rateLimit: The same for C{rateLimit}.
+    @ivar trustProxy: Whose C{X-Forwarded} fields are believed, see
+        L{compileTrust<storagegate.http.request.compileTrust>}.
+    @ivar websocket: What a gateway's C{getWebSocketConfig} gives: the application answers its
+        WebSockets, too.
+    @ivar grpc: What C{getGRPCConfig} gives: C{listen} opens that wire of the gateway.
+    @ivar udp: The same of C{getUDPConfig}.
+    @ivar tcp: The same of C{getTCPConfig}.
+    """
+
+    port: int = field(default=3000, converter=readPort)
+    hostname: str = field(default="127.0.0.1", converter=readHostname)
+    development: DevelopmentOptions | None = field(default=None, converter=_development)
+    maxRequestBodySize: int | None = field(default=None, converter=optional(readSize))
+    keepAlive: bool = field(default=True, converter=readFlag)
+    keepAliveTimeout: int = field(default=5_000, converter=_milliseconds)
+    headersTimeout: int = field(default=60_000, converter=_milliseconds)
+    requestTimeout: int = field(default=300_000, converter=_milliseconds)
+    cors: Mapping[str, Any] | None = field(default=None, converter=_mapping)
+    compression: Mapping[str, Any] | None = field(default=None, converter=_mapping)
+    rateLimit: Mapping[str, Any] | None = field(default=None, converter=_mapping)
+    trustProxy: Any = field(default=False)
+    websocket: Mapping[str, Any] | None = field(default=None, converter=_wire)
+    grpc: Mapping[str, Any] | None = field(default=None, converter=_wire)
+    udp: Mapping[str, Any] | None = field(default=None, converter=_wire)
+    tcp: Mapping[str, Any] | None = field(default=None, converter=_wire)
+
+    @trustProxy.validator
+    def _checkTrust(self, attribute: Any, value: Any) -> None:
+        compileTrust(value)
+
+    @property
+    def wholeBodySize(self) -> int:
+        """Give how long a body may be that is held whole."""
+        size = self.maxRequestBodySize
+        return DEFAULT_BODY_SIZE if size is None else size
+
+    def limits(self) -> HTTPLimits:
+        """Give the limits of a listener of the application."""
+        return HTTPLimits(
+            keepAlive=self.keepAlive,
+            keepAliveTimeout=self.keepAliveTimeout / 1000,
+            headersTimeout=self.headersTimeout / 1000,
+            requestTimeout=self.requestTimeout / 1000,
+            foreignBodySize=self.wholeBodySize,
+        )
+
+
+def readOptions(before: ApplicationOptions, changes: Mapping[str, Any]) -> ApplicationOptions:
+    """
+    Change some options.
+
+    @raise OptionError: If there is no such option, or its value is none.
+    """
+    return changeOptions(before, changes)
+
+
+def builtInMiddleware(options: ApplicationOptions) -> list[Callable[..., Any]]:
+    """
+    Make the middleware that options ask for, in its order.
+
+    The log sees everything but what development adds; CORS comes before what may refuse, so that a
+    page can read the refusal.
+    """
+    middleware: list[Callable[..., Any]] = []
+    if options.development is not None and options.development.hmr:
+        from storagegate.http.development.livereload import developmentPages
+        from storagegate.http.development.reloader import processWorkshop
+
+        middleware.append(developmentPages(processWorkshop().hub))
+    if options.development is not None and options.development.console:
+        from storagegate.http.development.console import ConsoleStream
+        from storagegate.http.middleware.requestlog import requestLog
+
+        middleware.append(requestLog("dev", stream=ConsoleStream("stdout")))
+    if options.cors is not None:
+        from storagegate.http.middleware.cors import cors
+
+        middleware.append(cors(**options.cors))
+    if options.rateLimit is not None:
+        from storagegate.http.middleware.ratelimit import rateLimit
+
+        middleware.append(rateLimit(**options.rateLimit))
+    if options.compression is not None:
+        from storagegate.http.middleware.compression import compression
+
+        middleware.append(compression(**options.compression))
+    if options.websocket is not None:
+        middleware.append(options.websocket["gateway"].webSocketMiddleware())
+    return middleware
+
+
+WIRES = ("websocket", "grpc", "udp", "tcp")
+
+
+def configureGateways(options: Mapping[str, Any]) -> None:
+    """
+    Tell gateways what their groups say.
+
+    @raise OptionError: If there is no such option, or its value is none.
+    """
+    for wire in WIRES:
+        group = options.get(wire)
+        if group is not None:
+            given = {name: value for name, value in group.items() if name != "gateway"}
+            group["gateway"].configureFor({wire: given})
+
+
+def openGateways(options: ApplicationOptions, reactor: Any) -> Deferred[Any]:
+    """
+    Open the wires that have ports of their own.
+
+    @return: Fails with C{CannotListenError} if a place is taken.
+    """
+
+    async def openEach() -> None:
+        for gateway, wires in _gateways(options):
+            await gateway.openFor([wire for wire in wires if wire != "websocket"], reactor)
+
+    return Deferred.fromCoroutine(openEach())
+
+
+def closeGateways(options: ApplicationOptions, graceMs: int) -> list[Deferred[None]]:
+    """Close them, and the WebSockets."""
+    return [gateway.stop(graceMs) for gateway, _ in _gateways(options)]
+
+
+def _gateways(options: ApplicationOptions) -> Iterator[tuple[Any, list[str]]]:
+    """Give each gateway with its wires."""
+    found: dict[int, tuple[Any, list[str]]] = {}
+    for wire in WIRES:
+        group = getattr(options, wire)
+        if group is not None:
+            gateway = group["gateway"]
+            found.setdefault(id(gateway), (gateway, []))[1].append(wire)
+    yield from found.values()
+
+
+T = TypeVar("T")
+
+
+@frozen
+class Runtime:
+    """
+    The world around an application.
+
+    @ivar clock: For delays; its time has no meaning of its own.
+    @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread.
+    @ivar now: The time in seconds since 1970.
+    """
+
+    clock: IReactorTime
+    run: Callable[..., Deferred[Any]]
+    now: Callable[[], float] = field(default=time.time)
+
+
+def reactorRuntime(reactor: Any) -> Runtime:
+    """
+    Make the runtime of an application on a real reactor.
+
+    Jobs wait in the reactor's own thread pool. They are bounded by the requests that a listener
+    lets in, each of which waits for its own.
+    """
+
+    def run(function: Callable[..., T], *arguments: Any) -> Deferred[T]:
+        return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
+
+    return Runtime(reactor, run)
+
 
 DEFAULT_GRACE_MS = 30_000
 """What a request in flight is given to end in; the longest that most balancers wait."""
@@ -42,7 +305,7 @@ class Application(Router):
 
     def __init__(self) -> None:
         super().__init__()
-        self.settings = Options()
+        self.settings = ApplicationOptions()
         self.trust: Trust | None = None
         self.resource = AppResource(self)
         self._runtime: Runtime | None = None
@@ -53,7 +316,7 @@ class Application(Router):
 
     def withOptions(self, **options: Any) -> Self:
         """
-        Change options, see L{Options<storagegate.http.options.Options>}.
+        Change options, see L{ApplicationOptions<storagegate.http.application.ApplicationOptions>}.
 
         Those of a listener hold for the next L{listen}.
 
@@ -144,7 +407,7 @@ class Application(Router):
         development = self.settings.development
         if development is None or not development.hmr:
             return None
-        from storagegate.http.development.workshop import processWorkshop
+        from storagegate.http.development.reloader import processWorkshop
 
         # Known to the class: the next version of the code may not want it, but takes over.
         Application.workshop = processWorkshop()
@@ -229,15 +492,14 @@ class Application(Router):
         """
         Give a function that answers standard requests, without a listener.
 
-        @return: C{await fetch(Request) -> Response}, see L{storagegate.http.fetch}.
+        @return: C{await fetch(Request) -> Response}, see L{storagegate.http.fetch.messages}.
         """
-        from storagegate.http.fetchhandler import makeFetchHandler
+        from storagegate.http.fetch.handler import makeFetchHandler
 
         return makeFetchHandler(self)
 
     def _installBuiltIn(self) -> None:
         """Put the middleware that options ask for before everything else."""
-        from storagegate.http.builtin import builtInMiddleware
 
         self.dropLayers(self._builtIn)
         middleware = builtInMiddleware(self.settings)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from storagegate.net.httpreply import phraseOf
+from storagegate.net.http.message import phraseOf
 
 
 class HTTPError(Exception):

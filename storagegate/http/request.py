@@ -1,18 +1,341 @@
-"""The request, as handlers see it."""
+"""
+The request, as handlers see it.
 
-from collections.abc import AsyncIterator, Callable
+Which proxies may speak for their clients.
+
+What the head of a request says.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Self
 
+from storagegate.http.contenttypes import lookupType, matchesType
 from storagegate.http.errors import HTTPError, bodyTooLarge
-from storagegate.http.requestheaders import RequestHeaders
-from storagegate.net.httperrors import BodyTooLarge, IncompleteBody
-from storagegate.net.httphead import METHODS
-from storagegate.net.request import Request as LeanRequest
+from storagegate.http.negotiation import (
+    preferredCharsets,
+    preferredEncodings,
+    preferredLanguages,
+    preferredTypes,
+)
+from storagegate.http.querystring import parseQuery
+from storagegate.net.http.cookies import parseCookies
+from storagegate.net.http.interfaces import BodyTooLarge, IncompleteBody
+from storagegate.net.http.message import ChannelRequest as LeanRequest
+from storagegate.net.http.parser import METHODS
+from storagegate.net.http.ranges import parseRange
+
+Trust = Callable[[str, int], bool]
+"""Says of an address, and how many hops away it is (0: the peer itself), whether to trust it."""
+
+_NAMED = {
+    "loopback": ("127.0.0.0/8", "::1/128"),
+    "linklocal": ("169.254.0.0/16", "fe80::/10"),
+    "uniquelocal": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"),
+}
+
+# More addresses in a row than any chain of proxies has.
+_MAX_HOPS = 50
+
+
+def compileTrust(value: Any) -> Trust | None:
+    """
+    Read the C{trustProxy} option.
+
+    @param value: C{False}, C{True} (everybody: only where nobody but a proxy can connect), how
+        many proxies there are, an address, network or one of C{loopback linklocal uniquelocal}, a
+        list or comma-separated text of those, or a function of an address and its distance.
+    @return: C{None} to trust nobody.
+    @raise ValueError: If it is none of that.
+    """
+    if value is False or value is None:
+        return None
+    if value is True:
+        return lambda address, hop: True
+    if isinstance(value, int):
+        if value < 0:
+            raise ValueError("is a number of proxies, which cannot be negative")
+        return (lambda address, hop: hop < value) if value else None
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",")]
+    if isinstance(value, Iterable):
+        return _networks(value)
+    if callable(value):
+        trust: Trust = value
+        return trust
+    raise ValueError("is an address, a network, a number, a boolean or a function")
+
+
+def _networks(names: Iterable[Any]) -> Trust:
+    networks: list[IPv4Network | IPv6Network] = []
+    for name in names:
+        try:
+            networks.extend(ip_network(part) for part in _NAMED.get(name, (name,)))
+        except ValueError as error:
+            raise ValueError(f"names what is no network: {error}") from None
+
+    def trust(address: str, hop: int) -> bool:
+        try:
+            ip = ip_address(address)
+        except ValueError:
+            return False
+        if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
+            ip = ip.ipv4_mapped
+        return any(ip in network for network in networks)
+
+    return trust
+
+
+def clientAddresses(peer: str, forwardedFor: str, trust: Trust | None) -> Sequence[str]:
+    """
+    Give the addresses that may be believed, from the peer outwards; the last is the client.
+
+    @param forwardedFor: The values of C{X-Forwarded-For}.
+    """
+    addresses = [peer]
+    if trust is None or not forwardedFor:
+        return addresses
+    for hop, address in enumerate(reversed(forwardedFor.split(","))):
+        if hop >= _MAX_HOPS or not trust(addresses[-1], hop):
+            break
+        addresses.append(address.strip())
+    return addresses
+
+
+class HeaderMapping:
+    """
+    The fields of a request by their names in lower case; look-ups take any case.
+
+    Iterating gives names and values, as pairs, and C{dict(req.headers)} works too.
+    """
+
+    __slots__ = ("_headers",)
+
+    def __init__(self, headers: dict[bytes, bytes]) -> None:
+        self._headers = headers
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Give a field, C{default} if it is not there."""
+        value = self._headers.get(name.lower().encode("latin-1", "replace"))
+        return default if value is None else value.decode("latin-1")
+
+    def __getitem__(self, name: str) -> str:
+        return self._headers[name.lower().encode("latin-1", "replace")].decode("latin-1")
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.lower().encode("latin-1", "replace") in self._headers
+
+    def __len__(self) -> int:
+        return len(self._headers)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for name, value in self._headers.items():
+            yield name.decode("latin-1"), value.decode("latin-1")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping | HeaderMapping) and dict(self) == dict(other)
+
+    def __repr__(self) -> str:
+        return f"HeaderMapping({dict(self)!r})"
+
+    def keys(self) -> list[str]:
+        """Give the names."""
+        return [name for name, _ in self]
+
+    def values(self) -> list[str]:
+        """Give the values."""
+        return [value for _, value in self]
+
+    def items(self) -> list[tuple[str, str]]:
+        """Give the pairs of names and values."""
+        return list(self)
+
+
+class HTTPRequestHeaders:
+    """
+    What the head of a request says.
+
+    @ivar lean: The request of the connection.
+    @ivar app: The application.
+    """
+
+    lean: LeanRequest
+    app: Any
+    res: Any
+
+    def get(self, name: str) -> str | None:
+        """Give a field, C{None} if it is not there; C{referer} and C{referrer} are one."""
+        lowered = name.lower()
+        headers = self.lean.headers
+        value = headers.get(lowered.encode("latin-1", "replace"))
+        if value is None and lowered in ("referer", "referrer"):
+            value = headers.get(b"referer") or headers.get(b"referrer")
+        return None if value is None else value.decode("latin-1")
+
+    header = get
+
+    @property
+    def headers(self) -> HeaderMapping:
+        """Give all fields."""
+        return HeaderMapping(self.lean.headers)
+
+    # Where it came from and to
+
+    @property
+    def originalUrl(self) -> str:
+        """Give the path and the query as they came."""
+        return self.lean.uri.decode("ascii")
+
+    @property
+    def url(self) -> str:
+        """Give the full URL."""
+        return f"{self.protocol}://{self.host}{self.originalUrl}"
+
+    @property
+    def query(self) -> dict[str, str | list[str]]:
+        """Give the parameters of the query; one that is repeated is a list."""
+        query: dict[str, str | list[str]] | None = self.__dict__.get("_query")
+        if query is None:
+            query = self.__dict__["_query"] = parseQuery(self.lean.queryString)
+        return query
+
+    @query.setter
+    def query(self, value: dict[str, str | list[str]]) -> None:
+        self.__dict__["_query"] = value
+
+    @property
+    def ips(self) -> list[str]:
+        """Give the addresses that trusted proxies tell, the client first; empty without any."""
+        return [*reversed(self._addresses()[1:])]
+
+    @property
+    def ip(self) -> str:
+        """Give the client's address; a proxy's word counts where C{trustProxy} says so."""
+        return self._addresses()[-1]
+
+    def _addresses(self) -> list[str]:
+        trust = self.app.trust
+        if trust is None:
+            return [self.lean.clientHost]
+        return [*clientAddresses(self.lean.clientHost, self.get("x-forwarded-for") or "", trust)]
+
+    def _forwarded(self, name: str) -> str | None:
+        """Give the first value of a field that only a trusted proxy may set."""
+        trust = self.app.trust
+        if trust is None or not trust(self.lean.clientHost, 0):
+            return None
+        value = self.get(name)
+        return value.split(",")[0].strip() if value else None
+
+    @property
+    def protocol(self) -> str:
+        """Give C{http} or C{https}."""
+        forwarded = self._forwarded("x-forwarded-proto")
+        return forwarded or ("https" if self.lean.secure else "http")
+
+    @property
+    def secure(self) -> bool:
+        """Say whether the client's connection is encrypted."""
+        return self.protocol == "https"
+
+    @property
+    def host(self) -> str:
+        """Give the host that the client asked, with its port if it named one."""
+        return self._forwarded("x-forwarded-host") or self.get("host") or ""
+
+    @property
+    def hostname(self) -> str:
+        """Give the host without the port."""
+        host = self.host
+        if host.startswith("["):
+            return host[: host.find("]") + 1]
+        return host.partition(":")[0]
+
+    @property
+    def xhr(self) -> bool:
+        """Say whether C{X-Requested-With} is C{XMLHttpRequest}."""
+        return (self.get("x-requested-with") or "").lower() == "xmlhttprequest"
+
+    @property
+    def cookies(self) -> dict[str, str]:
+        """Give the cookies."""
+        cookies: dict[str, str] | None = self.__dict__.get("_cookies")
+        if cookies is None:
+            cookies = self.__dict__["_cookies"] = parseCookies(self.get("cookie") or "")
+        return cookies
+
+    # What it wants
+
+    def accepts(self, *types: str) -> Any:
+        """
+        Say which of some types the client likes best.
+
+        @param types: Types or file extensions, C{json} or C{text/html}.
+        @return: One of them as given, C{None} if none will do; all that it likes if none is given.
+        """
+        header = self.get("accept")
+        if not types:
+            return preferredTypes(header)
+        full = {lookupType(each) if "/" not in each else each: each for each in types}
+        known = [each for each in full if each]
+        liked = preferredTypes(header, known) if known else []
+        return full[liked[0]] if liked else None
+
+    def acceptsEncodings(self, *encodings: str) -> Any:
+        """Say which of some content codings the client likes best, as L{accepts}."""
+        liked = preferredEncodings(self.get("accept-encoding"), encodings)
+        return liked if not encodings else (liked[0] if liked else None)
+
+    def acceptsCharsets(self, *charsets: str) -> Any:
+        """Say which of some charsets the client likes best, as L{accepts}."""
+        liked = preferredCharsets(self.get("accept-charset"), charsets)
+        return liked if not charsets else (liked[0] if liked else None)
+
+    def acceptsLanguages(self, *languages: str) -> Any:
+        """Say which of some languages the client likes best, as L{accepts}."""
+        liked = preferredLanguages(self.get("accept-language"), languages)
+        return liked if not languages else (liked[0] if liked else None)
+
+    def is_(self, *types: str) -> Any:
+        """
+        Say which of some types the body has.
+
+        @param types: As C{json}, C{text/*}, C{+json}.
+        @return: The first that it has, or the type itself where that was a wildcard; C{None}
+            without a body, C{False} if it has none of them.
+        """
+        if self.lean.contentLength == 0 and b"content-length" not in self.lean.headers:
+            return None
+        return matchesType(self.get("content-type"), types) or False
+
+    def range(self, size: int) -> list[tuple[int, int]] | None:
+        """
+        Read which ranges of something of C{size} bytes the client asks for.
+
+        @return: Offsets of first and last bytes; empty if none of them is in it, C{None} if the
+            client asks for the whole.
+        """
+        ranges = parseRange(self.lean.headers.get(b"range"), size)
+        return None if ranges is None else [(each.first, each.last) for each in ranges]
+
+    @property
+    def fresh(self) -> bool:
+        """Say whether the client has what the response so far describes."""
+        if self.lean.method not in (b"GET", b"HEAD"):
+            return False
+        fresh: bool = self.res.isFresh()
+        return fresh
+
+    @property
+    def stale(self) -> bool:
+        """Say the opposite of L{fresh}."""
+        return not self.fresh
+
 
 _METHODS = {method: method.decode("ascii") for method in METHODS}
 
 
-class HTTPRequest(RequestHeaders):
+class HTTPRequest(HTTPRequestHeaders):
     """
     A request. Any attribute may be assigned.
 

@@ -8,13 +8,13 @@ import msgspec
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from storagegate.http.dispatch import RequestDispatch, RouterDispatch
 from storagegate.http.errors import bodyTooLarge, statusOf
-from storagegate.http.pipeline import Passage, RouterRun
 from storagegate.http.request import HTTPRequest
 from storagegate.http.response import HTTPResponse
-from storagegate.net.httperrors import BadRequest
-from storagegate.net.request import Request as LeanRequest
-from storagegate.net.resource import LeanResource
+from storagegate.net.http.interfaces import BadRequest
+from storagegate.net.http.message import ChannelRequest as LeanRequest
+from storagegate.net.http.resource import NativeResource
 
 _JSON_TYPE = b"application/json; charset=utf-8"
 
@@ -46,7 +46,7 @@ def describeRejection(error: BadRequest) -> tuple[bytes, bytes]:
     return _JSON_TYPE, msgspec.json.encode({"error": error.text})
 
 
-class AppResource(LeanResource):
+class AppResource(NativeResource):
     """
     Lets an application answer.
 
@@ -60,8 +60,8 @@ class AppResource(LeanResource):
         """Send a request on its way through the application."""
         app = self.app
         request = HTTPRequest(lean, app)
-        passage = Passage(request, None, _end)
-        run = RouterRun(app, passage, request.path)
+        passage = RequestDispatch(request, None, _end)
+        run = RouterDispatch(app, passage, request.path)
         request.res = passage.response = HTTPResponse(lean, app, request)
         lean.answerer = run
         length, limit = lean.contentLength, app.settings.maxRequestBodySize
@@ -71,7 +71,7 @@ class AppResource(LeanResource):
             run.next()
 
 
-def _end(passage: Passage, error: object) -> None:
+def _end(passage: RequestDispatch, error: object) -> None:
     """Answer what no handler has answered."""
     request, response = passage.request, passage.response
     try:
@@ -148,7 +148,7 @@ def _answerShape(request: HTTPRequest, response: HTTPResponse, shape: dict[str, 
     """Tell what is wrong, as JSON; in development a browser gets a page that can be reloaded."""
     development = request.app.settings.development
     if development and development.hmr and request.accepts("json", "html") == "html":
-        from storagegate.http.development.errorpage import errorPage
+        from storagegate.http.development.console import errorPage
 
         response.html(errorPage(response.statusCode, shape))
     else:

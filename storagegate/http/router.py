@@ -1,16 +1,377 @@
-"""Routers: what answers which path, in the order in which it was registered."""
+"""
+Routers: what answers which path, in the order in which it was registered.
 
+What routes there are, for those who ask.
+
+The body of a request from the wire, for standard handlers.
+
+Route tables of standard handlers: C{withRoutes}.
+
+A value of the table is a handler C{(Request) -> Response}, a mapping of methods to such handlers,
+or an HTML page: the path of a file, a C{twisted.web.template.Element}, or any C{IResource}, which
+answers everything below its path.
+
+Stock Twisted resources as middleware.
+"""
+
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from inspect import isawaitable
 from typing import Any, Self
 
+import msgspec
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.web.iweb import IRenderable
 from twisted.web.resource import IResource
+from zope.interface import implementer
 
-from storagegate.http.foreignmiddleware import resourceMiddleware
-from storagegate.http.handlers import HandlerFunction, readHandlers
-from storagegate.http.layers import Layer, LayerList, Route
-from storagegate.http.patterns import compilePattern
-from storagegate.http.routeinfo import RouteInfo, allowedMethods, hasRoute, listRoutes
+from storagegate.http.fetch.body import WholeSource
+from storagegate.http.fetch.headers import decodeFields
+from storagegate.http.fetch.messages import Request, Response, receivedRequest
+from storagegate.http.layers import HandlerFunction, Layer, LayerList, RouteLayer, readHandlers
+from storagegate.http.patterns import Pattern, compilePattern
+from storagegate.net.http.interfaces import IWebResponse
+
+ANY_METHOD = "ALL"
+"""What the method of a route is called that was registered for all of them."""
+
+
+@frozen
+class RouteInfo:
+    """
+    One route.
+
+    @ivar method: C{ALL} for a route of every method.
+    @ivar path: The full path, as registered; that of a regular expression is its source.
+    @ivar handler: The last of its handlers.
+    @ivar middleware: Those before it.
+    @ivar params: The names of its parameters.
+    @ivar regexp: What it matches.
+    """
+
+    method: str
+    path: str
+    handler: HandlerFunction
+    middleware: list[HandlerFunction]
+    params: list[str]
+    regexp: re.Pattern[str]
+
+
+def listRoutes(router: LayerList, prefix: str = "") -> list[RouteInfo]:
+    """List the routes of a router and of those mounted in it, in their order."""
+    return [info for info, _ in _walk(router, prefix)]
+
+
+def hasRoute(router: LayerList, method: str, path: str) -> bool:
+    """Say whether there is a route for a method and a concrete path or a registered pattern."""
+    wanted = (method.upper(), ANY_METHOD)
+    return any(info.method in wanted for info in _matching(router, path))
+
+
+def allowedMethods(router: LayerList, path: str) -> list[str]:
+    """List the methods registered for a concrete path or a registered pattern."""
+    methods = dict.fromkeys(info.method for info in _matching(router, path))
+    methods.pop(ANY_METHOD, None)
+    return list(methods)
+
+
+def _matching(router: LayerList, path: str) -> Iterator[RouteInfo]:
+    for info, pattern in _walk(router, ""):
+        if info.path == path or pattern.match(path) is not None:
+            yield info
+
+
+def _walk(router: LayerList, prefix: str) -> Iterator[tuple[RouteInfo, Pattern]]:
+    for layer in router.layers:
+        if layer.router is not None:
+            yield from _walk(layer.router, _join(prefix, _text(layer.pattern)))
+        elif layer.route is not None:
+            yield from _infos(router, layer, prefix)
+
+
+def _infos(router: LayerList, layer: Layer, prefix: str) -> Iterator[tuple[RouteInfo, Pattern]]:
+    assert layer.route is not None
+    own = layer.route.pattern
+    pattern, path = own, _join(prefix, _text(own))
+    if prefix and isinstance(own.source, str):
+        pattern = compilePattern(path, caseSensitive=router.caseSensitive, strict=router.strict)
+    for method, handlers in layer.route.registrations:
+        functions: list[Any] = [function for function, _ in handlers]
+        info = RouteInfo(
+            method or ANY_METHOD,
+            path,
+            functions[-1],
+            functions[:-1],
+            list(pattern.names),
+            pattern.regexp,
+        )
+        yield info, pattern
+
+
+def _text(pattern: Pattern) -> str:
+    return pattern.source if isinstance(pattern.source, str) else pattern.source.pattern
+
+
+def _join(prefix: str, path: str) -> str:
+    if path == "/":
+        return prefix or "/"
+    return prefix.rstrip("/") + path
+
+
+class IncomingBody:
+    """
+    Reads the body of a framework request.
+
+    Held whole it is bounded by the application; read piece by piece, only if the application says
+    so. What a middleware has read already is given again, if not to the letter: text as UTF-8, and
+    what it has parsed as JSON.
+    """
+
+    def __init__(self, req: Any) -> None:
+        self._req = req
+
+    async def read(self) -> bytes:
+        """
+        Give it whole.
+
+        @raise HTTPError: 413 if it is too long, 400 if it was cut short.
+        """
+        content = self._parsed()
+        if content is None:
+            content = self._req.takeBody()
+        if content is None:
+            content = await self._req.read()
+        return content
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        content = self._parsed()
+        if content is not None:
+            yield content
+            return
+        async for piece in self._req:
+            yield piece
+
+    def _parsed(self) -> bytes | None:
+        body = self._req.body
+        if body is None or isinstance(body, bytes):
+            return body
+        return body.encode("utf-8") if isinstance(body, str) else msgspec.json.encode(body)
+
+
+RouteHandler = Callable[[Request], Response | Awaitable[Response]]
+
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+
+# A response that came from another server says how it came; ours goes its own way.
+_HOP_FIELDS = frozenset(["connection", "keep-alive", "transfer-encoding"])
+
+_PAGE_SUFFIXES = (".html", ".htm")
+
+
+def installRoutes(router: Any, routes: Mapping[str, Any]) -> None:
+    """
+    Register every entry of a route table.
+
+    @param router: An application or a router.
+    @raise TypeError: If a value is nothing that a route table takes.
+    @raise ValueError: If a path or a method is none.
+    """
+    for path, value in routes.items():
+        if isinstance(value, Mapping):
+            chain = router.route(path)
+            for method, handler in value.items():
+                if str(method).upper() not in _METHODS:
+                    raise ValueError(f"{path}: there are no routes for the method {method!r}")
+                getattr(chain, str(method).lower())(_adapt(path, handler))
+        elif IResource.providedBy(value):
+            router.use(path, value)
+        elif _isPage(value):
+            router.get(path, _adapt(path, value))
+        else:
+            router.all(path, _adapt(path, value))
+
+
+def _isPage(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike) or IRenderable.providedBy(value)
+
+
+def _adapt(path: str, value: Any) -> Callable[[Any, Any], Any]:
+    """Make a handler of the framework out of one of the table."""
+    if isinstance(value, str | os.PathLike):
+        return _pageFile(path, value)
+    if IRenderable.providedBy(value):
+        return _pageElement(value)
+    if not callable(value):
+        raise TypeError(
+            f"{path}: {value!r} is no handler, no mapping of methods to handlers, and no HTML "
+            "page (the path of an .html file, an Element or a resource)"
+        )
+    return _standardHandler(value)
+
+
+def _pageFile(path: str, page: str | os.PathLike[str]) -> Callable[[Any, Any], Any]:
+    name = os.path.abspath(os.fspath(page))
+    if not name.endswith(_PAGE_SUFFIXES):
+        raise TypeError(f"{path}: {page!r} is not the name of an .html file")
+    return lambda req, res: res.sendFile(name, dotfiles="allow")
+
+
+def _pageElement(element: Any) -> Callable[[Any, Any], Any]:
+    async def render(req: Any, res: Any) -> None:
+        # The templates of Twisted take 20 ms to import; few tables have any.
+        from twisted.web.template import flattenString
+
+        page = await flattenString(req, element)
+        res.html("<!DOCTYPE html>\n" + page.decode("utf-8"))
+
+    return render
+
+
+def _standardHandler(handler: RouteHandler) -> Callable[[Any, Any], Any]:
+    def answer(req: Any, res: Any) -> Any:
+        headers = decodeFields(req.lean.headerList)
+        body = IncomingBody(req)
+        result = handler(receivedRequest(req.method, req.url, headers, body, req.params))
+        if isinstance(result, Response):
+            return sendResponse(req, res, result)
+        if isawaitable(result) or isinstance(result, Deferred):
+            return _answerLater(handler, result, req, res)
+        raise _notAResponse(handler, result)
+
+    return answer
+
+
+async def _answerLater(handler: RouteHandler, result: Any, req: Any, res: Any) -> None:
+    response = await result
+    if not isinstance(response, Response):
+        raise _notAResponse(handler, response)
+    sending = sendResponse(req, res, response)
+    if sending is not None:
+        await sending
+
+
+def _notAResponse(handler: Any, result: Any) -> TypeError:
+    name = getattr(handler, "__qualname__", repr(handler))
+    return TypeError(f"{name} gave {result!r}; a handler of a route table gives a Response")
+
+
+def sendResponse(req: Any, res: Any, response: Response) -> Awaitable[None] | None:
+    """
+    Send a standard response.
+
+    It goes out as it is: no content type and no ETag are added. Its own phrase is not sent, and
+    fields that middleware has set stay, where the response has none of that name.
+
+    @return: Something to wait for if the body is a stream.
+    @raise TypeError: If its body was read before.
+    """
+    source = response._use()
+    res.statusCode = response.status
+    fields: dict[str, list[str]] = {}
+    for name, value in response.headers:
+        fields.setdefault(name, []).append(value)
+    for name, values in fields.items():
+        if name == "vary":
+            res.vary(*(each.strip() for each in values[0].split(",")))
+        elif name == "set-cookie":
+            res.append(name, values)
+        elif name not in _HOP_FIELDS:
+            res.header(name, values[0])
+    if isinstance(source, WholeSource):
+        res.end(source.content)
+        return None
+    return _sendStream(req, res, source)
+
+
+async def _sendStream(req: Any, res: Any, source: Any) -> None:
+    """Send a body at the pace of the client; a client that goes away ends the source's work."""
+    pieces = aiter(source)
+    try:
+        pumping = Deferred.fromCoroutine(_pump(res, pieces))
+        req.lean.onDisconnect(pumping.cancel)
+        await pumping
+    finally:
+        # Not a part of what is cancelled: closing may take its time.
+        cancel = getattr(source, "cancel", None)
+        if cancel is not None:
+            cancel()
+        close = getattr(pieces, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def _pump(res: Any, pieces: AsyncIterator[bytes]) -> None:
+    declared = res.get("content-length")
+    res.startBody(None if declared is None else int(declared))
+    async for piece in pieces:
+        await res.write(piece)
+    res.end()
+
+
+def resourceMiddleware(resource: IResource) -> Callable[[Any, Any, Any], None]:
+    """
+    Make middleware that lets a Twisted resource answer everything at or below its path.
+
+    The resource sees the path that it is mounted at in C{prepath}, as if it hung in a tree there.
+    Its response goes out by the response of the application, so that what middleware has set or
+    registered holds for it too. A resource that takes over the connection, such as Autobahn's
+    WebSocket, takes it from under the application.
+    """
+
+    def render(req: Any, res: Any, next: Any) -> None:
+        prefix = req.baseUrl.count("/")
+        req.lean.channel.owner.serveMounted(req.lean, resource, prefix, _ForeignReply(res))
+
+    return render
+
+
+@implementer(IWebResponse)
+class _ForeignReply:
+    """Takes what a stock resource sends, and gives it to the response of an application."""
+
+    def __init__(self, res: Any) -> None:
+        self._res = res
+
+    def begin(
+        self,
+        code: int,
+        headers: Sequence[tuple[bytes, bytes]],
+        length: int | None,
+        phrase: bytes = b"",
+    ) -> None:
+        """Begin the response. There is no room for a phrase."""
+        res = self._res
+        res.statusCode = code
+        fields: dict[str, list[str]] = {}
+        for field, value in headers:
+            fields.setdefault(field.decode("ascii"), []).append(value.decode("latin-1"))
+        for name, values in fields.items():
+            if name.lower() == "content-length":
+                length = int(values[0])
+            elif name.lower() == "vary":
+                res.vary(*(part.strip() for part in ",".join(values).split(",")))
+            elif name.lower() == "set-cookie":
+                res.append(name, values)
+            else:
+                res.header(name, values if len(values) > 1 else values[0])
+        res.startBody(length)
+
+    def send(self, chunk: bytes) -> None:
+        """Send a part of the body."""
+        self._res.write(chunk)
+
+    def finish(self) -> None:
+        """End the response."""
+        self._res.end()
+
+    def respond(self, code: int, headers: Sequence[tuple[bytes, bytes]], body: bytes = b"") -> None:
+        """Send a whole response."""
+        self.begin(code, headers, len(body))
+        self.send(body)
+        self.finish()
+
 
 Path = str | re.Pattern[str]
 
@@ -71,7 +432,7 @@ class _Registration:
 class RouteChain(_Registration):
     """The methods of one path, registered in a row: C{app.route(path).get(a).put(b)}."""
 
-    def __init__(self, route: Route) -> None:
+    def __init__(self, route: RouteLayer) -> None:
         self._route = route
 
     def _register(
@@ -140,7 +501,7 @@ class Router(LayerList, _Registration):
         @raise ValueError: If the path is none.
         """
         pattern = compilePattern(path, caseSensitive=self.caseSensitive, strict=self.strict)
-        route = Route(pattern)
+        route = RouteLayer(pattern)
         self.addLayer(Layer(pattern, route=route))
         return RouteChain(route)
 
@@ -152,7 +513,6 @@ class Router(LayerList, _Registration):
         @raise TypeError: If a value is none of these.
         @raise ValueError: If a path is none.
         """
-        from storagegate.http.routetable import installRoutes
 
         installRoutes(self, routes)
         return self
@@ -182,7 +542,7 @@ class Router(LayerList, _Registration):
             )
         handlers = readHandlers(functions)
         pattern = compilePattern(path, caseSensitive=self.caseSensitive, strict=self.strict)
-        route = Route(pattern)
+        route = RouteLayer(pattern)
         route.add(method, handlers, cancelOnDisconnect)
         self.addLayer(Layer(pattern, route=route))
         return self

@@ -12,27 +12,248 @@ What takes time is started, and looked at as it goes on::
     call = client.start("GET", "/slow")
     client.advance(5)
     assert call.response.status == 200
+
+The calls that the test client makes.
+
+The cookies of the test client: what RFC 6265 asks of a client that talks to one host.
 """
 
 import json as standardJSON
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Callable, Iterator
+from email.utils import parsedate_to_datetime
 from typing import Any
 
+from attrs import frozen
 from twisted.internet.defer import Deferred, execute
 from twisted.internet.task import Clock
 
-from storagegate.http.fetchchannel import LOCALHOST
-from storagegate.http.fetchconnection import FetchConnection
-from storagegate.http.fetchhandler import makeSite
-from storagegate.http.fetchheaders import Headers, HeadersInit
-from storagegate.http.fetchsource import makeSource
-from storagegate.http.fetchurl import parseURL
-from storagegate.http.fetchwire import RequestWire
-from storagegate.http.runtime import Runtime
-from storagegate.http.testcalls import Call, StillWaiting, TestResponse
-from storagegate.http.testcookies import CookieJar
+from storagegate.http.application import Runtime
+from storagegate.http.fetch.body import decodeJSON, makeSource
+from storagegate.http.fetch.handler import MemoryClientConnection, makeSite
+from storagegate.http.fetch.headers import Headers, HeadersInit
+from storagegate.http.fetch.memory import LOCALHOST, MemoryResponseHead, RequestWire
+from storagegate.http.fetch.messages import TargetURL, parseURL
 
-__all__ = ["Call", "Client", "StillWaiting", "TestResponse"]
+_MAX_BODY = 64 * 1024 * 1024
+"""More than any test wants; a response that never ends would fill the memory."""
+
+
+class StillWaiting(AssertionError):
+    """
+    The application has not answered yet.
+
+    @ivar call: The call that is waiting.
+    """
+
+    def __init__(self, call: "TestCall") -> None:
+        super().__init__(
+            f"{call.name} has not been answered yet; use client.start(), and let happen what the "
+            "handler waits for: client.flush(), client.advance(seconds)"
+        )
+        self.call = call
+
+
+@frozen
+class TestResponse:
+    """
+    A response that has come to its end.
+
+    @ivar headers: By name, in any case: C{headers["etag"]}, C{headers.get("vary")}.
+    """
+
+    __test__ = False
+
+    status: int
+    headers: Headers
+    body: bytes
+    statusText: str = ""
+
+    @property
+    def text(self) -> str:
+        """Give the body, read as UTF-8."""
+        return self.body.decode("utf-8", "replace")
+
+    def json(self) -> Any:
+        """
+        Give what the body says in JSON.
+
+        @raise ValueError: If it is none.
+        """
+        return decodeJSON(self.body)
+
+
+class TestCall:
+    """
+    A request that may still be waiting for its response.
+
+    @ivar name: Method and path.
+    @ivar reading: Whether the client reads what comes. One that does not makes the application
+        wait once 64 KiB are on their way.
+    """
+
+    def __init__(self, name: str, connection: MemoryClientConnection, reading: bool) -> None:
+        self.name = name
+        self.reading = reading
+        self._connection = connection
+        self._body = bytearray()
+
+    @property
+    def head(self) -> MemoryResponseHead | None:
+        """Give status, phrase and headers, once they are there."""
+        return self._connection.head
+
+    @property
+    def received(self) -> bytes:
+        """Give what has come of the body."""
+        self.collect()
+        return bytes(self._body)
+
+    @property
+    def done(self) -> bool:
+        """Say whether the response has come to its end, or been cut short."""
+        self.collect()
+        connection = self._connection
+        return connection.error is not None or (connection.ended and not connection.held)
+
+    @property
+    def response(self) -> TestResponse:
+        """
+        Give the response.
+
+        @raise StillWaiting: If it is not complete.
+        @raise ResponseLost: If it was cut short.
+        """
+        if not self.done:
+            raise StillWaiting(self)
+        head = self._connection.head
+        if self._connection.error is not None:
+            raise self._connection.error
+        assert head is not None
+        return TestResponse(head.status, head.headers, bytes(self._body), head.phrase)
+
+    def disconnect(self) -> None:
+        """Let the client go away."""
+        self._connection.disconnect()
+
+    def collect(self) -> bool:
+        """
+        Read what is here, if the client reads.
+
+        @return: Whether there was anything.
+        """
+        before = len(self._body)
+        while self.reading and self._connection.held:
+            self._body += self._connection.takeReady()
+            if len(self._body) > _MAX_BODY:
+                self.disconnect()
+                raise AssertionError(f"the response to {self.name} does not end")
+        return len(self._body) > before
+
+
+@frozen
+class _Cookie:
+    name: str
+    value: str
+    path: str
+    secure: bool
+    expires: float | None
+
+
+class CookieJar:
+    """
+    Keeps cookies by name and path.
+
+    C{Domain} and C{SameSite} are not looked at, for there is one host and no other site. Iterating
+    gives the names; C{jar["name"]} the value, as it was sent.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._cookies: dict[tuple[str, str], _Cookie] = {}
+
+    def __getitem__(self, name: str) -> str:
+        for cookie in self._alive():
+            if cookie.name == name:
+                return cookie.value
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([cookie.name for cookie in self._alive()])
+
+    def __contains__(self, name: object) -> bool:
+        return any(cookie.name == name for cookie in self._alive())
+
+    def __len__(self) -> int:
+        return len(self._alive())
+
+    def set(self, name: str, value: str) -> None:
+        """Add a cookie for every path."""
+        self._cookies[name, "/"] = _Cookie(name, value, "/", False, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._cookies.clear()
+
+    def take(self, url: TargetURL, headers: Headers) -> None:
+        """Take what a response sets."""
+        for line in headers.getSetCookie():
+            cookie = self._read(line, url)
+            self._cookies.pop((cookie.name, cookie.path), None)
+            if cookie.expires is None or cookie.expires > self._now():
+                self._cookies[cookie.name, cookie.path] = cookie
+
+    def header(self, url: TargetURL) -> str:
+        """Give the value of the Cookie field for a request, longer paths first."""
+        path = _pathOf(url)
+        sent = [
+            cookie
+            for cookie in self._alive()
+            if _covers(cookie.path, path) and (url.secure or not cookie.secure)
+        ]
+        sent.sort(key=lambda cookie: -len(cookie.path))
+        return "; ".join(f"{cookie.name}={cookie.value}" for cookie in sent)
+
+    def _alive(self) -> list[_Cookie]:
+        now = self._now()
+        return [
+            cookie
+            for cookie in self._cookies.values()
+            if cookie.expires is None or cookie.expires > now
+        ]
+
+    def _read(self, line: str, url: TargetURL) -> _Cookie:
+        pair, *attributes = line.split(";")
+        name, _, value = pair.partition("=")
+        given = {}
+        for attribute in attributes:
+            key, _, each = attribute.partition("=")
+            given[key.strip().lower()] = each.strip()
+        path = given.get("path", "")
+        if not path.startswith("/"):
+            path = _pathOf(url).rpartition("/")[0] or "/"
+        return _Cookie(name.strip(), value.strip(), path, "secure" in given, self._expiry(given))
+
+    def _expiry(self, given: dict[str, str]) -> float | None:
+        try:
+            if "max-age" in given:
+                return self._now() + int(given["max-age"])
+            if "expires" in given:
+                return parsedate_to_datetime(given["expires"]).timestamp()
+        except ValueError:
+            # As browsers do: a date that cannot be read is none.
+            pass
+        return None
+
+
+def _pathOf(url: TargetURL) -> str:
+    return url.target.partition("?")[0]
+
+
+def _covers(cookiePath: str, path: str) -> bool:
+    if cookiePath == path or cookiePath == "/":
+        return True
+    return path.startswith(cookiePath.rstrip("/") + "/")
+
 
 START_TIME = 1_700_000_000.0
 """What the wall clock shows when the client's clock shows 0: a day in 2023."""
@@ -66,7 +287,7 @@ class Client:
         self.cookies = CookieJar(self.now)
         self._base = parseURL(url)
         self._address = address
-        self._calls: list[Call] = []
+        self._calls: list[TestCall] = []
         self.app = app
         app.runtime = Runtime(self.clock, _runAtOnce, self.now)
         self._site = makeSite(app)
@@ -139,7 +360,7 @@ class Client:
         body: bytes | str | AsyncIterable[bytes] | None = None,
         json: Any = None,
         reading: bool = True,
-    ) -> Call:
+    ) -> TestCall:
         """
         Begin to ask for something, as L{request}.
 
@@ -160,9 +381,9 @@ class Client:
         if cookies and not given.has("cookie"):
             given.set("cookie", cookies)
         wire = RequestWire(method, url, given, makeSource(body)[0], body is not None)
-        connection = FetchConnection(self._site, wire, self._address)
+        connection = MemoryClientConnection(self._site, wire, self._address)
         connection.onHead = lambda head: self.cookies.take(url, head.headers)
-        call = Call(f"{method} {path}", connection, reading)
+        call = TestCall(f"{method} {path}", connection, reading)
         self._calls.append(call)
         connection.start()
         self._collect()

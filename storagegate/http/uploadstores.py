@@ -11,7 +11,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import Interface, implementer
 
-from storagegate.net.writing import writeAll
+from storagegate.net.transport import writeAll
 
 _WRITE_SIZE = 256 * 1024
 """Bytes of one write: fewer cost a change of threads each, more cost memory."""

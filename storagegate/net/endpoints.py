@@ -4,26 +4,31 @@ Twisted's endpoint strings, listening with the transports of L{storagegate.net.t
 A place that another process has bound already is C{inherited:FD} for descriptor FD, or
 C{inherited:FD:DESCRIPTION} where an endpoint's description says what comes between the socket and
 the protocol, such as C{inherited:7:ssl:443:privateKey=key.pem}.
+
+Where datagrams come in: C{HOST:PORT}, or C{inherited:FD} for a socket of another process.
+
+The one place that looks for a reactor which nobody handed in, and runs it for scripts.
 """
 
 import re
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import serverFromString
-from twisted.internet.error import UnsupportedAddressFamily
+from twisted.internet.error import CannotListenError, UnsupportedAddressFamily
 from twisted.internet.interfaces import (
     IAddress,
     IListeningPort,
     IProtocolFactory,
     IStreamServerEndpoint,
 )
-from twisted.internet.protocol import Factory
+from twisted.internet.protocol import DatagramProtocol, Factory
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
-from storagegate.net.transport import FastPort, FastUnixPort, GivenPort, GivenUnixPort
+from storagegate.net.transport import AdoptedPort, FastPort, FastUnixPort, GivenUnixPort
 
 _INHERITED = re.compile(r"inherited:([0-9]{1,9})(?::(.+))?", re.DOTALL | re.ASCII)
 
@@ -56,7 +61,7 @@ def listen(reactor: Any, description: str, factory: IProtocolFactory) -> Deferre
 
 
 @frozen
-class BoundPlace:
+class BoundSocket:
     """
     A place that is bound for other processes.
 
@@ -78,7 +83,7 @@ class BoundPlace:
         return f"inherited:{descriptor}:{self.tail}" if self.tail else f"inherited:{descriptor}"
 
 
-def bind(reactor: Any, description: str) -> Deferred[BoundPlace]:
+def bind(reactor: Any, description: str) -> Deferred[BoundSocket]:
     """
     Bind what an endpoint string says, for other processes to accept on.
 
@@ -89,7 +94,7 @@ def bind(reactor: Any, description: str) -> Deferred[BoundPlace]:
     factory = Factory()
     factory.noisy = False
     binding = _endpoint(_Binder(reactor), description).listen(factory)
-    return binding.addCallback(lambda port: BoundPlace(port, tail))
+    return binding.addCallback(lambda port: BoundSocket(port, tail))
 
 
 def _endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:
@@ -198,7 +203,7 @@ class _Binder(_Proxy):
         """Keep a socket that another process has opened."""
         # Not in one of our own ports: as those close, they accept whoever waits.
         if addressFamily == socket.AF_UNIX:
-            given = GivenPort._fromListeningDescriptor(self._reactor, fileDescriptor, factory)
+            given = AdoptedPort._fromListeningDescriptor(self._reactor, fileDescriptor, factory)
             return _deaf(_started(given))
         return _deaf(self._reactor.adoptStreamPort(fileDescriptor, addressFamily, factory))
 
@@ -215,3 +220,110 @@ def _started(port: Any) -> IListeningPort:
     port.startListening()
     started: IListeningPort = port
     return started
+
+
+def listenDatagrams(
+    reactor: Any, place: str, protocol: DatagramProtocol, maxPacketSize: int
+) -> IListeningPort:
+    """
+    Listen for datagrams.
+
+    @param place: C{HOST:PORT}, port 0 takes a free one; or C{inherited:FD}.
+    @raise CannotListenError: If the place cannot be had.
+    """
+    port: IListeningPort
+    descriptor = inheritedDescriptor(place)
+    if descriptor is None:
+        host, number = _split(place)
+        port = reactor.listenUDP(number, protocol, interface=host, maxPacketSize=maxPacketSize)
+        return port
+    # The port has a descriptor of its own; with this one open, the socket would outlive it.
+    with socket.socket(fileno=descriptor) as given:
+        port = reactor.adoptDatagramPort(descriptor, given.family, protocol, maxPacketSize)
+    return port
+
+
+def bindDatagrams(place: str, count: int) -> list[socket.socket]:
+    """
+    Bind a place several times, for as many processes: the kernel gives all datagrams of an address
+    to the same one. A socket outlives its process, so that nothing is lost while one is replaced.
+
+    @raise CannotListenError: If the place cannot be had, or somebody else has it.
+    """
+    host, port = _split(place)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sockets: list[socket.socket] = []
+    try:
+        # Alone first: others that share would be given a part of our datagrams.
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, port))
+            port = probe.getsockname()[1]
+        for _ in range(count):
+            bound = socket.socket(family, socket.SOCK_DGRAM)
+            sockets.append(bound)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            bound.setblocking(False)
+            bound.bind((host, port))
+    except OSError as error:
+        for each in sockets:
+            each.close()
+        raise CannotListenError(host, port, error) from error
+    return sockets
+
+
+def reservePort(place: str) -> socket.socket:
+    """
+    Keep a TCP port for processes that bind it together, each with C{SO_REUSEPORT}.
+
+    @return: A socket that is bound to it and never listens.
+    @raise CannotListenError: If it cannot be had, or somebody else has it.
+    """
+    host, port = _split(place)
+    try:
+        [found, *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        with socket.socket(found[0], socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(found[4])
+            address = probe.getsockname()
+        reserved = socket.socket(found[0], socket.SOCK_STREAM)
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind(address)
+    except OSError as error:
+        raise CannotListenError(host, port, error) from error
+    return reserved
+
+
+def _split(place: str) -> tuple[str, int]:
+    host, _, port = place.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def processReactor() -> Any:
+    """Give the process's reactor. Imported late: importing it chooses one."""
+    from twisted.internet import reactor
+
+    return reactor
+
+
+def runUntilStopped(
+    reactor: Any, opening: Deferred[Any] | None, stop: Callable[[], object]
+) -> None:
+    """
+    Serve until the process is told to stop: for scripts.
+
+    @param opening: Opens what is to be served; C{None} where that is open.
+    @param stop: Stops serving; what it gives is waited for.
+    @raise SystemExit: If it could not be opened.
+    """
+    failures: list[str] = []
+
+    def failed(reason: Any) -> None:
+        failures.append(reason.getErrorMessage())
+        reactor.callWhenRunning(reactor.stop)
+
+    if opening is not None:
+        opening.addErrback(failed)
+    reactor.addSystemEventTrigger("before", "shutdown", stop)
+    reactor.run()
+    if failures:
+        raise SystemExit(failures[0])

@@ -6,9 +6,11 @@ writable, which it nearly always is. L{FastServer} calls C{send} first and queue
 kernel did not take. It also knows C{sendfile}.
 
 Everything here runs in the reactor thread.
+
+Writing to the end what the system takes piecemeal.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from twisted.internet import tcp, unix
@@ -18,7 +20,7 @@ from twisted.internet.interfaces import IProtocolFactory
 from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.python.failure import Failure
 
-from storagegate.net.filesending import FileSending, Runner, ShortFile
+from storagegate.net.sendfile import Runner, SendfileTransfer, TruncatedFile
 
 # Twisted's endpoints ask for 50, which a burst of a few hundred clients overruns.
 _BACKLOG = 1024
@@ -34,7 +36,7 @@ class FastServer(tcp.Server):
     """
 
     sentBytes = 0
-    _sending: FileSending | None = None
+    _sending: SendfileTransfer | None = None
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -138,7 +140,8 @@ class FastServer(tcp.Server):
         The descriptor must stay open until the Deferred fires.
 
         @param run: Calls a function in a thread, for reading ahead what is not in memory.
-        @return: Fires when the kernel has taken it all; fails with L{ShortFile}, an C{OSError} or
+        @return: Fires when the kernel has taken it all; fails with L{TruncatedFile}, an
+        C{OSError} or
             the reason that the connection was lost for.
         @raise RuntimeError: If a file is on its way already, or the connection uses C{startTLS}.
         """
@@ -149,7 +152,7 @@ class FastServer(tcp.Server):
             return fail(ConnectionDone())
         if count == 0:
             return succeed(None)
-        sending = self._sending = FileSending(
+        sending = self._sending = SendfileTransfer(
             fd, offset, count, run, self._advanceFile, self._failFile
         )
         if not (self._tempDataBuffer or self.dataBuffer):
@@ -170,7 +173,7 @@ class FastServer(tcp.Server):
             # The client's doing and not the file's: C{connectionLost} tells the sender.
             self.abortConnection()
             return
-        except (OSError, ShortFile):
+        except (OSError, TruncatedFile):
             self._failFile(Failure())
             return
         self.sentBytes += sending.offset - before
@@ -290,7 +293,7 @@ class FastUnixPort(_LastAccept, unix.Port):
     transport: type[unix.Server] = FastUnixServer
 
 
-class GivenPort(unix.Port):
+class AdoptedPort(unix.Port):
     """
     A listening UNIX socket that another process has bound.
 
@@ -319,7 +322,31 @@ class GivenPort(unix.Port):
         tcp.Port.connectionLost(self, reason)
 
 
-class GivenUnixPort(_LastAccept, GivenPort):
+class GivenUnixPort(_LastAccept, AdoptedPort):
     """A listening UNIX socket of another process; its connections are L{FastUnixServer}s."""
 
     transport: type[unix.Server] = FastUnixServer
+
+
+Buffer = bytes | bytearray | memoryview
+
+_VECTOR = 1024
+"""Buffers a C{writev}: Linux takes no more (C{IOV_MAX})."""
+
+
+def writeAll(write: Callable[[Sequence[Buffer]], int], buffers: Sequence[Buffer]) -> None:
+    """
+    Write every byte of the buffers. May run in a thread.
+
+    @param write: Writes some of the buffers; gives how many bytes went.
+    """
+    waiting = [memoryview(buffer) for buffer in buffers if buffer]
+    while waiting:
+        written = write(waiting[:_VECTOR])
+        whole = 0
+        while whole < len(waiting) and written >= len(waiting[whole]):
+            written -= len(waiting[whole])
+            whole += 1
+        del waiting[:whole]
+        if written:
+            waiting[0] = waiting[0][written:]

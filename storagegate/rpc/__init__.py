@@ -18,23 +18,21 @@ if TYPE_CHECKING:
 # the child. It is read when grpc is first imported; whoever has set it knows why.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-_MIDDLEWARE = "storagegate.rpc.middleware."
-
 _HOMES = {
     "Call": "storagegate.rpc.call",
-    "ConversionError": "storagegate.rpc.conversion",
+    "ConversionError": "storagegate.rpc.codec",
     "GrpcError": "storagegate.core.errors",
-    "MemoryRateLimitStore": "storagegate.core.ratestores",
-    "ProtoError": "storagegate.rpc.compiling",
-    "SharedRateLimitStore": "storagegate.core.sharedrates",
+    "MemoryRateLimitStore": "storagegate.core.ratelimit",
+    "ProtoError": "storagegate.rpc.protos",
+    "SharedRateLimitStore": "storagegate.core.ratelimit",
     "SharedTable": "storagegate.core.sharedtable",
-    "authentication": _MIDDLEWARE + "authentication",
+    "authentication": "storagegate.rpc.middleware",
     "createGrpcClient": "storagegate.rpc.client",
-    "errorHandler": _MIDDLEWARE + "errors",
+    "errorHandler": "storagegate.rpc.middleware",
     "loadProto": "storagegate.rpc.protos",
     "protoPath": "storagegate.rpc.protos",
-    "rateLimit": _MIDDLEWARE + "ratelimit",
-    "requestLog": _MIDDLEWARE + "requestlog",
+    "rateLimit": "storagegate.rpc.middleware",
+    "requestLog": "storagegate.rpc.middleware",
 }
 
 __all__ = [

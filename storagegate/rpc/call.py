@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
-from storagegate.rpc.wire import IServerCall
+from storagegate.rpc.interfaces import IServerCall
 
 READ_AHEAD = 8
 """How many messages of a stream are fetched before a handler asks for them."""

@@ -4,24 +4,197 @@ The gRPC client.
 A client knows the methods of a service by its definition, or asks the server for them by
 reflection when it needs them first. Until then a call waits; everything else is as if they had been
 known all the time.
+
+What a client is told of its server: where it is, how far to trust it, and its options.
 """
 
+import os
+import ssl
 import time
 from collections.abc import Mapping
 from typing import Any, Self
 
+from attrs import frozen
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall
 
+from storagegate import __version__
 from storagegate.core.errors import GrpcError
-from storagegate.net.reactors import processReactor
+from storagegate.core.files import readPEM
+from storagegate.core.options import OptionError, changeOptions
+from storagegate.core.streams import SharedFuture
+from storagegate.net.endpoints import processReactor
+from storagegate.rpc.application import GRPCServerOptions
 from storagegate.rpc.call import wireMetadata
 from storagegate.rpc.clientcall import CallOptions, ClientCall
-from storagegate.rpc.clientoptions import readAddress, readArguments, readCredentials
-from storagegate.rpc.definitions import RPCMethod, RPCService
-from storagegate.rpc.later import Later
-from storagegate.rpc.reflected import learnServices
-from storagegate.rpc.wire import CANCELLED_MESSAGE, ClientClosedError, IClientEngine
+from storagegate.rpc.interfaces import CANCELLED_MESSAGE, ClientClosedError, IClientEngine
+from storagegate.rpc.protos import RPCMethod, RPCService
+from storagegate.rpc.reflection import fetchServices
+
+_OPTIONS = (
+    "compression",
+    "keepaliveTimeMs",
+    "keepaliveTimeoutMs",
+    "maxReceiveMessageLength",
+    "maxSendMessageLength",
+)
+
+# The numbers that grpcio has for them.
+_ALGORITHMS = {"deflate": 1, "gzip": 2}
+
+# Where systems keep the authorities that they trust, the one that OpenSSL was built with first.
+_SYSTEM_ROOTS = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+
+_CREDENTIALS = (
+    '"insecure" (in the clear, for development), "tls" (the authorities that the system trusts), '
+    'or a mapping of "ca", "cert", "key" and "serverName"'
+)
+
+
+@frozen
+class GRPCClientTLS:
+    """
+    How a client knows its server, and is known; all PEM.
+
+    @ivar roots: The authorities that may vouch for the server; C{None} for grpcio's own list.
+    @ivar key: The client's key.
+    @ivar chain: Its certificate.
+    @ivar serverName: The name that the server's certificate has to have, if not the address.
+    """
+
+    roots: bytes | None = None
+    key: bytes | None = None
+    chain: bytes | None = None
+    serverName: str | None = None
+
+
+def readAddress(address: Any) -> str:
+    """
+    Give an address in gRPC's own form.
+
+    @param address: C{"host:port"}, C{"[::1]:port"} or C{"unix:path"}.
+    @raise ValueError: If it is none.
+    """
+    problem = f'the address of a gRPC server is "host:port" or "unix:path", not {address!r:.80}'
+    if not isinstance(address, str):
+        raise ValueError(problem)
+    if address.startswith("unix:"):
+        path = address.removeprefix("unix:")
+        if not path:
+            raise ValueError(problem)
+        return f"unix:{path}"
+    host, _, port = address.rpartition(":")
+    isBracketed = host.startswith("[") and host.endswith("]")
+    isPort = port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536
+    if not host or not isPort or (":" in host and not isBracketed) or "/" in host:
+        raise ValueError(problem)
+    return f"dns:///{host}:{port}"
+
+
+def readCredentials(credentials: Any) -> GRPCClientTLS | None:
+    """
+    Read how to speak to a server.
+
+    Certificates and keys are paths, or the PEM bytes themselves.
+
+    @return: C{None} to speak in the clear.
+    @raise ValueError: If it is no way that there is, or a file cannot be used.
+    """
+    if credentials == "insecure":
+        return None
+    if credentials == "tls":
+        return GRPCClientTLS(roots=_systemRoots())
+    if not isinstance(credentials, Mapping):
+        raise ValueError(f"credentials are {_CREDENTIALS}, not {credentials!r:.80}")
+    for key in credentials:
+        if key not in ("ca", "cert", "key", "serverName"):
+            raise ValueError(f"credentials have no {key!r:.80}; they are {_CREDENTIALS}")
+    given = {key: value for key, value in credentials.items() if value is not None}
+    if ("cert" in given) != ("key" in given):
+        raise ValueError("credentials.cert and credentials.key go together")
+    serverName = given.get("serverName")
+    if serverName is not None and not (isinstance(serverName, str) and serverName):
+        raise ValueError("credentials.serverName is the name in the server's certificate")
+    roots = _certificates("ca", given["ca"]) if "ca" in given else _systemRoots()
+    if "cert" not in given:
+        return GRPCClientTLS(roots=roots, serverName=serverName)
+    chain, key = _certificates("cert", given["cert"]), _key(given["key"])
+    return GRPCClientTLS(roots, key, chain, serverName)
+
+
+def readArguments(
+    options: Mapping[str, Any] | None, tls: GRPCClientTLS | None
+) -> list[tuple[str, Any]]:
+    """
+    Give a client's options in gRPC's own words.
+
+    @raise OptionError: If there is no such option, or its value is none.
+    """
+    given = dict(options or {})
+    for name in given:
+        if name not in _OPTIONS:
+            raise OptionError(f"a client has no option {name!r}; there are {sorted(_OPTIONS)}")
+    read = changeOptions(GRPCServerOptions(), given)
+    arguments: list[tuple[str, Any]] = [
+        ("grpc.primary_user_agent", f"storagegate/{__version__}"),
+        # A connection is its client's own: it goes when that is closed, and the failures of others
+        # do not keep it waiting.
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    arguments += read.arguments(_OPTIONS)
+    if read.compression is not None:
+        algorithm = _ALGORITHMS[read.compression]
+        arguments.append(("grpc.default_compression_algorithm", algorithm))
+    if tls is not None and tls.serverName is not None:
+        arguments.append(("grpc.ssl_target_name_override", tls.serverName))
+        arguments.append(("grpc.default_authority", tls.serverName))
+    return arguments
+
+
+def _systemRoots() -> bytes | None:
+    """Find the authorities that this system trusts."""
+    own = ssl.get_default_verify_paths().cafile
+    for path in (own, *_SYSTEM_ROOTS):
+        if path is not None and os.path.isfile(path):
+            return _pem("ca", path)
+    return None
+
+
+def _pem(name: str, value: Any) -> bytes:
+    """Read a file, if it is not the content already."""
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str | os.PathLike):
+        raise ValueError(f"credentials.{name} is the path of a PEM file, or its bytes")
+    try:
+        return readPEM(value)
+    except ValueError as error:
+        raise ValueError(f"credentials.{name}: {error}") from None
+
+
+def _certificates(name: str, value: Any) -> bytes:
+    """Read certificates; grpcio would find out at the first call, and say little of it."""
+    content = _pem(name, value)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
+            cadata=content.decode("ascii")
+        )
+    except (ssl.SSLError, UnicodeDecodeError):
+        raise ValueError(f"credentials.{name} is no PEM certificate") from None
+    return content
+
+
+def _key(value: Any) -> bytes:
+    content = _pem("key", value)
+    if b"PRIVATE KEY-----" not in content or b"ENCRYPTED" in content:
+        raise ValueError("credentials.key is no PEM key, or needs a password")
+    return content
+
 
 # Learning is a few small messages; a server that takes longer has another problem.
 _LEARNING_SECONDS = 10.0
@@ -57,7 +230,7 @@ def createGrpcClient(
         C{keepaliveTimeMs}, C{keepaliveTimeoutMs}, C{compression} (C{"gzip"}).
     @raise ValueError: If one of these is none.
     """
-    from storagegate.rpc.clientwire import ChannelEngine, secureCredentials
+    from storagegate.rpc.engine.client import ChannelEngine, secureCredentials
 
     tls = readCredentials(credentials)
     target, arguments = readAddress(address), readArguments(options, tls)
@@ -85,7 +258,7 @@ class ServiceClient:
         self._clock = clock
         self._wanted = service if isinstance(service, str) else None
         self._services: dict[str, RPCService] | None = None
-        self._learning: Later[None] | None = None
+        self._learning: SharedFuture[None] | None = None
         if isinstance(service, RPCService):
             self._services = {service.name: service}
 
@@ -118,7 +291,7 @@ class ServiceClient:
         Learn what the methods are, if that is not known; calls do so by themselves.
 
         @return: This client. Fails with L{GrpcError} or
-            L{ReflectionError<storagegate.rpc.reflected.ReflectionError>}.
+            L{ReflectionError<storagegate.rpc.reflection.ReflectionError>}.
         """
         return self._known(waitForReady=False).addCallback(lambda known: self)
 
@@ -181,14 +354,14 @@ class ServiceClient:
             return succeed(None)
         learning = self._learning
         if learning is None:
-            learning = self._learning = Later()
+            learning = self._learning = SharedFuture()
             Deferred.fromCoroutine(self._learn(learning, waitForReady))
         return learning.wait()
 
-    async def _learn(self, learning: Later[None], waitForReady: bool) -> None:
+    async def _learn(self, learning: SharedFuture[None], waitForReady: bool) -> None:
         deadline = time.time() + _LEARNING_SECONDS
         try:
-            self._services = await learnServices(self._engine, deadline, waitForReady, self._wanted)
+            self._services = await fetchServices(self._engine, deadline, waitForReady, self._wanted)
         except Exception as error:
             # Whoever comes next tries again.
             self._learning = None

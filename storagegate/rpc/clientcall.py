@@ -8,12 +8,18 @@ from attrs import frozen
 from twisted.internet.defer import Deferred
 
 from storagegate.core.errors import GRPC_NAMES, GRPC_STATUSES, GrpcError
+from storagegate.core.streams import SharedFuture
 from storagegate.rpc.call import READ_AHEAD, CallMetadata
-from storagegate.rpc.conversion import ConversionError
-from storagegate.rpc.definitions import RPCMethod
-from storagegate.rpc.later import Later
+from storagegate.rpc.converters import ConversionError
+from storagegate.rpc.interfaces import (
+    CANCELLED_MESSAGE,
+    IClientCall,
+    IClientEngine,
+    Metadata,
+    UnaryResult,
+)
+from storagegate.rpc.protos import RPCMethod
 from storagegate.rpc.status import decodeDetails
-from storagegate.rpc.wire import CANCELLED_MESSAGE, Exchange, IClientCall, IClientEngine, Metadata
 
 _DETAILS = "grpc-status-details-bin"
 
@@ -66,9 +72,9 @@ class ClientCall:
         # Why there is no response, or no more of them. What goes wrong here comes before the status
         # that the call ends with, which is then only that it was cancelled.
         self._error: BaseException | None = None
-        self._response: Later[Any] = Later()
-        self._metadata: Later[CallMetadata] = Later()
-        self._trailers: Later[CallMetadata] = Later()
+        self._response: SharedFuture[Any] = SharedFuture()
+        self._metadata: SharedFuture[CallMetadata] = SharedFuture()
+        self._trailers: SharedFuture[CallMetadata] = SharedFuture()
         self._item: Deferred[None] | None = None
 
     def begin(self, method: RPCMethod) -> None:
@@ -157,7 +163,7 @@ class ClientCall:
     def _begun(self, metadata: Metadata) -> None:
         self._metadata.set(CallMetadata(metadata or ()))
 
-    def _exchanged(self, exchange: Exchange) -> None:
+    def _exchanged(self, exchange: UnaryResult) -> None:
         """Take the whole of a unary call."""
         self._begun(exchange.metadata)
         if exchange.response is not None:

@@ -3,21 +3,85 @@ TLS for a gRPC server, from files that are read again when they change.
 
 grpcio asks for the certificate before each handshake, in a thread of its own. The answer is almost
 always that nothing has changed, which takes one C{stat} a file.
+
+The options of TLS for gRPC.
 """
 
+import os
 import ssl
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import grpc
+from attrs import field, frozen
+from attrs.converters import optional
 from twisted.logger import Logger
 
-from storagegate.core.optionvalues import OptionError
-from storagegate.core.smallfiles import PEMFileError, fileStamp, readPEM
-from storagegate.rpc.tlsoptions import TLSOptions
+from storagegate.core.files import PEMFileError, fileStamp, readPEM
+from storagegate.core.options import OptionError, makeOptions, readWord
 
 
-def makeServerCredentials(tls: TLSOptions) -> grpc.ServerCredentials:
+def _path(value: Any) -> str:
+    if isinstance(value, str | os.PathLike):
+        path = os.fspath(value)
+        if isinstance(path, str) and path and "\0" not in path:
+            return path
+    raise ValueError("is the path of a file")
+
+
+def _clientAuth(value: Any) -> str:
+    if value == "optional":
+        raise ValueError(
+            'is "none" or "require": to ask for a certificate without insisting on one is more '
+            "than grpcio can do"
+        )
+    return readWord(value, ("none", "require"))
+
+
+@frozen(kw_only=True)
+class GRPCTLSOptions:
+    """
+    The options under C{tls}; the files are PEM.
+
+    @ivar cert: The path of the server's certificate, followed by those between it and the root.
+    @ivar key: The path of its key, without a password.
+    @ivar ca: The path of the certificates that vouch for clients.
+    @ivar clientAuth: C{"require"} refuses clients without a certificate that C{ca} vouches for;
+        C{"none"} asks for none. The default is to require one if there is C{ca}.
+    """
+
+    cert: str = field(converter=_path)
+    key: str = field(converter=_path)
+    ca: str | None = field(default=None, converter=optional(_path))
+    clientAuth: str | None = field(default=None, converter=optional(_clientAuth))
+
+    def __attrs_post_init__(self) -> None:
+        if self.clientAuth == "require" and self.ca is None:
+            raise OptionError('the option tls.clientAuth "require" needs tls.ca')
+
+    @property
+    def requiresClient(self) -> bool:
+        """Tell whether a client needs a certificate."""
+        return self.ca is not None and self.clientAuth != "none"
+
+
+def readTLS(value: Any) -> GRPCTLSOptions | None:
+    """
+    Read the option C{tls}: a mapping with its parts, or C{None} or C{False} for none.
+
+    @raise ValueError: If it is neither, or a part is wrong.
+    """
+    if value is None or value is False:
+        return None
+    if isinstance(value, GRPCTLSOptions):
+        return value
+    if not isinstance(value, Mapping):
+        raise ValueError("is a mapping of options, or None")
+    return makeOptions(GRPCTLSOptions, value, "tls.")
+
+
+def makeServerCredentials(tls: GRPCTLSOptions) -> grpc.ServerCredentials:
     """
     Make the credentials of a server, which follow its files.
 
@@ -42,7 +106,7 @@ class CertificateFiles:
 
     _log = Logger()
 
-    def __init__(self, tls: TLSOptions) -> None:
+    def __init__(self, tls: GRPCTLSOptions) -> None:
         """
         @raise OptionError: If a file cannot be used; the message names it.
         """
@@ -83,7 +147,7 @@ class CertificateFiles:
         return configuration
 
 
-def readConfiguration(tls: TLSOptions) -> Any:
+def readConfiguration(tls: GRPCTLSOptions) -> Any:
     """
     Read the files, in any thread.
 
@@ -116,7 +180,7 @@ def _checkCertificates(option: str, path: str) -> None:
         raise OptionError(f"the option tls.{option}: {path} is no PEM certificate") from None
 
 
-def _checkKey(tls: TLSOptions) -> None:
+def _checkKey(tls: GRPCTLSOptions) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         # A password is asked for where there is one; nobody is at the terminal to tell it.

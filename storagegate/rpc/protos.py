@@ -5,26 +5,279 @@ Services and messages from C{.proto} files, loaded when they are asked for::
     loaded.UserService                  # a definition for addService and createGrpcClient
     loaded.User(name="Ann")             # a message class
     loaded["google.protobuf.Timestamp"] # anything else that the file knows, by its full name
+
+Compiling C{.proto} files in the process.
+
+The compiler of grpcio-tools gives its errors only where it writes Python code, and code for every
+file comes with the file's serialized descriptor in it: that is all that is taken from the code,
+which never runs.
+
+What a service of gRPC is: its methods, each with its path and the messages of both ways.
 """
 
+import ast
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
-from attrs import frozen
-from google.protobuf.descriptor import FileDescriptor
+from attrs import field, frozen
+from google.protobuf.descriptor import (
+    Descriptor,
+    FileDescriptor,
+    MethodDescriptor,
+    ServiceDescriptor,
+)
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message_factory import GetMessageClass
 
-from storagegate.rpc.compiling import ProtoError, Sources, compileFile, findSources
-from storagegate.rpc.definitions import RPCService, serviceOf
+from storagegate.core.definitions import STREAMING
+from storagegate.rpc.codec import MessageCodec, codecOf
 
-__all__ = ["LoadedProto", "ProtoError", "loadProto", "loadedService", "ourProto", "protoPath"]
+# As many as a screen shows: one missing brace gives an error for every line after it.
+_MOST_ERRORS = 20
+
+
+class ProtoError(Exception):
+    """
+    A C{.proto} file that cannot be loaded.
+
+    @ivar file: Which file is wrong.
+    @ivar line: Where in it, from 1; C{None} if the whole file is.
+    @ivar column: The same.
+    @ivar message: What is wrong.
+    @ivar others: What else is.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        message: str,
+        line: int | None = None,
+        column: int | None = None,
+        others: Sequence["ProtoError"] = (),
+    ) -> None:
+        super().__init__(file, message, line, column)
+        self.file = file
+        self.message = message
+        self.line = line
+        self.column = column
+        self.others = tuple(others)
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}:{self.column}"
+        return "\n".join([f"{place}: {self.message}", *map(str, self.others)])
+
+
+@frozen
+class Sources:
+    """
+    Where a file and what it imports are looked for.
+
+    @ivar name: The file's name below the first of the roots.
+    @ivar roots: Folders, the first one that has a file wins.
+    """
+
+    name: str
+    roots: tuple[Path, ...]
+
+    def find(self, name: str) -> Path | None:
+        """Give the file of a name, if there is one."""
+        for root in self.roots:
+            if (root / name).is_file():
+                return root / name
+        return None
+
+
+def findSources(path: Path, includePaths: Sequence[Path], ours: Path) -> Sources:
+    """
+    Tell where a file and its imports are.
+
+    They are below the given folders, the file's own one, and those around it, so that siblings
+    find each other whether their imports begin at their folder or further up; then the files of
+    storagegate, the well-known ones, and googleapis.
+
+    @param path: An absolute path.
+    @param ours: The folder of storagegate's own files.
+    @raise ProtoError: If there is no such file or folder.
+    """
+    if not path.is_file():
+        raise ProtoError(str(path), "there is no such file")
+    for folder in includePaths:
+        if not folder.is_dir():
+            raise ProtoError(str(folder), "there is no such folder to include")
+    around = [path.parent, *_foldersAround(path.parent)]
+    # The first root has to be the one that the file's name is relative to: any other could hold
+    # another file of that name.
+    home = next((each for each in includePaths if path.is_relative_to(each)), path.parent)
+    roots = dict.fromkeys([home, *includePaths, *around, ours, *_libraries()])
+    return Sources(path.relative_to(home).as_posix(), tuple(roots))
+
+
+def compileFile(sources: Sources) -> list[FileDescriptorProto]:
+    """
+    Compile a file.
+
+    @return: What it imports, each after its own imports, and then the file itself.
+    @raise ProtoError: If the compiler finds an error.
+    """
+    # Loaded late: few programs that import this ever compile. The package's public module would
+    # install import hooks and change sys.path.
+    from grpc_tools import _protoc_compiler as compiler
+
+    roots = [os.fsencode(root) for root in sources.roots]
+    try:
+        modules = compiler.get_protos(os.fsencode(sources.name), roots)
+    except compiler.ProtocErrors as error:
+        raise _errorOf(sources, error.errors()) from None
+    return [FileDescriptorProto.FromString(_descriptorIn(code)) for _, code in modules]
+
+
+def _foldersAround(folder: Path) -> Iterator[Path]:
+    for parent in folder.parents:
+        # As /tmp is: a stranger's file there must not be taken for one of the project.
+        if parent.stat().st_mode & stat.S_IWOTH:
+            return
+        yield parent
+
+
+def _libraries() -> Iterator[Path]:
+    for package, depth in (("grpc_tools", 0), ("google.rpc", 1)):
+        spec = find_spec(package)
+        for place in (spec and spec.submodule_search_locations) or ():
+            folder = Path(place)
+            yield folder.parents[depth] if depth else folder / "_proto"
+
+
+def _descriptorIn(code: bytes) -> bytes:
+    for node in ast.walk(ast.parse(code)):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="AddSerializedFile"), args=[ast.Constant(bytes(wire))]
+            ):
+                return wire
+    raise RuntimeError("this version of grpcio-tools writes code without descriptors")
+
+
+def _errorOf(sources: Sources, errors: Sequence[Any]) -> ProtoError:
+    """Make one error of the compiler's, whose places count from 0, and from -1 for none."""
+    found = [_readError(sources, error) for error in errors[:_MOST_ERRORS]]
+    # First the import that is wrong, then the file that it does not find.
+    found.sort(key=lambda error: error.line is None)
+    first, *others = found
+    return ProtoError(first.file, first.message, first.line, first.column, others)
+
+
+def _readError(sources: Sources, error: Any) -> ProtoError:
+    name = os.fsdecode(error.filename)
+    message = error.message.decode("utf-8", "replace")
+    file = str(sources.find(name) or name)
+    if error.line >= 0:
+        return ProtoError(file, message, error.line + 1, error.column + 1)
+    if message == "File not found.":
+        message = f"not found in {', '.join(map(str, sources.roots))}"
+    return ProtoError(file, message)
+
+
+# Capitals at a name's beginning: all of HTTP in HTTPGet and in HTTP, G in GetUser.
+_LEADING = re.compile(r"\A(?:[A-Z]+(?![a-z])|[A-Z])")
+_UNDERSCORES = re.compile(r"_+(.?)")
+
+
+@frozen
+class RPCMethod:
+    """
+    One method.
+
+    @ivar name: Its bare name, as the definition has it.
+    @ivar path: Its name on the wire, C{/package.Service/Method}.
+    @ivar streaming: One of L{STREAMING}.
+    @ivar request: Converts what a client sends.
+    @ivar response: Converts what a server sends.
+    """
+
+    name: str
+    path: str
+    streaming: str
+    request: MessageCodec
+    response: MessageCodec
+
+    @property
+    def camelName(self) -> str:
+        """Give the name under which a client offers it: C{getUser} for C{GetUser}."""
+        return camelCase(self.name)
+
+
+@frozen(eq=False)
+class RPCService:
+    """
+    A service.
+
+    @ivar name: Its full name, such as C{user.UserService}.
+    @ivar methods: Its methods by their bare names, in the order of the definition.
+    @ivar file: The file that defines it, for reflection.
+    """
+
+    name: str
+    methods: Mapping[str, RPCMethod]
+    file: FileDescriptor
+    _byCamelName: Mapping[str, RPCMethod] = field(init=False, repr=False)
+
+    @_byCamelName.default
+    def _indexed(self) -> Mapping[str, RPCMethod]:
+        found: dict[str, list[RPCMethod]] = {}
+        for method in self.methods.values():
+            found.setdefault(method.camelName, []).append(method)
+        return {name: methods[0] for name, methods in found.items() if len(methods) == 1}
+
+    def find(self, name: str) -> RPCMethod | None:
+        """
+        Find a method by its own name or by the camelCase of it.
+
+        @return: C{None} if there is none, or if several have that camelCase.
+        """
+        return self.methods.get(name) or self._byCamelName.get(name)
+
+
+def serviceOf(descriptor: ServiceDescriptor) -> RPCService:
+    """Make a service of its descriptor; the message classes come from the descriptor's pool."""
+    methods = {each.name: _methodOf(descriptor.full_name, each) for each in descriptor.methods}
+    return RPCService(descriptor.full_name, MappingProxyType(methods), descriptor.file)
+
+
+def camelCase(name: str) -> str:
+    """
+    Give a method's name as clients write it.
+
+    C{GetUser} is C{getUser}, C{get_user} is too, and C{HTTPGet} is C{httpGet}.
+    """
+    joined = _UNDERSCORES.sub(lambda found: found[1].upper(), name)
+    return _LEADING.sub(lambda found: found[0].lower(), joined) or name
+
+
+def _methodOf(service: str, descriptor: MethodDescriptor) -> RPCMethod:
+    kind = STREAMING[descriptor.client_streaming + 2 * descriptor.server_streaming]
+    return RPCMethod(
+        descriptor.name,
+        f"/{service}/{descriptor.name}",
+        kind,
+        _codec(descriptor.input_type),
+        _codec(descriptor.output_type),
+    )
+
+
+def _codec(descriptor: Descriptor) -> MessageCodec:
+    # To mypy, the stubs' messages have no hash, and so their classes have none either.
+    messageClass: Any = GetMessageClass(descriptor)
+    return codecOf(messageClass)
+
 
 # More than a program has files with services; a program that makes files would grow without it.
 _MOST_KEPT = 64

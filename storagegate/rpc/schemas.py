@@ -27,7 +27,7 @@ from google.protobuf.descriptor_pb2 import (
 from google.protobuf.descriptor_pool import DescriptorPool
 
 from storagegate.core.definitions import DefinitionError, ServiceDefinition
-from storagegate.rpc.definitions import RPCService, serviceOf
+from storagegate.rpc.protos import RPCService, serviceOf
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FOREIGN = re.compile(r"[^A-Za-z0-9_]")

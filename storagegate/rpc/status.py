@@ -25,7 +25,8 @@ from google.protobuf.message import DecodeError, Message
 from twisted.logger import Logger
 
 from storagegate.core.errors import GrpcError
-from storagegate.rpc.conversion import ConversionError, codecOf
+from storagegate.rpc.codec import codecOf
+from storagegate.rpc.converters import ConversionError
 
 DETAILS_KEY = "grpc-status-details-bin"
 """The name of the trailer."""

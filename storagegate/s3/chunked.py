@@ -10,6 +10,14 @@ Bodies in the C{aws-chunked} encoding::
 Each chunk of a signed body carries the signature of its data and of the signature before it, the
 first of them that of the request. The LF is there because Amazon's own example of a signed trailer
 has it, and clients were written after that.
+
+The signatures within a signed C{aws-chunked} body: each signs the one before it::
+
+    chunk   = "AWS4-HMAC-SHA256-PAYLOAD" LF context LF sha256("") LF sha256(data)
+    trailer = "AWS4-HMAC-SHA256-TRAILER" LF context LF sha256(trailer)
+    context = timestamp LF scope LF previous signature
+
+Trailers of C{aws-chunked} bodies: header fields that come when the data has been sent.
 """
 
 import re
@@ -17,11 +25,104 @@ from collections.abc import Collection
 from enum import Enum
 from hashlib import sha256
 
-from storagegate.core.scalars import parseDecimal
-from storagegate.s3.chunksigner import ChunkSigner
+from storagegate.core.options import parseDecimal
+from storagegate.s3.auth.canonical import sameSignature, sign
+from storagegate.s3.auth.claims import STREAMING_SIGNED, STREAMING_UNSIGNED_TRAILER, SignatureParams
+from storagegate.s3.auth.sigv4 import wrongSignature
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.sigv4claims import STREAMING_SIGNED, STREAMING_UNSIGNED_TRAILER, Claim
-from storagegate.s3.trailers import TRAILER_LIMIT, parseTrailer
+
+_EMPTY_DIGEST = sha256().hexdigest()
+
+
+class ChunkSigner:
+    """Check the signatures of one body, in their order."""
+
+    def __init__(self, claim: SignatureParams, signingKey: bytes) -> None:
+        """
+        @param claim: Of the request, verified; its signature seeds the chain.
+        @param signingKey: What verifying it returned.
+        """
+        self._claim = claim
+        self._signingKey = signingKey
+        self._context = f"{claim.timestamp}\n{claim.scope}"
+        self._previous = claim.signature
+
+    def checkChunk(self, digest: str, signature: str) -> None:
+        """
+        Check the next chunk.
+
+        @param digest: SHA-256 of its data, in lower-case hexadecimal.
+        @raise S3Error: C{SignatureDoesNotMatch}.
+        """
+        self._check("AWS4-HMAC-SHA256-PAYLOAD", f"{_EMPTY_DIGEST}\n{digest}", signature)
+
+    def checkTrailer(self, canonical: bytes, signature: str) -> None:
+        """
+        Check the trailer.
+
+        @param canonical: C{name:value} lines, each with a LF.
+        @raise S3Error: C{SignatureDoesNotMatch}.
+        """
+        self._check("AWS4-HMAC-SHA256-TRAILER", sha256(canonical).hexdigest(), signature)
+
+    def _check(self, kind: str, what: str, signature: str) -> None:
+        stringToSign = f"{kind}\n{self._context}\n{self._previous}\n{what}"
+        expected = sign(self._signingKey, stringToSign.encode())
+        if not sameSignature(expected, signature):
+            raise wrongSignature(self._claim, stringToSign, {"SignatureProvided": signature})
+        self._previous = expected
+
+
+TRAILER_LIMIT = 8192
+"""Bytes of a trailer with its empty line; a checksum and a signature need 200."""
+
+_FIELD = re.compile(
+    rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)[ \t]*\n?"
+)
+_SIGNATURE = re.compile(rb"x-amz-trailer-signature:[ \t]*([0-9a-f]{64})[ \t]*", re.IGNORECASE)
+
+
+def parseTrailer(
+    section: bytes, expected: frozenset[bytes], signer: ChunkSigner | None
+) -> dict[bytes, bytes]:
+    """
+    Read a trailer.
+
+    @param section: Its lines, each with its CRLF.
+    @param expected: Lower-case names of the fields that have to be there, and no others.
+    @param signer: Checks its signature; L{None} if the body is not signed.
+    @return: Values by lower-case name, without the signature.
+    @raise S3Error: C{InvalidRequest} for a trailer that is not the one that was announced,
+        C{SignatureDoesNotMatch}.
+    """
+    lines = section.split(b"\r\n")[:-1]
+    signature = None
+    # A body that announces no trailer has none, and no signature for it either.
+    if signer is not None and expected:
+        match = _SIGNATURE.fullmatch(lines.pop()) if lines else None
+        if match is None:
+            raise _malformed("it is not signed")
+        signature = match[1].decode()
+    trailers: dict[bytes, bytes] = {}
+    for line in lines:
+        match = _FIELD.fullmatch(line)
+        if match is None:
+            raise _malformed("a line cannot be read")
+        name = match[1].lower()
+        if name in trailers:
+            raise _malformed("a field comes twice")
+        trailers[name] = match[2]
+    if trailers.keys() != expected:
+        raise _malformed("its fields are not those of x-amz-trailer")
+    if signer is not None and signature is not None:
+        canonical = b"".join(b"%b:%b\n" % field for field in trailers.items())
+        signer.checkTrailer(canonical, signature)
+    return trailers
+
+
+def _malformed(detail: str) -> S3Error:
+    return S3Error("InvalidRequest", f"The trailer of the request is not valid: {detail}")
+
 
 LINE_LIMIT = 4096
 """Bytes of a chunk's line; 97 are the most that S3's own signatures need."""
@@ -211,7 +312,7 @@ def _trailerEnd(window: bytes) -> int:
 
 
 def makeDecoder(
-    claim: Claim, signingKey: bytes, decodedLength: int, trailerNames: Collection[bytes]
+    claim: SignatureParams, signingKey: bytes, decodedLength: int, trailerNames: Collection[bytes]
 ) -> AwsChunkedDecoder:
     """
     Make the decoder for a verified request whose payload is one of C{STREAMING}.

@@ -3,11 +3,14 @@ S3's errors: one table of codes, one exception, one document.
 
 Statuses and texts are Amazon's own ("Error responses" in the S3 API reference, and what the
 service is seen to send where that page is vague): programs match the code, some match the text.
+
+The one table from what the store says to what S3 says.
 """
 
 from collections.abc import Mapping, Sequence
 
-from storagegate.s3.xmlwriter import document, element, escapeReadable
+from storagegate.s3.xml.writer import document, element, escapeReadable
+from storagegate.storage import errors as store
 
 _TABLE: dict[str, tuple[int, str]] = {
     "AccessDenied": (403, "Access Denied"),
@@ -264,3 +267,30 @@ def invalidArgument(name: str, value: str, message: str | None = None) -> S3Erro
     return S3Error(
         "InvalidArgument", message, fields={"ArgumentName": name, "ArgumentValue": value}
     )
+
+
+_CODES: dict[type[store.StoreError], str] = {
+    store.NoSuchBucket: "NoSuchBucket",
+    store.BucketNotEmpty: "BucketNotEmpty",
+    store.NoSuchKey: "NoSuchKey",
+    store.NoSuchUpload: "NoSuchUpload",
+    store.InvalidPart: "InvalidPart",
+    store.PreconditionFailed: "PreconditionFailed",
+    store.ConcurrentChange: "OperationAborted",
+    store.StoreFull: "InsufficientStorage",
+    store.StoreReadOnly: "ServiceUnavailable",
+    store.StoreBusy: "SlowDown",
+}
+
+
+def fromStoreError(error: BaseException) -> S3Error:
+    """
+    Say any exception in S3's words.
+
+    An exception that is in no table (damaged blobs among them) is C{InternalError} with S3's own
+    text: nothing of what it says leaves the server.
+    """
+    if isinstance(error, S3Error):
+        return error
+    code = _CODES.get(type(error)) if isinstance(error, store.StoreError) else None
+    return S3Error(code or "InternalError")

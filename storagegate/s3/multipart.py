@@ -1,30 +1,37 @@
-"""Multipart uploads: begun, filled part by part, completed into an object or aborted."""
+"""
+Multipart uploads: begun, filled part by part, completed into an object or aborted.
+
+Copies: a new name (or a part) for bytes that are there already; no byte is written again.
+"""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from attrs import evolve
+from attrs import evolve, frozen
 
-from storagegate.s3.bodies import CompletedPart
-from storagegate.s3.credentials import Identity
-from storagegate.s3.errors import S3Error
-from storagegate.s3.partchecksums import (
+from storagegate.s3.accounts import Identity
+from storagegate.s3.checksums import (
     COMPOSITE,
     checksumKind,
     compositeChecksum,
     fullObjectChecksum,
     multipartETag,
+    newHasher,
 )
-from storagegate.s3.service import UNCONDITIONAL, ObjectService
-from storagegate.s3.upload import Received
+from storagegate.s3.errors import S3Error
+from storagegate.s3.ingest import DEFAULT_ALGORITHM, IngestedBody
+from storagegate.s3.objects import UNCONDITIONAL, ObjectService, digest, segmentsOf
+from storagegate.s3.xml.reader import CompletedPart
+from storagegate.storage.errors import ConcurrentChange
+from storagegate.storage.interfaces import IBlobWriter
 from storagegate.storage.records import (
     Attributes,
     Checksum,
     Content,
+    MultipartUpload,
     ObjectRecord,
     Part,
     PartSummary,
-    Upload,
     WriteCondition,
 )
 
@@ -53,10 +60,10 @@ class MultipartService:
         attributes: Attributes,
         algorithm: str,
         kind: str,
-    ) -> Upload:
+    ) -> MultipartUpload:
         """Begin an upload. C{algorithm} and C{kind} may be empty: the client named none."""
         self._service.bucket(identity, bucket)
-        upload = Upload(
+        upload = MultipartUpload(
             bucket,
             key,
             secrets.token_hex(24),
@@ -69,19 +76,19 @@ class MultipartService:
         await self._catalog.createUpload(upload)
         return upload
 
-    def upload(self, identity: Identity, bucket: str, key: bytes, uploadId: str) -> Upload:
+    def upload(self, identity: Identity, bucket: str, key: bytes, uploadId: str) -> MultipartUpload:
         """
         Look an upload up.
 
         @raise S3Error: C{NoSuchUpload}, or whatever the bucket gives.
         """
         self._service.bucket(identity, bucket)
-        found: Upload | None = self._catalog.upload(bucket, key, uploadId)
+        found: MultipartUpload | None = self._catalog.upload(bucket, key, uploadId)
         if found is None:
             raise S3Error("NoSuchUpload", fields={"UploadId": uploadId})
         return found
 
-    async def putPart(self, upload: Upload, number: int, received: Received) -> Part:
+    async def putPart(self, upload: MultipartUpload, number: int, received: IngestedBody) -> Part:
         """Store a part in place of one of the same number."""
         content = received.content
         if content.inline is not None:  # only an empty part comes so: it has no blob at all
@@ -97,7 +104,7 @@ class MultipartService:
         await self._store.putPart(upload.bucket, upload.key, upload.uploadId, part, received.sink)
         return part
 
-    async def parts(self, upload: Upload, after: int, limit: int) -> list[Part]:
+    async def parts(self, upload: MultipartUpload, after: int, limit: int) -> list[Part]:
         """List parts by number, those after C{after}."""
         found: list[Part] = await self._catalog.parts(
             upload.bucket, upload.key, upload.uploadId, after, limit
@@ -112,7 +119,7 @@ class MultipartService:
         delimiter: str,
         after: tuple[str, str],
         limit: int,
-    ) -> tuple[list[Upload], list[str], tuple[str, str] | None]:
+    ) -> tuple[list[MultipartUpload], list[str], tuple[str, str] | None]:
         """
         List a bucket's uploads in progress.
 
@@ -120,18 +127,20 @@ class MultipartService:
         """
         self._service.bucket(identity, bucket)
         key, uploadId = after
-        page: tuple[list[Upload], list[str], tuple[str, str] | None] = await self._catalog.uploads(
+        page: tuple[
+            list[MultipartUpload], list[str], tuple[str, str] | None
+        ] = await self._catalog.uploads(
             bucket, prefix.encode(), delimiter.encode(), key.encode(), uploadId, limit
         )
         return page
 
-    async def abort(self, upload: Upload) -> None:
+    async def abort(self, upload: MultipartUpload) -> None:
         """End an upload and drop its parts."""
         await self._catalog.abortUpload(upload.bucket, upload.key, upload.uploadId)
 
     async def complete(
         self,
-        upload: Upload,
+        upload: MultipartUpload,
         named: Sequence[CompletedPart],
         condition: WriteCondition = UNCONDITIONAL,
         declared: tuple[str, str] | None = None,
@@ -200,7 +209,7 @@ class MultipartService:
             return None
         return record if record.etag == etag else None
 
-    async def _allParts(self, upload: Upload) -> dict[int, Part]:
+    async def _allParts(self, upload: MultipartUpload) -> dict[int, Part]:
         found: dict[int, Part] = {}
         after = 0
         while page := await self.parts(upload, after, _PAGE):
@@ -247,7 +256,7 @@ def _isThat(checksum: Checksum | None, declared: tuple[str, str]) -> bool:
     return value in (checksum.value, checksum.value.partition("-")[0])
 
 
-def combinedChecksum(upload: Upload, parts: Sequence[Part]) -> Checksum | None:
+def combinedChecksum(upload: MultipartUpload, parts: Sequence[Part]) -> Checksum | None:
     """
     Make the object's checksum out of its parts'.
 
@@ -264,3 +273,129 @@ def combinedChecksum(upload: Upload, parts: Sequence[Part]) -> Checksum | None:
         values = [value for value, _ in pairs]
         return Checksum(algorithm, compositeChecksum(algorithm, values), kind)
     return Checksum(algorithm, fullObjectChecksum(algorithm, pairs), kind)
+
+
+TRIES = 3
+"""How often a copy starts over when its source is replaced under it."""
+
+
+@frozen
+class CopyRequest:
+    """
+    What is asked of a copy.
+
+    @ivar attributes: Those of the new object; L{None} takes over the source's.
+    @ivar algorithm: The checksum that the new object must carry; empty keeps the source's.
+    """
+
+    bucket: str
+    key: bytes
+    attributes: Attributes | None = None
+    algorithm: str = ""
+    condition: WriteCondition = UNCONDITIONAL
+
+
+class CopyService:
+    """Copies within one store."""
+
+    def __init__(self, service: ObjectService, multipart: MultipartService) -> None:
+        self._service = service
+        self._multipart = multipart
+        self._store = service.store
+
+    async def copyCurrent(
+        self,
+        identity: Identity,
+        find: Callable[[], ObjectRecord],
+        want: Callable[[ObjectRecord], CopyRequest],
+    ) -> ObjectRecord:
+        """
+        Copy what a name stands for, also where that is replaced meanwhile.
+
+        @param find: Looks the source up, as often as it is needed.
+        @param want: Says what is asked of a copy of it.
+        @raise S3Error: As L{copyObject}, and whatever C{find} gives.
+        """
+        for _ in range(TRIES):
+            source = find()
+            try:
+                return await self.copyObject(identity, source, want(source))
+            except ConcurrentChange:
+                continue
+        raise S3Error("OperationAborted")
+
+    async def copyObject(
+        self, identity: Identity, source: ObjectRecord, wanted: CopyRequest
+    ) -> ObjectRecord:
+        """
+        Give the source's bytes a second name.
+
+        The ETag stays the source's: it names the same bytes.
+
+        @raise S3Error: C{InvalidRequest} where nothing would change.
+        @raise ConcurrentChange: The source was replaced meanwhile.
+        """
+        if wanted.attributes is None and not wanted.algorithm and _isSelf(source, wanted):
+            raise S3Error(
+                "InvalidRequest",
+                "This copy request is illegal because it is trying to copy an object to itself "
+                "without changing the object's metadata or storage class.",
+            )
+        attributes = wanted.attributes or source.attributes
+        checksum = source.attributes.checksum
+        if wanted.algorithm and (checksum is None or checksum.algorithm != wanted.algorithm):
+            checksum = await self._checksum(source.content, source.size, wanted.algorithm)
+        attributes = evolve(attributes, checksum=checksum, parts=source.attributes.parts)
+        record = ObjectRecord(
+            wanted.bucket,
+            wanted.key,
+            source.size,
+            source.etag,
+            self._service.nowMs(),
+            identity.account,
+            attributes,
+            source.content,
+        )
+        return await self._store.putObject(record, None, wanted.condition)
+
+    async def _checksum(self, content: Content, size: int, algorithm: str) -> Checksum:
+        hasher = newHasher(algorithm)
+        await digest(self._store, content, 0, size, [hasher])
+        return Checksum(algorithm, hasher.base64())
+
+    async def copyPart(
+        self, upload: MultipartUpload, number: int, source: ObjectRecord, start: int, length: int
+    ) -> Part:
+        """
+        Make C{length} bytes from C{start} of the source a part of an upload.
+
+        The bytes are read once, for the part's MD5 and checksum.
+        """
+        md5 = newHasher("MD5")
+        checksum = newHasher(upload.checksumAlgorithm or DEFAULT_ALGORITHM)
+        await digest(self._store, source.content, start, length, [md5, checksum])
+        if source.content.inline is None:
+            content = Content(length, segments=segmentsOf(source.content, start, length))
+            sink = None
+        else:
+            sink = self._service.sink(length, 0)
+            content = await self._fill(sink, source.content.inline[start : start + length])
+        value = Checksum(upload.checksumAlgorithm or DEFAULT_ALGORITHM, checksum.base64())
+        received = IngestedBody(content, md5.digest().hex(), value, sink)
+        return await self._multipart.putPart(upload, number, received)
+
+    async def _fill(self, sink: IBlobWriter, data: bytes) -> Content:
+        """Bytes that lived in the catalog's row become a blob, as every part is one."""
+        try:
+            wait = sink.write(data)
+            if wait is not None:
+                await wait
+            content: Content = await sink.finish()
+        except BaseException:
+            sink.abort()
+            raise
+        return content
+
+
+def _isSelf(source: ObjectRecord, wanted: CopyRequest) -> bool:
+    return source.bucket == wanted.bucket and source.key == wanted.key

@@ -4,12 +4,40 @@ Bucket and key names: what is a name, and which names a request gives.
 Path style is C{/bucket/key}; virtual-host style is C{/key} at C{bucket.domain}. A bucket's name
 ends at the first slash, and all that follows is the key, byte for byte: C{a//b}, C{.} and C{../x}
 are keys like any other.
+
+Percent escapes, strictly.
+
+S3 signs what was sent and stores what was meant, so an escape is undone exactly once, and one that
+is not C{%} and two hexadecimal digits is an error rather than text.
+
+The query of an S3 request.
+
+C{name=value} pairs between ampersands; a name without a value is a subresource, its value is
+empty. Escapes are undone once and C{+} is a space, as S3 reads it. A parameter that comes twice is
+refused: S3 takes the first one, but what is signed and what is obeyed must never be two things.
+Signatures are computed from the raw query and not from this.
 """
 
 import re
+from urllib.parse import unquote_to_bytes
 
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.percent import decodePercent
+
+_MALFORMED = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+def decodePercent(raw: bytes) -> bytes:
+    """
+    Undo percent escapes, once.
+
+    @raise ValueError: If an escape is malformed.
+    """
+    if b"%" not in raw:
+        return raw
+    if _MALFORMED.search(raw) is not None:
+        raise ValueError("malformed percent escape")
+    return unquote_to_bytes(raw)
+
 
 KEY_LIMIT = 1024
 """Bytes of UTF-8 in a key: Amazon's limit, which clients rely on."""
@@ -142,3 +170,43 @@ def _key(raw: bytes) -> bytes | None:
 
 def _invalidBucket(name: str) -> S3Error:
     return S3Error("InvalidBucketName", fields={"BucketName": name})
+
+
+PARAMETER_LIMIT = 100
+"""Parameters of one request; the longest request of any client known has about 20."""
+
+
+def parseQuery(raw: bytes) -> dict[str, str]:
+    """
+    Read a query.
+
+    @param raw: What follows the question mark.
+    @return: Values by name, in the order in which they came.
+    @raise S3Error: C{InvalidURI} for a malformed escape or bytes that are not UTF-8,
+        C{InvalidArgument} for a parameter that comes twice or too many of them.
+    """
+    query: dict[str, str] = {}
+    if not raw:
+        return query
+    # One more than allowed is split off, and no more than that.
+    pairs = raw.split(b"&", PARAMETER_LIMIT)
+    if len(pairs) > PARAMETER_LIMIT:
+        raise S3Error("InvalidArgument", "The request has too many query parameters")
+    for pair in pairs:
+        if not pair:
+            continue
+        rawName, _, rawValue = pair.partition(b"=")
+        name = _decode(rawName)
+        if name in query:
+            raise invalidArgument(
+                name, _decode(rawValue), "A query parameter must not be given more than once"
+            )
+        query[name] = _decode(rawValue)
+    return query
+
+
+def _decode(raw: bytes) -> str:
+    try:
+        return decodePercent(raw.replace(b"+", b" ")).decode()
+    except ValueError:
+        raise S3Error("InvalidURI") from None

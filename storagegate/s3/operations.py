@@ -5,14 +5,195 @@ The method, the level of the target (service, bucket, object) and at most one I{
 query (C{?acl}, C{?uploads}) name a row of the table; C{x-amz-copy-source} and C{list-type=2} tell
 apart what shares one. All other parameters are ignored, as S3 ignores them. A selector that the
 method or the level does not know is refused: C{PUT /bucket/key?acl} must never store an object.
+
+Settings of buckets and objects that are not kept yet.
+
+Clients read them unasked, so a read answers what Amazon answers where the setting was never made.
+A write answers 501: a setting must not be taken and forgotten.
+
+Which route answers which operation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.operation import Access, Level, Operation
-from storagegate.s3.settings import SETTING_ROWS
-from storagegate.s3.xmlreader import BUCKET_LIMIT, COMPLETE_LIMIT, DELETE_LIMIT
+from storagegate.s3.handlers import buckets, get, lists, multipart, post, put
+from storagegate.s3.request import Access, Level, Operation, S3Request, StaticResponse
+from storagegate.s3.xml.reader import BUCKET_LIMIT, COMPLETE_LIMIT, DELETE_LIMIT
+from storagegate.s3.xml.writer import document
+
+
+def _answer(root: str, content: str = "") -> StaticResponse:
+    return StaticResponse(document(root, content))
+
+
+def _absent(code: str, message: str | None = None) -> StaticResponse:
+    return StaticResponse(code=code, message=message)
+
+
+_NO_LIST = "<IsTruncated>false</IsTruncated>"
+_NO_LOCK = _absent("InvalidRequest", "Bucket is missing Object Lock Configuration")
+_NOT_IMPLEMENTED = _absent("NotImplemented")
+
+# Selector, Amazon's name of the read, its answer. The documents and errors are those that S3 was
+# seen to send for a new bucket, except where a client relies on an older default: encryption,
+# ownershipControls and publicAccessBlock answer as for a bucket that was made before 2023.
+_BUCKET_READS = (
+    ("abac", "GetBucketAbac", _answer("AbacStatus", "<Status>Disabled</Status>")),
+    ("accelerate", "GetBucketAccelerateConfiguration", _answer("AccelerateConfiguration")),
+    (
+        "analytics",
+        "ListBucketAnalyticsConfigurations",
+        _answer("ListBucketAnalyticsConfigurationsResult", _NO_LIST),
+    ),
+    ("analytics&id", "GetBucketAnalyticsConfiguration", _absent("NoSuchConfiguration")),
+    ("cors", "GetBucketCors", _absent("NoSuchCORSConfiguration")),
+    (
+        "encryption",
+        "GetBucketEncryption",
+        _absent("ServerSideEncryptionConfigurationNotFoundError"),
+    ),
+    (
+        "intelligent-tiering",
+        "ListBucketIntelligentTieringConfigurations",
+        _answer("ListIntelligentTieringConfigurationsResult", _NO_LIST),
+    ),
+    (
+        "intelligent-tiering&id",
+        "GetBucketIntelligentTieringConfiguration",
+        _absent("NoSuchConfiguration"),
+    ),
+    (
+        "inventory",
+        "ListBucketInventoryConfigurations",
+        _answer("ListInventoryConfigurationsResult", _NO_LIST),
+    ),
+    ("inventory&id", "GetBucketInventoryConfiguration", _absent("NoSuchConfiguration")),
+    ("lifecycle", "GetBucketLifecycleConfiguration", _absent("NoSuchLifecycleConfiguration")),
+    ("logging", "GetBucketLogging", _answer("BucketLoggingStatus")),
+    (
+        "metadataConfiguration",
+        "GetBucketMetadataConfiguration",
+        _absent("MetadataConfigurationNotFound"),
+    ),
+    (
+        "metadataTable",
+        "GetBucketMetadataTableConfiguration",
+        _absent("MetadataConfigurationNotFound"),
+    ),
+    (
+        "metrics",
+        "ListBucketMetricsConfigurations",
+        _answer("ListMetricsConfigurationsResult", _NO_LIST),
+    ),
+    ("metrics&id", "GetBucketMetricsConfiguration", _absent("NoSuchConfiguration")),
+    ("notification", "GetBucketNotificationConfiguration", _answer("NotificationConfiguration")),
+    ("object-lock", "GetObjectLockConfiguration", _absent("ObjectLockConfigurationNotFoundError")),
+    ("ownershipControls", "GetBucketOwnershipControls", _absent("OwnershipControlsNotFoundError")),
+    ("policy", "GetBucketPolicy", _absent("NoSuchBucketPolicy")),
+    ("policyStatus", "GetBucketPolicyStatus", _absent("NoSuchBucketPolicy")),
+    (
+        "publicAccessBlock",
+        "GetPublicAccessBlock",
+        _absent("NoSuchPublicAccessBlockConfiguration"),
+    ),
+    ("replication", "GetBucketReplication", _absent("ReplicationConfigurationNotFoundError")),
+    (
+        "requestPayment",
+        "GetBucketRequestPayment",
+        _answer("RequestPaymentConfiguration", "<Payer>BucketOwner</Payer>"),
+    ),
+    ("tagging", "GetBucketTagging", _absent("NoSuchTagSet")),
+    ("versioning", "GetBucketVersioning", _answer("VersioningConfiguration")),
+    ("website", "GetBucketWebsite", _absent("NoSuchWebsiteConfiguration")),
+)
+
+_OBJECT_READS = (
+    ("annotation", "ListObjectAnnotations", _NOT_IMPLEMENTED),
+    ("legal-hold", "GetObjectLegalHold", _NO_LOCK),
+    ("retention", "GetObjectRetention", _NO_LOCK),
+    ("tagging", "GetObjectTagging", _answer("Tagging", "<TagSet></TagSet>")),
+)
+
+_BUCKET_CHANGES = (
+    (b"PUT", "abac", "PutBucketAbac"),
+    (b"PUT", "accelerate", "PutBucketAccelerateConfiguration"),
+    (b"PUT", "acl", "PutBucketAcl"),
+    (b"PUT", "analytics", "PutBucketAnalyticsConfiguration"),
+    (b"DELETE", "analytics", "DeleteBucketAnalyticsConfiguration"),
+    (b"PUT", "cors", "PutBucketCors"),
+    (b"DELETE", "cors", "DeleteBucketCors"),
+    (b"PUT", "encryption", "PutBucketEncryption"),
+    (b"DELETE", "encryption", "DeleteBucketEncryption"),
+    (b"PUT", "intelligent-tiering", "PutBucketIntelligentTieringConfiguration"),
+    (b"DELETE", "intelligent-tiering", "DeleteBucketIntelligentTieringConfiguration"),
+    (b"PUT", "inventory", "PutBucketInventoryConfiguration"),
+    (b"DELETE", "inventory", "DeleteBucketInventoryConfiguration"),
+    (b"PUT", "lifecycle", "PutBucketLifecycleConfiguration"),
+    (b"DELETE", "lifecycle", "DeleteBucketLifecycle"),
+    (b"PUT", "logging", "PutBucketLogging"),
+    (b"PUT", "metadataAnnotationTable", "UpdateBucketMetadataAnnotationTableConfiguration"),
+    (b"POST", "metadataConfiguration", "CreateBucketMetadataConfiguration"),
+    (b"DELETE", "metadataConfiguration", "DeleteBucketMetadataConfiguration"),
+    (b"PUT", "metadataInventoryTable", "UpdateBucketMetadataInventoryTableConfiguration"),
+    (b"PUT", "metadataJournalTable", "UpdateBucketMetadataJournalTableConfiguration"),
+    (b"POST", "metadataTable", "CreateBucketMetadataTableConfiguration"),
+    (b"DELETE", "metadataTable", "DeleteBucketMetadataTableConfiguration"),
+    (b"PUT", "metrics", "PutBucketMetricsConfiguration"),
+    (b"DELETE", "metrics", "DeleteBucketMetricsConfiguration"),
+    (b"PUT", "notification", "PutBucketNotificationConfiguration"),
+    (b"PUT", "object-lock", "PutObjectLockConfiguration"),
+    (b"PUT", "ownershipControls", "PutBucketOwnershipControls"),
+    (b"DELETE", "ownershipControls", "DeleteBucketOwnershipControls"),
+    (b"PUT", "policy", "PutBucketPolicy"),
+    (b"DELETE", "policy", "DeleteBucketPolicy"),
+    (b"PUT", "publicAccessBlock", "PutPublicAccessBlock"),
+    (b"DELETE", "publicAccessBlock", "DeletePublicAccessBlock"),
+    (b"PUT", "replication", "PutBucketReplication"),
+    (b"DELETE", "replication", "DeleteBucketReplication"),
+    (b"PUT", "requestPayment", "PutBucketRequestPayment"),
+    (b"PUT", "tagging", "PutBucketTagging"),
+    (b"DELETE", "tagging", "DeleteBucketTagging"),
+    (b"PUT", "versioning", "PutBucketVersioning"),
+    (b"PUT", "website", "PutBucketWebsite"),
+    (b"DELETE", "website", "DeleteBucketWebsite"),
+)
+
+_OBJECT_CHANGES = (
+    (b"PUT", "acl", "PutObjectAcl"),
+    (b"PUT", "annotation", "PutObjectAnnotation"),
+    (b"DELETE", "annotation", "DeleteObjectAnnotation"),
+    (b"PUT", "encryption", "UpdateObjectEncryption"),
+    (b"PUT", "legal-hold", "PutObjectLegalHold"),
+    (b"PUT", "renameObject", "RenameObject"),
+    (b"POST", "restore", "RestoreObject"),
+    (b"PUT", "retention", "PutObjectRetention"),
+    (b"POST", "select", "SelectObjectContent"),
+    (b"PUT", "tagging", "PutObjectTagging"),
+    (b"DELETE", "tagging", "DeleteObjectTagging"),
+)
+
+SETTING_ROWS = (
+    *(
+        Operation(name, b"GET", Level.BUCKET, Access.READ, selector, answer=answer)
+        for selector, name, answer in _BUCKET_READS
+    ),
+    *(
+        Operation(name, b"GET", Level.OBJECT, Access.READ, selector, answer=answer)
+        for selector, name, answer in _OBJECT_READS
+    ),
+    *(
+        Operation(name, method, Level.BUCKET, Access.ADMIN, selector, answer=_NOT_IMPLEMENTED)
+        for method, selector, name in _BUCKET_CHANGES
+    ),
+    *(
+        Operation(name, method, Level.OBJECT, Access.WRITE, selector, answer=_NOT_IMPLEMENTED)
+        for method, selector, name in _OBJECT_CHANGES
+    ),
+)
+"""The rows of the table of operations that concern settings."""
+
 
 _SERVICE = (Operation("ListBuckets", b"GET", Level.SERVICE, Access.LIST),)
 
@@ -89,7 +270,7 @@ def findOperation(
     """
     Find the operation that a request asks for.
 
-    @param query: As L{parseQuery<storagegate.s3.query.parseQuery>} gives it.
+    @param query: As L{parseQuery<storagegate.s3.names.parseQuery>} gives it.
     @param headers: By lower-case name; only C{x-amz-copy-source} is looked for.
     @raise S3Error: C{MethodNotAllowed}, or C{InvalidArgument} for parameters that conflict.
     """
@@ -147,3 +328,36 @@ def _notAllowed(method: bytes, hasBucket: bool, hasKey: bool, query: Mapping[str
         },
         headers=[(b"Allow", b", ".join(allowed))] if allowed else [],
     )
+
+
+Route = Callable[[S3Request], Coroutine[Any, Any, None]]
+
+ROUTES: Mapping[str, Route] = {
+    **{name: buckets.setting for name, row in OPERATIONS.items() if row.answer is not None},
+    "ListBuckets": buckets.listBuckets,
+    "CreateBucket": buckets.createBucket,
+    "HeadBucket": buckets.headBucket,
+    "DeleteBucket": buckets.deleteBucket,
+    "GetBucketLocation": buckets.getBucketLocation,
+    "GetBucketAcl": buckets.getAcl,
+    "GetObjectAcl": buckets.getAcl,
+    "ListObjects": lists.listObjects,
+    "ListObjectsV2": lists.listObjectsV2,
+    "ListObjectVersions": lists.listObjectVersions,
+    "GetObject": get.getObject,
+    "HeadObject": get.headObject,
+    "GetObjectAttributes": get.getObjectAttributes,
+    "PutObject": put.putObject,
+    "CopyObject": put.copyObject,
+    "DeleteObject": put.deleteObject,
+    "DeleteObjects": put.deleteObjects,
+    "PostObject": post.rejectNonForm,
+    "CreateMultipartUpload": multipart.createMultipartUpload,
+    "UploadPart": multipart.uploadPart,
+    "UploadPartCopy": multipart.uploadPartCopy,
+    "CompleteMultipartUpload": multipart.completeMultipartUpload,
+    "AbortMultipartUpload": multipart.abortMultipartUpload,
+    "ListParts": multipart.listParts,
+    "ListMultipartUploads": multipart.listMultipartUploads,
+}
+"""Every operation has its route. A form comes to its own by another way: its gate is within it."""

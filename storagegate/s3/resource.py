@@ -4,10 +4,13 @@ The S3 room's front door: one leaf that every request of the listener comes to.
 A request is split into bucket and key, authenticated, matched with an operation, judged by the
 key's policy, and handed to that operation's route. Errors travel up to the bridge, which asks
 L{S3Resource.describeError} for their shape.
+
+A brake on guessing: failed authentications of one source are answered ever later.
 """
 
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import count
 from typing import TYPE_CHECKING
@@ -15,35 +18,67 @@ from typing import TYPE_CHECKING
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from storagegate.core.tracing import namedTracing, newTraceId
-from storagegate.net.resource import CoroutineResource
-from storagegate.net.site import Request
-from storagegate.s3.authentication import (
+from storagegate.net.http.message import ChannelRequest
+from storagegate.net.http.resource import CoroutineResource
+from storagegate.s3.accounts import AccessKeyStore
+from storagegate.s3.auth.authenticator import (
     Authenticated,
-    Authenticator,
+    S3Authenticator,
     checkPayloadSigned,
     isUnsigned,
+    withQueryHeaders,
 )
-from storagegate.s3.copying import CopyService
-from storagegate.s3.credentials import Credentials
-from storagegate.s3.errors import S3Error, errorDocument
-from storagegate.s3.faults import asS3Error
-from storagegate.s3.hoisting import withHoisted
-from storagegate.s3.multipart import MultipartService
-from storagegate.s3.names import splitTarget
-from storagegate.s3.observing import Exchange, Observation
-from storagegate.s3.operations import findOperation
-from storagegate.s3.query import parseQuery
-from storagegate.s3.routes import posts
-from storagegate.s3.routes.call import XML, Call, Pairs, Services
-from storagegate.s3.routes.table import ROUTES
-from storagegate.s3.service import ObjectService
-from storagegate.s3.sigv4claims import Source
-from storagegate.s3.throttle import FailureThrottle
+from storagegate.s3.auth.claims import SignatureSource
+from storagegate.s3.errors import S3Error, errorDocument, fromStoreError
+from storagegate.s3.handlers import post
+from storagegate.s3.multipart import CopyService, MultipartService
+from storagegate.s3.names import parseQuery, splitTarget
+from storagegate.s3.objects import ObjectService
+from storagegate.s3.observers import RequestObservers, S3RequestRecord
+from storagegate.s3.operations import ROUTES, findOperation
+from storagegate.s3.request import XML, Pairs, S3Request, S3Services
 from storagegate.storage.store import ObjectStore
+from storagegate.telemetry.tracecontext import namedTracing, newTraceId
 
 if TYPE_CHECKING:
     from storagegate.s3.postform import PostForm
+
+
+WINDOW_SECONDS = 60.0
+"""Failures older than this are forgotten."""
+
+FREE_FAILURES = 100
+"""A client that is merely misconfigured retries; it is not slowed before this many in a window."""
+
+DELAY_SECONDS = 0.25
+"""What every failure beyond that waits: four guesses a second and connection."""
+
+SOURCES = 10_000
+"""Sources that are remembered; the longest unseen is forgotten first."""
+
+
+class AuthFailureThrottle:
+    """Count failed authentications by source. Successes are never slowed."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._counts: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def failed(self, source: str) -> float:
+        """
+        Count one failure.
+
+        @return: How many seconds its answer should wait.
+        """
+        now = self._clock.seconds()
+        since, count = self._counts.pop(source, (now, 0))
+        if now - since > WINDOW_SECONDS:
+            since, count = now, 0
+        self._counts[source] = (since, count + 1)
+        if len(self._counts) > SOURCES:
+            self._counts.popitem(last=False)
+        return DELAY_SECONDS if count >= FREE_FAILURES else 0.0
+
 
 _REQUEST_ID = b"x-amz-request-id"
 
@@ -57,13 +92,13 @@ class S3Resource(CoroutineResource):
     @ivar observation: Tells those who observe of every request.
     """
 
-    def __init__(self, services: Services, clock: IReactorTime) -> None:
+    def __init__(self, services: S3Services, clock: IReactorTime) -> None:
         super().__init__(self.serve, self.describeError)
         self.services = services
-        self.observation = Observation(clock)
+        self.observation = RequestObservers(clock)
         self.nameTraces("X-Trace-ID")
         self._clock = clock
-        self._throttle = FailureThrottle(clock)
+        self._throttle = AuthFailureThrottle(clock)
         # Ids need not be secret, only distinct: also from those before a restart.
         self._ids = count(secrets.randbits(63))
 
@@ -75,7 +110,7 @@ class S3Resource(CoroutineResource):
     def _requestId(self) -> bytes:
         return b"%016X" % (next(self._ids) & 0xFFFFFFFFFFFFFFFF)
 
-    async def serve(self, request: Request) -> None:
+    async def serve(self, request: ChannelRequest) -> None:
         """Answer one request."""
         exchange = self._observe(request) if self.observation.isOn else None
         try:
@@ -86,20 +121,20 @@ class S3Resource(CoroutineResource):
             query = parseQuery(request.queryString) if request.queryString else _NO_QUERY
             # A form may be signed in its fields; no other body is ever looked at before the gate.
             isPost = request.method == b"POST" and bucket is not None and key is None
-            form = posts.openForm(request) if isPost else None
+            form = post.openForm(request) if isPost else None
             authenticated = await self._authenticate(request, form)
             if exchange is not None:
                 exchange.accessKey = authenticated.identity.accessKey
             if self.services.requireSignedPayload:
                 checkPayloadSigned(authenticated, request.contentLength, request.secure)
-            if authenticated.source is Source.QUERY:
-                headers = withHoisted(query, headers)
+            if authenticated.source is SignatureSource.QUERY:
+                headers = withQueryHeaders(query, headers)
             operation = findOperation(
                 request.method, bucket is not None, key is not None, query, headers
             )
             if exchange is not None:
                 exchange.operation = operation.name
-            call = Call(
+            call = S3Request(
                 request,
                 self.services,
                 bucket or "",
@@ -112,9 +147,9 @@ class S3Resource(CoroutineResource):
                 self._answerStart(exchange),
             )
             if form is not None and operation.name == "PostObject":
-                await posts.postObject(call, form)
+                await post.postObject(call, form)
                 return
-            if authenticated.source is Source.FORM:
+            if authenticated.source is SignatureSource.FORM:
                 # What a form's fields are signed for is to store its file, whatever the query says.
                 raise S3Error("AccessDenied")
             call.authoriseOperation()
@@ -123,7 +158,9 @@ class S3Resource(CoroutineResource):
             if exchange is not None:
                 self.observation.over(exchange)
 
-    async def _authenticate(self, request: Request, form: "PostForm | None") -> Authenticated:
+    async def _authenticate(
+        self, request: ChannelRequest, form: "PostForm | None"
+    ) -> Authenticated:
         """Pass the gate: by the form's fields where it is a form that comes without a signature."""
         authenticator = self.services.authenticator
         try:
@@ -139,10 +176,10 @@ class S3Resource(CoroutineResource):
                     await deferLater(self._clock, wait)
             raise
 
-    def describeError(self, request: Request, error: Exception) -> tuple[int, Pairs, bytes]:
+    def describeError(self, request: ChannelRequest, error: Exception) -> tuple[int, Pairs, bytes]:
         """Give an exception S3's shape."""
-        told = asS3Error(error)
-        exchange: Exchange | None = request.answerer
+        told = fromStoreError(error)
+        exchange: S3RequestRecord | None = request.answerer
         if exchange is not None:
             exchange.errorCode = told.code
         requestId = self._requestId() if exchange is None else exchange.requestId
@@ -152,14 +189,14 @@ class S3Resource(CoroutineResource):
         resource = request.path.decode("latin-1")
         return told.status, headers, errorDocument(told, resource, requestId.decode("ascii"))
 
-    def _answerStart(self, exchange: Exchange | None) -> bytes:
+    def _answerStart(self, exchange: S3RequestRecord | None) -> bytes:
         """Give the fields of every answer, as bytes: that takes a quarter of what pairs take."""
         if exchange is None:
             return b"%b: %b\r\n" % (_REQUEST_ID, self._requestId())
         named = (_REQUEST_ID, exchange.requestId, self._traceName, exchange.traceId)
         return b"%b: %b\r\n%b: %b\r\n" % named
 
-    def _observe(self, request: Request) -> Exchange:
+    def _observe(self, request: ChannelRequest) -> S3RequestRecord:
         """Have a request observed; its record is kept with it."""
         headers = request.headers
         tracing = None
@@ -167,7 +204,7 @@ class S3Resource(CoroutineResource):
             tracing = namedTracing(headers, self._traceKey)
         # Few clients name a trace: one that begins here is an id, until somebody wants more.
         traceId = newTraceId() if tracing is None else tracing.traceId.encode("ascii")
-        exchange = request.answerer = Exchange(
+        exchange = request.answerer = S3RequestRecord(
             request, time.perf_counter(), self._requestId(), traceId, tracing
         )
         self.observation.inFlight += 1
@@ -190,17 +227,17 @@ def makeS3Resource(
     @param region: The only region that signatures may name.
     @param s3Domain: The domain below which a host name is a bucket; L{None}: path style only.
     @param requireSignedPayload: Whether a body must be signed for where there is no TLS.
-    @param rootAccessKey: The root pair; see L{Credentials}.
+    @param rootAccessKey: The root pair; see L{AccessKeyStore}.
     """
-    credentials = Credentials(store.catalog, reactor, rootAccessKey, rootSecretKey)
+    credentials = AccessKeyStore(store.catalog, reactor, rootAccessKey, rootSecretKey)
     objects = ObjectService(store, region, lambda: int(time.time() * 1000))
     multipart = MultipartService(objects)
-    services = Services(
+    services = S3Services(
         store=store,
         objects=objects,
         multipart=multipart,
         copies=CopyService(objects, multipart),
-        authenticator=Authenticator(credentials, region, time.time, s3Domain),
+        authenticator=S3Authenticator(credentials, region, time.time, s3Domain),
         tokenSecret=store.catalog.secret(),
         s3Domain=s3Domain,
         requireSignedPayload=requireSignedPayload,

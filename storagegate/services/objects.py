@@ -19,28 +19,31 @@ from attrs import evolve
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceAuthentication, ServiceDefinition, ServiceMethod
 from storagegate.core.errors import codedError
-from storagegate.s3.authorising import authoriseOperation
-from storagegate.s3.copying import CopyRequest, CopyService
-from storagegate.s3.credentials import Credentials, Identity
-from storagegate.s3.listing import BUCKETS_LIMIT
-from storagegate.s3.multipart import MultipartService
+from storagegate.s3.accounts import AccessKeyStore, Identity
+from storagegate.s3.ingest import BodyExpectation, ingest
+from storagegate.s3.multipart import CopyRequest, CopyService, MultipartService
 from storagegate.s3.names import checkBucketName
+from storagegate.s3.objects import DeleteEntry, ObjectService
 from storagegate.s3.operations import OPERATIONS
-from storagegate.s3.service import DeleteEntry, ObjectService
-from storagegate.s3.tokens import makeToken
-from storagegate.s3.upload import Expectation, receive
-from storagegate.services import objectshapes as shapes
-from storagegate.services.objectbytes import CHUNK, DATAGRAM_CHUNK, beginUpload, readContent
-from storagegate.services.objecterrors import translated
-from storagegate.services.objectrequests import (
+from storagegate.s3.pagination import BUCKETS_LIMIT, makeToken
+from storagegate.s3.request import authoriseOperation
+from storagegate.services import objectschemas as shapes
+from storagegate.services.objectschemas import (
     attributesOf,
     bucketOf,
     keyOf,
     readListing,
     readRange,
     textOf,
+    translated,
 )
-from storagegate.services.objectwatch import Watches
+from storagegate.services.objectstreams import (
+    CHUNK,
+    DATAGRAM_CHUNK,
+    BucketWatchers,
+    beginUpload,
+    readContent,
+)
 from storagegate.storage.records import INLINE_LIMIT, ObjectRecord
 from storagegate.storage.store import ObjectStore
 
@@ -48,7 +51,7 @@ Request = Mapping[str, Any]
 Result = dict[str, Any]
 
 
-def storageAuthenticate(credentials: Credentials) -> Callable[[str], Identity | None]:
+def storageAuthenticate(credentials: AccessKeyStore) -> Callable[[str], Identity | None]:
     """
     Make what knows the users of L{makeStorageService} by C{ACCESSKEY:SECRETKEY}.
 
@@ -64,7 +67,7 @@ def storageAuthenticate(credentials: Credentials) -> Callable[[str], Identity | 
 
 def makeStorageService(
     store: ObjectStore,
-    credentials: Credentials,
+    credentials: AccessKeyStore,
     region: str = "us-east-1",
     now: Callable[[], float] = time.time,
 ) -> ServiceDefinition:
@@ -116,7 +119,7 @@ class _Storage:
     def __init__(
         self,
         store: ObjectStore,
-        credentials: Credentials,
+        credentials: AccessKeyStore,
         region: str,
         now: Callable[[], float],
     ) -> None:
@@ -125,7 +128,7 @@ class _Storage:
         self._objects = ObjectService(store, region, lambda: int(now() * 1000))
         self._copies = CopyService(self._objects, MultipartService(self._objects))
         self._secret = store.catalog.secret()
-        self._watches = Watches(store)
+        self._watches = BucketWatchers(store)
 
     async def listBuckets(self, request: Request, context: RequestContext) -> Result:
         """List the account's buckets by name, as many as a page of S3 has at most."""
@@ -206,8 +209,8 @@ class _Storage:
             attributes = attributesOf(first)
             # What is sure to be refused is refused before its bytes are read.
             self._objects.bucket(identity, bucket)
-            received = await receive(
-                body, Expectation(), lambda limit: self._objects.sink(None, limit), INLINE_LIMIT
+            received = await ingest(
+                body, BodyExpectation(), lambda limit: self._objects.sink(None, limit), INLINE_LIMIT
             )
             attributes = evolve(attributes, checksum=received.checksum)
             return shapes.objectShape(

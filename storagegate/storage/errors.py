@@ -61,11 +61,11 @@ class StoreBusy(StoreError):
     """More work is waiting than the store takes."""
 
 
-class DamagedBlob(StoreError):
+class CorruptBlob(StoreError):
     """A blob is missing, short, or its bytes are not those that were written."""
 
 
-class DamagedObject(StoreError):
+class CorruptObject(StoreError):
     """The bytes of a small object in the catalog are missing, or not those that were written."""
 
 

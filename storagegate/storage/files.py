@@ -3,12 +3,18 @@ The file operations of the store.
 
 Everything that the store does to the disk, the catalog's own file apart, goes through a L{Files}
 that is handed in, so that a test can make the N-th operation fail.
+
+Directories that survive a power cut.
+
+One process a data directory.
 """
 
+import fcntl
 import os
 from collections.abc import Sequence
 
-from storagegate.net.writing import Buffer
+from storagegate.net.transport import Buffer
+from storagegate.storage.errors import StoreError
 
 
 class Files:
@@ -93,3 +99,77 @@ def unlinkIfThere(files: Files, path: str) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def syncDirectory(path: str) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def makeDirectory(path: str, mode: int = 0o777) -> None:
+    """
+    Make a directory where there is none, and those above it, durably.
+
+    @param path: An absolute path.
+    @param mode: For the last one; those above have the usual mode.
+    @raise OSError: If it cannot be made, or something else is there.
+    """
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    makeDirectory(parent)
+    try:
+        os.mkdir(path, mode)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+    syncDirectory(parent)
+
+
+class StoreLocked(StoreError):
+    """Another process has the store open."""
+
+
+class DirectoryLock:
+    """
+    An exclusive lock on C{DATA/lock}, which the system takes back when the process ends, and every
+    process that has inherited the descriptor.
+
+    @ivar descriptor: What holds it.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    @classmethod
+    def take(cls, directory: str) -> "DirectoryLock":
+        """
+        Lock a data directory.
+
+        @raise StoreLocked: Somebody else has. One line that an operator can read.
+        """
+        path = os.path.join(directory, "lock")
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise StoreLocked(f"{directory} is in use by another process") from None
+        return cls(fd)
+
+    @staticmethod
+    def isTaken(directory: str) -> bool:
+        """Say whether somebody has a data directory locked."""
+        try:
+            DirectoryLock.take(directory).release()
+        except StoreLocked:
+            return True
+        return False
+
+    def release(self) -> None:
+        """Give the lock back, unless another process has inherited it. Once."""
+        os.close(self.descriptor)

@@ -3,27 +3,110 @@ C{storagegate fsck}: whether the catalog and the files agree, in a store that no
 
 What can be put right without losing anything is repaired on request: counts of references, files
 that nothing names, leftovers of uploads, rows of blobs that nothing names. The rest is reported.
+
+The checks of C{storagegate fsck}: whether the catalog agrees with itself.
+
+Reads whole tables; for a catalog that nobody else has open.
 """
 
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from sqlite3 import Connection
 
-from storagegate.storage.blobs.durability import Durability, Latch
-from storagegate.storage.blobs.layout import BlobLayout, isBlobId
-from storagegate.storage.blobs.shards import Shards
-from storagegate.storage.catalog import audit, ledger, references
+from attrs import frozen
+
+from storagegate.storage.blobs.fsync import SyncGroup, WriteFence
+from storagegate.storage.blobs.layout import BlobLayout, Shards, isBlobId
+from storagegate.storage.catalog import refcounts
 from storagegate.storage.catalog.connections import Durability as CatalogDurability
 from storagegate.storage.catalog.connections import Purpose, connect, prepare
-from storagegate.storage.catalog.faults import CatalogUnusable
-from storagegate.storage.catalog.ledger import BlobRow
-from storagegate.storage.catalog.transactions import Apply, Mutation, oneByOne, runAlone
-from storagegate.storage.damage import verdict
-from storagegate.storage.files import Files, unlinkIfThere
-from storagegate.storage.lock import DirectoryLock
-from storagegate.storage.scrub import readPiece
-from storagegate.storage.sweep import sweepStaging
+from storagegate.storage.catalog.refcounts import BlobRow
+from storagegate.storage.catalog.transactions import (
+    Apply,
+    Mutation,
+    Transaction,
+    asJSON,
+    oneByOne,
+    runAlone,
+)
+from storagegate.storage.files import DirectoryLock, Files, unlinkIfThere
+from storagegate.storage.recovery import sweepStaging
+from storagegate.storage.scrub import checkBlob, readPiece
+from storagegate.storage.sqlite import CatalogUnusable
+
+# Where segments are kept.
+_NAMED = """
+    SELECT segment.value ->> 0 AS id, count(*) AS n
+    FROM (SELECT segments FROM objects WHERE segments IS NOT NULL
+        UNION ALL SELECT segments FROM parts WHERE segments IS NOT NULL) AS named,
+        json_each(named.segments) AS segment
+    GROUP BY 1
+"""
+
+
+@frozen
+class Mismatch:
+    """
+    A blob whose row is not what the segments say.
+
+    @ivar recorded: References by its row; L{None} without a row.
+    @ivar counted: Segments that name it.
+    """
+
+    blob: str
+    recorded: int | None
+    counted: int
+
+
+def integrity(connection: Connection) -> list[str]:
+    """Let SQLite check the file's structure; give what it found, one line each."""
+    lines = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(100)")]
+    return [] if lines == ["ok"] else lines
+
+
+def recount(connection: Connection) -> list[Mismatch]:
+    """Count all references anew and give the blobs where the rows say otherwise."""
+    rows = connection.execute(
+        f"WITH named AS MATERIALIZED ({_NAMED})"
+        " SELECT named.id, blobs.refs, named.n FROM named LEFT JOIN blobs USING (id)"
+        " WHERE blobs.refs IS NOT named.n"
+        " UNION ALL SELECT id, refs, 0 FROM blobs"
+        " WHERE refs != 0 AND id NOT IN (SELECT id FROM named) ORDER BY 1"
+    ).fetchall()
+    return [Mismatch(*row) for row in rows]
+
+
+def owners(connection: Connection, blob: str) -> list[tuple[str, bytes]]:
+    """Give bucket and key of the objects and the uploads that name a blob."""
+    rows = connection.execute(
+        "SELECT b.name, o.key FROM objects AS o JOIN buckets AS b ON b.id = o.bucketId"
+        " WHERE o.segments IS NOT NULL"
+        " AND EXISTS (SELECT 1 FROM json_each(o.segments) WHERE value ->> 0 = :blob)"
+        " UNION SELECT b.name, u.key FROM parts AS p JOIN uploads AS u USING (uploadId)"
+        " JOIN buckets AS b ON b.id = u.bucketId WHERE p.segments IS NOT NULL"
+        " AND EXISTS (SELECT 1 FROM json_each(p.segments) WHERE value ->> 0 = :blob)"
+        " ORDER BY 1, 2",
+        {"blob": blob},
+    ).fetchall()
+    return [(bucket, key) for bucket, key in rows]
+
+
+def setCounts(transaction: Transaction, mismatches: list[Mismatch]) -> None:
+    """
+    Write the counted references into the rows.
+
+    A blob without a row gets none: its bytes were never vouched for, and the objects that name it
+    are for the operator to judge.
+    """
+    transaction.execute(
+        "UPDATE blobs SET refs = truth.n"
+        " FROM (SELECT value ->> 0 AS id, value ->> 1 AS n FROM json_each(?)) AS truth"
+        " WHERE blobs.id = truth.id",
+        (asJSON([(each.blob, each.counted) for each in mismatches]),),
+    )
+
 
 _PAGE = 500
 """Rows, or names, looked at together."""
@@ -76,7 +159,7 @@ class _Check:
         self._files = files
         self._repair = repair
         self._report = report
-        self._durability = Durability(files, Latch(), True)
+        self._durability = SyncGroup(files, WriteFence(), True)
         self._left = 0
 
     def run(self, verify: bool) -> int:
@@ -88,7 +171,7 @@ class _Check:
         return self._left
 
     def _all(self, verify: bool) -> None:
-        damage = audit.integrity(self._connection)
+        damage = integrity(self._connection)
         for line in damage:
             self._problem(f"catalog: {line}")
         if damage:
@@ -112,14 +195,14 @@ class _Check:
 
     def _references(self) -> frozenset[str]:
         """Count references again; return the blobs that are named and have no row."""
-        mismatches = audit.recount(self._connection)
+        mismatches = recount(self._connection)
         for each in mismatches:
             if each.recorded is None:
                 self._problem(f"blob {each.blob} has no row; named by {self._owners(each.blob)}")
             else:
                 self._problem(
                     f"blob {each.blob} has {each.recorded} references, not {each.counted}",
-                    partial(self._mutate, oneByOne(audit.setCounts), [each]),
+                    partial(self._mutate, oneByOne(setCounts), [each]),
                 )
         return frozenset(each.blob for each in mismatches if each.recorded is None)
 
@@ -138,7 +221,7 @@ class _Check:
     def _rows(self, verify: bool) -> None:
         """Compare each row with its file."""
         after = ""
-        while rows := ledger.blobRows(self._connection, after, _PAGE):
+        while rows := refcounts.blobRows(self._connection, after, _PAGE):
             after = rows[-1].id
             for row in rows:
                 if not row.refs:
@@ -146,7 +229,7 @@ class _Check:
                 elif (problem := self._compare(row, verify)) is not None:
                     self._problem(f"blob {row.id} {problem}; named by {self._owners(row.id)}")
                     if self._repair:
-                        self._mutate(references.markDamaged, row.id)
+                        self._mutate(refcounts.markDamaged, row.id)
                 elif row.damaged:
                     self._problem(f"blob {row.id} was found damaged before")
 
@@ -155,7 +238,7 @@ class _Check:
         path = self._layout.path(row.id)
         try:
             if not verify:
-                return verdict(row.size, None, self._files.sizeOf(path), 0)
+                return checkBlob(row.size, None, self._files.sizeOf(path), 0)
             fd = self._files.openForReading(path)
             try:
                 offset = crc = 0
@@ -165,7 +248,7 @@ class _Check:
                     offset += count
             finally:
                 self._files.close(fd)
-            return verdict(row.size, row.crc, offset, crc)
+            return checkBlob(row.size, row.crc, offset, crc)
         except FileNotFoundError:
             return "is missing"
         except OSError as error:
@@ -174,7 +257,7 @@ class _Check:
     def _collect(self, blob: str) -> None:
         """Remove a blob that nothing names, and then its row."""
         self._remove(self._layout.path(blob))
-        self._mutate(references.forgetBlobs, [blob])
+        self._mutate(refcounts.forgetBlobs, [blob])
 
     def _strangers(self, unknown: frozenset[str]) -> None:
         """Find files under C{blobs/} that no row speaks of."""
@@ -205,7 +288,7 @@ class _Check:
         """Compare the bytes that are kept in the catalog with their checksums."""
         position = None
         while True:
-            page = ledger.checkInline(self._connection, position, _PAGE)
+            page = refcounts.checkInline(self._connection, position, _PAGE)
             for bucket, key in page.damaged:
                 self._problem(f"object {_name(bucket, key)} does not hold the bytes written")
             if page.next is None:
@@ -217,10 +300,10 @@ class _Check:
             self._durability.syncDirectory(os.path.dirname(path))
 
     def _known(self, ids: Sequence[str]) -> frozenset[str]:
-        return ledger.knownBlobs(self._connection, ids)
+        return refcounts.knownBlobs(self._connection, ids)
 
     def _owners(self, blob: str) -> str:
-        return ", ".join(_name(*owner) for owner in audit.owners(self._connection, blob))
+        return ", ".join(_name(*owner) for owner in owners(self._connection, blob))
 
     def _mutate(self, apply: Apply, argument: object) -> None:
         runAlone(self._connection, Mutation(apply, argument))

@@ -15,11 +15,11 @@ from storagegate.storage.records import (
     AccessKey,
     Bucket,
     Content,
-    Listing,
+    MultipartUpload,
+    ObjectListing,
     ObjectRecord,
     Part,
     Segment,
-    Upload,
     WriteCondition,
 )
 
@@ -66,7 +66,7 @@ class ICatalog(Interface):
         after: bytes,
         limit: int,
         contentTypes: bool = ...,
-    ) -> Deferred[Listing]:
+    ) -> Deferred[ObjectListing]:
         """
         List a page of current objects in key order, at the cost of the answer's size.
 
@@ -124,14 +124,14 @@ class ICatalog(Interface):
         @raise NoSuchBucket: The bucket is not there.
         """
 
-    def createUpload(upload: Upload) -> Deferred[None]:
+    def createUpload(upload: MultipartUpload) -> Deferred[None]:
         """
         Begin a multipart upload.
 
         @raise NoSuchBucket: The bucket is not there.
         """
 
-    def upload(bucket: str, key: bytes, uploadId: str) -> Upload | None:
+    def upload(bucket: str, key: bytes, uploadId: str) -> MultipartUpload | None:
         """Look an upload up. Reactor thread, at once."""
 
     def putPart(
@@ -156,7 +156,7 @@ class ICatalog(Interface):
 
     def uploads(
         bucket: str, prefix: bytes, delimiter: bytes, keyAfter: bytes, idAfter: str, limit: int
-    ) -> Deferred[tuple[list[Upload], list[str], tuple[str, str] | None]]:
+    ) -> Deferred[tuple[list[MultipartUpload], list[str], tuple[str, str] | None]]:
         """
         List uploads in progress, by key and then by id.
 
@@ -210,7 +210,7 @@ class ICatalog(Interface):
         """32 random bytes, made once for this store: list tokens are signed with them."""
 
 
-class IBlobSink(Interface):
+class IBlobWriter(Interface):
     """
     Takes the bytes of one upload and makes them durable.
 
@@ -235,7 +235,7 @@ class IBlobSink(Interface):
         """Give the CRC-32C of each new blob away, once, with the duty to see to the blobs."""
 
 
-class IBlobHandle(Interface):
+class IBlobReader(Interface):
     """A blob open for reading."""
 
     fd: int = Attribute("For C{pread} and C{sendfile}; its own position is never used.")
@@ -245,10 +245,10 @@ class IBlobHandle(Interface):
         """Say that the descriptor is not needed any more. Exactly once."""
 
 
-class IBlobs(Interface):
+class IBlobStore(Interface):
     """Immutable bytes by id."""
 
-    def sink(inlineLimit: int, expectedSize: int | None = None) -> IBlobSink:
+    def sink(inlineLimit: int, expectedSize: int | None = None) -> IBlobWriter:
         """
         Begin an upload.
 
@@ -257,14 +257,14 @@ class IBlobs(Interface):
         @param expectedSize: The declared size in bytes, if there is one.
         """
 
-    def open(blob: str) -> IBlobHandle | Deferred[IBlobHandle]:
+    def open(blob: str) -> IBlobReader | Deferred[IBlobReader]:
         """
         Open a blob: at once where its descriptor is cached, else through the pool.
 
         @raise DamagedBlob: It is missing or known to be damaged.
         """
 
-    async def openSegment(segment: Segment) -> IBlobHandle:
+    async def openSegment(segment: Segment) -> IBlobReader:
         """
         Open a segment's blob and see that it reaches as far as the segment does.
 

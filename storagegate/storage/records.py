@@ -163,7 +163,7 @@ class ListedObject:
 
 
 @frozen
-class Listing:
+class ObjectListing:
     """
     A page of a listing: objects and common prefixes, each in order.
 
@@ -177,7 +177,7 @@ class Listing:
 
 
 @frozen
-class Upload:
+class MultipartUpload:
     """A multipart upload in progress."""
 
     bucket: str

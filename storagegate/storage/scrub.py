@@ -3,10 +3,18 @@ Reads every blob again, slowly, and says which have rotted.
 
 A disk tells of a bad sector when it is read; a blob that nobody reads for a year would hide its
 damage until the last good copy elsewhere is gone.
+
+What becomes of a blob that was found damaged.
+
+Reads of blobs that are compared with what was written, before the reader can take them for whole.
+
+The checksum that the catalog has is one of the whole blob. A whole blob is compared while it goes
+out, and its last piece waits for the verdict. A part of a blob goes out after the whole of it has
+been compared: such a read costs a second one, of all of the blob.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
@@ -14,12 +22,54 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from storagegate.storage.blobs.layout import BlobLayout
-from storagegate.storage.blobs.staging import checksumOf
-from storagegate.storage.catalog.ledger import BlobRow, IBlobLedger, InlinePosition
-from storagegate.storage.damage import DamageReport, verdict
-from storagegate.storage.errors import StoreError
+from storagegate.storage.blobs.writer import checksumOf
+from storagegate.storage.catalog.refcounts import BlobRow, IBlobLedger, InlinePosition
+from storagegate.storage.errors import CorruptBlob, StoreError
 from storagegate.storage.files import Files
-from storagegate.storage.pool import IWorkPool
+from storagegate.storage.interfaces import IBlobReader, IBlobStore
+from storagegate.storage.records import Segment
+from storagegate.storage.threadpool import IWorkPool
+
+
+def checkBlob(size: int, crc: int | None, foundSize: int, foundCrc: int) -> str | None:
+    """
+    Compare a blob with its row.
+
+    @param crc: L{None} where only the sizes are compared.
+    @return: What is wrong, or L{None}.
+    """
+    if foundSize != size:
+        return f"has {foundSize} bytes, not {size}"
+    if crc is not None and foundCrc != crc:
+        return "does not hold the bytes that were written"
+    return None
+
+
+class CorruptionLog:
+    """
+    Remembers damage, so that nobody is given the bytes again. Reactor thread.
+
+    @param damaged: Told of the blobs, to open them no more.
+    """
+
+    _log = Logger()
+
+    def __init__(self, catalog: IBlobLedger, damaged: Callable[[Sequence[str]], object]) -> None:
+        self._catalog = catalog
+        self._damaged = damaged
+
+    async def add(self, row: BlobRow, problem: str) -> None:
+        """
+        Note that a blob is damaged, for good, and tell the operator.
+
+        @raise StoreError: It could not be noted in the catalog.
+        """
+        # A blob that was deleted meanwhile is not damaged.
+        if row.id in await self._catalog.referenced([row.id]):
+            self._log.critical("blob {blob} {problem}", blob=row.id, problem=problem)
+            self._damaged([row.id])
+            await self._catalog.markDamaged(row.id)
+
 
 BYTES_PER_SECOND = 8 * 1024 * 1024
 """A terabyte in a day and a half, at a few hundredths of what one disk reads."""
@@ -76,7 +126,7 @@ class Scrubber:
         files: Files,
         pool: IWorkPool,
         clock: IReactorTime,
-        report: DamageReport,
+        report: CorruptionLog,
         bytesPerSecond: int = BYTES_PER_SECOND,
         pauseSeconds: float = PAUSE_SECONDS,
         random: Callable[[int], bytes] = os.urandom,
@@ -181,7 +231,7 @@ class Scrubber:
             while not self._stopping:
                 count, crc = await self._pool.run(readPiece, self._files, fd, offset, crc)
                 if not count:
-                    return verdict(row.size, row.crc, offset, crc)
+                    return checkBlob(row.size, row.crc, offset, crc)
                 offset += count
                 self.bytesRead += count
                 await self._pause(count / self._bytesPerSecond)
@@ -199,3 +249,108 @@ class Scrubber:
             pass
         finally:
             self._delay = None
+
+
+PIECE = 256 * 1024
+"""Bytes read in one job; as many are in memory for each answer under way."""
+
+Take = Callable[[bytes], Deferred[None] | None]
+"""Takes a piece; a Deferred is to be waited for before the next."""
+
+
+def _readPiece(files: Files, fd: int, offset: int, length: int, crc: int) -> tuple[bytes, int]:
+    """Read on in a blob. Blocks; runs in a pool thread."""
+    piece = files.read(fd, min(length, PIECE), offset)
+    return piece, checksumOf(piece, crc)
+
+
+def _drop(piece: bytes) -> None:
+    """Take a piece that nobody wants."""
+
+
+async def _wait(taken: Deferred[None] | None) -> None:
+    """Wait until the next piece may come."""
+    if taken is not None:
+        await taken
+
+
+class VerifyingReader:
+    """Reads segments in the pool. Methods: reactor thread."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        catalog: IBlobLedger,
+        blobs: IBlobStore,
+        files: Files,
+        pool: IWorkPool,
+        report: CorruptionLog,
+    ) -> None:
+        self._catalog = catalog
+        self._blobs = blobs
+        self._files = files
+        self._pool = pool
+        self._report = report
+
+    async def read(self, segment: Segment, take: Take) -> None:
+        """
+        Give a segment out, piece by piece.
+
+        @raise CorruptBlob: The blob is not what was written; C{take} has not had the last piece.
+        """
+        row = self._catalog.blobRow(segment.blob)
+        if row is None:
+            raise CorruptBlob(f"blob {segment.blob} is not known")
+        handle = await self._blobs.openSegment(segment)
+        try:
+            if segment.length == row.size:
+                await self._compare(handle, row, take)
+            else:
+                await self._compare(handle, row, _drop)
+                await self._give(handle, segment, take)
+        finally:
+            handle.release()
+
+    async def _compare(self, handle: IBlobReader, row: BlobRow, take: Take) -> None:
+        """Read a whole blob; keep its last piece back until its checksum is right."""
+        problem = checkBlob(row.size, None, handle.size, 0)
+        crc, offset, piece = 0, 0, b""
+        while problem is None and offset < row.size:
+            if piece:
+                await _wait(take(piece))
+            try:
+                piece, crc = await self._read(handle, offset, row.size - offset, crc)
+            except OSError as error:
+                problem = f"cannot be read: {error.strerror or error}"
+            else:
+                offset += len(piece)
+                if not piece or offset == row.size:
+                    problem = checkBlob(row.size, row.crc, offset, crc)
+        if problem is not None:
+            raise await self._damaged(row, problem)
+        await _wait(take(piece))
+
+    async def _give(self, handle: IBlobReader, segment: Segment, take: Take) -> None:
+        """Read a part of a blob that has just been compared."""
+        offset, end = segment.offset, segment.offset + segment.length
+        while offset < end:
+            piece, _ = await self._read(handle, offset, end - offset, 0)
+            if not piece:
+                raise CorruptBlob(f"blob {segment.blob} has become shorter")
+            await _wait(take(piece))
+            offset += len(piece)
+
+    def _read(
+        self, handle: IBlobReader, offset: int, length: int, crc: int
+    ) -> Deferred[tuple[bytes, int]]:
+        return self._pool.run(_readPiece, self._files, handle.fd, offset, length, crc)
+
+    async def _damaged(self, row: BlobRow, problem: str) -> CorruptBlob:
+        """Report a blob, and make the error for its reader."""
+        try:
+            await self._report.add(row, problem)
+        except StoreError as error:
+            # The reader has to know of the damage, whether it could be noted or not.
+            self._log.error("damage could not be noted: {error}", error=str(error))
+        return CorruptBlob(f"blob {row.id} {problem}")

@@ -4,22 +4,39 @@ The store: a catalog, its blobs, and the threads that they share.
 What holds the two together is here: a write settles its new blobs when the catalog has committed
 them, and discards them when the catalog has surely refused; blobs that lose their last reference
 are removed behind their readers; and when either half cannot write, nothing is written any more.
+
+What a store is put together from, opened in the order that its promises need.
+
+A process that is alone takes the data directory's lock. Where several serve it, whoever starts them
+has done once what comes before all of them, and keeps the lock.
 """
 
 import os
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from attrs import frozen
 from twisted.internet.defer import Deferred, fail
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from storagegate.storage.blobs.filestore import FileBlobs
+from storagegate.storage.blobs.fsync import SyncGroup, WriteFence
+from storagegate.storage.blobs.layout import BlobLayout, Shards
+from storagegate.storage.catalog import refcounts
+from storagegate.storage.catalog.connections import Durability as CatalogDurability
+from storagegate.storage.catalog.connections import Purpose, connect, prepare
+from storagegate.storage.catalog.sqlite import SQLiteCatalog
+from storagegate.storage.catalog.wal import Reserve
 from storagegate.storage.errors import StoreError, StoreReadOnly
-from storagegate.storage.files import Files
-from storagegate.storage.interfaces import IBlobSink
-from storagegate.storage.lock import DirectoryLock
-from storagegate.storage.opening import Pieces, StoreOptions, openPieces, prepareStore
-from storagegate.storage.reclaim import Hold
+from storagegate.storage.files import DirectoryLock, Files
+from storagegate.storage.gc import BlobLease, GarbageCollector
+from storagegate.storage.interfaces import IBlobWriter
+from storagegate.storage.multiprocess.memory import ProcessGroupConfig
 from storagegate.storage.records import (
     INLINE_LIMIT,
     Content,
@@ -28,8 +45,202 @@ from storagegate.storage.records import (
     Part,
     WriteCondition,
 )
-from storagegate.storage.scrub import BYTES_PER_SECOND
-from storagegate.storage.sharing import Sharing
+from storagegate.storage.recovery import sweepStaging
+from storagegate.storage.scrub import BYTES_PER_SECOND, CorruptionLog, Scrubber, VerifyingReader
+from storagegate.storage.sqlite import CatalogUnusable
+from storagegate.storage.threadpool import BoundedThreadPool
+
+if TYPE_CHECKING:
+    from storagegate.storage.multiprocess.group import ProcessGroup
+
+
+if TYPE_CHECKING:
+    # A process that is alone has no use for it.
+    pass
+
+
+@frozen
+class StoreSettings:
+    """
+    How a store works.
+
+    @ivar durability: C{"full"}, or C{"os"} for no fsyncs.
+    @ivar random: C{os.urandom} or what replaces it.
+    @ivar scrubBytesPerSecond: How fast blobs are read again in the background.
+    @ivar verifyReads: Whether there is a verifier.
+    """
+
+    durability: str
+    random: Callable[[int], bytes]
+    scrubBytesPerSecond: int
+    verifyReads: bool
+
+
+@frozen
+class StoreComponents:
+    """
+    What a store is made of.
+
+    @ivar catchUp: The reclaimer will look for what an earlier process left.
+    @ivar space: Bytes free on the disk, and all of its bytes.
+    @ivar closing: What is undone, blocking, at the very end.
+    @ivar company: The other processes, where there may be some.
+    """
+
+    catalog: SQLiteCatalog
+    blobs: FileBlobs
+    pool: BoundedThreadPool
+    reclaimer: GarbageCollector
+    catchUp: IDelayedCall
+    scrubber: Scrubber
+    verifier: VerifyingReader | None
+    space: Callable[[], tuple[int, int]]
+    closing: ExitStack
+    company: "ProcessGroup | None"
+
+
+def openPieces(
+    directory: str,
+    reactor: Any,
+    files: Files,
+    options: StoreSettings,
+    sharing: ProcessGroupConfig | None,
+) -> StoreComponents:
+    """
+    Open everything; see L{storagegate.storage.store.ObjectStore.open}. Blocks.
+
+    @raise StoreError: It cannot be used; one line says why.
+    @raise OSError: The disk refuses.
+    """
+    layout = BlobLayout(directory)
+    durable = options.durability == "full"
+    path = os.path.join(directory, "catalog.sqlite")
+    with ExitStack() as opened:
+        company = _join(opened, sharing, reactor, directory)
+        latch = WriteFence() if company is None else company.latch
+        syncs = SyncGroup(files, latch, durable)
+        if company is None:
+            _makeDirectories(layout, files, syncs)
+            opened.callback(DirectoryLock.take(directory).release)
+        else:
+            company.takeOver(path, layout, files, syncs, durable)
+        pool = BoundedThreadPool(reactor)
+        owner = b"" if company is None else company.owner
+        blobs = FileBlobs(layout, pool, files, latch, durable, options.random, owner)
+        reclaimer = GarbageCollector(
+            lambda ids: _discard(blobs, company, ids),
+            lambda ids: catalog.forgetBlobs(ids),
+            lambda after, limit: catalog.garbage(after, limit),
+            None if company is None else company.neighbours,
+        )
+        commons = None if company is None else company.commons
+        catalog = SQLiteCatalog(
+            path, reactor, pool.run, options.durability, reclaimer.reclaim, commons
+        )
+        catalog.open()
+        if company is None:
+            shards = Shards(layout, files, syncs, options.random)
+            sweepStaging(layout, files, shards, syncs, catalog.knownBlobs)
+        blobs.markDamaged(catalog.damagedBlobs())
+        report = CorruptionLog(catalog, lambda ids: _markDamaged(blobs, company, ids))
+        scrubber = Scrubber(
+            catalog, layout, files, pool, reactor, report, options.scrubBytesPerSecond
+        )
+        return StoreComponents(
+            catalog,
+            blobs,
+            pool,
+            reclaimer,
+            _begin(reactor, scrubber, reclaimer, company),
+            scrubber,
+            VerifyingReader(catalog, blobs, files, pool, report) if options.verifyReads else None,
+            lambda: files.space(directory),
+            opened.pop_all(),
+            company,
+        )
+
+
+def prepareStore(directory: str, durability: str, files: Files) -> DirectoryLock:
+    """
+    Make a store ready for several processes; see
+    L{storagegate.storage.store.ObjectStore.prepare}. Blocks.
+
+    @raise StoreError: The store cannot be used; one line says why.
+    @raise OSError: The disk refuses.
+    """
+    layout = BlobLayout(directory)
+    syncs = SyncGroup(files, WriteFence(), durability == "full")
+    _makeDirectories(layout, files, syncs)
+    path = os.path.join(directory, "catalog.sqlite")
+    kind = CatalogDurability(durability)
+    with ExitStack() as taken:
+        lock = DirectoryLock.take(directory)
+        taken.callback(lock.release)
+        prepare(path, kind)
+        try:
+            with closing(connect(path, kind, Purpose.WRITER)) as connection:
+                Reserve(os.path.join(directory, "reserve")).ensure()
+                shards = Shards(layout, files, syncs)
+                sweepStaging(
+                    layout, files, shards, syncs, partial(refcounts.knownBlobs, connection)
+                )
+        except sqlite3.DatabaseError as error:
+            raise CatalogUnusable(f"{path} cannot be opened: {error}") from error
+        os.set_inheritable(lock.descriptor, True)
+        taken.pop_all()
+        return lock
+
+
+def _makeDirectories(layout: BlobLayout, files: Files, durability: SyncGroup) -> None:
+    """Make the directories, which only their owner may enter."""
+    os.makedirs(os.path.dirname(os.path.abspath(layout.data)), exist_ok=True)
+    for path in (layout.data, layout.blobs, layout.staging):
+        try:
+            files.makeDirectory(path)
+        except FileExistsError:
+            continue
+        durability.syncDirectory(os.path.dirname(path) or ".")
+
+
+def _join(
+    opened: ExitStack, sharing: ProcessGroupConfig | None, reactor: Any, directory: str
+) -> "ProcessGroup | None":
+    """Find the other processes, if there may be any."""
+    if sharing is None:
+        return None
+    from storagegate.storage.multiprocess.group import ProcessGroup
+
+    company = ProcessGroup(sharing, reactor, directory)
+    opened.callback(company.leave)
+    return company
+
+
+def _begin(
+    reactor: Any, scrubber: Scrubber, reclaimer: GarbageCollector, company: "ProcessGroup | None"
+) -> IDelayedCall:
+    """Begin what goes on in the background, in one process for all."""
+    if company is None or company.isFirst:
+        scrubber.start()
+    # Not now, for that would start a thread, and a process may fork before it serves.
+    catchUp: IDelayedCall = reactor.callLater(0, reclaimer.catchUp)
+    if company is not None and not company.catchesUp:
+        catchUp.cancel()
+    return catchUp
+
+
+async def _discard(blobs: FileBlobs, company: "ProcessGroup | None", ids: Sequence[str]) -> None:
+    """Remove blobs everywhere."""
+    await blobs.discard(ids)
+    if company is not None:
+        company.tellGone(ids)
+
+
+def _markDamaged(blobs: FileBlobs, company: "ProcessGroup | None", ids: Sequence[str]) -> None:
+    """Have these blobs opened no more anywhere."""
+    blobs.markDamaged(ids)
+    if company is not None:
+        company.tellDamaged(ids)
+
 
 T = TypeVar("T")
 
@@ -54,13 +265,14 @@ class ObjectStore:
     @ivar run: Runs a function in the store's threads: C{run(function, *args) -> Deferred}.
     @ivar space: Gives the bytes that are free on the disk, and all of its bytes.
     @ivar observers: Are told of each change that this process has committed, in the reactor thread
-        and in the order of the commits; with L{Sharing}, of those of the other processes too, whose
+        and in the order of the commits; with L{ProcessGroupConfig}, of those of the other
+        processes too, whose
         records have no bytes. They take what they need and return at once.
     """
 
     _log = Logger()
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: StoreComponents) -> None:
         """Put a store together; L{open} does that."""
         self.catalog = pieces.catalog
         self.blobs = pieces.blobs
@@ -89,7 +301,7 @@ class ObjectStore:
         random: Callable[[int], bytes] = os.urandom,
         scrubBytesPerSecond: int = BYTES_PER_SECOND,
         verifyReads: bool = False,
-        sharing: Sharing | None = None,
+        sharing: ProcessGroupConfig | None = None,
     ) -> "ObjectStore":
         """
         Open a store, making it if there is none. Blocks; call it before the reactor runs.
@@ -106,7 +318,7 @@ class ObjectStore:
         @raise StoreError: It cannot be used; one line says why.
         @raise OSError: The disk refuses.
         """
-        options = StoreOptions(durability, random, scrubBytesPerSecond, verifyReads)
+        options = StoreSettings(durability, random, scrubBytesPerSecond, verifyReads)
         return cls(openPieces(directory, reactor, files or Files(), options, sharing))
 
     @staticmethod
@@ -127,7 +339,7 @@ class ObjectStore:
         return prepareStore(directory, durability, files or Files())
 
     def putObject(
-        self, record: ObjectRecord, sink: IBlobSink | None, condition: WriteCondition
+        self, record: ObjectRecord, sink: IBlobWriter | None, condition: WriteCondition
     ) -> Deferred[ObjectRecord]:
         """
         Store an object whose bytes are durable; see L{ICatalog.putObject}.
@@ -140,7 +352,7 @@ class ObjectStore:
         )
 
     def putPart(
-        self, bucket: str, key: bytes, uploadId: str, part: Part, sink: IBlobSink | None
+        self, bucket: str, key: bytes, uploadId: str, part: Part, sink: IBlobWriter | None
     ) -> Deferred[None]:
         """
         Store a part whose bytes are durable; see L{ICatalog.putPart}.
@@ -183,7 +395,7 @@ class ObjectStore:
         await self.catalog.deleteBucket(name)
         self._tell(ObjectChange(name, None, None))
 
-    def abandon(self, sink: IBlobSink) -> None:
+    def abandon(self, sink: IBlobWriter) -> None:
         """
         Give up an upload, whether its sink has finished or not. Harmless once the sink was given
         to L{putObject} or L{putPart}, which see to it themselves.
@@ -191,7 +403,7 @@ class ObjectStore:
         sink.abort()
         self._discard(sink.handOver())
 
-    def hold(self, content: Content) -> Hold:
+    def hold(self, content: Content) -> BlobLease:
         """
         Keep the blobs of a content until the hold is released, though the object be replaced.
 

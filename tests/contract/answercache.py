@@ -1,11 +1,11 @@
-"""What every L{IAnswerCache} must keep; mixed into a case for each implementation."""
+"""What every L{IReplyCache} must keep; mixed into a case for each implementation."""
 
 from typing import Any
 
 from twisted.internet.task import Clock
 from zope.interface.verify import verifyObject
 
-from storagegate.gateway.dedup import IAnswerCache
+from storagegate.gateway.transports.udp.replycache import IReplyCache
 from tests.contract.ratelimitstore import settled
 
 SECONDS = 247
@@ -16,7 +16,7 @@ KEY = (("127.0.0.1", 40_000), "1")
 
 class AnswerCacheContract:
     """
-    The promises of L{IAnswerCache}.
+    The promises of L{IReplyCache}.
 
     Mix into a trial C{TestCase} whose C{setUp} sets C{self.clock} and C{self.cache}, whose time is
     the clock's.
@@ -36,7 +36,7 @@ class AnswerCacheContract:
 
     def test_provides(self: Any) -> None:
         """The cache provides its interface."""
-        self.assertTrue(verifyObject(IAnswerCache, self.cache))
+        self.assertTrue(verifyObject(IReplyCache, self.cache))
 
     async def test_new(self: Any) -> None:
         """A request is new once; under way it has no answer yet."""

@@ -1,4 +1,4 @@
-"""What every L{IBlobs} must keep; mixed into a case for each implementation."""
+"""What every L{IBlobStore} must keep; mixed into a case for each implementation."""
 
 import os
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from zope.interface.verify import verifyObject
 
-from storagegate.storage.errors import DamagedBlob
-from storagegate.storage.interfaces import IBlobHandle, IBlobs, IBlobSink
+from storagegate.storage.errors import CorruptBlob
+from storagegate.storage.interfaces import IBlobReader, IBlobStore, IBlobWriter
 from storagegate.storage.records import Content
 
 KIB = 1024
@@ -45,7 +45,7 @@ async def load(blobs: Any, content: Content) -> bytes:
 
 class BlobsContract:
     """
-    The promises of L{IBlobs}, L{IBlobSink} and L{IBlobHandle}.
+    The promises of L{IBlobStore}, L{IBlobWriter} and L{IBlobReader}.
 
     Mix into a trial C{TestCase} whose C{setUp} sets C{self.blobs}.
     """
@@ -54,11 +54,11 @@ class BlobsContract:
 
     async def test_provides(self: Any) -> None:
         """The blobs, their sinks and their handles provide their interfaces."""
-        self.assertTrue(verifyObject(IBlobs, self.blobs))
-        self.assertTrue(verifyObject(IBlobSink, self.blobs.sink(0)))
+        self.assertTrue(verifyObject(IBlobStore, self.blobs))
+        self.assertTrue(verifyObject(IBlobWriter, self.blobs.sink(0)))
         content = await store(self.blobs, b"bytes")
         handle = await claim(self.blobs, content.segments[0].blob)
-        self.assertTrue(verifyObject(IBlobHandle, handle))
+        self.assertTrue(verifyObject(IBlobReader, handle))
         self.assertEqual(handle.size, 5)
         handle.release()
 
@@ -129,7 +129,7 @@ class BlobsContract:
 
     async def test_missing(self: Any) -> None:
         """A blob that is not there is damage, not a programming error."""
-        with self.assertRaises(DamagedBlob):
+        with self.assertRaises(CorruptBlob):
             await claim(self.blobs, "0123456789abcdef" * 2)
 
     async def test_discard(self: Any) -> None:
@@ -140,7 +140,7 @@ class BlobsContract:
         await self.blobs.discard([blob])
         self.assertEqual(os.pread(reader.fd, 20, 0), b"old bytes")
         reader.release()
-        with self.assertRaises(DamagedBlob):
+        with self.assertRaises(CorruptBlob):
             await claim(self.blobs, blob)
 
     async def test_discardTwice(self: Any) -> None:

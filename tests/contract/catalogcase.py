@@ -8,10 +8,10 @@ from storagegate.storage.records import (
     Attributes,
     Bucket,
     Content,
+    MultipartUpload,
     ObjectRecord,
     Part,
     Segment,
-    Upload,
     WriteCondition,
 )
 
@@ -53,10 +53,10 @@ def _record(key: bytes, made: Content, etag: str, **more: Any) -> ObjectRecord:
     )
 
 
-def uploadOf(key: bytes, uploadId: str, **more: Any) -> Upload:
+def uploadOf(key: bytes, uploadId: str, **more: Any) -> MultipartUpload:
     """Make an upload in the bucket C{b}."""
     values: dict[str, Any] = {"attributes": Attributes()} | more
-    return Upload("b", key, uploadId, "alice", 1_700_000_000_456, **values)
+    return MultipartUpload("b", key, uploadId, "alice", 1_700_000_000_456, **values)
 
 
 def partOf(number: int, *blobs: str, etag: str = "p1") -> Part:

@@ -3,7 +3,7 @@
 from twisted.internet.defer import DeferredList
 
 from storagegate.storage.errors import NoSuchBucket
-from storagegate.storage.records import Attributes, Checksum, ListedObject, Listing
+from storagegate.storage.records import Attributes, Checksum, ListedObject, ObjectListing
 from tests.contract.catalogcase import ALWAYS, CatalogCase, inlineRecord, uploadOf
 
 
@@ -20,7 +20,7 @@ class ListContract(CatalogCase):
         self, prefix: str = "", delimiter: str = "", after: str = "", limit: int = 1000
     ) -> tuple[list[str], list[str], str | None]:
         """List a page: keys, common prefixes, the last."""
-        page: Listing = await self.catalog.listObjects(
+        page: ObjectListing = await self.catalog.listObjects(
             "b", prefix.encode(), delimiter.encode(), after.encode(), limit
         )
         return [listed.key for listed in page.objects], list(page.prefixes), page.last

@@ -5,7 +5,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from zope.interface.verify import verifyObject
 
-from storagegate.core.ratestores import IRateLimitStore
+from storagegate.core.ratelimit import IRateLimitStore
 
 WINDOW_MS = 10_000
 """The window of the stores under test."""

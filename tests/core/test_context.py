@@ -3,7 +3,7 @@
 from attrs.exceptions import FrozenInstanceError
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.core.context import Client, RequestContext, Tracing
+from storagegate.core.context import ClientInfo, RequestContext, Tracing
 
 
 class ContextTests(SynchronousTestCase):
@@ -11,7 +11,7 @@ class ContextTests(SynchronousTestCase):
 
     def make(self) -> RequestContext:
         """Make a context with nothing in it that could be left out."""
-        client = Client("c1", "192.0.2.7", 5000)
+        client = ClientInfo("c1", "192.0.2.7", 5000)
         return RequestContext("grpc", "Echo", "echo", client, Tracing("0" * 32))
 
     def test_defaults(self) -> None:

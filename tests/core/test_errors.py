@@ -19,7 +19,7 @@ from storagegate.core.errors import (
     asServiceError,
     codedError,
     grpcStatus,
-    isForeseen,
+    isExpected,
 )
 
 
@@ -178,7 +178,7 @@ class ConversionTests(SynchronousTestCase):
     def test_unknown(self) -> None:
         """Nothing of an exception that nobody foresaw gets out."""
         for error in (KeyError("secret"), ZeroDivisionError(), SystemExit("secret")):
-            self.assertFalse(isForeseen(error))
+            self.assertFalse(isExpected(error))
             grpcError, serviceError = asGrpcError(error), asServiceError(error)
             self.assertEqual(
                 (grpcError.status, grpcError.message, grpcError.details),
@@ -197,7 +197,7 @@ class NamedTests(SynchronousTestCase):
         """A ValidationError is the caller's mistake: its text and its details go out."""
         violations = [{"path": "a", "message": "b"}]
         error = ValidationError("a is bad", violations)
-        self.assertTrue(isForeseen(error))
+        self.assertTrue(isExpected(error))
         made = asServiceError(error)
         self.assertEqual(
             (made.code, made.message, made.statusCode, made.details),
@@ -208,7 +208,7 @@ class NamedTests(SynchronousTestCase):
     def test_database(self) -> None:
         """A DatabaseError is UNAVAILABLE; its text is for the log, where it has to get to."""
         error = DatabaseError("SELECT secret")
-        self.assertFalse(isForeseen(error))
+        self.assertFalse(isExpected(error))
         made = asServiceError(error)
         self.assertEqual(
             (made.code, made.message, made.statusCode),
@@ -227,7 +227,7 @@ class NamedTests(SynchronousTestCase):
         """A wrong statement and a wrong row are no outage: calling again does not heal them."""
         for kind in (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.DataError):
             self.assertEqual(asGrpcError(kind("UNIQUE failed: users.secret")).status, 13)
-            self.assertFalse(isForeseen(kind()))
+            self.assertFalse(isExpected(kind()))
 
     def test_attribute(self) -> None:
         """An attribute C{name} says it as well."""
@@ -243,13 +243,13 @@ class NamedTests(SynchronousTestCase):
             AttributeError("module 'm' has no attribute ...", name="ValidationError"),
             ImportError("no module", name="DatabaseError"),
         ):
-            self.assertFalse(isForeseen(error))
+            self.assertFalse(isExpected(error))
             self.assertEqual(asGrpcError(error).message, "Internal error")
 
     def test_cancelled(self) -> None:
         """A call that was cancelled is CANCELLED, whoever's exception says so."""
         for error in (CancelledError(), asyncio.CancelledError()):
-            self.assertTrue(isForeseen(error))
+            self.assertTrue(isExpected(error))
             made = asServiceError(error)
             self.assertEqual((made.code, made.statusCode), ("CANCELLED", 499))
             self.assertEqual(asGrpcError(error).status, 1)

@@ -8,7 +8,7 @@ from treq.client import HTTPClient
 from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent
 
-from storagegate.net.reactors import processReactor
+from storagegate.net.endpoints import processReactor
 from tests.support.daemon import CHECKOUT, START_SECONDS, Daemon
 
 EXAMPLES = CHECKOUT / "examples"

@@ -8,10 +8,10 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.gateway.host import ErrorHook
-from storagegate.gateway.httpadapter import HTTPAdapter
 from storagegate.gateway.options import GatewayOptions, readOptions
+from storagegate.gateway.transports.http.listener import HTTPTransport
 from storagegate.http.application import Application
-from storagegate.http.testing import Call, Client, TestResponse
+from storagegate.http.testing import Client, TestCall, TestResponse
 from tests.support.gateway import makeHost
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -53,7 +53,7 @@ class HTTPCase(SynchronousTestCase):
         """
         self.clock = Clock()
         self.host, self.probe = makeHost(self.clock, services, transformError)
-        self.adapter = HTTPAdapter(self.host, readOptions(GatewayOptions(), {"http": http}))
+        self.adapter = HTTPTransport(self.host, readOptions(GatewayOptions(), {"http": http}))
         self.app = Application()
         self.adapter.install(self.app)
         self.client = Client(self.app, clock=self.clock)
@@ -69,7 +69,7 @@ class HTTPCase(SynchronousTestCase):
         """Give the options of a request whose body is lines."""
         return {"body": b"\n".join(requests), "headers": NDJSON}
 
-    def upload(self, method: str, **headers: str) -> tuple[Upload, Call]:
+    def upload(self, method: str, **headers: str) -> tuple[Upload, TestCall]:
         """Begin to call a method with a stream."""
         body = Upload()
         self.addCleanup(body.end)

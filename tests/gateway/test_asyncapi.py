@@ -5,8 +5,7 @@ from typing import Any
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.schemas import Schema
 from storagegate.gateway.asyncapi import describeMessages
-from storagegate.gateway.options import GatewayOptions, readOptions
-from storagegate.gateway.shapes import (
+from storagegate.gateway.messages.interfaces import (
     frameError,
     frameResult,
     messageEnd,
@@ -14,6 +13,7 @@ from storagegate.gateway.shapes import (
     messageItem,
     messageResult,
 )
+from storagegate.gateway.options import GatewayOptions, readOptions
 from tests.gateway.describing import ORDERS, references, resolved
 from tests.gateway.httpcase import HTTPCase
 

@@ -9,39 +9,33 @@ from typing import Any
 from attrs import fields
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.core.authentication import DEFAULT_RULES
+from storagegate.auth.authentication import DEFAULT_RULES
+from storagegate.core import codecs
 from storagegate.core.context import (
     MAX_DEADLINE_MS,
     MAX_TOKEN_LENGTH,
-    Client,
+    ClientInfo,
     RequestContext,
     Tracing,
 )
 from storagegate.core.definitions import ServiceAuthentication, ServiceDefinition, ServiceMethod
 from storagegate.core.errors import CODES, GRPC_NAMES, codedError
-from storagegate.gateway import (
-    codecs,
-    dedup,
-    frames,
-    messagefields,
-    peercall,
-    peers,
-    session,
-    udpsource,
-    udpstreams,
-    wsmessages,
-)
+from storagegate.daemon.gatewayconfig import configureGateway
 from storagegate.gateway.gateway import (
     DEFAULT_GRACE_MS,
     RUN_GRACE_MS,
     ProtocolGateway,
     createProtocolGateway,
 )
-from storagegate.gateway.options import (
-    GatewayOptions,
+from storagegate.gateway.messages import call, frames, interfaces, json, session
+from storagegate.gateway.messages.interfaces import (
+    messageEnd,
+    messageError,
+    messageItem,
+    messageResult,
 )
-from storagegate.gateway.shapes import messageEnd, messageError, messageItem, messageResult
-from storagegate.gatewayconfig import configureGateway
+from storagegate.gateway.options import GatewayOptions
+from storagegate.gateway.transports.udp import peer, replycache
 from storagegate.rpc.protos import ourProto
 from tests.support.documents import DOCS, codeBlocks, literal, table
 from tests.support.signatures import firstWords
@@ -115,7 +109,7 @@ class OptionTests(SynchronousTestCase):
             names = [literal(row[0]) for row in table(PAGE, title)]
             self.assertEqual(names, [each.name for each in fields(kind)], title)
         texts = {literal(row[0]): row[1] for row in table(PAGE, "Context")}
-        for name, part in (("client", Client), ("tracing", Tracing)):
+        for name, part in (("client", ClientInfo), ("tracing", Tracing)):
             for each in fields(part):
                 self.assertIn(f"``{each.name}``", texts[name])
         text = next(row[2] for row in table(PAGE, "Service") if row[0] == "``authentication``")
@@ -199,18 +193,18 @@ class ShapeTests(SynchronousTestCase):
         """The limits that have no option are those of the code."""
         expected = [
             session.CALLS_OF_A_CONNECTION,
-            peers.CALLS_OF_A_LISTENER,
+            interfaces.CALLS_OF_A_LISTENER,
             codecs.MAX_DEPTH,
             codecs.MAX_CONTAINERS,
             MAX_TOKEN_LENGTH,
-            messagefields.MAX_ID_LENGTH,
+            interfaces.MAX_ID_LENGTH,
             MAX_DEADLINE_MS,
-            peercall.ITEMS_AHEAD,
-            wsmessages.MAX_ANSWER,
-            int(dedup.SECONDS),
-            dedup.MAX_ANSWERS,
-            udpstreams.WINDOW,
-            udpsource.DATAGRAMS_A_SECOND,
+            call.ITEMS_AHEAD,
+            json.MAX_ANSWER,
+            int(replycache.SECONDS),
+            replycache.MAX_ANSWERS,
+            peer.WINDOW,
+            peer.DATAGRAMS_A_SECOND,
         ]
         rows = [row[1].replace(";", " ").split()[0] for row in table(PAGE, "Limits")]
         self.assertEqual(rows, [str(number) for number in expected])

@@ -8,15 +8,15 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.core.context import Client, RequestContext
+from storagegate.core.context import ClientInfo, RequestContext
 from storagegate.core.definitions import DefinitionError, ServiceDefinition, readService
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.core.invocation import CallCredentials
-from storagegate.core.optionvalues import OptionError
-from storagegate.core.tracing import newTracing
+from storagegate.core.invoker import CallCredentials
+from storagegate.core.options import OptionError
 from storagegate.gateway.gateway import ProtocolGateway, createProtocolGateway
-from storagegate.gateway.host import GatewayHost
+from storagegate.gateway.host import TransportContext
 from storagegate.gateway.metrics import CallMetrics
+from storagegate.telemetry.tracecontext import newTracing
 
 
 async def echo(request: Any, context: Any) -> Any:
@@ -31,7 +31,7 @@ async def fail(request: Any, context: Any) -> Any:
 
 def call(gateway: ProtocolGateway, method: str = "echo", protocol: str = "http") -> Any:
     """Call a method of C{S} as an adapter does."""
-    client = Client("c", "192.0.2.1", 1)
+    client = ClientInfo("c", "192.0.2.1", 1)
     context = RequestContext(protocol, "S", method, client, newTracing())
     calling = gateway.invoker.call(context, {"a": 1}, CallCredentials("k", None))
     return Deferred.fromCoroutine(calling)
@@ -114,7 +114,7 @@ class MonitoringTests(CallCase):
     def test_average(self) -> None:
         """The average is of calls that have ended, in milliseconds."""
         metrics = CallMetrics()
-        context = RequestContext("udp", "S", "m", Client("c", "a", 1), newTracing())
+        context = RequestContext("udp", "S", "m", ClientInfo("c", "a", 1), newTracing())
         for seconds in (0.25, 0.75):
             metrics.began(context)
             metrics.ended(context, None, seconds)
@@ -215,7 +215,7 @@ class ErrorTests(SynchronousTestCase):
 
     def described(self, hook: Any) -> Any:
         """Describe an error."""
-        host = GatewayHost(None, None, None, hook)  # type: ignore[arg-type]
+        host = TransportContext(None, None, None, hook)  # type: ignore[arg-type]
         return host.describe(self.error, "tcp")
 
     def setUp(self) -> None:

@@ -7,15 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.core.context import Client, RequestContext
+from storagegate.core.context import ClientInfo, RequestContext
 from storagegate.core.errors import CODES, ServiceError, codedError
-from storagegate.core.meters import OTHER
-from storagegate.core.tracing import newTracing
 from storagegate.gateway.gateway import createProtocolGateway
-from storagegate.gateway.lastminute import LastMinute
-from storagegate.gateway.metrics import COLLECTORS, CallMetrics
-from storagegate.gateway.monitoring import PROTOCOL_METRICS
-from storagegate.gateway.wiremeters import AGENT_FAMILIES, PROTOCOLS, agentFamily
+from storagegate.gateway.metrics import COLLECTORS, CallMetrics, SlidingWindowCounter
+from storagegate.gateway.options import PROTOCOL_METRICS
+from storagegate.gateway.transports.metrics import AGENT_FAMILIES, PROTOCOLS, agentFamily
+from storagegate.telemetry.metrics import OTHER
+from storagegate.telemetry.tracecontext import newTracing
 
 NOT_FOUND = codedError("NOT_FOUND", "nothing")
 
@@ -47,7 +46,7 @@ class MetricsCase(SynchronousTestCase):
         protocol: str = "http",
     ) -> None:
         """Tell of a call."""
-        context = RequestContext(protocol, "S", method, Client("c", "a", 1), newTracing())
+        context = RequestContext(protocol, "S", method, ClientInfo("c", "a", 1), newTracing())
         metrics.began(context)
         metrics.ended(context, error, seconds)
 
@@ -309,7 +308,7 @@ class LastMinuteTests(SynchronousTestCase):
 
     def test_slides(self) -> None:
         """A second counts for a minute, and then no more."""
-        minute = LastMinute()
+        minute = SlidingWindowCounter()
         for second in range(100, 160):
             minute.add(second, "http", isFailed=second == 100)
         self.assertEqual(minute.shares(159), {"http": (1.0, 1 / 60)})
@@ -319,7 +318,7 @@ class LastMinuteTests(SynchronousTestCase):
 
     def test_young(self) -> None:
         """Before the first minute is over, the rate is that of the time since the start."""
-        minute = LastMinute()
+        minute = SlidingWindowCounter()
         for _ in range(10):
             minute.add(50, "http", isFailed=False)
         self.assertEqual(minute.shares(50), {"http": (10.0, 0.0)})
@@ -328,7 +327,7 @@ class LastMinuteTests(SynchronousTestCase):
     @given(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=60), st.integers(0, 90))
     def test_asCounted(self, steps: list[tuple[int, bool]], later: int) -> None:
         """It tells what a list of all calls would."""
-        minute, calls, second = LastMinute(), [], 0
+        minute, calls, second = SlidingWindowCounter(), [], 0
         for step, isFailed in steps:
             second += step
             calls.append((second, isFailed))
@@ -344,7 +343,7 @@ class LastMinuteTests(SynchronousTestCase):
 
     def test_bounded(self) -> None:
         """However long it goes on, it keeps a minute."""
-        minute = LastMinute()
+        minute = SlidingWindowCounter()
         for second in range(10_000):
             minute.add(second, "http", isFailed=False)
         self.assertLessEqual(len(minute._ring), 60)

@@ -6,13 +6,9 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.gateway.frames import (
-    REQUEST,
-    decodeFrame,
-    encodeFrame,
-)
+from storagegate.gateway.messages.frames import REQUEST, decodeFrame, encodeFrame
 from storagegate.gateway.options import UDPOptions
-from storagegate.gateway.udpadapter import UDPAdapter
+from storagegate.gateway.transports.udp.listener import UDPTransport
 from tests.support.gateway import TOKEN, makeHost
 
 SOURCE = ("127.0.0.1", 40_000)
@@ -49,7 +45,7 @@ class UDPCase(SynchronousTestCase):
         """Make an adapter with options, and perhaps a cache of its own."""
         self.clock = Clock()
         host, self.probe = makeHost(self.clock)
-        self.adapter = UDPAdapter(host, UDPOptions(**options), None, answers)
+        self.adapter = UDPTransport(host, UDPOptions(**options), None, answers)
         self.transport = FakeTransport()
         self.adapter.transport = self.transport  # type: ignore[assignment]
 

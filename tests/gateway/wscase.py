@@ -6,11 +6,11 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.gateway.codecs import CODECS, JSON
-from storagegate.gateway.frames import Frame, FrameDecoder, encodeFrame
+from storagegate.core.codecs import CODECS, JSON
+from storagegate.gateway.messages.frames import Frame, FrameDecoder, encodeFrame
 from storagegate.gateway.options import WebSocketOptions
-from storagegate.gateway.wsadapter import WebSocketAdapter
-from storagegate.gateway.wsaround import CLOSE_SECONDS
+from storagegate.gateway.transports.websocket.connection import CLOSE_SECONDS
+from storagegate.gateway.transports.websocket.listener import WebSocketTransport
 from tests.support.gateway import makeHost
 from tests.support.wsclient import BINARY, CLOSE, TEXT, MemorySocket, ServerFrame, frame
 
@@ -80,16 +80,16 @@ class WebSocketCase(SynchronousTestCase):
     def setUp(self) -> None:
         """Make an adapter."""
         self.clock = Clock()
-        self._adapters: list[WebSocketAdapter] = []
+        self._adapters: list[WebSocketTransport] = []
         self.addCleanup(self._end)
         self.configure()
 
     def configure(
         self, services: Any = (), transformError: Any = None, **options: Any
-    ) -> WebSocketAdapter:
+    ) -> WebSocketTransport:
         """Make the adapter."""
         self.host, self.probe = makeHost(self.clock, services, transformError)
-        self.adapter = WebSocketAdapter(self.host, WebSocketOptions(**options))
+        self.adapter = WebSocketTransport(self.host, WebSocketOptions(**options))
         self._adapters.append(self.adapter)
         return self.adapter
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.http.pathtext import MalformedEscape
-from storagegate.http.patterns import Params, Pattern, compilePattern
+from storagegate.http.patterns import MalformedEscape, Params, Pattern, compilePattern
 
 # A pattern that backtracks takes minutes for such a path, one that does not a hundredth of this.
 SECONDS = 0.25

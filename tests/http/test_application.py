@@ -10,8 +10,8 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
-from storagegate.core.optionvalues import OptionError
-from storagegate.http import Router
+from storagegate.core.options import OptionError
+from storagegate.http.router import Router
 from storagegate.http.testing import Client
 from tests.wire.http.support import ServedCase, get
 

@@ -9,15 +9,12 @@ from attrs import fields
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import http, server
-from storagegate.core.optionvalues import OptionError
-from storagegate.http.middleware.upload import Upload
-from storagegate.http.options import Options
-from storagegate.http.routeinfo import RouteInfo
-from storagegate.http.router import Router
-from storagegate.http.sessions.options import CookieOptions
-from storagegate.http.sessions.record import Session
+from storagegate.core.options import OptionError
+from storagegate.http.application import ApplicationOptions
+from storagegate.http.middleware.upload import Upload, UploadLimits
+from storagegate.http.router import RouteInfo, Router
+from storagegate.http.sessions.session import CookieOptions, Session
 from storagegate.http.testing import Client
-from storagegate.http.uploadlimits import UploadLimits
 from tests.support.documents import DOCS, literal, runBlocks, table
 from tests.support.signatures import attributeDefaults, defaults, firstWords, publicNames
 
@@ -56,7 +53,7 @@ class OptionTests(SynchronousTestCase):
     def test_application(self) -> None:
         """The table has exactly the options of C{withOptions}, in their order, with defaults."""
         expected = []
-        for name, default in attributeDefaults(Options):
+        for name, default in attributeDefaults(ApplicationOptions):
             expected.append([f"``{name}``", default])
             if name == "development":
                 expected += [["``development.hmr``", "``False``"]]

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.http import openat2
+from storagegate.http import files
 from storagegate.http.errors import HTTPError
 from storagegate.http.files import (
     IsDirectory,
@@ -236,7 +236,7 @@ class ResolvedTests(OpenBelowMixin, TreeCase):
     def setUp(self) -> None:
         """Take the call away."""
         super().setUp()
-        self.patch(openat2, "_SUPPORTED", False)
+        self.patch(files, "_SUPPORTED", False)
 
     def open(self, name: bytes) -> OpenFile:
         """Open a file below the root."""

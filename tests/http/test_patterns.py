@@ -2,8 +2,7 @@
 
 import re
 
-from storagegate.http.pathtext import MalformedEscape
-from storagegate.http.patterns import NO_PARAMS, compilePattern
+from storagegate.http.patterns import NO_PARAMS, MalformedEscape, compilePattern
 from tests.http.patterncase import PatternCase, lookAt
 
 

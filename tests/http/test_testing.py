@@ -9,7 +9,7 @@ from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
-from storagegate.http.fetchconnection import ResponseLost
+from storagegate.http.fetch.handler import ResponseLost
 from storagegate.http.testing import START_TIME, Client, StillWaiting
 
 

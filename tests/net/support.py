@@ -10,20 +10,20 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from storagegate.net.httpchannel import HTTPChannel
-from storagegate.net.httplimits import HTTPLimits
-from storagegate.net.request import Request
-from storagegate.net.resource import CoroutineResource
-from storagegate.net.site import Site
+from storagegate.net.http.channel import HTTPChannel
+from storagegate.net.http.interfaces import HTTPLimits
+from storagegate.net.http.message import ChannelRequest
+from storagegate.net.http.resource import CoroutineResource
+from storagegate.net.http.site import Site
 
-Handler = Callable[[Request], Any]
+Handler = Callable[[ChannelRequest], Any]
 
 
 class Boom(Exception):
     """A bug in a handler."""
 
 
-def describeError(request: Request, error: Exception) -> tuple[int, list[Any], bytes]:
+def describeError(request: ChannelRequest, error: Exception) -> tuple[int, list[Any], bytes]:
     """Answer any exception with its name."""
     return 500, [(b"X-Error", type(error).__name__.encode("ascii"))], b"broken\n"
 
@@ -87,13 +87,13 @@ class TestSite:
 
     def __init__(self, handle: Handler | None = None, **limits: Any) -> None:
         self.clock = Clock()
-        self.requests: list[Request] = []
+        self.requests: list[ChannelRequest] = []
         self._handle = handle
         self.site = Site(
             CoroutineResource(self._record, describeError), HTTPLimits(**limits), self.clock
         )
 
-    async def _record(self, request: Request) -> None:
+    async def _record(self, request: ChannelRequest) -> None:
         self.requests.append(request)
         if self._handle is not None:
             answered: Awaitable[None] = self._handle(request)
@@ -108,7 +108,7 @@ class TestSite:
         self.clock.pump([1.0] * seconds)
 
 
-async def hello(request: Request) -> None:
+async def hello(request: ChannelRequest) -> None:
     """Answer at once."""
     request.respond(200, [(b"Content-Type", b"text/plain")], b"hello")
 

@@ -10,12 +10,18 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from storagegate.net.workerprocess import Program, WorkerFailed
-from storagegate.net.workers import HANG_SECONDS, LEAVE_SECONDS, PATIENCE_SECONDS, Workers
-from storagegate.net.workerwire import CONTROL, WorkerSetup, encode
+from storagegate.net.ipc import CONTROL, WorkerSetup, encode
+from storagegate.net.workers import (
+    HANG_SECONDS,
+    LEAVE_SECONDS,
+    PATIENCE_SECONDS,
+    WorkerCommand,
+    WorkerFailed,
+    WorkerPool,
+)
 from tests.support.log import LogCase
 
-PROGRAM = Program(["worker"], {}, {}, [{}, {}], WorkerSetup(0, 2, {}, {}))
+PROGRAM = WorkerCommand(["worker"], {}, {}, [{}, {}], WorkerSetup(0, 2, {}, {}))
 
 
 class FakeProcess:
@@ -81,7 +87,7 @@ class WorkersCase(LogCase):
         super().setUp()
         self.clock = SpawningClock()
         self.addCleanup(self.clock.close)
-        self.workers = Workers(self.clock, PROGRAM)
+        self.workers = WorkerPool(self.clock, PROGRAM)
         self.assertTrue(self.workers.start())
 
     def end(self, worker: Any) -> None:
@@ -188,7 +194,7 @@ class StartingTests(WorkersCase):
         """If everything is to stop, they are not waited for, and killed at once."""
         clock = SpawningClock()
         self.addCleanup(clock.close)
-        workers = Workers(clock, PROGRAM)
+        workers = WorkerPool(clock, PROGRAM)
         self.assertFalse(workers.start(lambda: True))
         workers.stop(30)
         self.assertEqual([each.process.signals for each in clock.processes], [["KILL"]] * 2)
@@ -197,7 +203,7 @@ class StartingTests(WorkersCase):
         """If the system has no room for the second, the first does not stay."""
         clock = SpawningClock()
         self.addCleanup(clock.close)
-        workers = Workers(clock, PROGRAM)
+        workers = WorkerPool(clock, PROGRAM)
         clock.failures += [None, OSError(11, "no room")]
         with self.assertRaisesRegex(WorkerFailed, "no room"):
             workers.start()

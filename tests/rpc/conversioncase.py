@@ -5,7 +5,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.rpc.conversion import ConversionError, MessageCodec
+from storagegate.rpc.codec import MessageCodec
+from storagegate.rpc.converters import ConversionError
 
 
 class ConversionCase(SynchronousTestCase):

@@ -9,7 +9,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from grpc_tools import protoc
 
-from storagegate.rpc.conversion import MessageCodec, codecOf
+from storagegate.rpc.codec import MessageCodec, codecOf
 
 PROTO3 = """
 syntax = "proto3";

@@ -7,11 +7,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
 from storagegate.core.definitions import DefinitionError
-from storagegate.core.optionvalues import OptionError
+from storagegate.core.options import OptionError
 from storagegate.rpc.application import GRPCServer
 from storagegate.rpc.call import Call
 from storagegate.rpc.protos import loadProto
-from tests.support.callcase import Boom
+from tests.support.rpccallcase import Boom
 from tests.support.rpcwire import FakeServerCall
 
 PROTO = """

@@ -5,7 +5,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from storagegate.rpc.call import READ_AHEAD, Call, CallMetadata, RequestStream, wireMetadata
-from storagegate.rpc.wire import IServerCall
+from storagegate.rpc.interfaces import IServerCall
 from tests.support.rpcwire import FakeServerCall
 
 ENTRIES = (("a", "1"), ("b-bin", b"\xff"), ("a", "2"))

@@ -11,9 +11,9 @@ from zope.interface.verify import verifyObject
 
 from storagegate.core.errors import GrpcError
 from storagegate.rpc.clientcall import CallOptions, ClientCall
-from storagegate.rpc.conversion import codecOf
-from storagegate.rpc.definitions import RPCMethod
-from storagegate.rpc.wire import Exchange, IClientEngine, Metadata
+from storagegate.rpc.codec import codecOf
+from storagegate.rpc.interfaces import IClientEngine, Metadata, UnaryResult
+from storagegate.rpc.protos import RPCMethod
 
 _CODEC = codecOf(Struct)
 
@@ -25,7 +25,7 @@ class _Engine:
     def __init__(self) -> None:
         self.isClosed = False
         self.cancelled = 0
-        self.made: list[Callable[[Exchange], object]] = []
+        self.made: list[Callable[[UnaryResult], object]] = []
 
     def call(
         self,
@@ -45,7 +45,7 @@ class _Engine:
         deadline: float | None,
         waitForReady: bool,
         request: bytes,
-        done: Callable[[Exchange], object],
+        done: Callable[[UnaryResult], object],
     ) -> Callable[[], None]:
         """Take a call."""
         self.made.append(done)
@@ -71,7 +71,7 @@ class ClientCallTests(SynchronousTestCase):
 
     def end(self, status: int = 0, response: bytes | None = b"", text: str = "") -> None:
         """Say how the exchange went."""
-        self.engine.made[0](Exchange(status, text, response, (), (("x-end", "1"),)))
+        self.engine.made[0](UnaryResult(status, text, response, (), (("x-end", "1"),)))
 
     def error(self) -> GrpcError:
         """Give what the call failed with."""

@@ -5,9 +5,8 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from storagegate.core.optionvalues import OptionError
-from storagegate.rpc.credentials import CertificateFiles, makeServerCredentials
-from storagegate.rpc.tlsoptions import TLSOptions
+from storagegate.core.options import OptionError
+from storagegate.rpc.credentials import CertificateFiles, GRPCTLSOptions, makeServerCredentials
 from tests.support.certificates import Authority, keyText
 from tests.support.log import LogCase
 
@@ -22,9 +21,9 @@ class FilesCase(LogCase):
         self.authority = Authority(self.directory)
         self.cert, self.key = self.authority.issue()
 
-    def options(self, **changes: Path) -> TLSOptions:
+    def options(self, **changes: Path) -> GRPCTLSOptions:
         """Give options with these files, and others."""
-        return TLSOptions(**{"cert": self.cert, "key": self.key, **changes})
+        return GRPCTLSOptions(**{"cert": self.cert, "key": self.key, **changes})
 
     def other(self, content: bytes) -> Path:
         """Write another file."""

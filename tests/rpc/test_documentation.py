@@ -15,16 +15,23 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate import rpc, server
 from storagegate.core.definitions import ServiceMethod
 from storagegate.core.errors import GrpcError, ServiceError, asGrpcError
-from storagegate.core.optionvalues import OptionError
-from storagegate.rpc import client, clientoptions, clientwire, servercall, status
+from storagegate.core.options import OptionError
+from storagegate.rpc import client, status
+from storagegate.rpc.application import (
+    CompressionOptions,
+    GRPCServerOptions,
+    RPCOptions,
+    readOptions,
+)
 from storagegate.rpc.call import READ_AHEAD, Call, CallMetadata
 from storagegate.rpc.clientcall import ClientCall
-from storagegate.rpc.conversion import codecOf
-from storagegate.rpc.conversionerrors import DEPTH_LIMIT
-from storagegate.rpc.middleware.authentication import MAX_TOKEN
-from storagegate.rpc.options import CompressionOptions, GRPCOptions, RPCOptions, readOptions
+from storagegate.rpc.codec import codecOf
+from storagegate.rpc.converters import DEPTH_LIMIT
+from storagegate.rpc.credentials import GRPCTLSOptions
+from storagegate.rpc.engine import client as engineclient
+from storagegate.rpc.engine import server as engineserver
+from storagegate.rpc.middleware import MAX_TOKEN
 from storagegate.rpc.protos import loadProto, protoPath
-from storagegate.rpc.tlsoptions import TLSOptions
 from storagegate.services.users import makeUserService
 from tests.support.documents import DOCS, literal, table
 from tests.support.signatures import attributeDefaults, defaults, firstWords, publicNames
@@ -105,7 +112,7 @@ class OptionTests(SynchronousTestCase):
 
     def test_grpc(self) -> None:
         """That of gRPC has those, with defaults and with what the library calls them."""
-        expected = dict(attributeDefaults(GRPCOptions))
+        expected = dict(attributeDefaults(GRPCServerOptions))
         del expected["compressionOptions"]
         for name, default in attributeDefaults(CompressionOptions):
             expected[f"compressionOptions.{name}"] = default
@@ -137,15 +144,15 @@ class OptionTests(SynchronousTestCase):
         """The table has the options of TLS."""
         expected = [
             [a.name, "required" if a.name in ("cert", "key") else f"``{a.default!r}``"]
-            for a in fields(TLSOptions)
+            for a in fields(GRPCTLSOptions)
         ]
         self.check("TLS options", expected)
 
     def test_client(self) -> None:
         """The tables have what a client, its connection and its calls take."""
         self.check("Options of createGrpcClient", defaults(client.createGrpcClient))
-        ours = dict(attributeDefaults(GRPCOptions))
-        self.check("Client options", [[name, ours[name]] for name in clientoptions._OPTIONS])
+        ours = dict(attributeDefaults(GRPCServerOptions))
+        self.check("Client options", [[name, ours[name]] for name in client._OPTIONS])
         taken = [row for row in defaults(client.MethodCaller.__call__) if row[0] != "request"]
         self.check("Options of a call", [row for row in taken if row[0] != "fields"])
 
@@ -262,8 +269,8 @@ class LimitTests(SynchronousTestCase):
     def test_waiting(self) -> None:
         """What may be waiting in a call is what the code has."""
         rows = [[literal(cell) for cell in row[1:]] for row in table(PAGE, "Waiting")]
-        outgoing = [servercall._OUTGOING_MESSAGES, servercall._OUTGOING_BYTES]
-        expected = [outgoing, [READ_AHEAD, ""], [READ_AHEAD, ""], ["", clientwire._ROOM_BYTES]]
+        outgoing = [engineserver._OUTGOING_MESSAGES, engineserver._OUTGOING_BYTES]
+        expected = [outgoing, [READ_AHEAD, ""], [READ_AHEAD, ""], ["", engineclient._ROOM_BYTES]]
         self.assertEqual(rows, [[str(each) for each in row] for row in expected])
 
     def test_limits(self) -> None:
@@ -273,7 +280,9 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(text["the message of a status"], f"{status.MESSAGE_LENGTH} bytes")
         self.assertEqual(text["the details of an error"], f"{status.MAX_DETAILS} bytes")
         self.assertEqual(text["a token for ``authentication``"], f"{MAX_TOKEN} characters")
-        self.assertEqual(text["calls at a time"].split()[-1], f"{GRPCOptions().maxConcurrentRpcs}")
+        self.assertEqual(
+            text["calls at a time"].split()[-1], f"{GRPCServerOptions().maxConcurrentRpcs}"
+        )
 
 
 class DaemonTests(SynchronousTestCase):

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.rpc.definitions import RPCService
-from storagegate.rpc.protos import loadProto
+from storagegate.rpc.protos import RPCService, loadProto
 from tests.support.modules import CHECKOUT
 from tests.support.protofiles import writeFiles
 

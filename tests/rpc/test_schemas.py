@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.definitions import DefinitionError, readService
-from storagegate.rpc.conversion import codecOf
-from storagegate.rpc.definitions import RPCService
+from storagegate.rpc.codec import codecOf
+from storagegate.rpc.protos import RPCService
 from storagegate.rpc.schemas import serviceFromSchemas
 
 BYTES = {"type": "string", "contentEncoding": "base64"}

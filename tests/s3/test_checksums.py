@@ -7,29 +7,25 @@ from base64 import b64encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storagegate.s3.checksumheaders import (
-    Expectation,
-    contentMD5,
-    declared,
-    expectedChecksum,
-    trailerAlgorithm,
-    trailerChecksum,
-)
 from storagegate.s3.checksums import (
     ALGORITHMS,
+    ExpectedChecksum,
     checkChecksum,
     checkContentMD5,
     checkPayloadHash,
-    decodeDigest,
-    headerName,
-    newHasher,
-)
-from storagegate.s3.partchecksums import (
     checksumKind,
     compositeChecksum,
+    contentMD5,
+    declared,
+    decodeDigest,
+    expectedChecksum,
     fullObjectChecksum,
+    headerName,
     multipartETag,
+    newHasher,
     requestedKind,
+    trailerAlgorithm,
+    trailerChecksum,
 )
 from tests.s3.examples import S3Case
 
@@ -125,12 +121,12 @@ class HeaderTests(S3Case):
             text = value(algorithm, b"")
             headers = {headerName(algorithm): text.encode()}
             self.assertEqual(declared(headers), (algorithm, text))
-            self.assertEqual(expectedChecksum(headers), Expectation(algorithm, text))
+            self.assertEqual(expectedChecksum(headers), ExpectedChecksum(algorithm, text))
 
     def test_trailing(self) -> None:
         """A trailer is announced by the name of its header, and brings the value."""
         headers = {b"x-amz-trailer": b"X-Amz-Checksum-CRC32"}
-        self.assertEqual(expectedChecksum(headers), Expectation("CRC32", None))
+        self.assertEqual(expectedChecksum(headers), ExpectedChecksum("CRC32", None))
         self.assertEqual(
             trailerChecksum("CRC32", {b"x-amz-checksum-crc32": b"AAAAAA=="}), "AAAAAA=="
         )
@@ -162,9 +158,9 @@ class HeaderTests(S3Case):
         """What the SDK says it used has to be there and to agree."""
         name = b"x-amz-sdk-checksum-algorithm"
         headers = {b"x-amz-checksum-crc32": b"AAAAAA==", name: b"crc32"}
-        self.assertEqual(expectedChecksum(headers), Expectation("CRC32", "AAAAAA=="))
+        self.assertEqual(expectedChecksum(headers), ExpectedChecksum("CRC32", "AAAAAA=="))
         headers = {b"x-amz-trailer": b"x-amz-checksum-crc32", name: b"CRC32"}
-        self.assertEqual(expectedChecksum(headers), Expectation("CRC32", None))
+        self.assertEqual(expectedChecksum(headers), ExpectedChecksum("CRC32", None))
         self.invalid({**headers, name: b"CRC32C"})
         self.invalid({**headers, name: b""})
         self.invalid({name: b"CRC32"})

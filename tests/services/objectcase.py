@@ -10,15 +10,15 @@ from twisted.internet.task import Clock
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
-from storagegate.core.apikeyprovider import APIKeyProvider
-from storagegate.core.authentication import DEFAULT_RULES, Authentication
-from storagegate.core.context import Client, RequestContext, Tracing
+from storagegate.auth.authentication import DEFAULT_RULES, Authentication
+from storagegate.auth.tokens import APIKeyProvider
+from storagegate.core.context import ClientInfo, RequestContext, Tracing
 from storagegate.core.errors import ServiceError
-from storagegate.core.invocation import CallCredentials, Invoker
+from storagegate.core.invoker import CallCredentials, Invoker
 from storagegate.net.endpoints import listen
-from storagegate.net.httplimits import HTTPLimits
-from storagegate.net.site import Site
-from storagegate.s3.credentials import REFRESH_SECONDS, Credentials
+from storagegate.net.http.interfaces import HTTPLimits
+from storagegate.net.http.site import Site
+from storagegate.s3.accounts import REFRESH_SECONDS, AccessKeyStore
 from storagegate.s3.resource import makeS3Resource
 from storagegate.services.objects import makeStorageService, storageAuthenticate
 from storagegate.storage.records import AccessKey
@@ -59,7 +59,7 @@ class StorageCase(TestCase):
         )
         self.addCleanup(lambda: Deferred.fromCoroutine(self.store.close()))
         self.clock = Clock()
-        credentials = Credentials(self.store.catalog, self.clock, ROOT.accessKey, ROOT.secretKey)
+        credentials = AccessKeyStore(self.store.catalog, self.clock, ROOT.accessKey, ROOT.secretKey)
         authentication = Authentication({}, DEFAULT_RULES)
         authentication.ownKeys["Storage"] = APIKeyProvider(storageAuthenticate(credentials))
         self.invoker = Invoker(authentication)
@@ -82,7 +82,7 @@ class StorageCase(TestCase):
     ) -> Deferred[Any]:
         """Call a method as a wire does."""
         context = RequestContext(
-            protocol, "Storage", method, Client("a", "127.0.0.1", 1), Tracing("0" * 32)
+            protocol, "Storage", method, ClientInfo("a", "127.0.0.1", 1), Tracing("0" * 32)
         )
         key = f"{account.accessKey}:{account.secretKey}"
         credentials = CallCredentials(token=key, apiKey=key)

@@ -5,7 +5,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults
 
 from storagegate.core.definitions import readService
-from storagegate.services.uservalidation import LINE, PHONE, ROLE, ROLES
+from storagegate.services.users import LINE, PHONE, ROLE, ROLES
 from tests.services.usercase import ADA, FIRST, UNKNOWN, UserCase
 
 KINDS = {

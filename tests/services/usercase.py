@@ -8,10 +8,10 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import TestCase
 
-from storagegate.core.context import Client, RequestContext, Tracing
+from storagegate.core.context import ClientInfo, RequestContext, Tracing
 from storagegate.core.errors import ServiceError
 from storagegate.services.users import makeUserService
-from storagegate.services.userstore import SQLiteUserStore
+from storagegate.services.usertable import SQLiteUserStore
 
 NOW = 1_700_000_000.0
 FIRST = "2023-11-14T22:13:20.000000Z"
@@ -81,7 +81,7 @@ def ended(*items: Any) -> Requests:
 
 def contextOf(method: str) -> RequestContext:
     """Make the context of a call."""
-    return RequestContext("grpc", "UserService", method, Client("a", "a", 1), Tracing("0" * 32))
+    return RequestContext("grpc", "UserService", method, ClientInfo("a", "a", 1), Tracing("0" * 32))
 
 
 class UserCase(TestCase):

@@ -6,9 +6,9 @@ import sqlite3
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.blobs.layout import BlobLayout
-from storagegate.storage.errors import DamagedBlob, StoreError
+from storagegate.storage.errors import CorruptBlob, StoreError
+from storagegate.storage.files import StoreLocked
 from storagegate.storage.fsck import check
-from storagegate.storage.lock import StoreLocked
 from tests.support.faultyfiles import FaultyFiles
 from tests.support.stores import StoreDriver, fastDirectory
 
@@ -127,7 +127,7 @@ class FsckTests(SynchronousTestCase):
         os.truncate(self.path, 4999)
         self.assertReports(f"blob {self.blob} has 4999 bytes, not 5000")
         self.driver.open()
-        self.assertRaises(DamagedBlob, self.driver.get, "b", b"copy")
+        self.assertRaises(CorruptBlob, self.driver.get, "b", b"copy")
         self.driver.close()
 
     def test_rot(self) -> None:

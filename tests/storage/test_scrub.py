@@ -8,9 +8,8 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.blobs.layout import BlobLayout
-from storagegate.storage.damage import DamageReport
-from storagegate.storage.errors import DamagedBlob
-from storagegate.storage.scrub import Scrubber
+from storagegate.storage.errors import CorruptBlob
+from storagegate.storage.scrub import CorruptionLog, Scrubber
 from tests.support.faultyfiles import Fault, FaultyFiles
 from tests.support.stores import StoreDriver, fastDirectory
 
@@ -57,7 +56,7 @@ class ScrubberTests(SynchronousTestCase):
         store, reactor = self.driver.store, self.driver.reactor
         reactor.settle(store.scrubber.stop())
         layout = BlobLayout(self.driver.directory)
-        report = DamageReport(catalog, store.blobs.markDamaged)
+        report = CorruptionLog(catalog, store.blobs.markDamaged)
         return Scrubber(catalog, layout, self.files, store.pool, reactor, report, **named)
 
     def test_sound(self) -> None:
@@ -80,7 +79,7 @@ class ScrubberTests(SynchronousTestCase):
                 self.driver.store.warnings()["damage"], "1 objects or blobs are damaged"
             )
             self.assertEqual(set(self.driver.store.health().values()), {None})
-            self.assertRaises(DamagedBlob, self.driver.get, "b", b"3")
+            self.assertRaises(CorruptBlob, self.driver.get, "b", b"3")
             self.assertEqual(self.driver.get("b", b"4"), self.bodies[b"4"])
             self.driver.close()
             self.driver.open()

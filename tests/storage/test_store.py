@@ -8,19 +8,14 @@ from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.blobs.layout import BlobLayout
-from storagegate.storage.errors import (
-    NoSuchUpload,
-    PreconditionFailed,
-    StoreError,
-    StoreReadOnly,
-)
+from storagegate.storage.errors import NoSuchUpload, PreconditionFailed, StoreError, StoreReadOnly
+from storagegate.storage.files import StoreLocked
 from storagegate.storage.fsck import check
-from storagegate.storage.lock import StoreLocked
 from storagegate.storage.records import WriteCondition
 from storagegate.storage.store import ObjectStore
+from tests.support.delayed import TurnedReactor
 from tests.support.faultyfiles import Fault, FaultyFiles
 from tests.support.stores import ALWAYS, StoreDriver, fastDirectory
-from tests.support.turned import TurnedReactor
 
 BODY = b"a blob of its own " * 100
 

@@ -5,14 +5,14 @@ import os
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.errors import StoreError
+from storagegate.storage.files import DirectoryLock, StoreLocked
 from storagegate.storage.fsck import check
-from storagegate.storage.lock import DirectoryLock, StoreLocked
-from storagegate.storage.sharing import Sharing
+from storagegate.storage.multiprocess.memory import ProcessGroupConfig
 from storagegate.storage.store import ObjectStore
+from tests.support.delayed import TurnedReactor
 from tests.support.faultyfiles import FaultyFiles
 from tests.support.sharedstores import Post, sharedDescriptor
 from tests.support.stores import StoreDriver, fastDirectory
-from tests.support.turned import TurnedReactor
 
 
 class PrepareTests(SynchronousTestCase):
@@ -56,7 +56,7 @@ class PrepareTests(SynchronousTestCase):
 
 
 class SharingTests(SynchronousTestCase):
-    """L{ObjectStore.open} with L{Sharing}."""
+    """L{ObjectStore.open} with L{ProcessGroupConfig}."""
 
     def setUp(self) -> None:
         """Choose a directory, and make what is shared."""
@@ -80,7 +80,7 @@ class SharingTests(SynchronousTestCase):
     def test_memorySize(self) -> None:
         """Less memory than is needed is refused, and no slot is lost by it."""
         self.addCleanup(ObjectStore.prepare(self.directory).release)
-        os.ftruncate(self.descriptor, Sharing.memorySize() - 4096)
+        os.ftruncate(self.descriptor, ProcessGroupConfig.memorySize() - 4096)
         with self.assertRaisesRegex(StoreError, "cannot be shared"):
             self.open(0)
 

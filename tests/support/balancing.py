@@ -7,12 +7,12 @@ from attrs import define
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from storagegate.balancing.cluster import Cluster
-from storagegate.balancing.strategies import STRATEGIES
-from storagegate.balancing.upstreammeters import UpstreamMeters
-from storagegate.core.meters import Meters
-from storagegate.discovery.instances import Instance
-from storagegate.discovery.services import DiscoveredService
+from storagegate.telemetry.metrics import MetricsRegistry
+from storagegate.upstream.cluster import Cluster
+from storagegate.upstream.instances import Instance
+from storagegate.upstream.metrics import UpstreamMeters
+from storagegate.upstream.options import DiscoveredService
+from storagegate.upstream.strategies import STRATEGIES
 
 
 class LongestRandom(Random):
@@ -46,7 +46,7 @@ class ClusterCase:
 
     def __init__(self, *names: str, **options: Any) -> None:
         self.clock = Clock()
-        self.meters = Meters()
+        self.meters = MetricsRegistry()
         self.upstreamMeters = UpstreamMeters(self.meters)
         self.connecting: list[tuple[Instance, Deferred[Any]]] = []
         self.options = DiscoveredService(**options)

@@ -4,11 +4,11 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.blobs.durability import Latch
-from storagegate.storage.blobs.filesystem import FileBlobs
+from storagegate.storage.blobs.filestore import FileBlobs
+from storagegate.storage.blobs.fsync import WriteFence
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.files import Files
-from storagegate.storage.pool import IWorkPool
+from storagegate.storage.threadpool import IWorkPool
 from tests.support.faultyfiles import FaultyFiles
 from tests.support.pools import HeldPool
 
@@ -20,7 +20,7 @@ def makeBlobs(
     layout = BlobLayout(directory)
     for path in (layout.blobs, layout.staging):
         os.makedirs(path)
-    return FileBlobs(layout, pool, files or Files(), Latch(), durable)
+    return FileBlobs(layout, pool, files or Files(), WriteFence(), durable)
 
 
 def filesBelow(directory: str) -> list[str]:

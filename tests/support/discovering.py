@@ -9,11 +9,11 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from storagegate.core.meters import Meters
-from storagegate.discovery.instances import Instance
-from storagegate.discovery.interfaces import IProvider
-from storagegate.discovery.options import DiscoveryOptions, readDiscovery
-from storagegate.discovery.providers import makeProvider
+from storagegate.telemetry.metrics import MetricsRegistry
+from storagegate.upstream.instances import Instance
+from storagegate.upstream.options import DiscoveryOptions, readDiscovery
+from storagegate.upstream.provider import IProvider
+from storagegate.upstream.providers import makeProvider
 
 
 class Watcher:
@@ -66,7 +66,7 @@ class DiscoveryCase(TestCase):
         from twisted.internet import reactor
 
         self.reactor: Any = reactor
-        self.meters = Meters()
+        self.meters = MetricsRegistry()
 
     def folder(self) -> Path:
         """Give a new directory."""

@@ -10,8 +10,8 @@ from twisted.internet.task import Clock, deferLater
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import STREAMING, readService
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.core.invocation import CallCredentials, Invoker
-from storagegate.gateway.host import ErrorHook, GatewayHost
+from storagegate.core.invoker import CallCredentials, Invoker
+from storagegate.gateway.host import ErrorHook, TransportContext
 
 TOKEN = "token-of-ann"
 """A token that the fixture's authenticator knows; its user is C{{"sub": "ann"}}."""
@@ -227,7 +227,7 @@ def makeHost(
     clock: IReactorTime | None = None,
     services: Iterable[Any] | None = None,
     transformError: ErrorHook | None = None,
-) -> tuple[GatewayHost, Probe]:
+) -> tuple[TransportContext, Probe]:
     """
     Make a host that serves C{Probe}, C{Guarded} and other services.
 
@@ -242,7 +242,7 @@ def makeHost(
     def run(function: Any, *arguments: Any) -> Deferred[Any]:
         return Deferred.fromCoroutine(_call(function, *arguments))
 
-    return GatewayHost(invoker, clock, run, transformError), probe
+    return TransportContext(invoker, clock, run, transformError), probe
 
 
 async def _call(function: Any, *arguments: Any) -> Any:

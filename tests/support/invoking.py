@@ -8,13 +8,13 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.core.context import Client, RequestContext, Tracing
+from storagegate.core.context import ClientInfo, RequestContext, Tracing
 from storagegate.core.definitions import readService
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.core.invocation import ANONYMOUS, CallCredentials, Invoker
+from storagegate.core.invoker import ANONYMOUS, CallCredentials, Invoker
 
 CONTEXT = RequestContext(
-    "tcp", "Probe", "echo", Client("1", "127.0.0.1", 5000), Tracing("0" * 31 + "1")
+    "tcp", "Probe", "echo", ClientInfo("1", "127.0.0.1", 5000), Tracing("0" * 31 + "1")
 )
 GOOD, BAD = CallCredentials("good"), CallCredentials("bad")
 

@@ -11,10 +11,10 @@ from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
-from storagegate.admin import Readiness
-from storagegate.config import Configuration, ConfigurationError, S3Options, StoreOptions
-from storagegate.credentials import Credentials
-from storagegate.parts import Parts
+from storagegate.daemon.components import Components
+from storagegate.daemon.config import Configuration, ConfigurationError, S3Options, StoreOptions
+from storagegate.daemon.health import Readiness
+from storagegate.daemon.rootcredentials import RootCredentials
 from storagegate.storage.errors import StoreError
 
 
@@ -118,7 +118,7 @@ class FakeRoom:
     events: list[str]
     ended: Deferred[None] = field(factory=lambda: succeed(None))
     grace: float | None = None
-    root: Credentials | None = None
+    root: RootCredentials | None = None
     ports: dict[str, Any] = field(factory=dict)
     told: list[Readiness] = field(factory=list)
 
@@ -129,7 +129,7 @@ class FakeRoom:
             raise CannotListenError("127.0.0.1", 50051, OSError(98, "Address in use"))
         return IPv4Address("TCP", "127.0.0.1", 50051)
 
-    def furnish(self, store: Any, root: Credentials, region: str, directory: str) -> None:
+    def furnish(self, store: Any, root: RootCredentials, region: str, directory: str) -> None:
         """Take note."""
         self.events.append(f"gateway furnished {region} {directory}")
 
@@ -141,7 +141,7 @@ class FakeRoom:
         """Take note."""
         self.told.append(readiness)
 
-    def changeRoot(self, root: Credentials) -> None:
+    def changeRoot(self, root: RootCredentials) -> None:
         """Take note."""
         self.root = root
 
@@ -186,7 +186,7 @@ class FakeNotifier:
         self.told.append("closed")
 
 
-class FakeParts(Parts):
+class FakeParts(Components):
     """
     Makes stand-ins.
 
@@ -265,7 +265,7 @@ class FakeParts(Parts):
         """Name the admin root."""
         return "admin"
 
-    def s3Room(self, store: Any, options: S3Options, root: Credentials) -> Any:
+    def s3Room(self, store: Any, options: S3Options, root: RootCredentials) -> Any:
         """Give what the S3 room was made of."""
         return (store, options, root)
 

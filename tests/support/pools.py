@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred
 from zope.interface import implementer
 
 from storagegate.storage.errors import StoreBusy
-from storagegate.storage.pool import IWorkPool
+from storagegate.storage.threadpool import IWorkPool
 
 T = TypeVar("T")
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from storagegate.rpc.conversion import ConversionError
-from storagegate.rpc.definitions import RPCMethod, RPCService
-from storagegate.rpc.routes import Route
+from storagegate.rpc.converters import ConversionError
+from storagegate.rpc.dispatch import GRPCRoute
+from storagegate.rpc.protos import RPCMethod, RPCService
 
 
 class TextCodec:
@@ -39,7 +39,7 @@ def textService(name: str = "test.Service", **methods: str) -> RPCService:
     )
 
 
-def textRoute(answer: Callable[..., Any] | None, streaming: str = "none") -> Route:
+def textRoute(answer: Callable[..., Any] | None, streaming: str = "none") -> GRPCRoute:
     """Make a route to a handler of the call."""
     service = textService(Method=streaming)
-    return Route(service, service.methods["Method"], answer)
+    return GRPCRoute(service, service.methods["Method"], answer)

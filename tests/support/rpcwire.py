@@ -7,7 +7,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from storagegate.rpc.wire import IServerCall, Metadata
+from storagegate.rpc.interfaces import IServerCall, Metadata
 
 ROOM = 16
 """Messages that may wait for the wire."""

@@ -8,11 +8,11 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.core.context import Client, RequestContext
+from storagegate.core.context import ClientInfo, RequestContext
 from storagegate.core.definitions import readService
 from storagegate.core.errors import ServiceError
-from storagegate.gateway.peers import Listener
-from storagegate.gateway.session import Session
+from storagegate.gateway.messages.interfaces import ListenerState
+from storagegate.gateway.messages.session import PeerSession
 from tests.support.gateway import makeHost
 
 
@@ -49,7 +49,7 @@ class FakePeer:
     """
 
     protocol: str = "tcp"
-    client: Client = field(factory=lambda: Client("1", "127.0.0.1", 5000))
+    client: ClientInfo = field(factory=lambda: ClientInfo("1", "127.0.0.1", 5000))
     sent: list[Any] = field(factory=list)
     isStalled: bool = False
     isReading: bool = True
@@ -100,9 +100,9 @@ class SessionCase(SynchronousTestCase):
         self.clock = Clock()
         host, self.probe = makeHost(self.clock)
         host.invoker.add(readService(STUBBORN))
-        self.listener = Listener(host.invoker, self.clock, 10)
+        self.listener = ListenerState(host.invoker, self.clock, 10)
         self.peer = FakePeer()
-        self.session = Session(self.listener, self.peer, 4)
+        self.session = PeerSession(self.listener, self.peer, 4)
         self.addCleanup(lambda: self.session.close())
 
     def request(self, method: str, id: Any = "1", **more: Any) -> None:

@@ -3,15 +3,14 @@
 import os
 from typing import Any
 
-from storagegate.storage.sharedmemory import StoreMemory
-from storagegate.storage.sharing import Sharing
+from storagegate.storage.multiprocess.memory import ProcessGroupConfig, StoreMemory
 
 
 def sharedDescriptor(case: Any) -> int:
     """Make memory as whoever starts the workers does."""
     descriptor = os.memfd_create("store")
     case.addCleanup(os.close, descriptor)
-    os.ftruncate(descriptor, Sharing.memorySize())
+    os.ftruncate(descriptor, ProcessGroupConfig.memorySize())
     return descriptor
 
 
@@ -34,7 +33,7 @@ class Post:
         self.sent: list[tuple[str, Any]] = []
         self._listeners: list[tuple[int, str, Any]] = []
 
-    def sharing(self, index: int, descriptor: int) -> Sharing:
+    def sharing(self, index: int, descriptor: int) -> ProcessGroupConfig:
         """Make one worker's end."""
 
         def broadcast(topic: str, payload: Any) -> None:
@@ -43,7 +42,7 @@ class Post:
                 if owner != index and wanted == topic:
                     listener(payload)
 
-        return Sharing(
+        return ProcessGroupConfig(
             index,
             2,
             descriptor,

@@ -13,14 +13,14 @@ from storagegate.storage.records import (
     Attributes,
     Bucket,
     Content,
+    MultipartUpload,
     ObjectRecord,
     Part,
-    Upload,
     WriteCondition,
 )
 from storagegate.storage.store import ObjectStore
+from tests.support.delayed import TurnedReactor
 from tests.support.model import etagOf
-from tests.support.turned import TurnedReactor
 
 ALWAYS = WriteCondition()
 
@@ -111,7 +111,7 @@ class StoreDriver:
 
     def createUpload(self, uploadId: str, bucket: str, key: bytes) -> None:
         """Begin a multipart upload."""
-        upload = Upload(bucket, key, uploadId, "account", 1, Attributes())
+        upload = MultipartUpload(bucket, key, uploadId, "account", 1, Attributes())
         self.reactor.settle(self.store.catalog.createUpload(upload))
 
     def putPart(self, bucket: str, key: bytes, uploadId: str, number: int, body: bytes) -> None:

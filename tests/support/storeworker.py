@@ -21,21 +21,20 @@ from twisted.internet.task import deferLater
 from twisted.protocols.basic import LineReceiver
 from twisted.python.failure import Failure
 
-from storagegate.s3.credentials import Credentials
+from storagegate.s3.accounts import AccessKeyStore
 from storagegate.storage.errors import NoSuchKey
+from storagegate.storage.multiprocess.memory import BEGUN, ProcessGroupConfig
 from storagegate.storage.records import (
     AccessKey,
     Attributes,
     Bucket,
     Content,
+    MultipartUpload,
     ObjectChange,
     ObjectRecord,
     Part,
-    Upload,
     WriteCondition,
 )
-from storagegate.storage.sharedmemory import BEGUN
-from storagegate.storage.sharing import Sharing
 from storagegate.storage.store import ObjectStore
 from tests.support.faultyfiles import Fault, FaultyFiles
 from tests.support.model import etagOf
@@ -52,11 +51,11 @@ def conditionOf(plain: dict[str, Any]) -> WriteCondition:
 class Worker:
     """The operations; each is a method that takes plain values and gives one."""
 
-    def __init__(self, reactor: Any, sharing: Sharing) -> None:
+    def __init__(self, reactor: Any, sharing: ProcessGroupConfig) -> None:
         self.reactor = reactor
         self.sharing = sharing
         self.store: Any = None
-        self.credentials: Credentials | None = None
+        self.credentials: AccessKeyStore | None = None
         self.changes: list[list[Any]] = []
         self._reading: Deferred[None] = Deferred()
 
@@ -153,7 +152,7 @@ class Worker:
 
     async def createUpload(self, uploadId: str, bucket: str, key: str) -> None:
         """Begin a multipart upload."""
-        upload = Upload(bucket, key.encode(), uploadId, "account", 1, Attributes())
+        upload = MultipartUpload(bucket, key.encode(), uploadId, "account", 1, Attributes())
         await self.store.catalog.createUpload(upload)
 
     async def putPart(self, bucket: str, key: str, uploadId: str, number: int, body: str) -> None:
@@ -232,7 +231,9 @@ class Worker:
     async def knowsKey(self, accessKey: str) -> bool:
         """Say whether a key opens the door."""
         if self.credentials is None:
-            self.credentials = Credentials(self.store.catalog, self.reactor, "root", "rootsecret")
+            self.credentials = AccessKeyStore(
+                self.store.catalog, self.reactor, "root", "rootsecret"
+            )
         return self.credentials.find(accessKey) is not None
 
     def _changed(self, change: ObjectChange) -> None:
@@ -299,7 +300,7 @@ def main(memory: str, index: str, count: str) -> None:
     from twisted.internet import reactor
 
     lines = Lines(reactor)
-    sharing = Sharing(
+    sharing = ProcessGroupConfig(
         int(index),
         int(count),
         int(memory),

@@ -11,7 +11,7 @@ from threading import Lock, Thread
 from typing import Any
 
 from storagegate.storage import errors
-from storagegate.storage.sharing import Sharing
+from storagegate.storage.multiprocess.memory import ProcessGroupConfig
 from storagegate.storage.store import ObjectStore
 from tests.support.daemon import daemonEnvironment
 
@@ -130,7 +130,7 @@ class StoreWorkers:
         self.durability = durability
         self._inherits = inherits
         self.memory = os.memfd_create("store")
-        os.ftruncate(self.memory, Sharing.memorySize())
+        os.ftruncate(self.memory, ProcessGroupConfig.memorySize())
         self.lock = ObjectStore.prepare(directory, durability=durability)
         self._isLocked = True
         self.processes: list[StoreProcess] = []

@@ -10,8 +10,8 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from zope.interface import directlyProvides
 
-from storagegate.gateway.frames import FrameDecoder, encodeFrame
-from storagegate.gateway.tcpadapter import TCPAdapter
+from storagegate.gateway.messages.frames import FrameDecoder, encodeFrame
+from storagegate.gateway.transports.tcp.listener import TCPTransport
 
 MAXIMUM = 1024 * 1024
 
@@ -35,7 +35,7 @@ def readFrames(wire: bytes) -> list[tuple[int, Any]]:
     return found
 
 
-class TCPTransport(StringTransport):
+class TCPStringTransport(StringTransport):
     """
     A connection in memory.
 
@@ -88,7 +88,7 @@ class TCPClient:
     """
 
     connection: Any
-    transport: TCPTransport
+    transport: TCPStringTransport
 
     def send(self, type: int, payload: Any) -> None:
         """Send a frame."""
@@ -124,9 +124,9 @@ class TCPClient:
         self.connection.connectionLost(Failure(ConnectionDone()))
 
 
-def connect(adapter: TCPAdapter, transport: TCPTransport | None = None) -> TCPClient:
+def connect(adapter: TCPTransport, transport: TCPStringTransport | None = None) -> TCPClient:
     """Connect to a listener."""
-    transport = transport or TCPTransport()
+    transport = transport or TCPStringTransport()
     connection = adapter.buildProtocol(None)
     connection.makeConnection(transport)
     return TCPClient(connection, transport)

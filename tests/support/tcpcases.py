@@ -6,10 +6,10 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.gateway.options import TCPOptions
-from storagegate.gateway.tcpadapter import TCPAdapter
-from storagegate.gateway.tcpconnection import TCPLimits
+from storagegate.gateway.transports.tcp.connection import TCPLimits
+from storagegate.gateway.transports.tcp.listener import TCPTransport
 from tests.support.gateway import makeHost
-from tests.support.tcp import TCPClient, TCPTransport, connect
+from tests.support.tcp import TCPClient, TCPStringTransport, connect
 
 
 class TCPCase(SynchronousTestCase):
@@ -21,11 +21,11 @@ class TCPCase(SynchronousTestCase):
         self.host, self.probe = makeHost(self.clock)
         self.adapter = self.makeAdapter()
 
-    def makeAdapter(self, limits: TCPLimits | None = None, **options: Any) -> TCPAdapter:
+    def makeAdapter(self, limits: TCPLimits | None = None, **options: Any) -> TCPTransport:
         """Make a listener with options."""
-        return TCPAdapter(self.host, TCPOptions(**options), None, limits)
+        return TCPTransport(self.host, TCPOptions(**options), None, limits)
 
-    def connect(self, transport: TCPTransport | None = None) -> TCPClient:
+    def connect(self, transport: TCPStringTransport | None = None) -> TCPClient:
         """Connect to the listener."""
         client = connect(self.adapter, transport)
         self.addCleanup(self.lose, client)
@@ -70,7 +70,7 @@ class FrameCase(SynchronousTestCase):
         """Connect to a listener."""
         self.clock = Clock()
         host, self.probe = makeHost(self.clock, [ODD])
-        self.adapter = TCPAdapter(host, TCPOptions(maxFrameSize=1024), None)
+        self.adapter = TCPTransport(host, TCPOptions(maxFrameSize=1024), None)
         self.client = connect(self.adapter)
         self.addCleanup(self.client.lose)
 

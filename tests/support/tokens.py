@@ -12,7 +12,7 @@ from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 from twisted.internet.defer import ensureDeferred
 from twisted.python.failure import Failure
 
-from storagegate.core.context import Client, RequestContext, Tracing
+from storagegate.core.context import ClientInfo, RequestContext, Tracing
 
 SECRET = "a secret of more than thirty-two bytes"
 ISSUER = "https://login.example.com/"
@@ -81,7 +81,7 @@ def forged(header: Any, given: Any = None, signature: bytes = b"") -> str:
 def makeContext(protocol: str = "http", service: str = "Probe", **headers: str) -> RequestContext:
     """Make the context of a call."""
     tracing = Tracing("0" * 31 + "1")
-    client = Client("1", "127.0.0.1", 5000)
+    client = ClientInfo("1", "127.0.0.1", 5000)
     return RequestContext(protocol, service, "echo", client, tracing, headers)
 
 

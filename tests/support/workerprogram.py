@@ -1,7 +1,7 @@
 """
 A worker that answers HTTP requests with what it is, for the tests of those who watch over workers.
 
-It is started as C{storagegate.worker} is. The option C{greeting} stands in its answers; with
+It is started as C{storagegate.daemon.worker} is. The option C{greeting} stands in its answers; with
 C{breaks} it does not start. C{gate} is a path that it opens before it starts, so that a FIFO there
 holds it back until somebody writes to that. C{/slow} leaves a letter in the file C{slow}, and waits
 until there is a file C{go}.
@@ -16,11 +16,11 @@ from twisted.internet import reactor as installedReactor
 from twisted.internet.task import deferLater
 
 from storagegate.net.endpoints import listen
-from storagegate.net.httplimits import HTTPLimits
-from storagegate.net.resource import CoroutineResource
-from storagegate.net.site import Request, Site
-from storagegate.net.workerlink import WorkerLink
-from storagegate.net.workerwire import CONTROL, adopt, encode, readBlocking, readSetup
+from storagegate.net.http.interfaces import HTTPLimits
+from storagegate.net.http.message import ChannelRequest
+from storagegate.net.http.resource import CoroutineResource
+from storagegate.net.http.site import Site
+from storagegate.net.ipc import CONTROL, WorkerIPC, adopt, encode, readBlocking, readSetup
 
 reactor: Any = installedReactor
 
@@ -28,7 +28,7 @@ reactor: Any = installedReactor
 class Program:
     """One worker."""
 
-    def __init__(self, link: WorkerLink) -> None:
+    def __init__(self, link: WorkerIPC) -> None:
         self.link = link
         self.heard: list[Any] = []
         self.isStopping = False
@@ -51,7 +51,7 @@ class Program:
         """Remember the port."""
         self.port = port
 
-    async def answer(self, request: Request) -> None:
+    async def answer(self, request: ChannelRequest) -> None:
         """Answer a request."""
         if request.path == b"/slow":
             options = self.link.setup.options
@@ -85,7 +85,7 @@ def main() -> None:
         sys.exit(1)
     if "gate" in setup.options:
         open(setup.options["gate"]).close()
-    program = Program(WorkerLink(setup))
+    program = Program(WorkerIPC(setup))
     control.setblocking(False)
     adopt(reactor, control, program.link.control)
     reactor.callWhenRunning(program.link.ready)

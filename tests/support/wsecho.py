@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from storagegate.gateway.wsadapter import WebSocketAdapter
+from storagegate.gateway.transports.websocket.listener import WebSocketTransport
 
 
 class Echo:
@@ -27,7 +27,7 @@ class Echo:
         self.isLost = True
 
 
-class EchoAdapter(WebSocketAdapter):
+class EchoAdapter(WebSocketTransport):
     """The adapter, with nothing but framing behind it."""
 
     def _makePeer(self, handshake: Any, wire: Any, client: Any, headers: Any) -> Any:

@@ -90,7 +90,7 @@ class ReadmeCase(SynchronousTestCase):
         if not directory.exists():
             directory.mkdir()
             script = directory / "storagegate"
-            run = "from storagegate.cli import main; raise SystemExit(main())"
+            run = "from storagegate.cli.main import main; raise SystemExit(main())"
             script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c \'{run}\' "$@"\n')
             script.chmod(0o755)
             if (SCRIPTS / "aws").exists():

@@ -2,11 +2,15 @@
 The console: requests, errors and where the application listens.
 
 Lines about requests and listeners go to the standard output, errors to the standard error output.
+
+What a browser is shown in development in place of an answer.
 """
 
 import os
 import re
 import sys
+from collections.abc import Mapping
+from html import escape
 from typing import Any
 
 from twisted.internet.interfaces import IListeningPort
@@ -18,7 +22,7 @@ from twisted.logger import (
 )
 from zope.interface import implementer
 
-from storagegate.http.development.reports import reportOf
+from storagegate.http.development.reloader import reportOf
 
 _COLOURS = re.compile("\x1b\\[[0-9;]*m")
 
@@ -134,3 +138,30 @@ def addressOf(address: Any, isSecure: bool) -> str:
     elif ":" in host:
         host = f"[{host}]"
     return f"{'https' if isSecure else 'http'}://{host}:{address.port}"
+
+
+_PAGE = """\
+<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>{title}</title></head>
+<body>
+<h1>{title}</h1>
+<p>{detail}</p>
+<pre>{trace}</pre>
+</body>
+</html>
+"""
+
+
+def errorPage(status: int, shape: Mapping[str, Any]) -> str:
+    """
+    Write a page about an error.
+
+    @param shape: The answer that others would get as JSON.
+    """
+    request = f"{shape['method']} {shape['path']}" if "path" in shape else ""
+    return _PAGE.format(
+        title=escape(f"{status} {shape['error']}"),
+        detail=escape(request),
+        trace=escape("".join(shape.get("traceback", ()))),
+    )

@@ -22,11 +22,10 @@ from typing import Any
 from attrs import frozen
 from zope.interface import classImplements
 
-from storagegate.core.scalars import parseSize
+from storagegate.core.options import parseSize
 from storagegate.http.contenttypes import parseContentType
-from storagegate.http.encoders import CODINGS, LEVELS, BodyEncoder, makeEncoder
+from storagegate.http.encoding import CODINGS, LEVELS, BodyEncoder, IBodyEncoder, makeEncoder
 from storagegate.http.negotiation import preferredEncodings
-from storagegate.http.responsehooks import IBodyEncoder
 
 # The encoders lie below the response, and do not know what it asks of them.
 classImplements(BodyEncoder, IBodyEncoder)

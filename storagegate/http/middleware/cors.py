@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from storagegate.core.hooks import requestHook, whenKnown
-from storagegate.http.responseheaders import checkFields
+from storagegate.core.invoker import adaptHandler, whenKnown
+from storagegate.http.response import checkFields
 
 METHODS = ("GET", "HEAD", "PUT", "PATCH", "POST", "DELETE")
 
@@ -183,7 +183,7 @@ def _byRules(rules: Any) -> Allow:
 
 
 def _byFunction(function: Callable[..., Any], credentials: bool) -> Allow:
-    ask = requestHook(function, "origin", "origin", "req")
+    ask = adaptHandler(function, "origin", "origin", "req")
 
     def allow(asked: str, req: Any) -> Any:
         return whenKnown(ask(asked, req), lambda answer: read(asked, answer))

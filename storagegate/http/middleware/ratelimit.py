@@ -15,9 +15,9 @@ from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from storagegate.core.clientkeys import clientKey
-from storagegate.core.hooks import Hook, requestHook, whenKnown
-from storagegate.core.ratestores import Count, MemoryRateLimitStore, checkWindow
+from storagegate.core.context import rateLimitKey
+from storagegate.core.invoker import Hook, adaptHandler, whenKnown
+from storagegate.core.ratelimit import Count, MemoryRateLimitStore, checkWindow
 
 TOO_MANY = "Too many requests, please try again later."
 
@@ -72,7 +72,7 @@ def rateLimit(
     @param skipSuccessfulRequests: Take those back that are answered with less.
     @param keyGenerator: Gives whom a request counts for, in place of the client's address.
     @param handler: Answers refused requests, C{(req, res, next)}.
-    @param store: An L{IRateLimitStore<storagegate.core.ratestores.IRateLimitStore>} for
+    @param store: An L{IRateLimitStore<storagegate.core.ratelimit.IRateLimitStore>} for
         this limit alone; without one, the counts are in the memory of this process.
     @raise ValueError: If an option has a value that cannot be.
     @raise TypeError: If one is of the wrong kind.
@@ -87,9 +87,9 @@ def rateLimit(
     if store is not None and not callable(getattr(store, "increment", None)):
         raise TypeError(f"store is an IRateLimitStore, not {store!r}")
     limiter = _Limiter(
-        max=requestHook(max, "max") if callable(max) else max,
-        skip=None if skip is None else requestHook(skip, "skip"),
-        keyGenerator=None if keyGenerator is None else requestHook(keyGenerator, "keyGenerator"),
+        max=adaptHandler(max, "max") if callable(max) else max,
+        skip=None if skip is None else adaptHandler(skip, "skip"),
+        keyGenerator=None if keyGenerator is None else adaptHandler(keyGenerator, "keyGenerator"),
         refuse=handler or _refusal(statusCode, message),
         store=store,
         windowMs=windowMs,
@@ -140,7 +140,7 @@ class _Limiter:
         if self._keyGenerator is None:
             if not self._checked:
                 self._checkProxy(req)
-            return self._count(req, res, next, clientKey(req.ip))
+            return self._count(req, res, next, rateLimitKey(req.ip))
         return whenKnown(
             self._keyGenerator(req, res), lambda key: self._count(req, res, next, str(key))
         )
@@ -226,7 +226,7 @@ def _refusal(statusCode: int, message: Any) -> Callable[..., Any]:
             res.status(statusCode).send(message)
 
         return refuse
-    makeMessage = requestHook(message, "message")
+    makeMessage = adaptHandler(message, "message")
 
     def refuseByFunction(req: Any, res: Any, next: Any) -> Any:
         return whenKnown(makeMessage(req, res), res.status(statusCode).send)

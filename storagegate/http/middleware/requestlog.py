@@ -6,9 +6,9 @@ from typing import Any
 
 from twisted.logger import Logger
 
-from storagegate.core.hooks import requestHook
-from storagegate.core.logtext import escapeLine
-from storagegate.http.middleware.logformats import Exchange, LineFormat, compileFormat
+from storagegate.core.invoker import adaptHandler
+from storagegate.telemetry.accesslog import LineFormat, RequestRecord, compileFormat
+from storagegate.telemetry.log import escapeLine
 
 _log = Logger()
 
@@ -39,7 +39,7 @@ def requestLog(
     logger = _RequestLog(
         writeLine=_readFormat(format),
         output=_Output(stream),
-        skip=None if skip is None else requestHook(skip, "skip"),
+        skip=None if skip is None else adaptHandler(skip, "skip"),
     )
     return logger.logStart if immediate else logger.logEnd
 
@@ -47,9 +47,9 @@ def requestLog(
 def _readFormat(format: Any) -> LineFormat:
     if isinstance(format, str):
         return compileFormat(format)
-    write = requestHook(format, "format")
+    write = adaptHandler(format, "format")
 
-    def writeLine(exchange: Exchange) -> str | None:
+    def writeLine(exchange: RequestRecord) -> str | None:
         line = write(exchange.req, exchange.res)
         return None if line is None else escapeLine(str(line))
 
@@ -69,13 +69,13 @@ class _RequestLog:
     def logStart(self, req: Any, res: Any, next: Any) -> Any:
         """Log a request and go on."""
         now = req.app.runtime.now
-        self._log(Exchange(req, res, now, now()))
+        self._log(RequestRecord(req, res, now, now()))
         return next()
 
     def logEnd(self, req: Any, res: Any, next: Any) -> Any:
         """Go on with a request, and log it when it is over."""
         now = req.app.runtime.now
-        exchange = Exchange(req, res, now, now())
+        exchange = RequestRecord(req, res, now, now())
         isLogged = False
 
         def answer() -> None:
@@ -93,7 +93,7 @@ class _RequestLog:
         res.on("close", lambda: end(True))
         return next()
 
-    def _log(self, exchange: Exchange) -> None:
+    def _log(self, exchange: RequestRecord) -> None:
         try:
             if self._skip is not None and self._skip(exchange.req, exchange.res):
                 return

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from storagegate.core.optionvalues import OptionError
+from storagegate.core.options import OptionError
 from storagegate.http.errors import HTTPError
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})

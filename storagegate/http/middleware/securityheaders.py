@@ -8,8 +8,8 @@ header; a mapping as Helmet's, or for those with one word the word itself, anoth
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from storagegate.http.middleware.contentpolicy import contentPolicy
-from storagegate.http.responseheaders import checkFields
+from storagegate.http.middleware.csp import contentPolicy
+from storagegate.http.response import checkFields
 
 Policy = bool | str | Mapping[str, Any]
 
@@ -55,7 +55,7 @@ def securityHeaders(
 
     @param contentSecurityPolicy: C{{"directives": {name: sources}, "useDefaults": True,
         "reportOnly": False}}; see L{contentPolicy
-        <storagegate.http.middleware.contentpolicy.contentPolicy>}.
+        <storagegate.http.middleware.csp.contentPolicy>}.
     @param strictTransportSecurity: C{{"maxAge": seconds, "includeSubDomains": True,
         "preload": False}}.
     @param xDnsPrefetchControl: C{{"allow": False}}.

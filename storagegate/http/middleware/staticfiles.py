@@ -14,7 +14,6 @@ from typing import Any
 from attrs import frozen
 
 from storagegate.http.errors import HTTPError
-from storagegate.http.filereply import FileOptions, readOptions, replyWithFile
 from storagegate.http.files import (
     IsDirectory,
     OpenFile,
@@ -27,6 +26,7 @@ from storagegate.http.files import (
     readName,
 )
 from storagegate.http.negotiation import preferredEncodings
+from storagegate.http.sendfile import FileOptions, readOptions, replyWithFile
 
 SIBLINGS = {"br": b".br", "zstd": b".zst", "gzip": b".gz"}
 """What the encoded siblings of a file are called, by coding, the smallest first."""

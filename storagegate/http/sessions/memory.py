@@ -8,9 +8,15 @@ from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from storagegate.http.runtime import Runtime
-from storagegate.http.sessions.content import decodeParts, encodeCookie, encodeParts
-from storagegate.http.sessions.interfaces import DAY_MS, IBoundStore, IReplacingStore
+from storagegate.http.application import Runtime
+from storagegate.http.sessions.session import (
+    DAY_MS,
+    IBoundStore,
+    IReplacingStore,
+    decodeParts,
+    encodeCookie,
+    encodeParts,
+)
 
 _BYTES = 64 * 1024 * 1024
 """10,000 sessions of 6 KiB: most are far smaller, and a few may be larger."""
@@ -71,7 +77,7 @@ class MemorySessionStore:
             self._now = runtime.now
 
     def get(self, id: str) -> dict[str, Any] | None:
-        """See L{ISessionStore.get<storagegate.http.sessions.interfaces.ISessionStore.get>}."""
+        """See L{ISessionStore.get<storagegate.http.sessions.session.ISessionStore.get>}."""
         entry = self._live(id)
         if entry is None:
             return None
@@ -80,7 +86,7 @@ class MemorySessionStore:
         return decodeParts(entry.content, entry.cookie)
 
     def set(self, id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> None:
-        """See L{ISessionStore.set<storagegate.http.sessions.interfaces.ISessionStore.set>}."""
+        """See L{ISessionStore.set<storagegate.http.sessions.session.ISessionStore.set>}."""
         self._put(id, *encodeParts(data), maxAgeMs)
 
     def replace(self, id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> None:
@@ -90,7 +96,7 @@ class MemorySessionStore:
 
     def destroy(self, id: str) -> None:
         """
-        See L{ISessionStore.destroy<storagegate.http.sessions.interfaces.ISessionStore.destroy>}.
+        See L{ISessionStore.destroy<storagegate.http.sessions.session.ISessionStore.destroy>}.
         """
         entry = self._entries.pop(id, None)
         if entry is not None:
@@ -101,7 +107,7 @@ class MemorySessionStore:
                 del self._minutes[_minute(entry.expires)]
 
     def touch(self, id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> None:
-        """See L{ISessionStore.touch<storagegate.http.sessions.interfaces.ISessionStore.touch>}."""
+        """See L{ISessionStore.touch<storagegate.http.sessions.session.ISessionStore.touch>}."""
         entry = self._live(id)
         if entry is not None:
             self._put(id, entry.content, encodeCookie(data), maxAgeMs)

@@ -7,10 +7,17 @@ transaction.
 What is acknowledged survives the end of the process, however it comes: it is in the write-ahead
 log (C{journal_mode=WAL}). The log is not synced with each commit (C{synchronous=NORMAL}), so a
 loss of power may take the last sessions, but never damages the file.
+
+The table of sessions in a SQLite file. Blocks: everything here runs in a thread::
+
+    sessions( id, content, cookie, expires )
+
+C{content} and C{cookie} are JSON, C{expires} is in seconds since the epoch.
 """
 
 import os
-from collections.abc import Callable, Mapping
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import define, field
@@ -18,11 +25,138 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from storagegate.http.runtime import Runtime
-from storagegate.http.sessions.content import decodeParts, encodeCookie, encodeParts
-from storagegate.http.sessions.interfaces import DAY_MS, IBoundStore, IReplacingStore
-from storagegate.http.sessions.sessiontable import SessionTable
-from storagegate.storage.jobqueue import JobQueue
+from storagegate.http.application import Runtime
+from storagegate.http.sessions.session import (
+    DAY_MS,
+    IBoundStore,
+    IReplacingStore,
+    decodeParts,
+    encodeCookie,
+    encodeParts,
+)
+from storagegate.storage.sqlite import FileKind, SQLiteFile
+from storagegate.storage.threadpool import JobQueue
+
+_BUSY_MS = 5_000
+"""Another process holds the lock for a transaction of milliseconds; then something is wrong."""
+
+_SWEEP_SECONDS = 60
+_SWEEP_WRITES = 10_000
+"""How often what has expired is taken out: by time, or sooner where much comes."""
+
+_SWEPT_AT_ONCE = 1_000
+"""Rows in one step: some milliseconds, during which others wait."""
+
+_FIRST = (
+    """
+    CREATE TABLE sessions (
+        id TEXT PRIMARY KEY NOT NULL,
+        content BLOB NOT NULL,
+        cookie BLOB NOT NULL,
+        expires REAL NOT NULL
+    )
+    """,
+    "CREATE INDEX sessionsByExpiry ON sessions (expires)",
+)
+
+_SWEEP = """
+    DELETE FROM sessions WHERE rowid IN
+        (SELECT rowid FROM sessions WHERE expires <= ? ORDER BY expires LIMIT ?)
+"""
+
+
+class SessionFileError(Exception):
+    """The file cannot keep sessions."""
+
+
+_KIND = FileKind(
+    keeps="sessions",
+    migrations=(_FIRST,),
+    mark="sessionsByExpiry",
+    # A sync for each would cost more than the last sessions before a loss of power are worth.
+    synchronous="NORMAL",
+    error=SessionFileError,
+)
+
+
+class SessionTable:
+    """The table in its file. One thread at a time."""
+
+    def __init__(self, path: str, maxSessions: int) -> None:
+        self._file = SQLiteFile(path, _KIND, _BUSY_MS)
+        self._execute = self._file.execute
+        self._maxSessions = maxSessions
+        self._sweepAt = 0.0
+        self._writes = 0
+
+    def perform(
+        self, acts: Sequence[Callable[["SessionTable"], Any]], writes: bool, now: float
+    ) -> list[Any]:
+        """
+        Do several things, all of them or none.
+
+        @param writes: Whether any of them changes something.
+        @raise SessionFileError: The file cannot be used.
+        """
+        try:
+            results = self._file.perform(lambda: [act(self) for act in acts], writes)
+            if writes:
+                self._writes += len(acts)
+                if now >= self._sweepAt or self._writes >= _SWEEP_WRITES:
+                    self._file.perform(lambda: self._sweep(now), writes=True)
+        except sqlite3.Error as error:
+            raise SessionFileError(f"{self._file.path} cannot keep sessions: {error}") from error
+        return results
+
+    def close(self) -> None:
+        """Close the file, if it is open."""
+        self._file.close()
+
+    # What may be done in perform()
+
+    def get(self, id: str, now: float) -> tuple[bytes, bytes] | None:
+        """Give content and cookie of a session that has not expired."""
+        row: tuple[bytes, bytes] | None = self._execute(
+            "SELECT content, cookie FROM sessions WHERE id = ? AND expires > ?", id, now
+        ).fetchone()
+        return row
+
+    def set(self, id: str, content: bytes, cookie: bytes, expires: float) -> None:
+        """Put a session in."""
+        self._execute(
+            "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?)", id, content, cookie, expires
+        )
+
+    def replace(self, id: str, content: bytes, cookie: bytes, expires: float, now: float) -> None:
+        """Change a session that has not expired."""
+        self._execute(
+            "UPDATE sessions SET content = ?, cookie = ?, expires = ? WHERE id = ? AND expires > ?",
+            *(content, cookie, expires, id, now),
+        )
+
+    def touch(self, id: str, cookie: bytes, expires: float, now: float) -> None:
+        """Change the cookie of a session that has not expired."""
+        self._execute(
+            "UPDATE sessions SET cookie = ?, expires = ? WHERE id = ? AND expires > ?",
+            *(cookie, expires, id, now),
+        )
+
+    def destroy(self, id: str) -> None:
+        """Take a session out."""
+        self._execute("DELETE FROM sessions WHERE id = ?", id)
+
+    def _sweep(self, now: float) -> None:
+        """Take out what has expired, and what is too much; some of it, if there is much."""
+        swept = self._execute(_SWEEP, now, _SWEPT_AT_ONCE).rowcount
+        (count,) = self._execute("SELECT count(*) FROM sessions").fetchone()
+        excess = min(count - self._maxSessions, _SWEPT_AT_ONCE)
+        if excess > 0:
+            self._execute(_SWEEP, float("inf"), excess)
+        self._writes = 0
+        # With more to do, the next batch goes on.
+        more = swept == _SWEPT_AT_ONCE or excess == _SWEPT_AT_ONCE
+        self._sweepAt = now if more else now + _SWEEP_SECONDS
+
 
 _WAITING = 4096
 """Four for each of the 1024 calls that a listener lets in."""
@@ -71,12 +205,12 @@ class SQLiteSessionStore(JobQueue[_Job]):
             self._runtime = runtime
 
     def get(self, id: str) -> Deferred[dict[str, Any] | None]:
-        """See L{ISessionStore.get<storagegate.http.sessions.interfaces.ISessionStore.get>}."""
+        """See L{ISessionStore.get<storagegate.http.sessions.session.ISessionStore.get>}."""
         now = self._now()
         return self._do(lambda table: table.get(id, now), writes=False).addCallback(_decoded)
 
     def set(self, id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> Deferred[None]:
-        """See L{ISessionStore.set<storagegate.http.sessions.interfaces.ISessionStore.set>}."""
+        """See L{ISessionStore.set<storagegate.http.sessions.session.ISessionStore.set>}."""
         content, cookie = encodeParts(data)
         expires = self._now() + maxAgeMs / 1000
         return self._do(lambda table: table.set(id, content, cookie, expires))
@@ -90,12 +224,12 @@ class SQLiteSessionStore(JobQueue[_Job]):
 
     def destroy(self, id: str) -> Deferred[None]:
         """
-        See L{ISessionStore.destroy<storagegate.http.sessions.interfaces.ISessionStore.destroy>}.
+        See L{ISessionStore.destroy<storagegate.http.sessions.session.ISessionStore.destroy>}.
         """
         return self._do(lambda table: table.destroy(id))
 
     def touch(self, id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> Deferred[None]:
-        """See L{ISessionStore.touch<storagegate.http.sessions.interfaces.ISessionStore.touch>}."""
+        """See L{ISessionStore.touch<storagegate.http.sessions.session.ISessionStore.touch>}."""
         cookie = encodeCookie(data)
         now = self._now()
         expires = now + maxAgeMs / 1000

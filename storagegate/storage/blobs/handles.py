@@ -8,8 +8,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from storagegate.storage.errors import StoreBusy
-from storagegate.storage.interfaces import IBlobHandle
-from storagegate.storage.pool import IWorkPool
+from storagegate.storage.interfaces import IBlobReader
+from storagegate.storage.threadpool import IWorkPool
 
 CAPACITY = 256
 """Descriptors kept open; a quarter of the 1024 that a process may have by default."""
@@ -32,7 +32,7 @@ class _Entry:
         self.doomed = False
 
 
-@implementer(IBlobHandle)
+@implementer(IBlobReader)
 class BlobHandle:
     """One reader's claim on an open blob."""
 
@@ -46,7 +46,7 @@ class BlobHandle:
 
     def release(self) -> None:
         """
-        See L{IBlobHandle.release}.
+        See L{IBlobReader.release}.
 
         @raise RuntimeError: It was released already; its number may be another file's by now.
         """
@@ -77,11 +77,11 @@ class HandleCache:
         self._capacity = capacity
         self._busy: dict[str, _Entry] = {}
         self._idle: OrderedDict[str, _Entry] = OrderedDict()
-        self._opening: dict[str, list[Deferred[IBlobHandle]]] = {}
+        self._opening: dict[str, list[Deferred[IBlobReader]]] = {}
         self._doomed: set[str] = set()
         self._closed = False
 
-    def open(self, blob: str) -> BlobHandle | Deferred[IBlobHandle]:
+    def open(self, blob: str) -> BlobHandle | Deferred[IBlobReader]:
         """Claim an open blob; readers that miss at one time share the opening."""
         entry = self._busy.get(blob)
         if entry is None:
@@ -117,14 +117,14 @@ class HandleCache:
             entry.doomed = True
         self._busy.clear()
 
-    def _miss(self, blob: str) -> Deferred[IBlobHandle]:
+    def _miss(self, blob: str) -> Deferred[IBlobReader]:
         if self._closed:
             return fail(StoreBusy("the store is closing"))
         waiting = self._opening.get(blob)
         first = waiting is None
         if waiting is None:
             waiting = self._opening[blob] = []
-        reader: Deferred[IBlobHandle] = Deferred(waiting.remove)
+        reader: Deferred[IBlobReader] = Deferred(waiting.remove)
         waiting.append(reader)
         if first:
             job = self._pool.run(self._openFile, blob)

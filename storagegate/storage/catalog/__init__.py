@@ -5,7 +5,7 @@ L{sqlite} is the L{ICatalog<storagegate.storage.interfaces.ICatalog>}; L{tools} 
 without a reactor.
 """
 
+from storagegate.storage.catalog.admin import CatalogAdmin, openForTools
 from storagegate.storage.catalog.sqlite import SQLiteCatalog
-from storagegate.storage.catalog.tools import CatalogTools, openForTools
 
-__all__ = ["CatalogTools", "SQLiteCatalog", "openForTools"]
+__all__ = ["CatalogAdmin", "SQLiteCatalog", "openForTools"]

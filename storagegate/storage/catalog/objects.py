@@ -3,20 +3,83 @@ Objects: stored and removed in runs, each condition judged against what came bef
 
 A run is a chunk of neighbouring mutations that concern different keys. One statement looks all of
 them up, the conditions are judged here, and one statement writes.
+
+What is there under a name, and whether a write may happen there.
 """
 
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TypeVar
 
+import msgspec
 from attrs import field, frozen
 
-from storagegate.storage.catalog.lookup import Found, Name, find, judge
-from storagegate.storage.catalog.references import Claim, Tally, exchange
+from storagegate.storage.catalog.refcounts import ReferenceBatch, ReferenceDelta, applyDeltas
 from storagegate.storage.catalog.rows import objectValues, readSegments
 from storagegate.storage.catalog.transactions import Transaction, asJSON, chunks
-from storagegate.storage.errors import ConcurrentChange, NoSuchBucket, StoreError
+from storagegate.storage.errors import (
+    ConcurrentChange,
+    NoSuchBucket,
+    NoSuchKey,
+    PreconditionFailed,
+    StoreError,
+)
 from storagegate.storage.records import ObjectRecord, Segment, WriteCondition
+
+Name = tuple[str, bytes]
+"""A bucket and a key in it."""
+
+
+@frozen
+class Found:
+    """
+    What is there under a name.
+
+    @ivar bucketId: L{None} without such a bucket; the rest L{None} without such an object.
+    """
+
+    bucketId: int | None
+    sequence: int | None = None
+    etag: str | None = None
+    versionId: str | None = None
+    segments: str | None = None
+
+
+_decodeFound = msgspec.json.Decoder(
+    list[tuple[int | None, int | None, str | None, str | None, str | None]]
+).decode
+
+
+def find(transaction: Transaction, names: Sequence[Name]) -> list[Found]:
+    """Look up to L{CHUNK} names up, in their order."""
+    flat = [part for name in names for part in name]
+    text = transaction.value(_findSQL(len(names)), flat)
+    return [Found(*row) for row in _decodeFound(text)]
+
+
+def judge(found: Found, condition: WriteCondition) -> StoreError | None:
+    """Say why a write must not happen; L{None} if it may."""
+    if found.bucketId is None:
+        return NoSuchBucket()
+    if condition.absent and found.etag is not None:
+        return PreconditionFailed()
+    if condition.etags:
+        if found.etag is None:
+            return NoSuchKey()
+        if "*" not in condition.etags and found.etag not in condition.etags:
+            return PreconditionFailed()
+    return None
+
+
+@cache
+def _findSQL(count: int) -> str:
+    names = ", ".join(["(?, ?)"] * count)
+    return (
+        "SELECT json_group_array(json_array(b.id, o.sequence, o.etag, o.versionId, o.segments))"
+        f" FROM (VALUES {names}) AS name"
+        " LEFT JOIN buckets AS b ON b.name = name.column1"
+        " LEFT JOIN objects AS o ON o.bucketId = b.id AND o.key = name.column2"
+    )
 
 
 @frozen(eq=False)
@@ -29,7 +92,7 @@ class Put:
 
     record: ObjectRecord
     condition: WriteCondition
-    claim: Claim
+    claim: ReferenceDelta
     values: tuple[object, ...] = field(init=False)
 
     @values.default
@@ -56,10 +119,10 @@ def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectReco
 
 def _put(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectRecord | StoreError]:
     found = find(transaction, [put.name for put in puts])
-    tally = Tally(transaction, [put.claim for put in puts])
+    tally = ReferenceBatch(transaction, [put.claim for put in puts])
     outcomes: list[ObjectRecord | StoreError] = []
     rows: list[Row] = []
-    claims: list[Claim] = []
+    claims: list[ReferenceDelta] = []
     gone: list[tuple[Name, Found]] = []
     for put, there in zip(puts, found, strict=True):
         refusal = judge(there, put.condition)
@@ -75,7 +138,7 @@ def _put(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectRecord | S
         tally.count(put.claim, readSegments(there.segments))
         if there.sequence is not None:
             gone.append((put.name, there))
-    exchange(transaction, claims, remove(transaction, gone))
+    applyDeltas(transaction, claims, remove(transaction, gone))
     insert(transaction, rows)
     return outcomes
 
@@ -112,7 +175,7 @@ def remove(transaction: Transaction, gone: Sequence[tuple[Name, Found]]) -> list
     """
     Delete rows that L{find} has found.
 
-    @return: What they named, for L{exchange}.
+    @return: What they named, for L{applyDeltas}.
     """
     if not gone:
         return []
@@ -172,7 +235,7 @@ def deleteObjects(
                 answers[target.deletion].append(verdict)
                 if verdict is True:
                     gone.append((target.name, there))
-            exchange(transaction, [], remove(transaction, gone))
+            applyDeltas(transaction, [], remove(transaction, gone))
     return [
         NoSuchBucket() if number in homeless else answers[number][: len(deletion.entries)]
         for number, deletion in enumerate(deletions)

@@ -6,16 +6,9 @@ from typing import Any
 import msgspec
 from attrs import asdict
 
-from storagegate.core.crcs import crc32c
+from storagegate.core.files import crc32c
 from storagegate.storage.catalog.transactions import asJSON
-from storagegate.storage.records import (
-    Attributes,
-    Checksum,
-    Content,
-    ObjectRecord,
-    Part,
-    Segment,
-)
+from storagegate.storage.records import Attributes, Checksum, Content, ObjectRecord, Part, Segment
 
 OBJECT_COLUMNS = """
     o.size, o.etag, o.modifiedMs, o.account, o.attributes, o.versionId, o.sequence, o.segments

@@ -3,49 +3,252 @@ The catalog in a SQLite file.
 
 Three kinds of connection: the reactor thread's, for looking up one thing; one for each pool thread,
 for lists; the writer's, in its own thread.
+
+Looking up one thing, in the reactor thread.
+
+Every answer is fetched to its end: a statement that is left half-way keeps its snapshot open, and
+the WAL could not start again.
+
+What the catalog does in the pool's threads, and the connections that it has there.
 """
 
 import os
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from sqlite3 import Connection
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred
+from attrs import define, field
+from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
-from storagegate.storage.catalog import (
-    accesskeys,
-    buckets,
-    ledger,
-    listing,
-    objects,
-    reading,
-    references,
-    uploads,
-)
-from storagegate.storage.catalog.checkpoints import Looker, WALKeeper
-from storagegate.storage.catalog.committer import Committer
+from storagegate.storage.catalog import buckets, lists, objects, refcounts, uploads
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
-from storagegate.storage.catalog.readers import PoolReaders
-from storagegate.storage.catalog.references import Claim
-from storagegate.storage.catalog.reserve import Reserve
+from storagegate.storage.catalog.coordination import SharedCatalogState
+from storagegate.storage.catalog.lists import KeyRange
+from storagegate.storage.catalog.refcounts import ReferenceDelta
+from storagegate.storage.catalog.rows import OBJECT_COLUMNS, isIntact, readAttributes, readObject
 from storagegate.storage.catalog.transactions import Mutation, oneByOne
-from storagegate.storage.catalog.turns import Commons
-from storagegate.storage.catalog.walfile import prewriteBetweenCommits
-from storagegate.storage.catalog.walk import Range
-from storagegate.storage.catalog.writer import Writer, WriterReactor
+from storagegate.storage.catalog.wal import (
+    CheckpointScheduler,
+    Reserve,
+    WALCheckpointer,
+    prewriteBetweenCommits,
+)
+from storagegate.storage.catalog.writer import CatalogWriter, Committer, WriterReactor
+from storagegate.storage.errors import CorruptObject, StoreBusy
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.records import (
     AccessKey,
     Bucket,
-    Listing,
+    MultipartUpload,
+    ObjectListing,
     ObjectRecord,
     Part,
-    Upload,
     WriteCondition,
 )
+
+_OBJECT = f"""
+    SELECT b.account, b.createdMs, b.region, i.bytes, {OBJECT_COLUMNS}{{more}}
+    FROM buckets AS b LEFT JOIN objects AS o ON o.bucketId = b.id AND o.key = ?
+    LEFT JOIN inline AS i USING (sequence)
+    WHERE b.name = ?
+"""
+_PLAIN = _OBJECT.format(more="")
+_WITH_CHECKSUM = _OBJECT.format(more=", o.storageChecksum")
+
+_SEQUENCE = 10
+
+
+def readBucket(connection: Connection, name: str) -> Bucket | None:
+    """Look a bucket up."""
+    rows = connection.execute(
+        "SELECT name, account, createdMs, region FROM buckets WHERE name = ?", (name,)
+    ).fetchall()
+    return Bucket(*rows[0]) if rows else None
+
+
+def lookUp(
+    connection: Connection, bucket: str, key: bytes, versionId: str | None
+) -> tuple[Bucket | None, ObjectRecord | None]:
+    """Look up a bucket and an object in it."""
+    rows = connection.execute(_PLAIN, (key, bucket)).fetchall()
+    return _found(bucket, key, versionId, rows[0]) if rows else (None, None)
+
+
+def lookUpVerified(
+    connection: Connection, bucket: str, key: bytes, versionId: str | None
+) -> tuple[Bucket | None, ObjectRecord | None]:
+    """
+    Look up a bucket and an object in it, whose inline bytes are compared.
+
+    @raise CorruptObject: They are not those that were written.
+    """
+    rows = connection.execute(_WITH_CHECKSUM, (key, bucket)).fetchall()
+    if not rows:
+        return None, None
+    *row, checksum = rows[0]
+    found = _found(bucket, key, versionId, row)
+    if found[1] is not None and not isIntact(found[1].content.inline, checksum):
+        raise CorruptObject(f"object {bucket}/{key!r} is damaged")
+    return found
+
+
+def _found(
+    bucket: str, key: bytes, versionId: str | None, row: Any
+) -> tuple[Bucket | None, ObjectRecord | None]:
+    home = Bucket(bucket, row[0], row[1], row[2])
+    if row[_SEQUENCE] is None:
+        return home, None
+    record = readObject(bucket, key, row[3], row[4:])
+    if versionId is not None and record.versionId != versionId:
+        return home, None
+    return home, record
+
+
+def readUpload(
+    connection: Connection, bucket: str, key: bytes, uploadId: str
+) -> MultipartUpload | None:
+    """Look an upload up."""
+    rows = connection.execute(
+        "SELECT u.account, u.startedMs, u.attributes, u.checksumAlgorithm, u.checksumKind"
+        " FROM buckets AS b JOIN uploads AS u ON u.bucketId = b.id"
+        " WHERE b.name = ? AND u.key = ? AND u.uploadId = ?",
+        (bucket, key, uploadId),
+    ).fetchall()
+    if not rows:
+        return None
+    account, startedMs, attributes, *checksum = rows[0]
+    return MultipartUpload(
+        bucket, key, uploadId, account, startedMs, readAttributes(attributes), *checksum
+    )
+
+
+def readSecret(connection: Connection) -> bytes:
+    """Read the store's own random bytes."""
+    secret: bytes = connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchall()[
+        0
+    ][0]
+    return secret
+
+
+T = TypeVar("T")
+
+READERS = 3
+"""
+Reads at a time: two lists, and one who checks or sweeps. A list is bound by the interpreter's lock:
+sixteen at once were no faster than two, and each has some 3 MB in memory.
+"""
+
+WAITING = 2048
+"""Reads that may wait: as many as the pool lets wait."""
+
+
+@define(eq=False)
+class _Read:
+    """A read that waits or is under way."""
+
+    function: Callable[..., Any]
+    arguments: tuple[object, ...]
+    answer: Deferred[Any] = field(factory=Deferred)
+
+
+@define(eq=False)
+class ReaderSlot:
+    """A place for one reader; the connection stays for the next."""
+
+    connection: Connection | None = None
+
+
+class ReaderPool:
+    """
+    Reads in the pool, a few at a time. Methods: reactor thread, unless they say otherwise.
+
+    @param run: C{run(function, *args)} calls in a thread and fires in the reactor thread.
+    @param connect: Opens a connection.
+    """
+
+    def __init__(
+        self, run: Callable[..., Deferred[Any]], connect: Callable[[], Connection]
+    ) -> None:
+        self._run = run
+        self._connect = connect
+        self._seats = [ReaderSlot() for _ in range(READERS)]
+        # The last one to be free is the next to be taken: its page cache is the warmest.
+        self._free = list(self._seats)
+        self._waiting: deque[_Read] = deque()
+        self._seating = False
+        self._busy = 0
+        self._closed: Deferred[None] | None = None
+
+    def read(self, function: Callable[..., T], *arguments: object) -> Deferred[T]:
+        """
+        Call C{function(connection, *arguments)} in a thread.
+
+        To cancel it is to hear no more of it; a read that is under way goes on to its end.
+        """
+        if self._closed is not None:
+            return fail(StoreBusy("the catalog is closed"))
+        if len(self._waiting) >= WAITING:
+            return fail(StoreBusy("too many lists wait"))
+        read = _Read(function, arguments)
+        self._waiting.append(read)
+        self._seat()
+        return read.answer
+
+    def run(self, function: Callable[..., T], *arguments: object) -> Deferred[T]:
+        """Call a function in a thread; L{close} waits for it."""
+        if self._closed is not None:
+            return fail(StoreBusy("the catalog is closed"))
+        self._busy += 1
+        return self._run(function, *arguments).addBoth(self._ended)
+
+    def close(self) -> Deferred[None]:
+        """Wait for what is under way, then close the connections. Once."""
+        self._closed = Deferred() if self._busy else succeed(None)
+        while self._waiting:
+            self._waiting.popleft().answer.errback(StoreBusy("the catalog is closed"))
+        return self._closed.addCallback(self._closeAll)
+
+    def _seat(self) -> None:
+        """Let those who wait take the seats that are free."""
+        if self._seating:
+            # A busy pool refuses at once: the seat is free again, and the loop below goes on.
+            return
+        self._seating = True
+        while self._waiting and self._free:
+            read = self._waiting.popleft()
+            # Else nobody wants it any more.
+            if not read.answer.called:
+                seat = self._free.pop()
+                self.run(self._readHere, seat, read).addBoth(self._leave, seat, read)
+        self._seating = False
+
+    def _readHere(self, seat: ReaderSlot, read: _Read) -> Any:
+        """Read with the seat's connection. Pool thread."""
+        if seat.connection is None:
+            seat.connection = self._connect()
+        return read.function(seat.connection, *read.arguments)
+
+    def _leave(self, result: Any, seat: ReaderSlot, read: _Read) -> None:
+        self._free.append(seat)
+        self._seat()
+        read.answer.callback(result)
+
+    def _ended(self, result: T) -> T:
+        self._busy -= 1
+        if not self._busy and self._closed is not None:
+            self._closed.callback(None)
+        return result
+
+    def _closeAll(self, _: None) -> None:
+        for seat in self._seats:
+            if seat.connection is not None:
+                seat.connection.close()
+                seat.connection = None
+
 
 _NO_CRCS: Mapping[str, int] = MappingProxyType({})
 
@@ -58,17 +261,17 @@ _CREATE_UPLOAD = oneByOne(uploads.createUpload)
 _PUT_PART = oneByOne(uploads.putPart)
 _COMPLETE_UPLOAD = oneByOne(uploads.completeUpload)
 _ABORT_UPLOAD = oneByOne(uploads.abortUpload)
-_ADD_KEY = oneByOne(accesskeys.addAccessKey)
-_REMOVE_KEY = oneByOne(accesskeys.removeAccessKey)
+_ADD_KEY = oneByOne(buckets.addAccessKey)
+_REMOVE_KEY = oneByOne(buckets.removeAccessKey)
 
 
-@implementer(ICatalog, ledger.IBlobLedger)
+@implementer(ICatalog, refcounts.IBlobLedger)
 class SQLiteCatalog:
     """
     The embedded catalog. Methods: reactor thread.
 
     Each mutation's Deferred ignores C{cancel}: see
-    L{Undertaken<storagegate.storage.catalog.writer.Undertaken>}.
+    L{Undertaken<storagegate.storage.catalog.writer.UncancellableDeferred>}.
     """
 
     def __init__(
@@ -78,7 +281,7 @@ class SQLiteCatalog:
         run: Callable[..., Deferred[Any]],
         durability: str,
         onGarbage: Callable[[list[str]], object],
-        commons: Commons | None = None,
+        commons: SharedCatalogState | None = None,
     ) -> None:
         """
         Take note of a catalog; L{open} opens it.
@@ -94,7 +297,7 @@ class SQLiteCatalog:
         self._reactor = reactor
         self._run = run
         self._onGarbage = onGarbage
-        self._commons = commons or Commons()
+        self._commons = commons or SharedCatalogState()
         self._latch = self._commons.latch
         self._hot = self._commons.hot
 
@@ -109,20 +312,20 @@ class SQLiteCatalog:
         prepare(self._path, self._durability)
         isShared, turn = self._commons.isShared, self._commons.turn
         self._connection = self._connect(Purpose.SHARED_REACTOR if isShared else Purpose.REACTOR)
-        self._secret = reading.readSecret(self._connection)
-        self._readers = PoolReaders(self._run, partial(self._connect, Purpose.POOL))
+        self._secret = readSecret(self._connection)
+        self._readers = ReaderPool(self._run, partial(self._connect, Purpose.POOL))
         directory = os.path.dirname(os.path.abspath(self._path))
         connection = self._connect(Purpose.WRITER)
-        wal = WALKeeper(connection, directory, self._latch, growth=self._commons.growth)
+        wal = WALCheckpointer(connection, directory, self._latch, growth=self._commons.growth)
         reserve = Reserve(os.path.join(directory, "reserve"), isShared)
         with turn:
             if self._durability is Durability.FULL:
                 prewriteBetweenCommits(connection, f"{self._path}-wal")
             reserve.ensure()
-        self._looker = Looker(
+        self._looker = CheckpointScheduler(
             self._readers.run, self._connect(Purpose.CHECKPOINT), wal, self._latch
         )
-        self._writer = Writer(
+        self._writer = CatalogWriter(
             self._reactor,
             Committer(connection, reserve, self._latch, wal),
             self._hot.forget,
@@ -165,7 +368,7 @@ class SQLiteCatalog:
         """Look a bucket up."""
         bucket = self._hot.findBucket(name)
         if bucket is None:
-            bucket = reading.readBucket(self._connection, name)
+            bucket = readBucket(self._connection, name)
             if bucket is not None:
                 self._hot.keepBucket(bucket)
         return bucket
@@ -177,7 +380,7 @@ class SQLiteCatalog:
         hot = self._hot.find(bucket, key)
         if hot is not None and versionId in (None, hot[1].versionId):
             return hot
-        home, record = reading.lookUp(self._connection, bucket, key, versionId)
+        home, record = lookUp(self._connection, bucket, key, versionId)
         if home is not None and record is not None:
             self._hot.keep(home, record)
         return home, record
@@ -187,11 +390,11 @@ class SQLiteCatalog:
     ) -> tuple[Bucket | None, ObjectRecord | None]:
         """Look up as L{object}, and compare the bytes."""
         self._hot.lookUp()
-        return reading.lookUpVerified(self._connection, bucket, key, versionId)
+        return lookUpVerified(self._connection, bucket, key, versionId)
 
-    def upload(self, bucket: str, key: bytes, uploadId: str) -> Upload | None:
+    def upload(self, bucket: str, key: bytes, uploadId: str) -> MultipartUpload | None:
         """Look an upload up."""
-        return reading.readUpload(self._connection, bucket, key, uploadId)
+        return readUpload(self._connection, bucket, key, uploadId)
 
     def secret(self) -> bytes:
         """Give the store's own random bytes."""
@@ -199,25 +402,25 @@ class SQLiteCatalog:
 
     def accessKeys(self) -> list[AccessKey]:
         """Read all issued keys."""
-        return accesskeys.readAccessKeys(self._connection)
+        return buckets.readAccessKeys(self._connection)
 
     def keysGeneration(self) -> int:
         """Read the number that changes with the keys."""
-        return accesskeys.readKeysGeneration(self._connection)
+        return buckets.readKeysGeneration(self._connection)
 
     def knownBlobs(self, ids: Sequence[str]) -> frozenset[str]:
         """Say which of these have a row."""
-        return ledger.knownBlobs(self._connection, ids)
+        return refcounts.knownBlobs(self._connection, ids)
 
     def damagedBlobs(self) -> frozenset[str]:
         """List the blobs that are marked."""
-        return ledger.damagedBlobs(self._connection)
+        return refcounts.damagedBlobs(self._connection)
 
     def buckets(
         self, account: str | None, prefix: str, after: str, limit: int
     ) -> Deferred[list[Bucket]]:
         """List buckets."""
-        return self._readers.read(listing.listBuckets, account, prefix, after, limit)
+        return self._readers.read(lists.listBuckets, account, prefix, after, limit)
 
     def listObjects(
         self,
@@ -227,16 +430,16 @@ class SQLiteCatalog:
         after: bytes,
         limit: int,
         contentTypes: bool = False,
-    ) -> Deferred[Listing]:
+    ) -> Deferred[ObjectListing]:
         """List a page of objects."""
-        where = Range(prefix, delimiter, after)
-        return self._readers.read(listing.listObjects, bucket, where, limit, contentTypes)
+        where = KeyRange(prefix, delimiter, after)
+        return self._readers.read(lists.listObjects, bucket, where, limit, contentTypes)
 
     def parts(
         self, bucket: str, key: bytes, uploadId: str, after: int, limit: int
     ) -> Deferred[list[Part]]:
         """List parts of an upload."""
-        return self._readers.read(listing.listParts, bucket, key, uploadId, after, limit)
+        return self._readers.read(lists.listParts, bucket, key, uploadId, after, limit)
 
     def uploads(
         self,
@@ -246,32 +449,32 @@ class SQLiteCatalog:
         keyAfter: bytes,
         idAfter: str,
         limit: int,
-    ) -> Deferred[tuple[list[Upload], list[str], tuple[str, str] | None]]:
+    ) -> Deferred[tuple[list[MultipartUpload], list[str], tuple[str, str] | None]]:
         """List uploads in progress."""
-        where = Range(prefix, delimiter, keyAfter)
-        return self._readers.read(listing.listUploads, bucket, where, idAfter, limit)
+        where = KeyRange(prefix, delimiter, keyAfter)
+        return self._readers.read(lists.listUploads, bucket, where, idAfter, limit)
 
     def referenced(self, ids: Sequence[str]) -> Deferred[frozenset[str]]:
         """Say which blobs are named."""
-        return self._readers.read(ledger.referencedBlobs, ids)
+        return self._readers.read(refcounts.referencedBlobs, ids)
 
     def garbage(self, after: str, limit: int) -> Deferred[list[str]]:
         """List blobs that nothing names."""
-        return self._readers.read(ledger.garbageBlobs, after, limit)
+        return self._readers.read(refcounts.garbageBlobs, after, limit)
 
-    def blobRow(self, id: str) -> ledger.BlobRow | None:
+    def blobRow(self, id: str) -> refcounts.BlobRow | None:
         """Look a blob up."""
-        return ledger.blobRow(self._connection, id)
+        return refcounts.blobRow(self._connection, id)
 
-    def blobRows(self, after: str, limit: int) -> Deferred[list[ledger.BlobRow]]:
+    def blobRows(self, after: str, limit: int) -> Deferred[list[refcounts.BlobRow]]:
         """List all blobs."""
-        return self._readers.read(ledger.blobRows, after, limit)
+        return self._readers.read(refcounts.blobRows, after, limit)
 
     def checkInline(
-        self, start: ledger.InlinePosition | None, limit: int
-    ) -> Deferred[ledger.InlineCheck]:
+        self, start: refcounts.InlinePosition | None, limit: int
+    ) -> Deferred[refcounts.InlineCheck]:
         """Check the inline bytes of a page of objects."""
-        return self._readers.read(ledger.checkInline, start, limit)
+        return self._readers.read(refcounts.checkInline, start, limit)
 
     def createBucket(self, bucket: Bucket) -> Deferred[None]:
         """Create a bucket."""
@@ -290,7 +493,7 @@ class SQLiteCatalog:
         """Store an object."""
         content = record.content
         weight = len(content.inline or b"") + _SEGMENT_WEIGHT * len(content.segments)
-        put = objects.Put(record, condition, Claim(content.segments, crcs))
+        put = objects.Put(record, condition, ReferenceDelta(content.segments, crcs))
         return self._writer.submit(
             Mutation(objects.putObjects, put, weight=weight, names=(put.name,))
         )
@@ -305,7 +508,7 @@ class SQLiteCatalog:
             Mutation(objects.deleteObjects, deletion, frees=True, names=names)
         )
 
-    def createUpload(self, upload: Upload) -> Deferred[None]:
+    def createUpload(self, upload: MultipartUpload) -> Deferred[None]:
         """Begin a multipart upload."""
         upload.key.decode()
         return self._writer.submit(Mutation(_CREATE_UPLOAD, upload))
@@ -353,11 +556,11 @@ class SQLiteCatalog:
 
     def forgetBlobs(self, ids: Sequence[str]) -> Deferred[None]:
         """Remove the rows of blobs whose files are gone."""
-        return self._writer.submit(Mutation(references.forgetBlobs, ids, frees=True))
+        return self._writer.submit(Mutation(refcounts.forgetBlobs, ids, frees=True))
 
     def markDamaged(self, blob: str) -> Deferred[None]:
         """Note that a blob is damaged."""
-        return self._writer.submit(Mutation(references.markDamaged, blob))
+        return self._writer.submit(Mutation(refcounts.markDamaged, blob))
 
     def _connect(self, purpose: Purpose) -> Connection:
         return connect(self._path, self._durability, purpose)

@@ -18,7 +18,7 @@ import msgspec
 from attrs import frozen
 
 from storagegate.storage.errors import StoreError
-from storagegate.storage.sqlitefile import transact
+from storagegate.storage.sqlite import transact
 
 P = ParamSpec("P")
 R = TypeVar("R")

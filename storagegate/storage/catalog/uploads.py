@@ -6,9 +6,8 @@ import msgspec
 from attrs import evolve, frozen
 
 from storagegate.storage.catalog.buckets import bucketId
-from storagegate.storage.catalog.lookup import find, judge
-from storagegate.storage.catalog.objects import Row, insert, remove
-from storagegate.storage.catalog.references import Claim, Tally, exchange
+from storagegate.storage.catalog.objects import Row, find, insert, judge, remove
+from storagegate.storage.catalog.refcounts import ReferenceBatch, ReferenceDelta, applyDeltas
 from storagegate.storage.catalog.rows import (
     attributesText,
     checksumText,
@@ -20,10 +19,10 @@ from storagegate.storage.catalog.transactions import Transaction
 from storagegate.storage.errors import ConcurrentChange, InvalidPart, NoSuchUpload
 from storagegate.storage.records import (
     Content,
+    MultipartUpload,
     ObjectRecord,
     Part,
     Segment,
-    Upload,
     WriteCondition,
 )
 
@@ -60,7 +59,7 @@ class Completion:
     condition: WriteCondition
 
 
-def createUpload(transaction: Transaction, upload: Upload) -> None:
+def createUpload(transaction: Transaction, upload: MultipartUpload) -> None:
     """
     Begin an upload.
 
@@ -90,13 +89,13 @@ def putPart(transaction: Transaction, put: PartPut) -> None:
     """
     _confirm(transaction, put.upload)
     part, place = put.part, (put.upload.uploadId, put.part.number)
-    claim = Claim(part.content.segments, put.crcs)
-    if not Tally(transaction, [claim]).grants(claim):
+    claim = ReferenceDelta(part.content.segments, put.crcs)
+    if not ReferenceBatch(transaction, [claim]).grants(claim):
         raise ConcurrentChange
     replaced = transaction.value(
         "DELETE FROM parts WHERE uploadId = ? AND number = ? RETURNING segments", place
     )
-    exchange(transaction, [claim], readSegments(replaced))
+    applyDeltas(transaction, [claim], readSegments(replaced))
     transaction.execute(
         "INSERT INTO parts VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
@@ -131,7 +130,7 @@ def completeUpload(transaction: Transaction, completion: Completion) -> ObjectRe
     record = evolve(record, size=content.size, content=content, sequence=transaction.takeSequence())
     replaced = [(name, there)] if there.sequence is not None else []
     given = remove(transaction, replaced) + _segmentsOf(stored)
-    exchange(transaction, [Claim(content.segments, {})], given)
+    applyDeltas(transaction, [ReferenceDelta(content.segments, {})], given)
     _drop(transaction, upload)
     insert(transaction, [Row(there.bucketId, record, objectValues(record))])
     return record
@@ -144,7 +143,7 @@ def abortUpload(transaction: Transaction, upload: UploadName) -> None:
     @raise NoSuchUpload: The upload is not there.
     """
     _confirm(transaction, upload)
-    exchange(transaction, [], _segmentsOf(_stored(transaction, upload.uploadId)))
+    applyDeltas(transaction, [], _segmentsOf(_stored(transaction, upload.uploadId)))
     _drop(transaction, upload)
 
 

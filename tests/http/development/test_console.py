@@ -97,8 +97,8 @@ class ObserverTests(SynchronousTestCase):
         """Warnings and errors of all are shown, and the news of the application itself."""
         for namespace, least in (
             ("shop.orders", LogLevel.info),
-            ("storagegate.http.development.workshop", LogLevel.info),
-            ("storagegate.net.site", LogLevel.warn),
+            ("storagegate.http.development.reloader", LogLevel.info),
+            ("storagegate.net.http.site", LogLevel.warn),
             ("twisted.internet", LogLevel.warn),
             ("log_legacy", LogLevel.warn),
         ):

@@ -8,10 +8,10 @@ from twisted.internet.defer import execute
 from twisted.internet.task import Clock
 
 from storagegate import server
+from storagegate.http.application import Runtime
 from storagegate.http.middleware.staticfiles import staticFiles
-from storagegate.http.runtime import Runtime
-from storagegate.net.httplimits import HTTPLimits
-from storagegate.net.site import Site
+from storagegate.net.http.interfaces import HTTPLimits
+from storagegate.net.http.site import Site
 from tests.http.filesupport import FileCase
 from tests.http.middleware.support import Answer, Client
 

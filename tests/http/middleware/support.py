@@ -12,10 +12,10 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
+from storagegate.http.application import Runtime
 from storagegate.http.middleware.ratelimit import rateLimit
-from storagegate.http.runtime import Runtime
-from storagegate.net.httplimits import HTTPLimits
-from storagegate.net.site import Site
+from storagegate.net.http.interfaces import HTTPLimits
+from storagegate.net.http.site import Site
 
 NOON = 1_700_000_000
 """When tests begin: 14 November 2023, 22:13:20 in Greenwich."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.core.optionvalues import OptionError
+from storagegate.core.options import OptionError
 from storagegate.http import sameOrigin
 from storagegate.http.middleware.sameorigin import parseOrigin
 from tests.http.middleware.browser import Browser

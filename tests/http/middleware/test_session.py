@@ -3,9 +3,9 @@
 from typing import Any
 from urllib.parse import unquote
 
-from storagegate.http import HTTPError
+from storagegate.http.errors import HTTPError
 from tests.http.middleware.browser import START, Browser
-from tests.http.middleware.visits import SessionCase, signed
+from tests.http.middleware.sessioncase import SessionCase, signed
 
 
 class CookieTests(SessionCase):

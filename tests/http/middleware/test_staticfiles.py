@@ -8,11 +8,11 @@ from twisted.internet.defer import execute
 from twisted.internet.task import Clock
 
 from storagegate import server
-from storagegate.http import openat2
+from storagegate.http import files
+from storagegate.http.application import Runtime
 from storagegate.http.middleware.staticfiles import staticFiles
-from storagegate.http.runtime import Runtime
-from storagegate.net.httplimits import HTTPLimits
-from storagegate.net.site import Site
+from storagegate.net.http.interfaces import HTTPLimits
+from storagegate.net.http.site import Site
 from tests.http.filesupport import MODIFIED, FileCase, tagOf
 from tests.http.middleware.staticsupport import NEXT, StaticCase
 from tests.http.middleware.support import Client
@@ -112,7 +112,7 @@ class FileTests(StaticCase):
 
     def test_threads(self) -> None:
         """Where the reactor cannot open a file a thread does, to the same end."""
-        self.patch(openat2, "_SUPPORTED", False)
+        self.patch(files, "_SUPPORTED", False)
         self.serve(fallthrough=False, extensions=["html"])
         self.gets("/a.txt", b"0123456789")
         self.gets("/sub/page", b"<p>page</p>")

@@ -6,8 +6,9 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.core.optionvalues import OptionError
-from storagegate.http import HTTPError, upload
+from storagegate.core.options import OptionError
+from storagegate.http import upload
+from storagegate.http.errors import HTTPError
 from tests.http.middleware.uploads import (
     CONTENT_TYPE,
     UploadCase,

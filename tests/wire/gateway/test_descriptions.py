@@ -8,7 +8,7 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SkipTest, TestCase
 
 from storagegate.core.definitions import readService
-from storagegate.core.invocation import Invoker
+from storagegate.core.invoker import Invoker
 from storagegate.gateway.asyncapi import describeMessages
 from storagegate.gateway.options import GatewayOptions
 from tests.gateway.describing import ORDERS

@@ -12,8 +12,8 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from storagegate import server
-from storagegate.gateway.frames import HEADER_LENGTH, REQUEST, RESPONSE, encodeFrame
 from storagegate.gateway.gateway import ProtocolGateway, createProtocolGateway
+from storagegate.gateway.messages.frames import HEADER_LENGTH, REQUEST, RESPONSE, encodeFrame
 
 SECONDS = 45
 

@@ -7,8 +7,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 
-from storagegate.admin import Readiness
-from tests.support.rooms import OpenRoom
+from storagegate.daemon.health import Readiness
+from tests.support.services import OpenRoom
 from tests.wire.rpc.support import RPCCase
 
 NAMES = ("", "UserService", "user.UserService", "Storage", "storagegate.Storage")

@@ -8,13 +8,11 @@ import grpc
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 
-from storagegate.gateway.gateway import createProtocolGateway
-from storagegate.gateway.surroundings import Surroundings
-from storagegate.telemetry.records import CallRecord
-from storagegate.telemetry.tracer import Tracer
+from storagegate.gateway.gateway import GatewayResources, createProtocolGateway
+from storagegate.telemetry.tracing import CallSpan, Tracer
 from tests.support.gateway import Probe
-from tests.telemetry.test_tracer import KeptRecorder
-from tests.test_logobserver import Sink
+from tests.telemetry.test_log_observer import Sink
+from tests.telemetry.test_tracing_tracer import KeptRecorder
 from tests.wire.gateway.test_grpc import PROTO, TIMEOUT
 from tests.wire.rpc.support import RPCCase
 
@@ -28,7 +26,7 @@ class RefusedTests(RPCCase):
         """Serve a fixture, and connect a client."""
         self.sink = Sink()
         self.recorder = KeptRecorder()
-        around = Surroundings(logSink=self.sink, tracer=Tracer(self.recorder))
+        around = GatewayResources(logSink=self.sink, tracer=Tracer(self.recorder))
         self.gateway = createProtocolGateway(
             protocols=["grpc"],
             grpc={"port": 0, "maxMessageSize": 1000, **options},
@@ -87,7 +85,7 @@ class RefusedTests(RPCCase):
             self.assertEqual(told, ["unknown", "unknown", "UNIMPLEMENTED", path, TRACE])
             [(place, record)] = self.recorder.kept
             self.assertEqual(place.traceId, TRACE)
-            assert isinstance(record, CallRecord)
+            assert isinstance(record, CallSpan)
             self.assertEqual((record.service, record.method), ("unknown", "unknown"))
 
     async def test_longPath(self) -> None:

@@ -10,8 +10,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.internet.utils import getProcessOutputAndValue
 
-from storagegate.gateway.httpadapter import HTTPAdapter
 from storagegate.gateway.options import GatewayOptions, readOptions
+from storagegate.gateway.transports.http.listener import HTTPTransport
 from storagegate.http.application import Application
 from tests.support.gateway import makeHost
 from tests.wire.http.support import RawClient, ServedCase, get, post
@@ -43,7 +43,7 @@ class GatewayCase(ServedCase):
         host, self.probe = makeHost(self.reactor, services)
         self.app = Application()
         options = readOptions(GatewayOptions(), {"http": http})
-        HTTPAdapter(host, options).install(self.app)
+        HTTPTransport(host, options).install(self.app)
         self.port: Any = await self.app.listen(0, reactor=self.reactor)
         self.addCleanup(self.app.close, 0)
         self.number = self.port.getHost().port

@@ -7,10 +7,10 @@ from typing import Any
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
-from storagegate.gateway.frames import REQUEST, encodeFrame
 from storagegate.gateway.gateway import createProtocolGateway
-from storagegate.gateway.monitoring import COLLECTORS, PROTOCOL_METRICS
-from storagegate.gateway.options import PROTOCOLS
+from storagegate.gateway.messages.frames import REQUEST, encodeFrame
+from storagegate.gateway.metrics import COLLECTORS
+from storagegate.gateway.options import PROTOCOL_METRICS, PROTOCOLS
 from tests.support.gateway import Probe
 from tests.support.gatewayclients import CLIENTS
 

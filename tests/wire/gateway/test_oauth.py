@@ -18,15 +18,10 @@ from twisted.web.client import (
 )
 from twisted.web.http_headers import Headers
 
+from storagegate.auth.jwks import MAX_DOCUMENT_BYTES, MetadataFetcher, NotFetched, readURL
+from storagegate.auth.oauth import readOAuth
 from storagegate.core.errors import ServiceError
-from storagegate.gateway.documents import (
-    MAX_DOCUMENT_BYTES,
-    DocumentFetcher,
-    NotFetched,
-    readURL,
-)
 from storagegate.gateway.gateway import createProtocolGateway
-from storagegate.gateway.oauth import readOAuth
 from tests.support.certificates import Authority
 from tests.support.issuerprocess import IssuerProcess
 from tests.support.tokens import AUDIENCE, claims, ecKey, makeContext, rsaKey, signed
@@ -212,7 +207,7 @@ class FetcherTests(TestCase):
 
     async def fetch(self, url: str, policy: Any = None) -> bytes:
         """Fetch a document."""
-        body: bytes = await DocumentFetcher(self.reactor, HERE, policy).fetch(readURL(url))
+        body: bytes = await MetadataFetcher(self.reactor, HERE, policy).fetch(readURL(url))
         return body
 
     async def test_endlessHead(self) -> None:

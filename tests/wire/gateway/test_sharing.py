@@ -9,19 +9,19 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.core.sharedrates import makeRateMemory
-from storagegate.gateway.frames import ERROR, REQUEST, RESPONSE, decodeFrame, encodeFrame
-from storagegate.gateway.sharedanswers import SharedAnswerCache, makeAnswerMemory
-from storagegate.net.datagrams import bindDatagrams
+from storagegate.core.ratelimit import makeRateMemory
+from storagegate.gateway.messages.frames import ERROR, REQUEST, RESPONSE, decodeFrame, encodeFrame
+from storagegate.gateway.transports.udp.replycache import SharedAnswerCache, makeAnswerMemory
+from storagegate.net.endpoints import bindDatagrams
 from tests.support.sharing import HOLDER, Sharer, attached
 
 WORKER = """
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from storagegate import createProtocolGateway
-from storagegate.core.sharedrates import sharedRateStores
-from storagegate.gateway.sharedanswers import SharedAnswerCache
-from storagegate.gateway.surroundings import Surroundings
+from storagegate.core.ratelimit import sharedRateStores
+from storagegate.gateway.transports.udp.replycache import SharedAnswerCache
+from storagegate.gateway.gateway import Surroundings
 
 def note(method):
     with open(sys.argv[4], "a") as file:

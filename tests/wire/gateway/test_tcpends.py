@@ -7,7 +7,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 
-from storagegate.gateway.session import CALLS_OF_A_CONNECTION
+from storagegate.gateway.messages.session import CALLS_OF_A_CONNECTION
 from tests.support.memory import residentMemory
 from tests.wire.gateway.tcpcase import PlainClient, TCPCase, written
 from tests.wire.gateway.test_websocket import KERNEL_BYTES

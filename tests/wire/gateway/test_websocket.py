@@ -19,9 +19,9 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 import tests.support
-from storagegate.gateway.host import GatewayHost
+from storagegate.gateway.host import TransportContext
 from storagegate.gateway.options import WebSocketOptions
-from storagegate.gateway.wsadapter import WebSocketAdapter
+from storagegate.gateway.transports.websocket.listener import WebSocketTransport
 from storagegate.http.application import Application
 from tests.support.gateway import TOKEN, makeHost
 from tests.support.nodepackages import INSTALL_SECONDS, NodeMissing, nodeModules
@@ -46,17 +46,17 @@ class LiveCase(ServedCase):
     def setUp(self) -> None:
         """Find the reactor."""
         super().setUp()
-        self.adapters: list[WebSocketAdapter] = []
+        self.adapters: list[WebSocketTransport] = []
 
     async def open(
         self, services: Any = (), description: str = "tcp:0:interface=127.0.0.1", **options: Any
     ) -> str:
         """Serve; give where."""
         made, self.probe = makeHost(self.reactor, services)
-        self.host = GatewayHost(made.invoker, self.reactor, deferToThread)
+        self.host = TransportContext(made.invoker, self.reactor, deferToThread)
         app = Application()
         given = WebSocketOptions(**options)
-        adapter = WebSocketAdapter(self.host, given)
+        adapter = WebSocketTransport(self.host, given)
         app.all(given.path or "/", adapter.answer)
         self.adapters.append(adapter)
         self.port = await app.listen(description, reactor=self.reactor)

@@ -6,7 +6,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from storagegate.gateway.options import GatewayOptions
-from storagegate.gateway.wires import Wires
+from storagegate.gateway.transports.registry import TransportSet
 from tests.support.gateway import makeHost
 from tests.support.wsclient import CLOSE, FIELDS, TEXT, closeFrame, frame, readFrames
 from tests.wire.http.support import RawClient, ServedCase, get
@@ -23,7 +23,7 @@ class LateTests(ServedCase):
         """Serve, and connect a client."""
         self.clock = Clock()
         host, _ = makeHost(self.clock)
-        self.wires = Wires(host, GatewayOptions(), self.reactor)
+        self.wires = TransportSet(host, GatewayOptions(), self.reactor)
         port = await self.wires.open("http", "tcp:0:interface=127.0.0.1")
         return await self.connect(port)
 

@@ -1,1 +1,1 @@
-"""The HTTP server over real sockets."""
+"""Tests of applications on real listeners."""

@@ -14,10 +14,10 @@ from twisted.trial.unittest import TestCase
 from twisted.web.resource import IResource, Resource
 
 from storagegate.net.endpoints import listen
-from storagegate.net.httplimits import HTTPLimits
-from storagegate.net.request import Request
-from storagegate.net.resource import CoroutineResource
-from storagegate.net.site import Site
+from storagegate.net.http.interfaces import HTTPLimits
+from storagegate.net.http.message import ChannelRequest
+from storagegate.net.http.resource import CoroutineResource
+from storagegate.net.http.site import Site
 from tests.net.support import describeError, head
 
 TCP = "tcp:0:interface=127.0.0.1"
@@ -124,7 +124,7 @@ class ServedCase(TestCase):
 
     async def serve(
         self,
-        resource: IResource | Callable[[Request], Any],
+        resource: IResource | Callable[[ChannelRequest], Any],
         description: str = TCP,
         **limits: Any,
     ) -> IListeningPort:

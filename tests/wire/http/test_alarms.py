@@ -7,8 +7,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from storagegate.http.development import watching
-from storagegate.http.development.watching import Alarm
+from storagegate.http.development import reloader
+from storagegate.http.development.reloader import ChangeNotifier
 
 
 class AlarmTests(TestCase):
@@ -26,9 +26,9 @@ class AlarmTests(TestCase):
         self.rung: Deferred[None] = Deferred()
         self.count = 0
 
-    def begin(self) -> Alarm:
+    def begin(self) -> ChangeNotifier:
         """Begin to watch."""
-        alarm = Alarm(self.reactor, self.ring)
+        alarm = ChangeNotifier(self.reactor, self.ring)
         alarm.start()
         self.addCleanup(deferLater, self.reactor, 0)
         self.addCleanup(alarm.stop)
@@ -43,7 +43,7 @@ class AlarmTests(TestCase):
 
     async def test_kernel(self) -> None:
         """The kernel tells of a file that is written, renamed or removed, before the clock does."""
-        self.patch(watching, "_SLOW_POLL_SECONDS", 1000.0)
+        self.patch(reloader, "_SLOW_POLL_SECONDS", 1000.0)
         self.begin()
         path = self.root / "a.py"
         for change in (
@@ -57,7 +57,7 @@ class AlarmTests(TestCase):
 
     async def test_others(self) -> None:
         """Other files may change as they like."""
-        self.patch(watching, "_SLOW_POLL_SECONDS", 1000.0)
+        self.patch(reloader, "_SLOW_POLL_SECONDS", 1000.0)
         self.begin()
         rung = self.rung
         (self.root / "data.sqlite-wal").write_text("x")
@@ -69,7 +69,7 @@ class AlarmTests(TestCase):
 
     async def test_made(self) -> None:
         """A directory that goes and comes again is watched again."""
-        self.patch(watching, "_SLOW_POLL_SECONDS", 1000.0)
+        self.patch(reloader, "_SLOW_POLL_SECONDS", 1000.0)
         inner, marker = self.root / "inner", self.root / "marker.py"
         inner.mkdir()
         marker.write_text("x")
@@ -88,7 +88,7 @@ class AlarmTests(TestCase):
 
     async def test_clock(self) -> None:
         """Where the kernel does not tell, the clock does, four times a second."""
-        self.patch(watching, "_watchByKernel", lambda reactor, changed: None)
+        self.patch(reloader, "_watchByKernel", lambda reactor, changed: None)
         began = self.reactor.seconds()
         self.begin()
         await self.rung

@@ -3,7 +3,7 @@
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from storagegate.net.request import Request
+from storagegate.net.http.message import ChannelRequest
 from tests.net.support import statuses
 from tests.wire.http.corpus import CORPUS, Case
 from tests.wire.http.replaying import SMUGGLED, Cut, ThreeWays
@@ -17,7 +17,7 @@ class CorpusTests(ThreeWays, ServedCase):
         """Refuse each, with one short answer, and serve nothing."""
         served: list[bytes] = []
 
-        async def handle(request: Request) -> None:
+        async def handle(request: ChannelRequest) -> None:
             await request.body.read(1 << 20)
             served.append(request.uri)
             request.respond(200, [], b"served")
@@ -52,7 +52,7 @@ class CorpusTests(ThreeWays, ServedCase):
             self.assertEqual(statuses(received)[0], 200, case.name)
             self.assertIn(statuses(received)[1], case.codes, case.name)
 
-    async def _ok(self, request: Request) -> None:
+    async def _ok(self, request: ChannelRequest) -> None:
         await request.body.read(1 << 20)
         request.respond(200, [], b"")
 
@@ -63,7 +63,7 @@ class RefusalTests(ServedCase):
     async def test_hugeBody(self) -> None:
         """A client that insists on sending gigabytes sees the refusal, and is soon rid of."""
 
-        async def refuse(request: Request) -> None:
+        async def refuse(request: ChannelRequest) -> None:
             request.respond(403, [], b"no")
 
         port = await self.serve(refuse, lingerTimeout=0.1)
@@ -80,7 +80,7 @@ class RefusalTests(ServedCase):
     async def test_keepsSending(self) -> None:
         """A client that sends on before it looks still finds the answer."""
 
-        async def refuse(request: Request) -> None:
+        async def refuse(request: ChannelRequest) -> None:
             request.respond(403, [], b"no")
 
         port = await self.serve(refuse, lingerTimeout=self.timeout)
@@ -100,7 +100,7 @@ class RefusalTests(ServedCase):
         begun: Deferred[None] = Deferred()
         gone: Deferred[None] = Deferred()
 
-        async def handle(request: Request) -> None:
+        async def handle(request: ChannelRequest) -> None:
             request.onDisconnect(lambda: gone.callback(None))
             begun.callback(None)
             await request.body.read(100)
@@ -119,5 +119,5 @@ class RefusalTests(ServedCase):
         client.write(b"GET / HT")
         self.assertEqual(statuses(await client.closed), [408])
 
-    async def _unreached(self, request: Request) -> None:
+    async def _unreached(self, request: ChannelRequest) -> None:
         raise AssertionError("a half request reached the handler")

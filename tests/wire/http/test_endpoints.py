@@ -8,7 +8,7 @@ from twisted.internet import endpoints
 from twisted.internet.error import CannotListenError
 
 from storagegate.net.endpoints import listen
-from storagegate.net.request import Request
+from storagegate.net.http.message import ChannelRequest
 from storagegate.net.transport import FastServer
 from tests.net.support import head
 from tests.wire.http.support import TCP, ServedCase
@@ -23,7 +23,7 @@ class EndpointTests(ServedCase):
         super().setUp()
         self.seen: list[tuple[bool, bool, str]] = []
 
-    async def handle(self, request: Request) -> None:
+    async def handle(self, request: ChannelRequest) -> None:
         """Answer, and remember the transport."""
         wire: Any = request.channel.wire
         below = getattr(wire.transport, "transport", wire.transport)

@@ -7,7 +7,7 @@ from twisted.internet.defer import Deferred
 
 from storagegate import server
 from storagegate.http.middleware.staticfiles import staticFiles
-from storagegate.net.filesending import ShortFile
+from storagegate.net.sendfile import TruncatedFile
 from tests.support.openfiles import openFiles
 from tests.wire.http.support import RawClient, ServedCase, get
 
@@ -89,9 +89,9 @@ class FileTests(ServedCase):
         received = await client.closed
         self.assertLess(len(received), SIZE)
         await self.turnUntil(lambda: bool(self.outcomes))
-        self.assertIsInstance(self.outcomes.pop(), ShortFile)
+        self.assertIsInstance(self.outcomes.pop(), TruncatedFile)
         self.assertEqual(self.openFiles(), [])
-        self.assertEqual(len(self.flushLoggedErrors(ShortFile)), 1)
+        self.assertEqual(len(self.flushLoggedErrors(TruncatedFile)), 1)
 
     async def test_grows(self) -> None:
         """Of one that grows comes what was promised."""

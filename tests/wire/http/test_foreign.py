@@ -14,8 +14,8 @@ from twisted.web.util import DeferredResource, Redirect
 from twisted.web.wsgi import WSGIResource
 from zope.interface.verify import verifyObject
 
-from storagegate.net.request import Request
-from storagegate.net.resource import CoroutineResource
+from storagegate.net.http.message import ChannelRequest
+from storagegate.net.http.resource import CoroutineResource
 from tests.net.support import Boom, describeError, statuses
 from tests.wire.http.support import Rendering, ServedCase, get, post
 
@@ -289,7 +289,7 @@ class TreeTests(ServedCase):
     def ours(self) -> CoroutineResource:
         """Make a resource of ours."""
 
-        async def handle(request: Request) -> None:
+        async def handle(request: ChannelRequest) -> None:
             body = await request.body.read(100)
             # What is not lean is there too.
             verifyObject(IRequest, request)

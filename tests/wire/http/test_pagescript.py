@@ -8,7 +8,7 @@ from unittest import skipUnless
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.http.development.pagescript import SCRIPT
+from storagegate.http.development.livereload import SCRIPT
 
 NODE = shutil.which("node")
 

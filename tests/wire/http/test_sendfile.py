@@ -10,8 +10,8 @@ from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThreadPool
 from twisted.trial.unittest import SkipTest
 
-from storagegate.net.filesending import ShortFile, isWarm
-from storagegate.net.request import Request
+from storagegate.net.http.message import ChannelRequest
+from storagegate.net.sendfile import TruncatedFile, isWarm
 from storagegate.net.transport import FastServer
 from tests.wire.http.support import TCP, RawClient, ServedCase
 from tests.wire.http.tls import makeCertificate
@@ -42,7 +42,7 @@ class FileTests(ServedCase):
         self.readings += 1
         return deferToThreadPool(self.reactor, self.reactor.getThreadPool(), function, *arguments)
 
-    async def handle(self, request: Request) -> None:
+    async def handle(self, request: ChannelRequest) -> None:
         """Send the file, and keep what came of it."""
         request.begin(200, [], len(self.content))
         outcome = Deferred.fromCoroutine(request.sendFile(self.fd, 0, len(self.content), self.run_))
@@ -89,7 +89,7 @@ class FileTests(ServedCase):
     async def test_part(self) -> None:
         """A part of a file comes from its offset on, in order with other parts of the body."""
 
-        async def handle(request: Request) -> None:
+        async def handle(request: ChannelRequest) -> None:
             request.begin(200, [], 8 + 1_000_000 + 3)
             request.send(b"<before>")
             await request.sendFile(self.fd, 1_000_001, 1_000_000, self.run_)
@@ -106,7 +106,7 @@ class FileTests(ServedCase):
     async def test_chunked(self) -> None:
         """A file in a response of unknown length is one chunk."""
 
-        async def handle(request: Request) -> None:
+        async def handle(request: ChannelRequest) -> None:
             request.begin(200, [], None)
             await request.sendFile(self.fd, 16, 32, self.run_)
             request.finish()
@@ -127,7 +127,7 @@ class FileTests(ServedCase):
     async def test_slowReader(self) -> None:
         """A client that reads in its own time gets every byte, behind what was buffered before."""
 
-        async def handle(request: Request) -> None:
+        async def handle(request: ChannelRequest) -> None:
             request.begin(200, [], SIZE * 2)
             request.send(self.content)
             await request.sendFile(self.fd, 0, SIZE, self.run_)
@@ -162,7 +162,7 @@ class FileTests(ServedCase):
         received = await client.closed
         self.assertTrue(client.reset)
         self.assertLess(len(received.partition(b"\r\n\r\n")[2]), len(self.content))
-        await self.assertFailure(self.outcomes[0], ShortFile)
+        await self.assertFailure(self.outcomes[0], TruncatedFile)
 
     async def test_cold(self) -> None:
         """What is not in memory is read in a thread first, and comes as it is."""
@@ -202,7 +202,7 @@ class FileTests(ServedCase):
         gone: Deferred[None] = Deferred()
         senders: list[FastServer] = []
 
-        async def handle(request: Request) -> None:
+        async def handle(request: ChannelRequest) -> None:
             request.onDisconnect(lambda: gone.callback(None))
             senders.append(request.channel.wire.fileSender)
             request.begin(200, [], SIZE)
@@ -223,7 +223,7 @@ class FileTests(ServedCase):
         """A sending that is cancelled drops the connection, for half of it is out."""
         cancelled: list[Deferred[None]] = []
 
-        async def handle(request: Request) -> None:
+        async def handle(request: ChannelRequest) -> None:
             request.begin(200, [], SIZE)
             sending = request.channel.wire.fileSender.sendFile(self.fd, 0, SIZE, self.run_)
             cancelled.append(sending)
@@ -244,7 +244,7 @@ class FileTests(ServedCase):
         """Bytes that would overtake the file are a bug that is reported."""
         raised: list[Exception] = []
 
-        async def handle(request: Request) -> None:
+        async def handle(request: ChannelRequest) -> None:
             request.begin(200, [], SIZE)
             sender: FastServer = request.channel.wire.fileSender
             sending = sender.sendFile(self.fd, 0, SIZE, self.run_)

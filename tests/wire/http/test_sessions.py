@@ -10,8 +10,8 @@ from twisted.internet.threads import deferToThread
 
 from storagegate import server
 from storagegate.http import SQLiteSessionStore, session
-from storagegate.http.runtime import reactorRuntime
-from storagegate.http.sessions import sessiontable
+from storagegate.http.application import reactorRuntime
+from storagegate.http.sessions import sqlite
 from tests.support.modules import CHECKOUT
 from tests.wire.http.support import ServedCase, get
 from tests.wire.http.tls import makeCertificate
@@ -21,7 +21,7 @@ WRITER = """
 import sys
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
-from storagegate.http.runtime import reactorRuntime
+from storagegate.http.application import reactorRuntime
 from storagegate.http.sessions import sessiontable
 from storagegate.http.sessions.sqlite import SQLiteSessionStore
 
@@ -56,7 +56,7 @@ class SessionCase(ServedCase):
     def setUp(self) -> None:
         """Choose a file, and wait for its lock as long as it takes."""
         super().setUp()
-        self.patch(sessiontable, "_BUSY_MS", 100_000)
+        self.patch(sqlite, "_BUSY_MS", 100_000)
         self.path = self.mktemp()
 
     def open(self) -> SQLiteSessionStore:

@@ -10,7 +10,7 @@ from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from storagegate.net.endpoints import listen
-from storagegate.net.request import Request
+from storagegate.net.http.message import ChannelRequest
 from tests.net.support import head, hello, statuses
 from tests.wire.http.support import TCP, RawClient, ServedCase
 from tests.wire.http.tls import makeCertificate
@@ -145,7 +145,7 @@ class ClosingTests(ServedCase):
     async def test_slowTLS(self) -> None:
         """A client that reads in its own time gets all of a large answer over TLS."""
 
-        async def large(request: Request) -> None:
+        async def large(request: ChannelRequest) -> None:
             request.begin(200, [(b"Connection", b"close")], None)
             for number in range(100):
                 waiting = request.send(b"%06d" % number * 10_000)
@@ -195,7 +195,7 @@ class ClosingTests(ServedCase):
         """A site that drains answers what is in flight, closes all, and is done."""
         turn: Deferred[None] = Deferred()
 
-        async def handle(request: Request) -> None:
+        async def handle(request: ChannelRequest) -> None:
             await turn
             request.respond(200, [], b"done")
 
@@ -213,7 +213,7 @@ class ClosingTests(ServedCase):
     async def test_slowCloser(self) -> None:
         """A client that reads a large last answer slowly gets it all, though we have closed."""
 
-        async def large(request: Request) -> None:
+        async def large(request: ChannelRequest) -> None:
             request.respond(200, [(b"Connection", b"close")], b"x" * 20_000_000)
 
         client = await self.connect(await self.serve(large, lingerTimeout=0.01))
@@ -237,7 +237,7 @@ class Shout(Protocol):
 class UpgradeTests(ServedCase):
     """Connections that go over to another protocol."""
 
-    async def upgrade(self, request: Request) -> None:
+    async def upgrade(self, request: ChannelRequest) -> None:
         """Go over to shouting."""
         request.upgrade(Shout())
 

@@ -17,9 +17,8 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from storagegate.net.endpoints import bind
-from storagegate.net.workerprocess import Program, WorkerFailed
-from storagegate.net.workers import Workers
-from storagegate.net.workerwire import CONTROL, WorkerSetup
+from storagegate.net.ipc import CONTROL, WorkerSetup
+from storagegate.net.workers import WorkerCommand, WorkerFailed, WorkerPool
 from tests.support.daemon import daemonEnvironment
 from tests.support.load import Load
 
@@ -45,7 +44,7 @@ class WorkersCase(TestCase):
         self.directory = Path(self.mktemp()).absolute()
         self.directory.mkdir()
 
-    async def began(self, hangSeconds: float = 600, **options: Any) -> Workers:
+    async def began(self, hangSeconds: float = 600, **options: Any) -> WorkerPool:
         """
         Bind a port and start the workers.
 
@@ -55,7 +54,7 @@ class WorkersCase(TestCase):
         self.addCleanup(self.place.port.stopListening)
         self.number = self.place.port.getHost().port
         self.counts: list[int] = []
-        self.workers = Workers(
+        self.workers = WorkerPool(
             reactor,
             self.program(**options),
             changed=self.changed,
@@ -70,10 +69,10 @@ class WorkersCase(TestCase):
         """Remember how many there are."""
         self.counts.append(self.workers.ready)
 
-    def program(self, **options: Any) -> Program:
+    def program(self, **options: Any) -> WorkerCommand:
         """Describe the workers."""
         places = {"http": self.place.inherited(CONTROL + 1)}
-        return Program(
+        return WorkerCommand(
             command=[sys.executable, "-m", "tests.support.workerprogram"],
             environment=daemonEnvironment(),
             descriptors={CONTROL + 1: self.place.port.fileno()},

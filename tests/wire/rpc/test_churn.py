@@ -16,8 +16,8 @@ from twisted.internet.threads import deferToThread
 
 from storagegate import server
 from storagegate.rpc.call import Call, RequestStream
-from storagegate.rpc.callrun import CallRun
-from storagegate.rpc.servercall import ServerCall
+from storagegate.rpc.dispatch import CallDispatch
+from storagegate.rpc.engine.server import ServerCall
 from tests.support.rpcroutes import textService
 from tests.wire.rpc.support import RPCCase
 
@@ -158,7 +158,7 @@ class ChurnClient:
 def leftObjects() -> list[object]:
     """Give what is alive of any call: the room's own objects, and the handlers above."""
     gc.collect()
-    kinds = (Call, CallRun, RequestStream, ServerCall)
+    kinds = (Call, CallDispatch, RequestStream, ServerCall)
     return [
         each
         for each in gc.get_objects()

@@ -6,8 +6,8 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults
 
-from storagegate.rpc.conversion import ConversionError
-from storagegate.rpc.wire import ClientClosedError
+from storagegate.rpc.converters import ConversionError
+from storagegate.rpc.interfaces import ClientClosedError
 from tests.wire.rpc.clientcase import ClientCase, clientThreads, spawn
 
 

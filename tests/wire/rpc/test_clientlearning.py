@@ -5,8 +5,8 @@ from typing import Any
 from twisted.internet.defer import gatherResults
 
 from storagegate.core.errors import GrpcError
-from storagegate.rpc.conversion import ConversionError
-from storagegate.rpc.reflected import ReflectionError
+from storagegate.rpc.converters import ConversionError
+from storagegate.rpc.reflection import ReflectionError
 from tests.support.ports import heldPort
 from tests.wire.rpc.clientcase import ClientCase, spawn
 

@@ -9,7 +9,7 @@ from twisted.trial.unittest import TestCase
 from storagegate.core.errors import GrpcError
 from storagegate.rpc.application import GRPCServer
 from storagegate.rpc.client import createGrpcClient
-from storagegate.rpc.middleware.requestlog import requestLog
+from storagegate.rpc.middleware import requestLog
 from tests.wire.rpc.clientcase import until
 
 

@@ -6,8 +6,8 @@ import grpc
 from twisted.internet.threads import deferToThread
 
 from storagegate import server
-from storagegate.rpc import serverconnections
-from storagegate.rpc.wire import UnseenTraffic
+from storagegate.rpc.engine import server as engineserver
+from storagegate.rpc.interfaces import NullByteCounter
 from tests.wire.rpc.support import RPCCase
 
 TIMEOUT = 20
@@ -59,7 +59,7 @@ class ConnectionTests(RPCCase):
 
     async def test_pages(self) -> None:
         """They are counted to the last, however few are read at a time."""
-        self.patch(serverconnections, "_PAGE", 2)
+        self.patch(engineserver, "_PAGE", 2)
         app = self.makeApp()
         port = await self.listen(app)
         for count in range(1, 6):
@@ -69,7 +69,7 @@ class ConnectionTests(RPCCase):
     async def test_bytes(self) -> None:
         """The bytes of messages are counted both ways."""
         app = self.makeApp()
-        traffic = app.traffic = UnseenTraffic()
+        traffic = app.traffic = NullByteCounter()
         port = await self.listen(app)
         for count in range(1, 3):
             await self.connect(port)

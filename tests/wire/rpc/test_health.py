@@ -11,7 +11,7 @@ from twisted.python.threadpool import ThreadPool
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
-from tests.support.turned import TurnedReactor
+from tests.support.delayed import TurnedReactor
 from tests.wire.rpc.support import RPCCase
 
 SERVING = health_pb2.HealthCheckResponse.SERVING

@@ -11,7 +11,7 @@ from cryptography import x509
 from twisted.internet.threads import deferToThread
 
 from storagegate import server
-from storagegate.core.optionvalues import OptionError
+from storagegate.core.options import OptionError
 from tests.support.certificates import Authority
 from tests.support.h2client import H2Client
 from tests.wire.rpc.optioncase import ECHO, OptionCase, struct

@@ -10,7 +10,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from twisted.internet.threads import deferToThread
 
 from storagegate.rpc.protos import loadProto, protoPath
-from tests.support.rooms import openRoom
+from tests.support.services import openRoom
 from tests.wire.rpc.support import RPCCase
 
 ADA = {

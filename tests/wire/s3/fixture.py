@@ -77,7 +77,7 @@ def leftovers(daemon: Daemon) -> list[str]:
 
 def runStoragegate(*arguments: str | Path) -> str:
     """Run the console script and give its output."""
-    start = "import sys; from storagegate.cli import main; sys.exit(main())"
+    start = "import sys; from storagegate.cli.main import main; sys.exit(main())"
     return runTool([sys.executable, "-c", start, *arguments], daemonEnvironment())
 
 

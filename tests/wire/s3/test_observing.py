@@ -11,14 +11,20 @@ from twisted.internet.task import Clock
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
-from storagegate.core.meters import Meters
 from storagegate.net.endpoints import listen
-from storagegate.net.httplimits import HTTPLimits
-from storagegate.net.site import Site
-from storagegate.s3.metrics import S3Metrics
-from storagegate.s3.observing import TOGETHER, UNKNOWN, WAIT_SECONDS, Exchange, Observation
+from storagegate.net.http.interfaces import HTTPLimits
+from storagegate.net.http.site import Site
+from storagegate.s3.observers import (
+    TOGETHER,
+    UNKNOWN,
+    WAIT_SECONDS,
+    RequestObservers,
+    S3Metrics,
+    S3RequestRecord,
+)
 from storagegate.s3.resource import makeS3Resource
 from storagegate.storage.store import ObjectStore
+from storagegate.telemetry.metrics import MetricsRegistry
 from tests.support.clients import REGION, ROOT
 from tests.support.s3signer import ANSWER_SECONDS, Answer, Outgoing, exchange, wireBytes
 
@@ -30,9 +36,9 @@ BIG = 32 * 1024 * 1024
 class Witness:
     """An observer that remembers."""
 
-    over: list[Exchange] = Factory(list)
+    over: list[S3RequestRecord] = Factory(list)
 
-    def ended(self, exchanges: Sequence[Exchange]) -> None:
+    def ended(self, exchanges: Sequence[S3RequestRecord]) -> None:
         """Remember the end."""
         self.over.extend(exchanges)
 
@@ -40,7 +46,7 @@ class Witness:
 class Clumsy:
     """An observer that fails whenever it can."""
 
-    def ended(self, exchanges: Sequence[Exchange]) -> None:
+    def ended(self, exchanges: Sequence[S3RequestRecord]) -> None:
         """Fail."""
         raise ZeroDivisionError
 
@@ -83,7 +89,7 @@ class ObservingCase(TestCase):
         self.resource.observation.tell()
         return answer
 
-    def last(self) -> Exchange:
+    def last(self) -> S3RequestRecord:
         """Give the last exchange."""
         return self.witness.over[-1]
 
@@ -202,12 +208,12 @@ class ObservingTests(ObservingCase):
     async def test_together(self) -> None:
         """Of requests that end at one time observers are told together, of one alone soon."""
         clock = Clock()
-        observation = Observation(clock)
+        observation = RequestObservers(clock)
         observation.add(self.witness)
         request: Any = self.request()
         for _ in range(TOGETHER + 1):
             observation.inFlight += 1
-            observation.over(Exchange(request, 0.0, b"1", TRACE.encode()))
+            observation.over(S3RequestRecord(request, 0.0, b"1", TRACE.encode()))
         self.assertEqual(len(self.witness.over), TOGETHER)
         clock.advance(WAIT_SECONDS)
         self.assertEqual(len(self.witness.over), TOGETHER + 1)
@@ -216,9 +222,9 @@ class ObservingTests(ObservingCase):
     def test_stop(self) -> None:
         """At the end nothing waits."""
         clock = Clock()
-        observation = Observation(clock)
+        observation = RequestObservers(clock)
         observation.add(self.witness)
-        observation.over(Exchange(self.request(), 0.0, b"1", TRACE.encode()))
+        observation.over(S3RequestRecord(self.request(), 0.0, b"1", TRACE.encode()))
         observation.stop()
         self.assertEqual((len(self.witness.over), clock.getDelayedCalls()), (1, []))
 
@@ -244,7 +250,7 @@ class S3MetricsTests(ObservingCase):
 
     async def test_meters(self) -> None:
         """Requests, bytes, times and errors are counted; what is made up is not a label."""
-        meters = Meters()
+        meters = MetricsRegistry()
         self.resource.observation.add(S3Metrics(meters, self.resource.observation))
         await self.ask("PUT", "/bkt")
         await self.ask("PUT", "/bkt/k", b"12345")

@@ -6,10 +6,10 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.telemetry import child as module
-from storagegate.telemetry.child import ChildExporter
-from storagegate.telemetry.options import Collector as Destination
-from storagegate.telemetry.records import CALL
+from storagegate.telemetry import otlp as module
+from storagegate.telemetry.otlp import ChildExporter
+from storagegate.telemetry.otlp import Collector as Destination
+from storagegate.telemetry.tracing import CALL
 from tests.support.collector import Collector
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"

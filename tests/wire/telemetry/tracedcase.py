@@ -12,7 +12,7 @@ import grpc
 from twisted.trial.unittest import SynchronousTestCase
 from websockets.sync.client import connect
 
-from storagegate.gateway.frames import HEADER_LENGTH, REQUEST, encodeFrame
+from storagegate.gateway.messages.frames import HEADER_LENGTH, REQUEST, encodeFrame
 from tests.support.clients import Account
 from tests.support.collector import Collector
 from tests.support.daemon import ACCESS_KEY, SECRET_KEY, Daemon

@@ -1,0 +1,1 @@
+"""Tokens, providers and the keys that verify them."""

@@ -1,0 +1,211 @@
+"""
+Who calls: the providers that know tokens and keys, and which of them each wire may use::
+
+    readAuthentication({
+        "providers": {
+            "jwt": {"secret": "...", "algorithms": ["HS256"]},
+            "apikey": {"validate": validate},
+        },
+        "rules": {"http": ["jwt", "apikey"], "tcp": ["apikey"]},
+    })
+
+The providers of a wire are tried in the order of its rule; the first that recognises what the
+client sent decides. What none recognises is no authentication at all.
+
+Both C{jwt} and C{oauth} know JSON Web Tokens. Where both may be used, a token that says to be from
+the issuer of C{oauth} is decided by that, and any other by C{jwt}, in whatever order they are.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from twisted.internet.defer import CancelledError
+from twisted.logger import Logger
+
+from storagegate.auth.tokens import (
+    PROTOCOLS,
+    TokenError,
+    TokenProvider,
+    noteKind,
+    readAPIKey,
+    unverified,
+)
+from storagegate.core.context import MAX_TOKEN_LENGTH, RequestContext
+from storagegate.core.errors import GrpcError, ServiceError, codedError
+from storagegate.core.invoker import CallCredentials
+from storagegate.core.options import OptionError
+
+DEFAULT_RULES: Mapping[str, tuple[str, ...]] = {
+    "http": ("jwt", "apikey", "oauth"),
+    "websocket": ("jwt", "apikey"),
+    "grpc": ("jwt", "apikey"),
+    "udp": ("apikey",),
+    "tcp": ("apikey",),
+}
+
+INVALID = "Invalid token"
+"""All that a client is told of a bad token: a reason would help to make a better one."""
+
+_log = Logger()
+
+
+class Authentication:
+    """
+    Authenticates calls by the rules of their wires.
+
+    @ivar providers: By name.
+    @ivar rules: The names of the providers of each wire, in their order.
+    @ivar ownKeys: By service, what takes the place of the provider C{apikey} for it.
+    """
+
+    def __init__(
+        self, providers: Mapping[str, TokenProvider], rules: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        self.providers = providers
+        self.rules = rules
+        self.ownKeys: dict[str, TokenProvider] = {}
+        self._oauthIssuer = getattr(providers.get("oauth"), "issuer", None)
+        self._told: set[str] = set()
+
+    def authenticate(
+        self, context: RequestContext, credentials: CallCredentials, methods: tuple[str, ...] = ()
+    ) -> Any:
+        """
+        Find out who calls.
+
+        @param methods: The providers that the service allows; empty for those of the wire.
+        @return: The user, C{None} if no provider recognised the credentials, or something to wait
+            for.
+        @raise ServiceError: C{UNAUTHENTICATED} if one did and they are not good.
+        """
+        if credentials.token is not None and len(credentials.token) > MAX_TOKEN_LENGTH:
+            raise codedError("UNAUTHENTICATED", INVALID)
+        names = self.rules.get(context.protocol, ())
+        if methods:
+            names = tuple(name for name in names if name in methods)
+        for name in names:
+            provider = self.providers.get(name)
+            if name == "apikey":
+                provider = self.ownKeys.get(context.service, provider)
+            if provider is None:
+                continue
+            token = provider.recognises(context, credentials)
+            if token is None:
+                continue
+            if len(token) > MAX_TOKEN_LENGTH:
+                raise codedError("UNAUTHENTICATED", INVALID)
+            if not self._isOfOther(name, names, token):
+                return self._decided(provider, token, context)
+        return None
+
+    def _isOfOther(self, name: str, names: tuple[str, ...], token: str) -> bool:
+        """Tell whether a token is left to the other one of the two that know JSON Web Tokens."""
+        if name == "apikey" or self._oauthIssuer is None:
+            return False
+        if "jwt" not in self.providers or "jwt" not in names or "oauth" not in names:
+            return False
+        fromIssuer: bool = unverified(token, 1).get("iss") == self._oauthIssuer
+        return fromIssuer != (name == "oauth")
+
+    def _decided(self, provider: TokenProvider, token: str, context: RequestContext) -> Any:
+        try:
+            user = provider.verify(token, context)
+        except Exception as error:
+            raise self._refusal(error) from None
+        if hasattr(user, "__await__"):
+            return self._awaited(user)
+        return _admitted(user)
+
+    async def _awaited(self, waiting: Any) -> Any:
+        try:
+            user = await waiting
+        except Exception as error:
+            raise self._refusal(error) from None
+        return _admitted(user)
+
+    def _refusal(self, error: Exception) -> Exception:
+        """Give what callers are told; an outage is another thing than a bad token."""
+        if isinstance(error, ServiceError | GrpcError | CancelledError):
+            return error
+        if isinstance(error, TokenError):
+            _log.debug("a token was refused: {reason}", reason=str(error))
+        else:
+            noteKind(_log, self._told, error)
+        return codedError("UNAUTHENTICATED", INVALID)
+
+
+def _admitted(user: Any) -> Any:
+    if not user:
+        raise codedError("UNAUTHENTICATED", INVALID)
+    return user
+
+
+def readRules(given: Any) -> dict[str, tuple[str, ...]]:
+    """
+    Read which providers each wire may use; one that is not named keeps its default.
+
+    @raise OptionError: If a name is none.
+    """
+    rules = dict(DEFAULT_RULES)
+    if not isinstance(given, Mapping):
+        raise OptionError("the option authentication.rules is a mapping of protocols to lists")
+    for protocol, names in given.items():
+        if protocol not in PROTOCOLS:
+            raise OptionError(f"there is no protocol authentication.rules.{protocol}")
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise OptionError(f"the option authentication.rules.{protocol} is a list")
+        rules[protocol] = tuple(names)
+        for name in rules[protocol]:
+            if name not in DEFAULT_RULES["http"]:
+                raise OptionError(
+                    f"authentication.rules.{protocol} names {name!r:.40}; there are "
+                    f"{', '.join(DEFAULT_RULES['http'])}"
+                )
+    return rules
+
+
+def _readJWT(given: Any) -> TokenProvider:
+    # PyJWT takes 2 MB that nobody needs who has no such tokens.
+    from storagegate.auth.jwt import readJWT
+
+    return readJWT(given)
+
+
+def readAuthentication(
+    config: Any, oauth: Callable[[Any], TokenProvider] | None = None
+) -> Authentication:
+    """
+    Read the whole configuration: C{providers} and C{rules}.
+
+    @param oauth: Reads the options of the provider C{oauth}, which needs HTTP.
+    @raise OptionError: If there is no such option, or its value is none or not safe.
+    """
+    if not isinstance(config, Mapping):
+        raise OptionError("the option authentication is a mapping of providers and rules")
+    for key in config:
+        if key not in ("providers", "rules"):
+            raise OptionError(
+                f"there is no option authentication.{key}; there are providers and rules"
+            )
+    given = config.get("providers", {})
+    if not isinstance(given, Mapping):
+        raise OptionError("the option authentication.providers is a mapping of names to options")
+    readers: dict[str, Callable[[Any], TokenProvider]] = {"jwt": _readJWT, "apikey": readAPIKey}
+    if oauth is not None:
+        readers["oauth"] = oauth
+    for name in given:
+        if name not in readers:
+            raise OptionError(
+                f"there is no option authentication.providers.{name}; there are {sorted(readers)}"
+            )
+    providers = {name: readers[name](options) for name, options in given.items()}
+    rules = readRules(config.get("rules", {}))
+    for protocol in config.get("rules", {}):
+        for name in rules[protocol]:
+            # A service may have keys of its own; tokens that nobody checks are a mistake.
+            if name != "apikey" and name not in providers:
+                raise OptionError(
+                    f"authentication.rules.{protocol} names {name}, "
+                    f"and there is no authentication.providers.{name}"
+                )
+    return Authentication(providers, rules)

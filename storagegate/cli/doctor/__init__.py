@@ -1,0 +1,1 @@
+"""C{storagegate doctor}: checks of the machine and the configuration."""

@@ -1,0 +1,277 @@
+"""
+The configuration: every line that a start would refuse, and not the first one only.
+
+The certificates and keys of listeners with TLS, and those that the gateway shows to others.
+
+The catalog, as far as the head of its file tells: the daemon does not start without it.
+
+The file is only read. Every page is C{storagegate fsck}'s business.
+
+Python, SQLite and the packages, against the bounds that the installation itself declares.
+"""
+
+import os
+import re
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from struct import Struct
+from typing import Any
+
+from storagegate.cli.doctor.findings import Check, Finding
+from storagegate.cli.doctor.network import arguments, discoveryOptions
+from storagegate.cli.doctor.system import checkSecretFile
+from storagegate.core.files import PEMFileError, readPEM
+from storagegate.daemon.config import Configuration, ConfigurationError, everyError, load
+
+_checkConfiguration = Check("configuration")
+
+
+def read(
+    flags: Mapping[str, object], environment: Mapping[str, str]
+) -> tuple[Configuration | None, list[Finding]]:
+    """Read it as the daemon would; without it there is L{None}, and the reasons."""
+    try:
+        configuration = load(flags, environment)
+    except ConfigurationError:
+        return None, [_checkConfiguration.problem(line) for line in everyError(flags, environment)]
+    origin = f"of {flags['config']}" if flags.get("config") else "without a file"
+    return configuration, [_checkConfiguration.ok(f"every key is right, {origin}")]
+
+
+def checkGateway(configuration: Configuration) -> Iterator[Finding]:
+    """Import the services and give each table of the gateway to one, as the daemon would."""
+    from storagegate.core.definitions import DefinitionError
+    from storagegate.daemon.gatewayconfig import NamingError, configureGateway, loadObject
+    from storagegate.gateway.gateway import ProtocolGateway
+
+    services = Check("services")
+    gateway = ProtocolGateway()
+    for name in configuration.services:
+        try:
+            gateway.addService(loadObject(name))
+        except (NamingError, DefinitionError) as error:
+            yield services.problem(f"{name}: {error}")
+        else:
+            yield services.ok(f"{name} is one")
+    for name, table in configuration.gateway.items():
+        try:
+            configureGateway(ProtocolGateway(), {name: table})
+        except ConfigurationError as error:
+            yield _checkConfiguration.problem(str(error))
+        else:
+            yield _checkConfiguration.ok(f"gateway.{name} is right")
+
+
+_checkCertificate = Check("certificates")
+
+
+def checkEndpoint(description: str, days: int) -> Iterator[Finding]:
+    """
+    Look at the certificate of an endpoint C{ssl:}, or at all of an endpoint C{tls:}.
+
+    @param days: How long before its end a certificate is worth a warning.
+    """
+    kind = description.partition(":")[0]
+    positional, named = arguments(description)
+    if kind == "ssl":
+        key = named.get("privateKey", "server.pem")
+        yield from checkSecretFile(key, "the key")
+        yield from checkFile(named.get("certKey", key), days)
+    elif kind == "tls":
+        yield from _checkDirectory(named.get("path") or positional[0], days)
+
+
+def checkInstances(tables: Mapping[str, Any], days: int) -> Iterator[Finding]:
+    """
+    Look at what the gateway proves with who it is, to instances and to those who know them.
+
+    @param tables: Those of the gateway. What is not right in them is found elsewhere.
+    """
+    options = discoveryOptions(tables)
+    if options is None:
+        return
+    from storagegate.core.options import OptionError
+    from storagegate.net.tls import checkFiles
+    from storagegate.upstream.options import tlsTables
+
+    for name, tls in tlsTables(options).items():
+        try:
+            checkFiles(tls, name)
+        except OptionError as error:
+            yield _checkCertificate.problem(f"gateway.discovery: {error}")
+            continue
+        if tls.certFile is not None and tls.keyFile is not None:
+            yield from checkSecretFile(tls.keyFile, "the key")
+            yield from checkFile(tls.certFile, days)
+
+
+def checkFile(path: str, days: int) -> Iterator[Finding]:
+    """Look at the first certificate of a PEM file: the one that is shown to clients."""
+    from cryptography.x509 import load_pem_x509_certificate
+
+    try:
+        certificate = load_pem_x509_certificate(readPEM(path))
+    except PEMFileError as error:
+        yield _checkCertificate.problem(str(error))
+        return
+    except ValueError:
+        yield _checkCertificate.problem(f"{path} holds no certificate")
+        return
+    now = datetime.now(UTC)
+    left = (certificate.not_valid_after_utc - now).days
+    end = certificate.not_valid_after_utc.strftime("%Y-%m-%d")
+    if certificate.not_valid_before_utc > now:
+        begin = certificate.not_valid_before_utc.strftime("%Y-%m-%d")
+        yield _checkCertificate.problem(f"{path} is not valid before {begin}")
+    elif left < 0:
+        yield _checkCertificate.problem(f"{path} has expired on {end}")
+    elif left < days:
+        yield _checkCertificate.warning(f"{path} expires in {left} days, on {end}")
+    else:
+        yield _checkCertificate.ok(f"{path} is valid until {end}")
+
+
+def _checkDirectory(directory: str, days: int) -> Iterator[Finding]:
+    try:
+        names = sorted(name for name in os.listdir(directory) if name.endswith(".pem"))
+    except OSError as error:
+        yield _checkCertificate.problem(f"{directory}: {error.strerror}")
+        return
+    if not names:
+        yield _checkCertificate.problem(f"{directory} holds no *.pem: no client can be answered")
+    for name in names:
+        path = os.path.join(directory, name)
+        yield from checkSecretFile(path, "the key in")
+        yield from checkFile(path, days)
+
+
+_checkCatalog = Check("catalog")
+
+_NAME = "catalog.sqlite"
+
+# SQLite's file format, section 1.3: name, bytes of a page (1 stands for 65536), count of changes,
+# pages, and the count of changes for which that number of pages holds.
+_HEAD = Struct(">16sH6xII60xI")
+_MAGIC = b"SQLite format 3\0"
+
+
+def checkCatalog(directory: str, isInUse: bool) -> Iterator[Finding]:
+    """
+    Look at the file's head and size.
+
+    @param isInUse: Whether a daemon runs on it, which knows it better and is writing it.
+    """
+    path = os.path.join(directory, _NAME)
+    try:
+        with open(path, "rb", opener=_open) as file:
+            head = file.read(_HEAD.size)
+            size = os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        yield _checkCatalog.problem(f"{path} cannot be read: {error.strerror}")
+        return
+    if isInUse:
+        return
+    if len(head) < _HEAD.size or not head.startswith(_MAGIC):
+        yield _checkCatalog.problem(f"{path} is no database: put a copy of the data in its place")
+        return
+    _, pageBytes, changes, pages, validFor = _HEAD.unpack(head)
+    needed = pages * (65536 if pageBytes == 1 else pageBytes)
+    if changes == validFor and size < needed:
+        yield _checkCatalog.problem(
+            f"{path} is cut off, {size} of {needed} bytes are there: put a copy of the data in its"
+            " place"
+        )
+    else:
+        yield _checkCatalog.ok(f"{path} begins and ends as a catalog does")
+
+
+def _open(path: str, flags: int) -> int:
+    # Whatever has its name, a pipe for one, must not keep anybody waiting.
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+_checkVersion = Check("versions")
+
+_REQUIREMENT = re.compile(
+    r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*\(?([^;()]*)\)?\s*(;.*)?"
+)
+_BOUND = re.compile(r"\s*(>=|<=|==|!=|<|>|~=)\s*([0-9][0-9.]*)\S*\s*")
+_DISTRIBUTION = "storagegate"
+
+
+def checkVersions() -> Iterator[Finding]:
+    """Compare what is installed with what is needed."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    try:
+        declared = metadata.metadata(_DISTRIBUTION)
+        requirements = metadata.requires(_DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        yield _checkVersion.warning(
+            "storagegate is not installed by pip: versions are not compared"
+        )
+        return
+    found = list(judgePackages(requirements, metadata.version))
+    needed = str(declared.json.get("requires_python", ""))
+    if not _isWithin(version, needed):
+        found.append(_checkVersion.problem(f"Python {version} is installed, {needed} is needed"))
+    yield from found or [
+        _checkVersion.ok(
+            f"Python {version}, SQLite {sqlite3.sqlite_version}, every package as needed"
+        )
+    ]
+
+
+def judgePackages(
+    requirements: Sequence[str], installed: Callable[[str], str]
+) -> Iterator[Finding]:
+    """
+    Say which requirements are not met; those of extras are left out.
+
+    @param installed: Gives the version of a package, or raises C{PackageNotFoundError}.
+    """
+    for requirement in requirements:
+        match = _REQUIREMENT.fullmatch(requirement.strip())
+        if match is None or match[3]:
+            continue
+        name, bounds = match[1], match[2].strip()
+        try:
+            version = installed(name)
+        except metadata.PackageNotFoundError:
+            yield _checkVersion.problem(f"{name} is not installed: {name}{bounds} is needed")
+            continue
+        if not _isWithin(version, bounds):
+            yield _checkVersion.problem(f"{name} {version} is installed, {bounds} is needed")
+
+
+def _isWithin(version: str, bounds: str) -> bool:
+    """Compare by the numbers of a release; what is no plain bound is taken as met."""
+    have = _numbers(version)
+    for bound in bounds.split(","):
+        match = _BOUND.fullmatch(bound)
+        if match is None:
+            continue
+        operator, wanted = match[1], _numbers(match[2])
+        length = max(len(have), len(wanted))
+        one, other = (each + (0,) * (length - len(each)) for each in (have, wanted))
+        isMet = {
+            ">=": one >= other,
+            "<=": one <= other,
+            "==": one == other,
+            "!=": one != other,
+            ">": one > other,
+            "<": one < other,
+            "~=": one >= other and one[: len(wanted) - 1] == wanted[:-1],
+        }[operator]
+        if not isMet:
+            return False
+    return True
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    match = re.match(r"[0-9]+(?:\.[0-9]+)*", version)
+    return tuple(map(int, match[0].split("."))) if match else ()

@@ -1,0 +1,404 @@
+"""
+Whether the ports are free, and where not, who has them.
+
+Where the listeners would listen, as the endpoints themselves say it, with nothing opened.
+
+The options of discovery, for checks that look at what they name.
+
+Whether the other machines answer that the configuration speaks of.
+"""
+
+import errno
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from threading import Thread
+from typing import Any
+from urllib.parse import urlsplit
+
+from attrs import define, field, frozen
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.protocol import Factory
+
+from storagegate.cli.doctor.findings import Check, Finding
+from storagegate.daemon.config import Configuration
+
+_NAMES = ("s3", "admin", "http", "grpc", "tcp", "udp")
+_HOST_PORT = ("grpc", "udp")
+
+
+# A colon, and what comes up to the next one that no backslash stands before.
+_PARTS = re.compile(r":((?:\\.|[^:\\])*)", re.DOTALL)
+_NAMED = re.compile(r"(\w+)=(.*)", re.DOTALL)
+
+
+@frozen
+class ListenerAddress:
+    """
+    What a listener needs of the machine.
+
+    @ivar description: As it was configured.
+    @ivar host: The address; empty for all of them.
+    @ivar port: 0 for any that is free; L{None} where there is none.
+    @ivar path: That of a UNIX socket.
+    @ivar error: Why there is no such place; everything else is empty then.
+    """
+
+    name: str
+    description: str
+    host: str = ""
+    port: int | None = None
+    path: str | None = None
+    error: str | None = None
+
+
+@define
+class RecordingReactor:
+    """A reactor that notes where it is asked to listen, and opens nothing."""
+
+    asked: list[dict[str, Any]] = field(factory=list)
+
+    def listenTCP(self, port: int, factory: Any, backlog: int = 50, interface: str = "") -> None:
+        """Take note."""
+        self.asked.append({"port": port, "host": interface})
+
+    def listenSSL(
+        self,
+        port: int,
+        factory: Any,
+        contextFactory: Any,
+        backlog: int = 50,
+        interface: str = "",
+    ) -> None:
+        """Take note."""
+        self.asked.append({"port": port, "host": interface})
+
+    def listenUNIX(
+        self, address: str, factory: Any, backlog: int = 50, mode: int = 0o666, wantPID: int = 0
+    ) -> None:
+        """Take note."""
+        self.asked.append({"path": address})
+
+
+def placesOf(configuration: Configuration) -> list[ListenerAddress]:
+    """Give the place of each listener that is on."""
+    found = []
+    for name in _NAMES:
+        description = getattr(configuration.listeners, name)
+        if description is not None:
+            found.append(_place(name, description))
+    return found
+
+
+def isHandedOver(description: str) -> bool:
+    """Tell whether the socket comes from whoever starts the daemon."""
+    return description.startswith("systemd:")
+
+
+def arguments(description: str) -> tuple[list[str], dict[str, str]]:
+    """
+    Take an endpoint's description apart.
+
+    A backslash keeps the character behind it from being a colon or an equals sign.
+    """
+    positional, named = [], {}
+    for part in _PARTS.findall(description):
+        match = _NAMED.fullmatch(part)
+        if match is None:
+            positional.append(_plain(part))
+        else:
+            named[match[1]] = _plain(match[2])
+    return positional, named
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
+
+
+def _place(name: str, description: str) -> ListenerAddress:
+    if name in _HOST_PORT:
+        host, _, port = description.rpartition(":")
+        return ListenerAddress(name, description, host.strip("[]"), int(port))
+    if isHandedOver(description):
+        return ListenerAddress(name, description)
+    notes = RecordingReactor()
+    try:
+        endpoint = serverFromString(notes, description)
+        endpoint.listen(Factory()).addErrback(lambda failure: None)
+    except Exception as error:
+        # Parsers of endpoints are plugins: each has its own way to say no.
+        return ListenerAddress(
+            name, description, error=" ".join(str(error).split()) or type(error).__name__
+        )
+    if not notes.asked:
+        return ListenerAddress(name, description, error="this kind of endpoint is not known here")
+    return ListenerAddress(name, description, **notes.asked[0])
+
+
+def addressesOf(place: ListenerAddress, kind: socket.SocketKind) -> list[tuple[Any, ...]]:
+    """
+    Resolve the address of a place.
+
+    @raise OSError: There is none of that name.
+    """
+    flags = socket.AI_PASSIVE
+    return socket.getaddrinfo(place.host or "0.0.0.0", place.port, type=kind, flags=flags)
+
+
+_checkPort = Check("ports")
+
+_TABLES = {
+    socket.SOCK_STREAM: ("/proc/net/tcp", "/proc/net/tcp6"),
+    socket.SOCK_DGRAM: ("/proc/net/udp", "/proc/net/udp6"),
+}
+
+# As the tables write it: a TCP socket that listens, and a UDP socket that is open.
+_SERVING = {socket.SOCK_STREAM: "0A", socket.SOCK_DGRAM: "07"}
+
+
+def checkPlace(place: ListenerAddress, daemon: int | None) -> Iterator[Finding]:
+    """
+    Try to bind a place, and let it go at once.
+
+    @param daemon: The process that has the data directory open, whose ports these may be.
+    """
+    if place.error is not None:
+        yield _checkPort.problem(f"{place.name}: {place.description}: {place.error}")
+    elif isHandedOver(place.description):
+        yield _checkPort.ok(f"{place.name}: systemd opens it")
+    elif place.path is not None:
+        yield _ofPath(place, daemon)
+    else:
+        yield _ofPort(place, daemon)
+
+
+def daemonOf(directory: str) -> int | None:
+    """Give the process that has a data directory open, from the system's table of locks."""
+    try:
+        inode = os.stat(os.path.join(directory, "lock")).st_ino
+        with open("/proc/locks", encoding="ascii") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        # 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1337 0 EOF
+        fields = line.split()
+        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(inode):
+            return int(fields[4])
+    return None
+
+
+def _ofPort(place: ListenerAddress, daemon: int | None) -> Finding:
+    kind = socket.SOCK_DGRAM if place.name == "udp" else socket.SOCK_STREAM
+    try:
+        for family, _, _, _, address in addressesOf(place, kind):
+            with socket.socket(family, kind) as probe:
+                if kind is socket.SOCK_STREAM:
+                    # As the daemon does: what a connection left behind is not in the way.
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                # Without listening: nobody who comes now is taken in.
+                probe.bind(address)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return _taken(place, kind, daemon)
+        return _checkPort.problem(f"{place.name}: {place.description}: {_reason(error)}")
+    return _checkPort.ok(f"{place.name}: {place.description} is free")
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.EACCES:
+        return "only root, or a process with CAP_NET_BIND_SERVICE, may listen there"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this machine has no such address"
+    return error.strerror or str(error)
+
+
+def _taken(place: ListenerAddress, kind: socket.SocketKind, daemon: int | None) -> Finding:
+    holders = _holders(place.port or 0, kind)
+    if daemon is not None and any(daemon in (pid, _parentOf(pid)) for pid in holders):
+        return _checkPort.ok(f"{place.name}: {place.description} is the running daemon's")
+    names = ", ".join(f"process {pid} ({_nameOf(pid)})" for pid in sorted(holders))
+    by = names or "another process, which only root can name"
+    return _checkPort.problem(f"{place.name}: {place.description} is taken by {by}")
+
+
+def _ofPath(place: ListenerAddress, daemon: int | None) -> Finding:
+    path = place.path or ""
+    directory = os.path.dirname(os.path.abspath(path))
+    if not os.access(directory, os.W_OK | os.X_OK):
+        return _checkPort.problem(f"{place.name}: {directory} is not writable")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return _checkPort.ok(f"{place.name}: {path} is free")
+    if daemon is not None:
+        return _checkPort.ok(f"{place.name}: {path} is the running daemon's")
+    return _checkPort.problem(f"{place.name}: {path} is taken")
+
+
+def _holders(port: int, kind: socket.SocketKind) -> set[int]:
+    """Give the processes that serve a port, as far as we may look."""
+    wanted = {f"socket:[{inode}]" for inode in _inodes(port, kind)}
+    found = set()
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        # One that has ended or is somebody else's shows nothing.
+        with suppress(OSError):
+            if wanted.intersection(_links(f"/proc/{name}/fd")):
+                found.add(int(name))
+    return found
+
+
+def _links(directory: str) -> Iterator[str]:
+    for name in os.listdir(directory):
+        # Descriptors are closed meanwhile; ours for the list itself is.
+        with suppress(OSError):
+            yield os.readlink(f"{directory}/{name}")
+
+
+def _inodes(port: int, kind: socket.SocketKind) -> Iterator[str]:
+    for table in _TABLES[kind]:
+        try:
+            with open(table, encoding="ascii") as file:
+                lines = file.read().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            # sl, local address, remote address, state, ..., inode
+            fields = line.split()
+            if fields[3] == _SERVING[kind] and int(fields[1].rpartition(":")[2], 16) == port:
+                yield fields[9]
+
+
+def _parentOf(pid: int) -> int | None:
+    """Give the parent of a process: what a worker serves is its daemon's."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            # Behind the name, which may hold anything: state, parent.
+            return int(file.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def _nameOf(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return "ended"
+
+
+def discoveryOptions(tables: Mapping[str, Any]) -> Any:
+    """
+    Read the C{DiscoveryOptions} of a gateway.
+
+    @param tables: Those of the gateway.
+    @return: C{None} where there are none, or where they are wrong: that is found elsewhere.
+    """
+    if "discovery" not in tables:
+        return None
+    from storagegate.core.options import OptionError
+    from storagegate.upstream.options import DiscoveryOptions, readDiscovery
+
+    try:
+        return readDiscovery(DiscoveryOptions(), tables["discovery"])
+    except (OptionError, TypeError):
+        return None
+
+
+_checkPeer = Check("network")
+
+_SECONDS = 1.0
+
+# Instances may be many, and threads are not for nothing.
+_TOGETHER = 32
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def checkNeighbours(tables: Mapping[str, Any]) -> Iterator[Finding]:
+    """
+    Connect to everything that discovery and tracing need.
+
+    @param tables: Those of the gateway. What is not right in them is found elsewhere.
+    """
+    places = [*_ofDiscovery(tables), *_ofTracing(tables)]
+    for start in range(0, len(places), _TOGETHER):
+        attempts = [_Attempt(*place) for place in places[start : start + _TOGETHER]]
+        for attempt in attempts:
+            yield attempt.finding()
+
+
+class _Attempt:
+    """A connection that is tried in a thread, for nothing limits how long a name is looked up."""
+
+    def __init__(self, what: str, host: str, port: int) -> None:
+        self._what = what
+        self._place = (host, port)
+        self._finding = _checkPeer.warning(f"{what}: the name {host} is not found in time")
+        # Nobody waits for it at the end of the process.
+        self._thread = Thread(target=self._try, daemon=True)
+        self._thread.start()
+
+    def finding(self) -> Finding:
+        """Wait for its end, but not for long."""
+        self._thread.join(2 * _SECONDS)
+        return self._finding
+
+    def _try(self) -> None:
+        what, (host, port) = self._what, self._place
+        try:
+            socket.create_connection(self._place, _SECONDS).close()
+        except socket.gaierror as error:
+            reason = error.strerror
+            self._finding = _checkPeer.warning(f"{what}: there is no host {host}: {reason}")
+        except OSError as error:
+            reason = error.strerror or f"no answer in {_SECONDS:.0f} s"
+            self._finding = _checkPeer.warning(f"{what} at {host}:{port} does not answer: {reason}")
+        else:
+            self._finding = _checkPeer.ok(f"{what} at {host}:{port} answers")
+
+
+def _ofDiscovery(tables: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
+    options = discoveryOptions(tables)
+    if options is None:
+        return
+    if options.provider == "consul":
+        yield "Consul", *_split(options.consul.address)
+    elif options.provider == "etcd":
+        for address in options.etcd.addresses:
+            yield "etcd", *_split(address)
+    elif options.provider == "kubernetes":
+        host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+        if options.kubernetes.address is not None:
+            yield "Kubernetes", *_split(options.kubernetes.address)
+        elif host:
+            yield "Kubernetes", host, int(os.environ.get("KUBERNETES_SERVICE_PORT", "443"))
+    for name, service in options.services.items():
+        for instance in service.instances or ():
+            yield f"an instance of {name}", instance.host, instance.port
+
+
+def _ofTracing(tables: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
+    monitoring = tables.get("monitoring")
+    tracing = monitoring.get("tracing") if isinstance(monitoring, Mapping) else None
+    if not isinstance(tracing, Mapping) or not tracing.get("enabled"):
+        return
+    from storagegate.core.options import OptionError, makeOptions
+    from storagegate.telemetry.otlp import TracingOptions, readCollector
+
+    given = {name: tracing[name] for name in ("provider", "endpoint") if name in tracing}
+    try:
+        collector = readCollector(makeOptions(TracingOptions, given))
+    except OptionError:
+        return
+    yield "the collector of traces", *_split(collector.endpoint)
+
+
+def _split(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 443)

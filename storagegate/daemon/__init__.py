@@ -1,0 +1,1 @@
+"""The daemon: configuration, components, processes, signals, health and logs."""

@@ -1,0 +1,270 @@
+"""
+What the daemon serves over HTTP, WebSocket, gRPC, TCP and UDP: the user's services, or the
+reference services.
+
+Nothing here is imported unless one of these listeners is on, and what only one of them needs is
+imported when it is opened.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress
+
+from storagegate.core.context import RequestContext
+from storagegate.core.definitions import DefinitionError, ServiceDefinition
+from storagegate.core.invoker import CallCredentials
+from storagegate.core.options import OptionError
+from storagegate.daemon.config import Configuration, ConfigurationError
+from storagegate.daemon.gatewayconfig import NamingError, configureGateway, loadObject
+from storagegate.daemon.health import Readiness
+from storagegate.gateway.gateway import GatewayResources, ProtocolGateway
+from storagegate.net.ipc import WorkerIPC
+
+USERS_FILE = "users.sqlite"
+"""Where in the data directory the users are."""
+
+_PROTOS = {"user.UserService": "UserService", "storagegate.Storage": "Storage"}
+"""The names of the reference services in their protos."""
+
+
+_INTERFACE = re.compile(r":interface=((?:[^:\\]|\\.)*)")
+
+
+class DaemonGatewayService:
+    """The listeners of the gateway and the services behind them."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        reactor: Any,
+        surroundings: GatewayResources | None = None,
+        link: WorkerIPC | None = None,
+    ) -> None:
+        """
+        @param surroundings: What the gateway shares with the rest of the daemon.
+        @param link: What a worker knows of the others, which listen at the same places.
+        @raise ConfigurationError: If a service or an option is none, with one line.
+        """
+        listeners = configuration.listeners
+        self._reactor = reactor
+        self._services = configuration.services
+        self._closers: list[Callable[[], Any]] = []
+        self._credentials: Any = None
+        self._link = link
+        self._httpAddress: Any = None
+        self._registration: Any = None
+        self._gateway = ProtocolGateway(
+            protocols=[
+                name
+                for name, place in (
+                    ("http", listeners.http),
+                    ("websocket", listeners.http),
+                    ("grpc", listeners.grpc),
+                    ("tcp", listeners.tcp),
+                    ("udp", listeners.udp),
+                )
+                if place is not None
+            ],
+            grpc={"reflection": True, "reusePort": link is not None},
+            surroundings=surroundings,
+        )
+        for name in self._services:
+            try:
+                self._gateway.addService(loadObject(name))
+            except NamingError as error:
+                raise ConfigurationError(f"service: {error}") from error
+            except DefinitionError as error:
+                raise ConfigurationError(f"service: {name}: {error}") from error
+        if not self._services and listeners.grpc is not None:
+            self._useProtos()
+        configureGateway(self._gateway, configuration.gateway)
+        self._checkDiscovery(listeners.http)
+
+    def _useProtos(self) -> None:
+        """Serve the reference services over gRPC by their protos."""
+        from storagegate.rpc.protos import ourProto
+
+        for name in ("user.proto", "storage.proto"):
+            self._gateway.protos.update(ourProto(name).services)
+        self._gateway.configureGRPC(services=_PROTOS, transformResponse=_fitted)
+
+    def open(self, name: str, place: str) -> IAddress:
+        """
+        Open a listener; nobody is served before the reactor runs.
+
+        @param name: C{http}, C{grpc}, C{tcp} or C{udp}.
+        @raise CannotListenError: If the place cannot be had.
+        @raise OptionError: If an option does not fit the others.
+        """
+        found: list[Any] = []
+        self._gateway.start(self._reactor).open(name, place).addBoth(found.append)
+        if not found:
+            raise OptionError(f"the listener {name} did not open at once")
+        [port] = found
+        if hasattr(port, "raiseException"):
+            port.raiseException()
+        address: IAddress = port.getHost()
+        if name == "http":
+            self._httpAddress = address
+        return address
+
+    def furnish(self, store: Any, root: Any, region: str, directory: str) -> None:
+        """
+        Put the reference services in, unless there are the user's; tell others of what is here.
+
+        @param root: The root key pair.
+        @param directory: The data directory as an absolute path.
+        """
+        if not self._services:
+            self._furnishReferences(store, root, region, directory)
+        self._register()
+
+    def _furnishReferences(self, store: Any, root: Any, region: str, directory: str) -> None:
+        from storagegate.s3.accounts import AccessKeyStore
+        from storagegate.services.objects import makeStorageService, storageAuthenticate
+        from storagegate.services.users import makeUserService
+        from storagegate.services.usertable import SQLiteUserStore
+
+        users = SQLiteUserStore(os.path.join(directory, USERS_FILE), self._reactor)
+        self._closers.append(users.close)
+        self._add(makeUserService(users, bus=self._link))
+        credentials = AccessKeyStore(store.catalog, self._reactor, root.accessKey, root.secretKey)
+        self._credentials = credentials
+        self._gateway.authentication.ownKeys["Storage"] = _StorageKeys(
+            storageAuthenticate(credentials)
+        )
+        self._add(makeStorageService(store, credentials, region))
+
+    def _add(self, service: ServiceDefinition) -> None:
+        """Add a service, unless discovery says that it is elsewhere."""
+        if service.name not in self._gateway.services:
+            self._gateway.addKnown(service)
+
+    def warnings(self) -> Mapping[str, str | None]:
+        """Tell what an operator should look at while calls are taken."""
+        found = {"discovery": self._gateway.discoveryProblem}
+        if self._registration is not None:
+            found["registration"] = self._registration.problem
+        return found
+
+    @property
+    def ports(self) -> Mapping[str, Any]:
+        """Give the ports that are open, by the name of the listener."""
+        return {name: port for name, port in self._gateway.ports.items() if name != "websocket"}
+
+    def tellReadiness(self, readiness: Readiness) -> None:
+        """
+        Have the gRPC health service say how the daemon is.
+
+        C{Storage} is served while the store is well, other services while nothing stops; the
+        server as a whole is what C{/readyz} says.
+        """
+        isServing = readiness.status != "draining"
+        isStored = isServing and not any(readiness.parts.values())
+        self._gateway.setHealth(
+            {name: isStored if name == "Storage" else isServing for name in self._gateway.services},
+            readiness.status == "ok",
+        )
+
+    def _checkDiscovery(self, place: str | None) -> None:
+        """
+        Check what can be told of discovery before anything is open.
+
+        @param place: Where HTTP is to be listened for.
+        """
+        options = self._gateway.discovery
+        if options is None:
+            return
+        from storagegate.upstream.options import checkDiscovery, tlsTables
+        from storagegate.upstream.registration import checkRegistration
+
+        try:
+            checkDiscovery(options)
+            for table, tls in tlsTables(options).items():
+                if tls.caFile is not None or tls.certFile is not None:
+                    from storagegate.net.tls import checkFiles
+
+                    checkFiles(tls, table)
+            if options.register is not None:
+                checkRegistration(options, self._servedHere(), _interface(place))
+        except OptionError as error:
+            raise ConfigurationError(f"gateway.discovery: {error}") from error
+
+    def _servedHere(self) -> tuple[str, ...]:
+        """Give the names of the services that are not only passed on."""
+        names = self._gateway.services if self._services else tuple(_PROTOS.values())
+        return tuple(name for name in names if name not in self._gateway.discovery.services)
+
+    def _register(self) -> None:
+        """Tell a registry of the services, if that was asked for."""
+        options = self._gateway.discovery
+        if options is None or options.register is None:
+            return
+        from storagegate.upstream.registration import makeRegistration
+
+        self._registration = makeRegistration(
+            options,
+            self._servedHere(),
+            getattr(self._httpAddress, "host", None),
+            getattr(self._httpAddress, "port", None),
+            self._reactor,
+            # Of processes at one place one may go while the others stay.
+            str(os.getpid()) if self._link is not None else "",
+        )
+        self._reactor.callWhenRunning(self._registration.start)
+
+    def changeRoot(self, root: Any) -> None:
+        """Take another root key pair: the one before is nobody's from now on."""
+        if self._credentials is not None:
+            self._credentials.setRoot(root.accessKey, root.secretKey)
+
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+        """
+        Let calls end, cancel them after the grace, and close what the services had.
+
+        @param patienceSeconds: How long idle connections of HTTP may stay.
+        """
+        return Deferred.fromCoroutine(self._close(graceSeconds, patienceSeconds))
+
+    async def _close(self, graceSeconds: float, patienceSeconds: float) -> None:
+        if self._registration is not None:
+            # Before all else: whoever is told in time does not knock at a closed door.
+            await self._registration.stop()
+        await self._gateway.stop(graceSeconds * 1000, patienceSeconds * 1000)
+        closers, self._closers = self._closers, []
+        for close in closers:
+            await close()
+
+
+class _StorageKeys:
+    """Knows C{ACCESSKEY:SECRETKEY} wherever a key or a token may stand."""
+
+    def __init__(self, prove: Callable[[str], Any]) -> None:
+        self._prove = prove
+
+    def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
+        """Give the key."""
+        return credentials.apiKey or credentials.token
+
+    def verify(self, token: str, context: RequestContext) -> Any:
+        """Give whose it is; C{None} for nobody's."""
+        return self._prove(token)
+
+
+def _fitted(result: Any, method: str) -> Any:
+    """Leave out what the message CreateMultipleUsersResponse has no field for."""
+    if method == "UserService.CreateMultipleUsers" and "errors" in result:
+        return {key: value for key, value in result.items() if key != "errors"}
+    return result
+
+
+def _interface(place: str | None) -> str | None:
+    """Give the address that an endpoint names; C{None} where there is no port at all."""
+    if place is None or place.startswith("unix:"):
+        return None
+    match = _INTERFACE.search(place)
+    return "" if match is None else match[1].replace("\\:", ":")

@@ -1,0 +1,197 @@
+"""
+What the process that serves and the process above its workers have in common.
+
+Both are the one service of C{twistd storagegate}: they get the log and the signals of the process,
+start in two steps, one on each side of the moment in which C{twistd} becomes the user that it
+stays, read their configuration again on C{SIGHUP}, and stop in order.
+
+The root key pair: the configured one, or that of the data directory, made at the first start.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from attrs import frozen
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress
+from twisted.logger import Logger
+
+from storagegate.daemon import startup
+from storagegate.daemon.components import Components
+from storagegate.daemon.config import Configuration
+from storagegate.daemon.process import oneLine, startError
+from storagegate.daemon.rootcredentials import CredentialsError, RootCredentials, loadOrCreate
+from storagegate.storage.errors import StoreError
+from storagegate.storage.files import makeDirectory
+
+ROOT_FILE = "root-credentials"
+"""Where in the data directory the pair is."""
+
+
+def rootPair(
+    configuration: Configuration,
+    directory: str,
+    addresses: Mapping[str, IAddress],
+    log: Logger,
+    show: Callable[[str], object],
+) -> RootCredentials:
+    """
+    Give the root key pair; make it if there is none.
+
+    @param directory: The data directory as an absolute path; it exists.
+    @param addresses: Where the listeners are, by name.
+    @param show: Shows the operator a made pair, once.
+    @raise CredentialsError: If the file of the pair cannot be used.
+    """
+    options = configuration.s3
+    if options.root is not None:
+        return options.root
+    path = os.path.join(directory, ROOT_FILE)
+    pair, made = loadOrCreate(path)
+    if made:
+        url = None
+        if "s3" in addresses and configuration.listeners.s3 is not None:
+            url = startup.clientURL(configuration.listeners.s3, addresses["s3"])
+        log.info("generated the root key pair path={path}", path=path)
+        show(startup.firstKeyText(pair, options.region, url, path))
+    return pair
+
+
+@frozen
+class ProcessSetup:
+    """
+    What the service of a process is made from.
+
+    @ivar configuration: What to start with.
+    @ivar load: Reads the configuration again.
+    @ivar reactor: The whole reactor, for it is handed on to every part.
+    @ivar twistdOptions: The options of C{twistd} itself.
+    """
+
+    configuration: Configuration
+    load: Callable[[], Configuration]
+    reactor: Any
+    parts: Components
+    twistdOptions: Mapping[str, Any] | None = None
+
+
+class ProcessService(Service):
+    """
+    The service that has the process.
+
+    Which of the two it is, they say by C{stopNow}, C{reload}, C{_stop} and C{_readyText}.
+    """
+
+    _log = Logger()
+
+    def __init__(self, setup: ProcessSetup) -> None:
+        self._configuration = self._started = setup.configuration
+        self._load = setup.load
+        self._reactor = setup.reactor
+        self._parts = setup.parts
+        self._twistdOptions = setup.twistdOptions
+        self._isStopping = False
+        self._addresses: dict[str, IAddress] = {}
+        self._signals = self._parts.signals(self.stopNow, self.reload)
+        self._notifier = self._parts.notifier()
+
+    def stopNow(self) -> None:
+        """Begin to stop, unless that has begun."""
+        raise NotImplementedError
+
+    def reload(self) -> None:
+        """Read the configuration again and apply what can be changed."""
+        raise NotImplementedError
+
+    async def _stop(self) -> None:
+        """Stop accepting, and let finish what is in flight."""
+        raise NotImplementedError
+
+    def _readyText(self) -> str | None:
+        """Say what is served; C{None} while nothing is."""
+        raise NotImplementedError
+
+    def setServiceParent(self, parent: Any) -> None:
+        """
+        Become part of an application, which gets the log of this process.
+
+        @raise SystemExit: If the log cannot be opened.
+        """
+        self._parts.logs.attach(parent, self._twistdOptions, self._configuration, self._reactor)
+        super().setServiceParent(parent)
+
+    def privilegedStartService(self) -> None:
+        """
+        Take the signals, and bind every listener that is bound so early.
+
+        @raise SystemExit: If one cannot be.
+        """
+        self._parts.tuneProcess()
+        self._signals.install()
+
+    def stopService(self) -> Deferred[None]:
+        """Stop in order."""
+        Service.stopService(self)
+        return Deferred.fromCoroutine(self._stop())
+
+    def _refusal(self, reason: object) -> SystemExit:
+        """Make the end of a start that fails."""
+        return startError(str(reason), self._twistdOptions)
+
+    def _cannotListen(self, name: str, place: str, reason: object) -> SystemExit:
+        """Make the end of a start whose listener cannot be had."""
+        return self._refusal(f"cannot listen name={name} endpoint={place}: {reason}")
+
+    def _directory(self) -> str:
+        # A reload does not change it, whatever the configuration says by then.
+        return os.path.abspath(self._started.store.directory)
+
+    @contextmanager
+    def _openingData(self) -> Iterator[str]:
+        """
+        Give the data directory, which is made if it is not there, to whoever opens what is in it.
+
+        @raise SystemExit: If it cannot be used.
+        """
+        directory = self._directory()
+        try:
+            makeDirectory(directory, 0o700)
+            yield directory
+        except (OSError, CredentialsError, StoreError) as error:
+            raise self._refusal(f"cannot open the data: {error}") from error
+
+    def _rootPair(self, configuration: Configuration) -> RootCredentials:
+        """Take the configured root key pair, or the one of the data directory."""
+        return rootPair(
+            configuration, self._directory(), self._addresses, self._log, self._parts.show
+        )
+
+    def _announce(self) -> None:
+        """Tell the operator what is served where."""
+        self._log.info("data directory={directory}", directory=self._directory())
+        startup.warnOfPlainHTTP(self._log, self._configuration, self._addresses)
+        startup.logAddresses(self._log, self._addresses)
+
+    def _tellReady(self) -> None:
+        """Tell the service manager what is served."""
+        text = None if self._isStopping else self._readyText()
+        if text is not None:
+            self._notifier.ready(text)
+
+    def _tellStopping(self) -> int:
+        """Tell everybody that this process stops; give how many seconds that may take."""
+        grace = self._configuration.shutdownGraceSeconds
+        self._log.info("stopping, {grace} s for what is in flight", grace=grace)
+        self._notifier.stopping(f"stopping, {grace} s for what is in flight")
+        return grace
+
+    def _refuseReload(self, error: Exception) -> None:
+        self._log.error("reload refused: {error}", error=oneLine(str(error)))
+
+    def _tellUnchanged(self, names: Iterable[str]) -> None:
+        """Name the keys that differ and that a reload does not change."""
+        for name in names:
+            self._log.warn("needs a restart: {name}", name=name)

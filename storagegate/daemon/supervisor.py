@@ -1,0 +1,324 @@
+"""
+The daemon with several workers: what the process that never serves does.
+
+It binds every listener, makes what all workers share, starts them and watches over them. C{SIGHUP}
+reads the configuration again and replaces the workers one by one, so that no client is refused.
+
+Trying something out in a process of its own, before anything is opened.
+
+A supervisor does not import what its workers do: it would cost it 40 MB for as long as it lives. So
+a child, which is a fork of it, makes a gateway of the configuration, says what is wrong, and ends.
+The supervisor has no threads by then, and the child never runs the reactor.
+"""
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+from attrs import evolve
+from twisted.application.service import Service
+from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.defer import Deferred
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IAddress
+from twisted.python.failure import Failure
+
+from storagegate.daemon import startup
+from storagegate.daemon.config import Configuration, ConfigurationError
+from storagegate.daemon.configkeys import KEYS
+from storagegate.daemon.process import setParentDeathSignal
+from storagegate.daemon.rootcredentials import CredentialsError
+from storagegate.daemon.service import ProcessService, ProcessSetup
+from storagegate.net.endpoints import BoundSocket, bind, bindDatagrams, reservePort
+from storagegate.net.ipc import CONTROL, WorkerSetup
+from storagegate.net.workers import WorkerCommand, WorkerFailed, WorkerPool
+
+LIMIT_SECONDS = 60.0
+"""How long it may take: as long as a worker may take to start."""
+
+_LOOK_SECONDS = 0.2
+"""How long a stop waits that comes meanwhile."""
+
+_MAX_TEXT = 4096
+"""Bytes of what is wrong: a pipe takes so much at once."""
+
+
+def preflight(act: Callable[[], object], isUnwanted: Callable[[], bool]) -> None:
+    """
+    Do something in a child.
+
+    @param isUnwanted: Tells whether to wait no longer.
+    @raise ConfigurationError: The one that C{act} raises there, or that it takes too long. What
+        else goes wrong there will go wrong in earnest as well.
+    """
+    reader, writer = os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if not child:
+        try:
+            setParentDeathSignal(signal.SIGKILL)
+            if os.getppid() == parent:
+                act()
+        except ConfigurationError as error:
+            os.write(writer, str(error).encode("utf-8", "backslashreplace")[:_MAX_TEXT])
+        finally:
+            # Nothing of the parent's is to be ended here.
+            os._exit(0)
+    os.close(writer)
+    end = time.monotonic() + LIMIT_SECONDS
+    try:
+        while not select.select([reader], [], [], _LOOK_SECONDS)[0]:
+            if isUnwanted():
+                return
+            if time.monotonic() >= end:
+                seconds = f"{LIMIT_SECONDS:.0f} s"
+                raise ConfigurationError(f"the services were not imported within {seconds}")
+        wrong = os.read(reader, _MAX_TEXT).decode("utf-8", "replace")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reader)
+    if wrong:
+        raise ConfigurationError(wrong)
+
+
+_STREAMS = ("s3", "admin", "http", "tcp")
+
+
+class Supervisor(ProcessService):
+    """The service of C{twistd storagegate} with C{--workers} above one."""
+
+    def __init__(self, setup: ProcessSetup) -> None:
+        super().__init__(setup)
+        self._bound: dict[str, BoundSocket] = {}
+        self._datagrams: list[Any] = []
+        self._reserved: Any = None
+        self._memory: dict[str, int] = {}
+        self._lock: Any = None
+        self._workers: WorkerPool | None = None
+        self._isReloading = False
+        self._isReloadWanted = False
+
+    def privilegedStartService(self) -> None:
+        """
+        Bind every listener but that of gRPC.
+
+        @raise SystemExit: If one cannot be.
+        """
+        super().privilegedStartService()
+        self._rehearse()
+        for name in ("s3", "admin", "http", "tcp", "udp"):
+            self._open(name)
+
+    def _rehearse(self) -> None:
+        """
+        Have what is wrong with services and the tables of the gateway said before any port is open.
+
+        @raise SystemExit: If something is.
+        """
+        configuration = self._configuration
+        # It takes a second, and what nobody has written is not wrong.
+        if not configuration.gateway and not configuration.services:
+            return
+        try:
+            preflight(lambda: self._parts.gateway(configuration), lambda: self._signals.isStopping)
+        except ConfigurationError as error:
+            raise self._refusal(error) from error
+
+    def startService(self) -> None:
+        """
+        Make what all workers share, and start them.
+
+        @raise SystemExit: If the port of gRPC is taken, the data cannot be opened, or a worker
+            cannot start.
+        """
+        Service.startService(self)
+        # Here and not with the others: only processes of one user share a port that each of them
+        # binds, and by now this one is the user that its workers are.
+        self._open("grpc")
+        with self._openingData() as directory:
+            self._configuration = self._rooted(self._configuration)
+            self._lock = self._parts.prepareStore(self._configuration.store, directory)
+            self._memory = self._parts.makeMemory()
+        self._workers = WorkerPool(
+            self._reactor,
+            self._program(),
+            output=None if self._parts.logs.sink is not None else self._parts.logs.relay,
+            changed=self._changed,
+        )
+        try:
+            if not self._workers.start(lambda: self._signals.isStopping):
+                # The reactor stops as soon as it runs.
+                return
+        except WorkerFailed as error:
+            raise self._refusal(error) from error
+        self._announce()
+        self._log.info("{count} workers serve", count=self._configuration.workers)
+        self._reactor.callWhenRunning(self._tellReady)
+        self._parts.settleProcess()
+
+    def stopNow(self) -> None:
+        """Begin to stop."""
+        self._reactor.stop()
+
+    def reload(self) -> None:
+        """Read the configuration again, and replace every worker by one that obeys it."""
+        if self._isStopping or self._workers is None:
+            return
+        if self._isReloading:
+            self._isReloadWanted = True
+            return
+        self._isReloading = True
+        self._notifier.reloading()
+        reloading = Deferred.fromCoroutine(self._reload(self._workers))
+        reloading.addErrback(lambda failure: self._log.failure("the reload failed", failure))
+        reloading.addCallback(self._reloaded)
+
+    async def _reload(self, workers: WorkerPool) -> None:
+        before = self._configuration
+        try:
+            configuration = self._rooted(self._load())
+            self._configuration = self._fixed(configuration)
+            self._parts.logs.configure(self._configuration)
+            await workers.roll(self._program(), before.shutdownGraceSeconds)
+        except (ConfigurationError, CredentialsError, WorkerFailed, OSError) as error:
+            self._configuration = before
+            self._parts.logs.configure(before)
+            if not self._isStopping:
+                self._refuseReload(error)
+            return
+        count = self._started.workers
+        self._log.info("configuration reloaded, {count} workers replaced", count=count)
+        self._tellUnchanged(_fixedKeys(self._started, configuration))
+
+    def _reloaded(self, result: None) -> None:
+        self._isReloading = False
+        self._tellReady()
+        if self._isReloadWanted:
+            self._isReloadWanted = False
+            self.reload()
+
+    def _fixed(self, configuration: Configuration) -> Configuration:
+        """Keep what is bound to the sockets and the memory that there are."""
+        return evolve(
+            configuration,
+            listeners=self._started.listeners,
+            store=self._started.store,
+            workers=self._started.workers,
+        )
+
+    def _rooted(self, configuration: Configuration) -> Configuration:
+        """Put the root key pair in, which is made here: not by each worker."""
+        return evolve(
+            configuration, s3=evolve(configuration.s3, root=self._rootPair(configuration))
+        )
+
+    def _open(self, name: str) -> None:
+        place = getattr(self._configuration.listeners, name)
+        if place is None:
+            return
+        try:
+            self._bind(name, place)
+        except (CannotListenError, ValueError) as error:
+            raise self._cannotListen(name, place, error) from error
+
+    def _bind(self, name: str, place: str) -> None:
+        if name in _STREAMS:
+            found: list[Any] = []
+            bind(self._reactor, place).addBoth(found.append)
+            [bound] = found or [Failure(CannotListenError("", 0, OSError("not bound at once")))]
+            if isinstance(bound, Failure):
+                bound.raiseException()
+            self._bound[name] = bound
+            self._addresses[name] = bound.address
+        elif name == "udp":
+            self._datagrams = bindDatagrams(place, self._configuration.workers)
+            self._addresses[name] = _address("UDP", self._datagrams[0])
+        else:
+            self._reserved = reservePort(place)
+            self._addresses[name] = _address("TCP", self._reserved)
+
+    def _program(self) -> WorkerCommand:
+        """Describe what workers run, by the present configuration."""
+        descriptors: dict[int, int] = {}
+        places: dict[str, str] = {}
+
+        def inherit(descriptor: int) -> int:
+            number = CONTROL + 1 + len(descriptors)
+            descriptors[number] = descriptor
+            return number
+
+        for name, bound in self._bound.items():
+            places[name] = bound.inherited(inherit(bound.port.fileno()))
+        memory = {name: inherit(each) for name, each in self._memory.items()}
+        log = self._parts.logs.handOver(inherit)
+        if self._lock is not None:
+            # Not read there: as long as one worker lives, the data are in use.
+            inherit(self._lock.descriptor)
+        if self._reserved is not None:
+            places["grpc"] = startup.formatAddress(self._addresses["grpc"])
+        own: list[dict[int, int]] = [{} for _ in range(self._started.workers)]
+        if self._datagrams:
+            number = CONTROL + 1 + len(descriptors)
+            places["udp"] = f"inherited:{number}"
+            own = [{number: each.fileno()} for each in self._datagrams]
+        values = self._configuration.values
+        root = self._configuration.s3.root
+        options: dict[str, Any] = {"values": values, "gateway": self._configuration.gateway}
+        options["log"] = log
+        if root is not None:
+            options["root"] = [root.accessKey, root.secretKey]
+        return WorkerCommand(
+            command=[sys.executable, "-m", "storagegate.daemon.worker"],
+            environment=_environment(),
+            descriptors=descriptors,
+            own=own,
+            setup=WorkerSetup(0, self._started.workers, places, memory, options),
+        )
+
+    def _changed(self) -> None:
+        """Tell the service manager how many workers there are."""
+        if not self._isStopping and self._workers is not None:
+            self._notifier.status(self._state(self._workers))
+
+    def _readyText(self) -> str | None:
+        return None if self._workers is None else self._state(self._workers)
+
+    def _state(self, workers: WorkerPool) -> str:
+        text = startup.servingText(self._addresses)
+        return f"{text}; {workers.ready} of {self._started.workers} workers"
+
+    async def _stop(self) -> None:
+        """Stop the workers in order."""
+        self._isStopping = True
+        grace = self._tellStopping()
+        # Closed here first: what the kernel has accepted is taken by the workers as they close.
+        for bound in self._bound.values():
+            bound.port.stopListening()
+        if self._workers is not None:
+            await self._workers.stop(grace)
+        for each in (*self._datagrams, *filter(None, [self._reserved])):
+            each.close()
+        self._notifier.close()
+        self._log.info("stopped")
+
+
+def _address(kind: Literal["TCP", "UDP"], bound: Any) -> IAddress:
+    host, port, *rest = bound.getsockname()
+    return IPv6Address(kind, host, port, *rest) if rest else IPv4Address(kind, host, port)
+
+
+def _environment() -> dict[str, str]:
+    """Give a worker's variables: it imports what this process imports."""
+    path = [item for item in sys.path if item]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def _fixedKeys(old: Configuration, new: Configuration) -> list[str]:
+    """Name the keys that differ and that new workers do not change."""
+    fixed = (key.name for key in KEYS if key.isShared)
+    return [name for name in fixed if old.values.get(name) != new.values.get(name)]

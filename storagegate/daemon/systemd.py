@@ -1,0 +1,162 @@
+"""
+What the service manager is told: C{sd_notify} of systemd, over the socket in C{NOTIFY_SOCKET}.
+
+A message is a datagram of lines C{NAME=VALUE}::
+
+    READY=1                         requests are served, or a reload is done
+    RELOADING=1  MONOTONIC_USEC=N   a reload has begun at this time of the monotonic clock
+    STOPPING=1                      nothing new is taken any more
+    STATUS=TEXT                     what C{systemctl status} shows
+    WATCHDOG=1                      the reactor still turns
+
+The last one goes out at half of C{WATCHDOG_USEC}, from the reactor, so that a reactor that is stuck
+is restarted. Without the variables nothing is sent: the daemon runs the same under anything else.
+"""
+
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import MutableMapping
+from typing import Any
+
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+
+from storagegate.core.options import parseDecimal
+from storagegate.daemon.process import oneLine
+
+_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+
+# A manager that has not read so many takes none any more.
+_WAITING = 16
+
+_REPEATED = ("STATUS=", "WATCHDOG=")
+"""How messages begin of which only the newest counts."""
+
+_AGAIN_SECONDS = 0.1
+
+# What systemd takes of a status; one line of a terminal shows less.
+_STATUS_CHARACTERS = 1000
+
+# A week: longer than any watchdog that is meant to bite.
+_MAXIMUM_WATCHDOG_USEC = 7 * 24 * 3600 * 1_000_000
+
+_MAXIMUM_PID = 1 << 22
+
+
+class Notifier:
+    """
+    Speaks for one process. All methods: reactor thread; none of them blocks or raises.
+
+    @param reactor: Provides C{IReactorTime}.
+    @param environment: The process's variables. Those of the notification are taken out: what this
+        process starts must not speak for it.
+    """
+
+    _log = Logger()
+
+    def __init__(self, reactor: Any, environment: MutableMapping[str, str]) -> None:
+        place, usec, pid = (environment.pop(name, "") for name in _VARIABLES)
+        self._reactor = reactor
+        self._address = _addressOf(place)
+        self._watchdogSeconds = _number(usec, _MAXIMUM_WATCHDOG_USEC) / 2_000_000
+        self._watchedPID = _number(pid, _MAXIMUM_PID)
+        self._socket: socket.socket | None = None
+        self._waiting: deque[bytes] = deque(maxlen=_WAITING)
+        self._retry: IDelayedCall | None = None
+        self._beat: IDelayedCall | None = None
+        self._complained = False
+
+    def ready(self, status: str) -> None:
+        """Say that requests are served, for the first time or after L{reloading}."""
+        self._send("READY=1", _statusLine(status))
+        if self._beat is None and self._isWatched():
+            self._beatOnce()
+
+    def reloading(self) -> None:
+        """Say that a reload has begun; L{ready} has to follow, whatever comes of it."""
+        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        self._send("RELOADING=1", f"MONOTONIC_USEC={now}")
+
+    def status(self, text: str) -> None:
+        """Say what goes on, in one line."""
+        self._send(_statusLine(text))
+
+    def stopping(self, status: str) -> None:
+        """Say that the end has begun."""
+        self._send("STOPPING=1", _statusLine(status))
+
+    def close(self) -> None:
+        """Say nothing any more."""
+        for call in (self._retry, self._beat):
+            if call is not None and call.active():
+                call.cancel()
+        self._retry = self._beat = None
+        self._address = None
+        self._waiting.clear()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _isWatched(self) -> bool:
+        """Tell whether there is a watchdog, and for this process: now, for twistd may fork."""
+        if not self._address or not self._watchdogSeconds:
+            return False
+        return self._watchedPID in (0, os.getpid())
+
+    def _beatOnce(self) -> None:
+        self._beat = self._reactor.callLater(self._watchdogSeconds, self._beatOnce)
+        self._send("WATCHDOG=1")
+
+    def _send(self, *lines: str) -> None:
+        if self._address is None:
+            return
+        message = "\n".join(lines)
+        for begin in _REPEATED:
+            if message.startswith(begin):
+                # They must not push out what is said once, such as READY.
+                kept = [each for each in self._waiting if not each.startswith(begin.encode())]
+                self._waiting = deque(kept, _WAITING)
+        self._waiting.append(message.encode("utf-8", "backslashreplace"))
+        if self._retry is None:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Send what waits, in order; what finds the manager's queue full goes a little later."""
+        self._retry = None
+        try:
+            if self._socket is None:
+                kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+                self._socket = socket.socket(socket.AF_UNIX, kind)
+            while self._waiting:
+                self._socket.sendto(self._waiting[0], self._address or "")
+                self._waiting.popleft()
+        except BlockingIOError:
+            self._retry = self._reactor.callLater(_AGAIN_SECONDS, self._flush)
+        except OSError as error:
+            # It may be there again for the next one, above all for the watchdog's.
+            self._waiting.clear()
+            if not self._complained:
+                self._complained = True
+                reason = error.strerror or error
+                self._log.warn("the service manager does not hear us: {reason}", reason=reason)
+
+
+def _addressOf(place: str) -> str | None:
+    """Give the socket's address; what is no path and no abstract name is none of ours."""
+    if len(place) < 2 or place[0] not in "/@":
+        return None
+    return f"\0{place[1:]}" if place[0] == "@" else place
+
+
+def _number(text: str, maximum: int) -> int:
+    """Read a variable; 0 for one that is not there or is no number."""
+    try:
+        return parseDecimal(text, maximum)
+    except ValueError:
+        return 0
+
+
+def _statusLine(text: str) -> str:
+    return f"STATUS={oneLine(text)[:_STATUS_CHARACTERS]}"

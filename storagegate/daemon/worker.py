@@ -1,0 +1,98 @@
+"""
+A worker: a process of its own that serves on the sockets of its supervisor.
+
+C{python -m storagegate.daemon.worker} finds the pair at descriptor 3, see L{storagegate.net.ipc},
+and is of no use to anybody who has not bound the sockets.
+"""
+
+import signal
+import socket
+from contextlib import suppress
+from typing import Any
+
+from attrs import evolve
+
+from storagegate.daemon.components import Components
+from storagegate.daemon.config import Configuration, ListenerOptions, restore
+from storagegate.daemon.daemon import Daemon
+from storagegate.daemon.process import oneLine, setParentDeathSignal
+from storagegate.daemon.rootcredentials import RootCredentials
+from storagegate.daemon.service import ProcessSetup
+from storagegate.net.endpoints import processReactor
+from storagegate.net.ipc import (
+    CONTROL,
+    WorkerIPC,
+    WorkerSetup,
+    adopt,
+    encode,
+    readBlocking,
+    readSetup,
+)
+
+
+def readConfiguration(setup: WorkerSetup) -> Configuration:
+    """Make the configuration that a supervisor has sent."""
+    configuration = restore(setup.options["values"], setup.options["gateway"])
+    names = ("s3", "admin", "http", "grpc", "tcp", "udp")
+    places = ListenerOptions(**{name: setup.places.get(name) for name in names})
+    root = RootCredentials(*setup.options["root"])
+    return evolve(configuration, listeners=places, s3=evolve(configuration.s3, root=root))
+
+
+def isAlone(control: socket.socket) -> bool:
+    """Tell whether the supervisor has gone."""
+    try:
+        return not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+
+
+def main() -> None:
+    """Serve until the supervisor says otherwise, or is gone."""
+    control = socket.socket(fileno=CONTROL)
+    # While it starts, nobody reads the end of the pair, and what a module of services does as it is
+    # imported may take for ever: this process would stay, with the sockets and the data.
+    setParentDeathSignal(signal.SIGKILL)
+    message = readBlocking(control)
+    if message is None or isAlone(control):
+        raise SystemExit("storagegate: a worker is started by its supervisor")
+    setup = readSetup(message)
+    reactor = processReactor()
+    try:
+        daemon, link = _start(setup, reactor)
+    except SystemExit as refused:
+        reason = oneLine(str(refused.code)).removeprefix("storagegate: ")
+        # Whoever has gone in the meantime does not want to know.
+        with suppress(OSError):
+            control.sendall(encode({"kind": "failed", "reason": reason}))
+        raise SystemExit(1) from None
+    control.setblocking(False)
+    adopt(reactor, control, link.control)
+    # From here on the end of the pair says it, and calls in flight may end.
+    reactor.callWhenRunning(setParentDeathSignal, 0)
+    reactor.callWhenRunning(link.ready)
+    reactor.addSystemEventTrigger("before", "shutdown", daemon.stopService)
+    reactor.run()
+
+
+def _start(setup: WorkerSetup, reactor: Any) -> tuple[Daemon, WorkerIPC]:
+    """
+    Start the daemon's parts.
+
+    @raise SystemExit: If one cannot be.
+    """
+    link = WorkerIPC(setup)
+    configuration = readConfiguration(setup)
+    parts = Components(reactor, link)
+    parts.logs.takeOver(setup.options["log"], configuration, reactor, setup.index)
+    # What is different from now on is for those who take this one's place.
+    daemon = Daemon(ProcessSetup(configuration, lambda: configuration, reactor, parts), link)
+    link.retired = daemon.retire
+    link.stopped = daemon.stopNow
+    daemon.privilegedStartService()
+    daemon.startService()
+    return daemon, link
+
+
+if __name__ == "__main__":
+    main()

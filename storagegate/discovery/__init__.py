@@ -1,1 +1,0 @@
-"""Where the instances of services are, and how others learn where ours are."""

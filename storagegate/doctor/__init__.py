@@ -1,1 +1,0 @@
-"""C{storagegate doctor}: looks at everything that a start and a good night depend on."""

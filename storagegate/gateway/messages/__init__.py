@@ -1,0 +1,1 @@
+"""Calls as messages: sessions, the JSON and the binary framing."""

@@ -1,0 +1,343 @@
+"""
+The binary frames of TCP and UDP, as bytes; the third format of WebSocket messages.
+
+All integers are big-endian::
+
+    frame       = version type length payload
+    version     = %x01                  1 byte
+    type        = OCTET                 1 byte, one of those below
+    length      = 4OCTET                of the payload in bytes
+    payload     = *OCTET                JSON in UTF-8; that of a ping is anything
+
+    type    from     payload
+    1       client   {service, method, data?, id?, auth?: {token}, deadlineMs?, seq?, traceparent?,
+                     tracestate?}
+    2       server   the result, or {id, data}
+    3       server   {error, message, details?, id?}
+    4       server   an item of a stream, or {id, data}
+    5       server   {} or {id}: the end of a stream
+    6       both     a ping: anything
+    7       both     a pong: what the ping had
+    8       client   {} or {id}: the call is given up
+    9       server   {id}: the request is here (UDP)
+    10      client   {data} or {id, data}: an item of the client's stream
+    11      client   {} or {id}: its end
+    12      server   {}: no further calls are taken
+
+What has an C{id} has that of the request. Keys that nobody knows are ignored.
+
+Frames, read for a session and written: those of TCP, and of WebSocket's binary format.
+
+L{storagegate.gateway.messages.frames} says what is in them.
+
+Lines of JSON on TCP: one message a line.
+
+::
+
+    line        = *OCTET LF             a CR before the LF is white space of JSON
+
+Twisted's C{LineReceiver} searches and copies all that it holds for each piece that comes, so that
+one of 15 MiB that comes byte by byte takes 25 ms a byte. This goes on where it stopped.
+"""
+
+from collections.abc import Awaitable, Callable
+from struct import Struct
+from typing import Any
+
+from attrs import define
+
+from storagegate.core.codecs import JSON
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.gateway.host import TransportContext
+from storagegate.gateway.messages.interfaces import (
+    MessageId,
+    frameEnd,
+    frameError,
+    frameResult,
+    readId,
+)
+from storagegate.gateway.messages.json import encodeError
+from storagegate.gateway.messages.session import PeerSession
+
+VERSION = 1
+
+REQUEST = 1
+RESPONSE = 2
+ERROR = 3
+ITEM = 4
+END = 5
+PING = 6
+PONG = 7
+CANCEL = 8
+ACK = 9
+CLIENT_ITEM = 10
+CLIENT_END = 11
+GOING_AWAY = 12
+
+HEADER_LENGTH = 6
+
+_HEADER = Struct(">BBI")
+_packHeader = _HEADER.pack
+_unpackHeader = _HEADER.unpack_from
+
+
+@define
+class Frame:
+    """
+    A frame. Nobody changes it; attrs takes twice as long to make one that nobody can change.
+
+    @ivar type: What it is; not all numbers mean something.
+    """
+
+    type: int
+    payload: bytes
+
+
+class FrameError(ValueError):
+    """
+    Bytes that are no frame; what follows them cannot be understood.
+
+    @ivar code: The code that goes with it, one of
+        L{CODES<storagegate.core.errors.CODES>}.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Decoder:
+    """
+    Holds bytes until a part that can be read is complete.
+
+    @ivar _data: Whole parts are cut out of bytes at C{_position}; one of which more has to come
+        grows in a bytearray.
+    """
+
+    _data: bytes | bytearray = b""
+    _position = 0
+
+    @property
+    def held(self) -> int:
+        """Count the bytes that have not been given."""
+        return len(self._data) - self._position
+
+    def feed(self, data: bytes) -> None:
+        """Take what has come."""
+        if not self._data:
+            self._data = data
+            return
+        if not isinstance(self._data, bytearray):
+            self._data, self._position = bytearray(self._data[self._position :]), 0
+        self._data += data
+
+    def _cut(self, begin: int, end: int, following: int) -> bytes:
+        """Give the bytes from C{begin} to C{end}, and go on at C{following}."""
+        data = self._data
+        if isinstance(data, bytes):
+            if following == len(data):
+                # A silent connection keeps nothing.
+                self._data, self._position = b"", 0
+            else:
+                self._position = following
+            return data[begin:end]
+        with memoryview(data) as view:
+            self._data, self._position = bytes(view[following:]), 0
+            return bytes(view[begin:end])
+
+
+class FrameDecoder(Decoder):
+    """
+    Finds the frames in a stream of bytes.
+
+    A length is believed only as far as bytes have come: nothing is set aside for it.
+    """
+
+    def __init__(self, maxLength: int) -> None:
+        """
+        @param maxLength: How long a payload may be.
+        """
+        self._maxLength = maxLength
+        self._wanted = HEADER_LENGTH
+
+    def next(self) -> Frame | None:
+        """
+        Give the next frame; C{None} if it is not complete.
+
+        @raise FrameError: If what comes next is none.
+        """
+        data, start = self._data, self._position
+        if len(data) - start < self._wanted:
+            # One byte tells that somebody speaks another protocol: why wait for six?
+            if len(data) > start and data[start] != VERSION:
+                raise _badVersion(data[start])
+            return None
+        version, type, length = _unpackHeader(data, start)
+        if version != VERSION:
+            raise _badVersion(version)
+        if length > self._maxLength:
+            raise _tooLong(length, self._maxLength)
+        begin = start + HEADER_LENGTH
+        end = begin + length
+        if end > len(data):
+            self._wanted = HEADER_LENGTH + length
+            return None
+        self._wanted = HEADER_LENGTH
+        return Frame(type, self._cut(begin, end, end))
+
+
+def decodeFrame(data: bytes, maxLength: int) -> Frame:
+    """
+    Read what is one frame and nothing else: a datagram, or a message of a WebSocket.
+
+    @raise FrameError: If it is none.
+    """
+    if len(data) < HEADER_LENGTH:
+        raise FrameError("INVALID_ARGUMENT", f"A frame has at least {HEADER_LENGTH} bytes")
+    version, type, length = _unpackHeader(data)
+    if version != VERSION:
+        raise _badVersion(version)
+    if length > maxLength:
+        raise _tooLong(length, maxLength)
+    if length != len(data) - HEADER_LENGTH:
+        raise FrameError("INVALID_ARGUMENT", "The length of the frame is wrong")
+    return Frame(type, data[HEADER_LENGTH:])
+
+
+def encodeFrame(type: int, payload: bytes) -> bytes:
+    """Write a frame."""
+    return _packHeader(VERSION, type, len(payload)) + payload
+
+
+def _badVersion(version: int) -> FrameError:
+    return FrameError("INVALID_ARGUMENT", f"Frames have version {VERSION}, not {version}")
+
+
+def _tooLong(length: int, maxLength: int) -> FrameError:
+    return FrameError("PAYLOAD_TOO_LARGE", f"A payload has {maxLength} bytes at most, not {length}")
+
+
+_encode = JSON.encode
+
+
+class FrameWriter:
+    """
+    What a session writes with, where answers are frames: the half of a peer that needs no wire.
+
+    A result or an item that JSON cannot carry raises C{ValueError}, and one that is too large a
+    L{ServiceError}; either ends its call.
+    """
+
+    def __init__(
+        self, host: TransportContext, protocol: str, maxLength: int, write: Callable[[bytes], None]
+    ) -> None:
+        """
+        @param maxLength: How long a payload may be.
+        @param write: Sends a frame that is written.
+        """
+        self.protocol = protocol
+        self._host = host
+        self._maxLength = maxLength
+        self._write = write
+
+    def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
+        """Send a result."""
+        self._send(RESPONSE, frameResult(id, result))
+        return None
+
+    def sendItem(self, id: MessageId, method: str, item: Any) -> None:
+        """Send an item of a stream."""
+        self._send(ITEM, frameResult(id, item))
+
+    def sendEnd(self, id: MessageId, method: str) -> None:
+        """Send the end of a stream."""
+        self._send(END, frameEnd(id))
+
+    def sendError(self, id: MessageId, error: ServiceError) -> None:
+        """Send an error, whatever C{transformError} made of it."""
+        payload = encodeError(self._host, self.protocol, JSON, frameError, id, error)
+        self._write(encodeFrame(ERROR, payload))
+
+    def sendPong(self, payload: bytes) -> None:
+        """Answer a ping."""
+        self._write(encodeFrame(PONG, payload))
+
+    def _send(self, type: int, value: Any) -> None:
+        payload = _encode(value)
+        if len(payload) > self._maxLength:
+            limit = self._maxLength
+            raise codedError("RESPONSE_TOO_LARGE", f"A payload has {limit} bytes at most")
+        self._write(encodeFrame(type, payload))
+
+
+def handleFrame(session: PeerSession, writer: FrameWriter, frame: Frame) -> None:
+    """Take a frame: begin a call, or go on with one; what makes no sense gets an error."""
+    type = frame.type
+    if type == PING:
+        writer.sendPong(frame.payload)
+        return
+    if type == PONG:
+        return
+    try:
+        payload = JSON.decode(frame.payload)
+    except ValueError as error:
+        _refuse(writer, None, f"The payload is unreadable: {error}")
+        return
+    isObject = isinstance(payload, dict)
+    try:
+        id = readId(payload.get("id")) if isObject else None
+    except ServiceError as error:
+        writer.sendError(None, error)
+        return
+    if type == CLIENT_ITEM:
+        session.item(id, _itemOf(payload, id))
+    elif not isObject:
+        _refuse(writer, None, "The payload is no object")
+    elif type == REQUEST:
+        session.request(payload, id)
+    elif type == CLIENT_END:
+        session.itemsEnd(id)
+    elif type == CANCEL:
+        session.cancel(id)
+    else:
+        _refuse(writer, id, f"Clients send no frames of type {type}")
+
+
+def _itemOf(payload: Any, id: MessageId) -> Any:
+    """Give the item of a client's stream: C{data}; where there is neither that nor an id, all."""
+    if isinstance(payload, dict) and (id is not None or "data" in payload):
+        return payload.get("data", {})
+    return payload
+
+
+def _refuse(writer: FrameWriter, id: MessageId, message: str) -> None:
+    writer.sendError(id, codedError("INVALID_ARGUMENT", message))
+
+
+class LineDecoder(Decoder):
+    """Finds the lines in a stream of bytes."""
+
+    def __init__(self, maxLength: int) -> None:
+        """
+        @param maxLength: How long a line may be, without its end.
+        """
+        self._maxLength = maxLength
+        # How many of the bytes held are known to have no end of a line.
+        self._searched = 0
+
+    def next(self) -> bytes | None:
+        """
+        Give the next line without its end; C{None} if it is not complete.
+
+        @raise FrameError: If it is too long.
+        """
+        start = self._position
+        end = self._data.find(b"\n", start + self._searched)
+        if (self.held if end < 0 else end - start) > self._maxLength:
+            limit = self._maxLength
+            raise FrameError("PAYLOAD_TOO_LARGE", f"A line has {limit} bytes at most")
+        if end < 0:
+            self._searched = self.held
+            return None
+        self._searched = 0
+        return self._cut(start, end, end + 1)

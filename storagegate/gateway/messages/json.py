@@ -1,0 +1,192 @@
+"""
+The messages of WebSocket, and of TCP where it speaks JSON by the line.
+
+From the client::
+
+    {id, service, method, data, auth: {token}, deadlineMs, traceparent, tracestate}     a call
+    {id, type: "stream", data}              an item of the client's stream
+    {id, type: "stream_end"}                its end
+    {id, type: "cancel"}                    the end of a call that nobody wants any more
+    {id, type: "ping", data}                a question whether somebody is there
+
+A call may say C{type: "request"}. To the client::
+
+    {id, type: "response", method, data, timestamp}
+    {id, type: "stream", data}
+    {id, type: "stream_end"}
+    {id, type: "error", error: {code, message, details}}
+    {id, type: "pong", data}
+
+C{id} is text or a whole number, and goes back as it came; without one there is none in the answer.
+Keys that are not named here are ignored.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from twisted.logger import Logger
+
+from storagegate.core.codecs import Codec
+from storagegate.core.errors import UNKNOWN_MESSAGE, ServiceError, codedError
+from storagegate.gateway.host import TransportContext
+from storagegate.gateway.messages.interfaces import (
+    MessageId,
+    messageEnd,
+    messageError,
+    messageItem,
+    messageResult,
+    readId,
+)
+from storagegate.gateway.messages.session import PeerSession
+
+CONTROLS = ("stream", "stream_end", "cancel", "ping")
+"""The types of what is no call."""
+
+MAX_ANSWER = 16 * 1024 * 1024
+"""Bytes of a message that is sent: what a frame of TCP has."""
+
+_log = Logger()
+
+
+class MessageWriter:
+    """
+    What a session writes with, where answers are messages: the half of a peer that needs no wire.
+
+    A result or an item that messages cannot carry raises C{ValueError}, and one that is too large a
+    L{ServiceError}; either ends its call.
+    """
+
+    def __init__(
+        self, host: TransportContext, protocol: str, codec: Codec, write: Callable[[bytes], None]
+    ) -> None:
+        """
+        @param write: Sends a message that is written.
+        """
+        self.protocol = protocol
+        self._host = host
+        self._codec = codec
+        self._write = write
+
+    def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
+        """Send a result."""
+        self.sendMessage(messageResult(id, method, result))
+        return None
+
+    def sendItem(self, id: MessageId, method: str, item: Any) -> None:
+        """Send an item of a stream."""
+        self.sendMessage(messageItem(id, item))
+
+    def sendEnd(self, id: MessageId, method: str) -> None:
+        """Send the end of a stream."""
+        self.sendMessage(messageEnd(id))
+
+    def sendError(self, id: MessageId, error: ServiceError) -> None:
+        """Send an error, whatever C{transformError} made of it."""
+        self._write(encodeError(self._host, self.protocol, self._codec, messageError, id, error))
+
+    def sendMessage(self, message: Any) -> None:
+        """
+        Send any message.
+
+        @raise ValueError: If it has a part that messages cannot carry.
+        @raise ServiceError: C{RESPONSE_TOO_LARGE} if it is.
+        """
+        data = self._codec.encode(message)
+        if len(data) > MAX_ANSWER:
+            raise codedError("RESPONSE_TOO_LARGE", f"A message has {MAX_ANSWER} bytes at most")
+        self._write(data)
+
+
+def encodeError(
+    host: TransportContext,
+    protocol: str,
+    codec: Codec,
+    shape: Callable[[MessageId, ServiceError], dict[str, Any]],
+    id: MessageId,
+    error: ServiceError,
+) -> bytes:
+    """
+    Write an error, whatever C{transformError} made of it.
+
+    @param shape: Gives what an error looks like on the wire.
+    """
+    try:
+        return codec.encode(describedError(host, protocol, shape, id, error))
+    except ValueError as unwritable:
+        _log.error("an error cannot be sent: {reason}", reason=str(unwritable))
+        return codec.encode(shape(id, codedError("INTERNAL_ERROR", UNKNOWN_MESSAGE)))
+
+
+def describedError(
+    host: TransportContext,
+    protocol: str,
+    shape: Callable[[MessageId, ServiceError], dict[str, Any]],
+    id: MessageId,
+    error: ServiceError,
+) -> dict[str, Any]:
+    """
+    Give what is sent for an error: whatever C{transformError} made of it.
+
+    @param shape: Gives what an error looks like on the wire.
+    """
+    described = host.describe(error, protocol)
+    if isinstance(described, ServiceError):
+        return shape(id, described)
+    return dict(described) if id is None else {"id": id, **described}
+
+
+def handleMessage(session: PeerSession, writer: MessageWriter, message: Any) -> None:
+    """Take a message: begin a call, or go on with one."""
+    try:
+        id = messageId(message)
+    except ServiceError as error:
+        writer.sendError(None, error)
+        return
+    kind = message.get("type")
+    if kind is None or kind == "request":
+        session.request(message, id)
+    elif kind == "stream":
+        session.item(id, message.get("data", {}))
+    elif kind == "stream_end":
+        session.itemsEnd(id)
+    elif kind == "cancel":
+        session.cancel(id)
+    elif kind == "ping":
+        writer.sendMessage(_pong(message, id))
+    else:
+        kinds = f"request, {', '.join(CONTROLS[:-1])} or {CONTROLS[-1]}"
+        writer.sendError(id, codedError("INVALID_ARGUMENT", f"The type of a message is {kinds}"))
+
+
+def takeEncoded(
+    session: PeerSession,
+    writer: MessageWriter,
+    codec: Codec,
+    data: bytes,
+    take: Callable[[PeerSession, MessageWriter, Any], None] = handleMessage,
+) -> None:
+    """Take a message as it came; what is none gets an error."""
+    try:
+        message = codec.decode(data)
+    except ValueError as error:
+        writer.sendError(
+            None, codedError("INVALID_ARGUMENT", f"The message is unreadable: {error}")
+        )
+        return
+    take(session, writer, message)
+
+
+def messageId(message: Any) -> MessageId:
+    """
+    Give the id of a message; C{None} if it has none.
+
+    @raise ServiceError: If the message is no mapping, or its id is none.
+    """
+    if not isinstance(message, Mapping):
+        raise codedError("INVALID_ARGUMENT", "A message is an object")
+    return readId(message.get("id"))
+
+
+def _pong(message: Mapping[str, Any], id: MessageId) -> dict[str, Any]:
+    pong = {"type": "pong"} if id is None else {"id": id, "type": "pong"}
+    return {**pong, "data": message["data"]} if "data" in message else pong

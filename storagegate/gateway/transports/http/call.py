@@ -1,0 +1,538 @@
+"""
+One call over HTTP: what its request says, and the answer.
+
+An answer is one of three: a body with the result, a stream, or a status with an error. An error
+after the first item of a stream is its last line.
+
+What the header fields and the body of a call over HTTP say.
+
+Errors as answers over HTTP.
+
+Who calls over HTTP, or has asked for a WebSocket there.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from attrs import Factory, frozen
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from storagegate.auth.tokens import bearerToken
+from storagegate.core.codecs import JSON
+from storagegate.core.context import MAX_DEADLINE_MS, ClientInfo, RequestContext
+from storagegate.core.errors import ServiceError, asServiceError, codedError, isExpected
+from storagegate.core.invoker import CallCredentials, MethodEntry, whenKnown
+from storagegate.core.options import parseDecimal
+from storagegate.core.task import runWithDeadline
+from storagegate.gateway.host import TransportContext
+from storagegate.gateway.messages.interfaces import httpError, httpFields, httpResult, readDeadline
+from storagegate.gateway.options import HTTPOptions
+from storagegate.gateway.transports.http.routes import HTTPRoute, mergeRequest
+from storagegate.gateway.transports.metrics import TransportMetrics
+from storagegate.http.contenttypes import matchesType, parseContentType
+from storagegate.net.http.interfaces import BodyLost, BodyTooLarge, ClientLost
+from storagegate.net.http.lines import (
+    EVENT_STREAM,
+    EVENTS,
+    NDJSON,
+    LineTooLong,
+    NDJSONDecoder,
+    StreamFormat,
+    lineFormat,
+)
+
+_UNTYPED = (b"application/x-www-form-urlencoded", b"text/plain")
+
+_BODY_TYPES = ("json", "+json", NDJSON, "application/ndjson", "application/jsonl")
+
+LINES = lineFormat(httpResult)
+
+
+def readObject(data: bytes) -> dict[str, Any]:
+    """
+    Read a request; an empty one is C{{}}.
+
+    @raise ServiceError: C{INVALID_ARGUMENT} if it is no JSON, or no object. May run in a thread.
+    """
+    try:
+        value = JSON.decode(data) if data else {}
+    except ValueError as error:
+        raise codedError("INVALID_ARGUMENT", f"A request is JSON: {error!s:.200}") from None
+    return _object(value)
+
+
+def readParsed(value: Any) -> dict[str, Any]:
+    """
+    Take what a parser of the application has made of a body.
+
+    @raise ServiceError: C{INVALID_ARGUMENT} if it is no object, nor the JSON of one.
+    """
+    if isinstance(value, str):
+        value = value.encode()
+    return readObject(value) if isinstance(value, bytes) else _object(value)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise codedError("INVALID_ARGUMENT", "A request is a JSON object")
+    return value
+
+
+def tooLarge(limit: int) -> ServiceError:
+    """Make the error for a request, or a line of a stream of them, over the limit."""
+    return codedError("PAYLOAD_TOO_LARGE", f"A request has at most {limit} bytes")
+
+
+def readDeadlineField(value: bytes) -> float:
+    """
+    Read C{X-Deadline-Ms}.
+
+    @return: Seconds.
+    @raise ServiceError: C{INVALID_ARGUMENT} if it is no deadline.
+    """
+    try:
+        ms: Any = parseDecimal(value, MAX_DEADLINE_MS)
+    except ValueError:
+        ms = value
+    seconds = readDeadline(ms)
+    assert seconds is not None
+    return seconds
+
+
+def checkType(headers: Mapping[bytes, bytes]) -> None:
+    """
+    Check that a body can be read.
+
+    @raise ServiceError: C{UNSUPPORTED_MEDIA_TYPE} if it is no JSON by its head, or compressed.
+    """
+    kind = headers.get(b"content-type")
+    coding = headers.get(b"content-encoding")
+    # What tools send that were told no type. Pages of any origin may send it as well, unasked and
+    # with no preflight; browsers then say whose page it is.
+    readable = _isReadable(kind) or (b"origin" not in headers and _isUntyped(kind))
+    if not readable or (coding is not None and coding.lower() != b"identity"):
+        raise ServiceError("UNSUPPORTED_MEDIA_TYPE", "A request is JSON in UTF-8, as it is", 415)
+
+
+def _isUntyped(field: bytes | None) -> bool:
+    """Tell whether a Content-Type is what curl says of any text."""
+    return field is not None and field.lower() in _UNTYPED
+
+
+# Clients send two or three; strangers may send any, which then push each other out.
+@lru_cache(maxsize=16)
+def _isReadable(field: bytes | None) -> bool:
+    """Tell whether bodies of a Content-Type can be read; those without one are JSON."""
+    if field is None:
+        return True
+    value = field.decode("latin-1")
+    charset = parseContentType(value).charset or "utf-8"
+    return matchesType(value, _BODY_TYPES) is not None and charset in ("utf-8", "us-ascii")
+
+
+def chooseFormat(req: Any) -> StreamFormat:
+    """Give the format of a stream that the client likes best."""
+    accept = req.lean.headers.get(b"accept", b"")
+    # Nobody else needs a negotiation.
+    if EVENTS.encode() in accept.lower() and req.accepts(NDJSON, EVENTS) == EVENTS:
+        return EVENT_STREAM
+    return LINES
+
+
+JSON_FIELD = {"content-type": ("Content-Type", "application/json; charset=utf-8")}
+
+_log = Logger()
+
+
+def sendError(host: TransportContext, res: Any, error: ServiceError) -> None:
+    """Answer with an error."""
+    status, body = writeError(host, error)
+    if not res.reopen():
+        return
+    res.header(httpFields(error))
+    res.status(status).setChecked(JSON_FIELD)
+    res.end(body)
+
+
+def writeError(host: TransportContext, error: ServiceError) -> tuple[int, bytes]:
+    """Give the status and the body of an error."""
+    described = host.describe(error, "http")
+    if isinstance(described, ServiceError):
+        status, shape = httpError(described)
+    else:
+        status, shape = _ownShape(described, error)
+    if not isinstance(status, int) or not 400 <= status <= 599:
+        _log.error("{status} is not the status of an error", status=status)
+        status = 500
+    try:
+        return status, JSON.encode(shape)
+    except ValueError:
+        _log.failure("the details of an error cannot be written")
+        return status, JSON.encode({"error": str(error.code), "message": str(error.message)})
+
+
+def _ownShape(described: Mapping[str, Any], error: ServiceError) -> tuple[Any, Any]:
+    """Read what a hook made of an error: a body, or a status and a body."""
+    if "body" in described and described.keys() <= {"status", "statusCode", "body"}:
+        status = described.get("status", described.get("statusCode", error.statusCode))
+        return status, described["body"]
+    return error.statusCode, dict(described)
+
+
+_MAX_KNOWN = 1024
+"""Clients that are remembered, as many as a busy gateway has connections; half a megabyte."""
+
+_LONGEST_AGENT = 200
+"""Bytes of a user agent: that of a browser has about a hundred."""
+
+
+class Clients:
+    """
+    Makes the clients of requests.
+
+    Those of a connection are the same again and again, and to make one anew takes a microsecond,
+    four times as long as to find it.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int, bytes | None], ClientInfo] = {}
+
+    def of(self, req: Any) -> ClientInfo:
+        """Give whoever sent a request of the application."""
+        lean, address = req.lean, req.ip
+        # Nobody tells the port that a proxy's client has.
+        port = lean.clientPort if address == lean.clientHost else 0
+        agent = lean.headers.get(b"user-agent")
+        key = (address, port, agent)
+        client = self._known.get(key)
+        if client is None:
+            client = ClientInfo(
+                f"{address}:{port}" if port else address,
+                address,
+                port,
+                None if agent is None else agent.decode("latin-1"),
+            )
+            if agent is None or len(agent) <= _LONGEST_AGENT:
+                if len(self._known) >= _MAX_KNOWN:
+                    self._known.clear()
+                self._known[key] = client
+        return client
+
+
+INLINE_SIZE = 64 * 1024
+"""A body that is read at once, in a millisecond at most. A longer one is read in a thread."""
+
+# What the end of a connection makes of whatever was waiting: no news to anybody.
+_PARTINGS = (CancelledError, BodyLost, ClientLost)
+
+
+@frozen
+class HTTPCallContext:
+    """
+    What all calls of an adapter share.
+
+    @ivar apiKeyHeader: Where API keys are, in lower case.
+    @ivar meter: Counts bytes.
+    @ivar clients: Knows who calls.
+    """
+
+    host: TransportContext
+    options: HTTPOptions
+    apiKeyHeader: bytes
+    meter: TransportMetrics = Factory(lambda self: self.host.meter("http"), takes_self=True)
+    clients: Clients = Factory(Clients)
+
+
+@frozen(eq=False)
+class Endpoint:
+    """
+    A method at a place.
+
+    @ivar bound: The method.
+    @ivar name: C{Service.method}, as hooks get it.
+    @ivar route: The configured route, C{None} for the place that every method has.
+    """
+
+    bound: MethodEntry
+    name: str
+    route: HTTPRoute | None = None
+
+
+class HTTPCall:
+    """A call on its way."""
+
+    __slots__ = (
+        "_context",
+        "_credentials",
+        "_endpoint",
+        "_format",
+        "_req",
+        "_res",
+        "_room",
+        "_seconds",
+    )
+
+    def __init__(self, room: HTTPCallContext, endpoint: Endpoint, req: Any, res: Any) -> None:
+        self._room = room
+        self._endpoint = endpoint
+        self._req = req
+        self._res = res
+        self._seconds: float | None = None
+        # That of a stream that has begun.
+        self._format: StreamFormat | None = None
+
+    def begin(self) -> Deferred[None] | None:
+        """
+        Answer.
+
+        @return: Fires when that is done; C{None} if it is.
+        """
+        host = self._room.host
+        self._req.lean.onEnd(self._count)
+        try:
+            self._readHead()
+        except ServiceError as error:
+            host.refuse(self._context, error)
+            self._fail(error)
+            return None
+        try:
+            running = runWithDeadline(self._answer(), host.clock, self._seconds)
+        except Exception:
+            self._failed(Failure())
+            return None
+        if running is None:
+            return None
+        running.addErrback(self._failed)
+        if running.called:
+            return None
+        self._req.lean.onDisconnect(running.cancel)
+        return running.addBoth(self._done)
+
+    def _count(self) -> None:
+        """Count the bytes of both bodies."""
+        meter, lean = self._room.meter, self._req.lean
+        meter.bytesIn += lean.body.taken
+        meter.bytesOut += lean.bodySent
+
+    # The request
+
+    def _readHead(self) -> None:
+        """
+        Read what the header fields say.
+
+        @raise ServiceError: If one of them cannot be.
+        """
+        req, bound = self._req, self._endpoint.bound
+        lean = req.lean
+        headers = lean.headers
+        tracing = self._room.host.nameTrace(headers, self._res)
+        metadata: dict[str, Any] = {}
+        self._context = RequestContext(
+            "http",
+            bound.service.name,
+            bound.name,
+            self._room.clients.of(req),
+            tracing,
+            {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()},
+            metadata,
+        )
+        token = headers.get(b"authorization")
+        apiKey = headers.get(self._room.apiKeyHeader)
+        self._credentials = CallCredentials(
+            None if token is None else bearerToken(token.decode("latin-1")),
+            None if apiKey is None else apiKey.decode("latin-1"),
+            req,
+        )
+        if b"x-deadline-ms" in headers:
+            self._seconds = readDeadlineField(headers[b"x-deadline-ms"])
+            metadata["deadline"] = self._room.host.invoker.now() + self._seconds
+        if self._takesBody() and lean.contentLength != 0:
+            checkType(headers)
+
+    def _takesBody(self) -> bool:
+        route = self._endpoint.route
+        return route is None or route.takesBody
+
+    def _readRequest(self) -> Any:
+        """Give the request, the stream of them, or something to wait for that gives it."""
+        body: Any = {}
+        if self._endpoint.bound.streamsRequests:
+            body = self._requestStream()
+        elif self._takesBody():
+            body = self._readBody()
+        return whenKnown(body, self._makeRequest)
+
+    def _makeRequest(self, body: Any) -> Any:
+        endpoint, req = self._endpoint, self._req
+        request = req.body = body
+        if endpoint.route is not None and not endpoint.bound.streamsRequests:
+            schema = endpoint.bound.input
+            document = None if schema is None else schema.document
+            request = mergeRequest(req.query, body, req.params, document)
+        transform = self._room.options.transformRequest
+        if transform is None:
+            return request
+        # A hook that has nothing to say of this method returns nothing.
+        return whenKnown(
+            transform(req, endpoint.name), lambda made: request if made is None else made
+        )
+
+    def _requestStream(self) -> AsyncIterator[Any]:
+        if not self._takesBody():
+            return _stream()
+        if getattr(self._req, "bodyParsed", False):
+            return _stream(readParsed(self._req.body))
+        return self._requests()
+
+    def _readBody(self) -> Any:
+        """Give the body as an object, at once if it is here and small."""
+        lean, limit = self._req.lean, self._room.options.maxRequestBodySize
+        if getattr(self._req, "bodyParsed", False):
+            # The application's own parser was here before.
+            return readParsed(self._req.body)
+        if (lean.contentLength or 0) > limit:
+            raise tooLarge(limit)
+        data = lean.body.takeReady()
+        if data is None or len(data) > INLINE_SIZE:
+            return self._readLargeBody(data, limit)
+        if len(data) > limit:
+            raise tooLarge(limit)
+        return readObject(data)
+
+    async def _readLargeBody(self, data: bytes | None, limit: int) -> Any:
+        if data is None:
+            try:
+                data = await self._req.lean.body.read(limit)
+            except BodyTooLarge:
+                raise tooLarge(limit) from None
+        if len(data) > limit:
+            raise tooLarge(limit)
+        if len(data) <= INLINE_SIZE:
+            return readObject(data)
+        return await self._room.host.run(readObject, data)
+
+    async def _requests(self) -> AsyncIterator[Any]:
+        """Give a client's stream as it comes; the client waits while nobody asks."""
+        limit = self._room.options.maxRequestBodySize
+        lines = NDJSONDecoder(limit)
+        try:
+            async for chunk in self._req.lean.body:
+                for line in lines.feed(chunk):
+                    yield readObject(line)
+            for line in lines.end():
+                yield readObject(line)
+        except LineTooLong:
+            raise tooLarge(limit) from None
+        except BodyLost:
+            # A stream that was cut has no end: whoever reads it is cancelled.
+            raise CancelledError from None
+
+    # The answer
+
+    async def _answer(self) -> None:
+        """Call the method. What comes after the call has ended, the response refuses to take."""
+        try:
+            request = self._readRequest()
+            if hasattr(request, "__await__"):
+                request = await request
+        except _PARTINGS:
+            raise
+        except Exception as error:
+            self._room.host.refuse(self._context, error)
+            raise
+        result = await self._room.host.invoker.call(self._context, request, self._credentials)
+        if self._endpoint.bound.streamsResponses:
+            await self._answerStream(result)
+            return
+        shaped = self._shape(result, httpResult)
+        if hasattr(shaped, "__await__"):
+            shaped = await shaped
+        self._respond(self._encode(shaped))
+
+    async def _answerStream(self, items: AsyncIterator[Any]) -> None:
+        res, req = self._res, self._req
+        chosen = chooseFormat(req)
+        try:
+            async for item in items:
+                shaped = self._shape(item, chosen.shape)
+                if hasattr(shaped, "__await__"):
+                    shaped = await shaped
+                piece = chosen.item(self._encode(shaped))
+                self._beginStream(chosen)
+                await res.write(piece)
+                # Where the application compresses, an item would wait for others else.
+                await res.flush()
+                if req.method == "HEAD":
+                    break
+        finally:
+            await items.aclose()  # type: ignore[attr-defined]
+        self._beginStream(chosen)
+        res.end()
+
+    def _beginStream(self, chosen: StreamFormat) -> None:
+        if self._format is None:
+            self._format = chosen
+            self._setCookie()
+            self._res.status(200).setChecked(chosen.fields)
+
+    def _setCookie(self) -> None:
+        cookie = self._context.metadata.get("setCookie")
+        if cookie is not None:
+            self._res.append("Set-Cookie", cookie)
+
+    def _shape(self, result: Any, shape: Any) -> Any:
+        """Give what JSON carries of a result, or something to wait for that gives it."""
+        transform = self._room.options.transformResponse
+        if transform is None:
+            return shape(result)
+        return transform(result, self._endpoint.name, self._req)
+
+    def _encode(self, value: Any) -> bytes:
+        try:
+            return JSON.encode(value)
+        except ValueError as error:
+            name = self._endpoint.name
+            raise ValueError(f"the result of {name} cannot be written: {error}") from None
+
+    def _respond(self, body: bytes) -> None:
+        res = self._res
+        self._setCookie()
+        res.setChecked(JSON_FIELD)
+        if self._req.method in ("GET", "HEAD"):
+            res.send(body)
+        else:
+            # No ETag, which has a meaning only for what can be asked for again.
+            res.end(body)
+
+    # Errors and ends
+
+    def _failed(self, failure: Failure) -> None:
+        error: Any = failure.value
+        if self._req.lean.disconnected:
+            if not isinstance(error, (ServiceError, *_PARTINGS)):
+                _log.failure("a call failed after its client had gone", failure)
+            return
+        if not isExpected(error):
+            _log.failure("{name} was not answered", failure, name=self._endpoint.name)
+        self._fail(asServiceError(error))
+
+    def _fail(self, error: ServiceError) -> None:
+        res = self._res
+        if self._format is None or not res.headersSent:
+            sendError(self._room.host, res, error)
+        else:
+            res.end(self._format.error(writeError(self._room.host, error)[1]))
+
+    def _done(self, result: Any) -> None:
+        lean = self._req.lean
+        if self._endpoint.bound.streamsRequests and not lean.body.complete:
+            # A task that a handler has left behind would wait for ever.
+            lean.body.fail(BodyLost("the call is over"))
+
+
+async def _stream(*requests: Any) -> AsyncIterator[Any]:
+    for request in requests:
+        yield request

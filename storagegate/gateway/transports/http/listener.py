@@ -1,0 +1,266 @@
+"""
+Services over HTTP, inside an application of L{storagegate.http}.
+
+Every method has a place, C{POST {basePath}/{Service}/{method}}, and perhaps configured routes::
+
+    {"data": ...}                        the result
+    {"error", "message", "details"}      an error, with its status
+
+Streams, both ways, are lines of JSON, see L{storagegate.net.http.lines}.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from storagegate.core.codecs import JSON
+from storagegate.core.definitions import DefinitionError
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.gateway.host import TransportContext
+from storagegate.gateway.options import GatewayOptions
+from storagegate.gateway.transports.http.call import Endpoint, HTTPCall, HTTPCallContext, sendError
+from storagegate.gateway.transports.http.routes import HTTPRoute, readRoutes
+from storagegate.gateway.transports.metrics import TransportMetrics
+from storagegate.http.application import Application
+from storagegate.http.patterns import compilePattern, decodeEscapes
+from storagegate.http.router import Router
+
+PROTOCOL = "http"
+
+
+class HTTPTransport:
+    """Answers calls over HTTP."""
+
+    def __init__(
+        self, host: TransportContext, options: GatewayOptions, apiKeyHeader: str = "X-API-Key"
+    ) -> None:
+        """
+        @param options: All of them, for what is said about the other wires.
+        @param apiKeyHeader: The header field of API keys.
+        """
+        self._host = host
+        self._options = options
+        self._room = HTTPCallContext(host, options.http, apiKeyHeader.lower().encode("ascii"))
+        self._routes = readRoutes(options.http.routes)
+        self._patterns = [(route.verb, compilePattern(route.path)) for route in self._routes]
+        # The places of methods by their path below the base, as far as they were asked for.
+        self._places: dict[str, Endpoint] = {}
+        # Written descriptions, with the services that they describe.
+        self._documents: dict[str, tuple[tuple[Any, ...], bytes]] = {}
+        self._describers: Mapping[str, Callable[..., Any]] = {
+            "/openapi.json": partial(
+                _describeHTTP, apiKeyHeader=apiKeyHeader, traceHeader=host.correlationHeader
+            ),
+            "/asyncapi.json": _describeMessages,
+        }
+
+    def checkRoutes(self) -> None:
+        """
+        See whether configured routes lead anywhere.
+
+        @raise DefinitionError: If there is one to a method that is not there.
+        """
+        for route in self._routes:
+            try:
+                self._host.invoker.find(route.service, route.method)
+            except ServiceError:
+                raise DefinitionError(
+                    f"the route {route.verb} {route.path} is for {route.service}.{route.method}, "
+                    "which is not there"
+                ) from None
+
+    def install(self, app: Router) -> None:
+        """
+        Answer in the gateway's own application.
+
+        Configured routes are below C{basePath} like everything else, and besides at their path as
+        it is written.
+        """
+        base = self._options.http.basePath
+        self._watchAnswers(app)
+        if self._options.http.enableCORS:
+            app.use(_cors(self._host.correlationHeader))
+        self._register(app, base, isOwn=True)
+        if base and self._routes:
+            self._registerRoutes(app, "")
+        if base:
+            app.use(self._refuse)
+
+    def middleware(self) -> Router:
+        """Make what answers at wherever it is mounted, which takes the place of C{basePath}."""
+        router = Router()
+        self._watchAnswers(router)
+        if self._options.http.enableCORS:
+            router.use(_cors(self._host.correlationHeader))
+        self._register(router, "", isOwn=False)
+        return router
+
+    def _watchAnswers(self, router: Router) -> None:
+        """Count every answer, if somebody wants to know of more than calls."""
+        meter = self._room.meter
+        if meter.answers is not None or meter.agents is not None:
+            router.use(partial(_countAnswer, meter))
+
+    def _register(self, router: Router, base: str, isOwn: bool) -> None:
+        self._registerRoutes(router, base)
+
+        def answer(req: Any, res: Any, next: Any) -> Any:
+            endpoint = self._places.get(req.path)
+            if endpoint is not None and req.method == "POST":
+                return HTTPCall(self._room, endpoint, req, res).begin()
+            return self._answerElse(req, res, next, isOwn)
+
+        router.use(base or "/", answer)
+
+    def _registerRoutes(self, router: Router, base: str) -> None:
+        for route in self._routes:
+            register = getattr(router, route.verb.lower())
+            register(base + route.path, self._routeHandler(route))
+
+    def _routeHandler(self, route: HTTPRoute) -> Callable[[Any, Any], Any]:
+        found: list[Endpoint] = []
+
+        def answer(req: Any, res: Any) -> Any:
+            # Services may be added after an application was told to ask here.
+            if not found:
+                try:
+                    found.append(self._find(route.service, route.method, route))
+                except ServiceError as error:
+                    return self._sendError(req, res, error)
+            return HTTPCall(self._room, found[0], req, res).begin()
+
+        return answer
+
+    def _find(self, service: str, method: str, route: HTTPRoute | None = None) -> Endpoint:
+        bound = self._host.invoker.find(service, method, PROTOCOL)
+        return Endpoint(bound, f"{service}.{method}", route)
+
+    def _answerElse(self, req: Any, res: Any, next: Any, isOwn: bool) -> Any:
+        """Answer what is no call of a method that was called before."""
+        error = endpoint = None
+        try:
+            endpoint = self._look(req.path)
+        except ServiceError as missing:
+            error = missing
+        if endpoint is not None and req.method == "POST":
+            return HTTPCall(self._room, endpoint, req, res).begin()
+        allowed = self._allowed(req.path)
+        if endpoint is not None:
+            allowed.append("POST")
+        document = None if allowed else self._document(req)
+        if document is not None:
+            allowed = ["GET", "HEAD"]
+            if req.method in allowed:
+                self._host.nameTrace(req.lean.headers, res)
+                return res.type("json").send(document)
+        if allowed:
+            return self._refuseMethod(req, res, allowed)
+        if not isOwn and not req.baseUrl:
+            # Mounted at the root: all the rest is the application's.
+            return next()
+        return self._sendError(req, res, error or _nothingThere())
+
+    def _sendError(self, req: Any, res: Any, error: ServiceError) -> None:
+        """Refuse what is no call."""
+        self._host.nameTrace(req.lean.headers, res)
+        sendError(self._host, res, error)
+
+    def _look(self, path: str) -> Endpoint:
+        """
+        Find what is at a path below the base.
+
+        @raise ServiceError: C{NOT_FOUND} if nothing is.
+        """
+        names = [decodeEscapes(part) for part in path[1:].removesuffix("/").split("/")]
+        if len(names) != 2 or names[0] is None or names[1] is None:
+            raise _nothingThere()
+        endpoint = self._find(names[0], names[1])
+        isKnown = names[1] in endpoint.bound.service.methods
+        if isKnown and path == f"/{names[0]}/{names[1]}":
+            # Of all the ways to write it, only this one is worth remembering.
+            self._places[path] = endpoint
+        return endpoint
+
+    def _refuse(self, req: Any, res: Any, next: Any) -> Any:
+        """Refuse other methods at the paths of configured routes, which are not below the base."""
+        allowed = self._allowed(req.path)
+        if allowed:
+            return self._refuseMethod(req, res, allowed)
+        # For the application's own answer.
+        self._host.nameTrace(req.lean.headers, res)
+        return next()
+
+    def _allowed(self, path: str) -> list[str]:
+        """List the methods that configured routes have for a path."""
+        methods = [verb for verb, pattern in self._patterns if pattern.match(path) is not None]
+        return [*methods, "HEAD"] if "GET" in methods else methods
+
+    def _refuseMethod(self, req: Any, res: Any, allowed: Sequence[str]) -> None:
+        res.header("Allow", ", ".join(dict.fromkeys(allowed)))
+        if req.method == "OPTIONS":
+            self._host.nameTrace(req.lean.headers, res)
+            res.status(204).end()
+            return
+        message = f"This takes {' or '.join(dict.fromkeys(allowed))}"
+        self._sendError(req, res, ServiceError("METHOD_NOT_ALLOWED", message, 405))
+
+    def _document(self, req: Any) -> bytes | None:
+        """Give the description at a path, C{None} if there is none."""
+        describe = self._describers.get(req.path)
+        if describe is None:
+            return None
+        services = self._host.invoker.services
+        state = (req.baseUrl, *map(id, services.values()))
+        written = self._documents.get(req.path)
+        if written is None or written[0] != state:
+            methods = [
+                self._host.invoker.find(service.name, name)
+                for service in services.values()
+                for name in service.methods
+            ]
+            document = JSON.encode(describe(methods, self._options, req.baseUrl))
+            written = self._documents[req.path] = (state, document)
+        return written[1]
+
+
+# Most gateways are never asked for these; a daemon that idles is to stay small.
+
+
+def _describeHTTP(*arguments: Any, **more: Any) -> Any:
+    from storagegate.gateway.openapi import describeHTTP
+
+    return describeHTTP(*arguments, **more)
+
+
+def _describeMessages(*arguments: Any) -> Any:
+    from storagegate.gateway.asyncapi import describeMessages
+
+    return describeMessages(*arguments)
+
+
+def _cors(correlationHeader: str) -> Any:
+    from storagegate.http.middleware.cors import cors
+
+    # What pages of other origins may see of answers.
+    return cors(exposedHeaders=(correlationHeader, "Retry-After"))
+
+
+def _countAnswer(meter: TransportMetrics, req: Any, res: Any, next: Callable[[], Any]) -> Any:
+    lean = req.lean
+    agent = lean.headers.get(b"user-agent", b"")
+
+    def count() -> None:
+        # One that became a WebSocket has no status.
+        meter.answered(lean.status or (101 if lean.finished else 499), agent)
+
+    lean.onEnd(count)
+    return next()
+
+
+def makeApplication() -> Application:
+    """Make the application that HTTP and WebSocket share."""
+    return Application()
+
+
+def _nothingThere() -> ServiceError:
+    return codedError("NOT_FOUND", "There is no service at this path")

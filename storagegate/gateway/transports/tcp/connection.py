@@ -1,0 +1,537 @@
+"""
+One connection of the gateway's TCP listener.
+
+Its first byte decides what it speaks, see L{storagegate.gateway.transports.tcp.connection}. What
+comes is taken one
+message after the other, and only while there is room: for more calls in the session, and for their
+answers in the transport. So a client that floods, or that does not read, waits by itself.
+
+A connection is in one of these conditions::
+
+    open        calls are taken
+    ended       the client has shut its writing side: what it has asked is answered, then we close
+    closing     we have closed; what still comes is thrown away
+    gone        lost
+
+Under TLS there is no C{ended}: TLS 1.2 has no half of a connection.
+
+What a connection is watched for once a second.
+
+The two ways to speak on a TCP connection: frames, and JSON by the line.
+
+Each is a session's peer. A connection gives it the bytes that come, and has it take what of them is
+complete, one after the other, so that it can stop in between.
+"""
+
+import select
+import typing
+from collections import deque
+from collections.abc import Hashable
+from itertools import count
+from typing import Any
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import (
+    IHalfCloseableProtocol,
+    IPushProducer,
+    ITCPTransport,
+)
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from storagegate.core.codecs import JSON
+from storagegate.core.context import ClientInfo
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.gateway.host import TransportContext
+from storagegate.gateway.messages.frames import (
+    GOING_AWAY,
+    PING,
+    FrameDecoder,
+    FrameError,
+    FrameWriter,
+    LineDecoder,
+    encodeFrame,
+    handleFrame,
+)
+from storagegate.gateway.messages.json import MessageWriter, takeEncoded
+from storagegate.gateway.messages.session import PeerSession
+from storagegate.net.http.channel import ChannelTransport
+
+# Only Linux tells that a peer has shut its writing side without reading all that it sent before.
+_SHUT: int = getattr(select, "POLLRDHUP", 0)
+_GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL
+
+
+class StallTimer:
+    """How long something has not changed."""
+
+    def __init__(self) -> None:
+        self._mark: Hashable = None
+        self._since = 0.0
+
+    def seconds(self, mark: Hashable, now: float) -> float:
+        """
+        Tell for how long the mark has been the same.
+
+        @param mark: What should change; C{None} while there is nothing to watch.
+        """
+        if mark is None or mark != self._mark:
+            self._mark, self._since = mark, now
+        return now - self._since
+
+
+class DeadPeerDetector:
+    """
+    Whether a client is there that is not being read.
+
+    A client that has closed looks like one that has shut its writing side only. It is told from
+    that by sending it something: the system of a client that has closed answers with a reset. And
+    what is not being read does not tell by itself that it was reset.
+    """
+
+    def __init__(self, firstWait: float, lastWait: float) -> None:
+        """
+        @param firstWait: After how many seconds it is sent something; twice that the next time.
+        @param lastWait: The most.
+        """
+        self._firstWait, self._lastWait = firstWait, lastWait
+        self._wait = 0.0
+        self._since: float | None = None
+        self.isGone = False
+
+    def look(self, transport: Any, now: float) -> bool:
+        """
+        Look; C{isGone} says what was seen.
+
+        @return: Whether to send something.
+        """
+        events = _eventsOf(transport)
+        self.isGone = bool(events & _GONE)
+        if not events & _SHUT:
+            self._since = None
+        elif self._since is None:
+            self._since, self._wait = now, self._firstWait
+        elif now - self._since >= self._wait:
+            self._since, self._wait = now, min(2 * self._wait, self._lastWait)
+            return True
+        return False
+
+
+def _eventsOf(transport: Any) -> int:
+    fileno = getattr(transport, "fileno", None)
+    if fileno is None:
+        return 0
+    poll = select.poll()
+    poll.register(fileno(), _SHUT)
+    events = poll.poll(0)
+    return events[0][1] if events else 0
+
+
+PROTOCOL = "tcp"
+
+
+class ITCPConnection(typing.Protocol):
+    """
+    A connection, as its peer sees it.
+
+    @ivar client: Who is there.
+    """
+
+    client: ClientInfo
+
+    def send(self, data: bytes) -> None:
+        """Send bytes."""
+
+    def drained(self) -> Deferred[None] | None:
+        """Wait until the client has read enough of what was sent; C{None} if it has."""
+
+    def setReading(self, wanted: bool) -> None:
+        """Take what comes, or let the client wait."""
+
+
+class FramePeer(FrameWriter):
+    """
+    A client that speaks frames.
+
+    @cvar goingAway: Says that no further calls are taken.
+    @cvar probe: What a client that is there ignores, and the system of one that is not refuses.
+    """
+
+    goingAway = encodeFrame(GOING_AWAY, b"{}")
+    probe = encodeFrame(PING, b"")
+
+    def __init__(self, host: TransportContext, wire: ITCPConnection, maxLength: int) -> None:
+        super().__init__(host, PROTOCOL, maxLength, wire.send)
+        self.decoder = FrameDecoder(maxLength)
+        self.client = wire.client
+        self.drained = wire.drained
+        self.setReading = wire.setReading
+
+    def takeNext(self, session: PeerSession) -> bool:
+        """
+        Take the next frame.
+
+        @return: Whether there was one.
+        @raise FrameError: If there is something else.
+        """
+        frame = self.decoder.next()
+        if frame is None:
+            return False
+        handleFrame(session, self, frame)
+        return True
+
+
+class LinePeer(MessageWriter):
+    """
+    A client that speaks JSON by the line.
+
+    @cvar goingAway: Says that no further calls are taken.
+    @cvar probe: What a client that is there ignores, and the system of one that is not refuses.
+    """
+
+    goingAway = JSON.encode({"type": "going_away"}) + b"\n"
+    probe = JSON.encode({"type": "ping"}) + b"\n"
+
+    def __init__(self, host: TransportContext, wire: ITCPConnection, maxLength: int) -> None:
+        def writeLine(message: bytes) -> None:
+            wire.send(message + b"\n")
+
+        super().__init__(host, PROTOCOL, JSON, writeLine)
+        self.decoder = LineDecoder(maxLength)
+        self.client = wire.client
+        self.drained = wire.drained
+        self.setReading = wire.setReading
+
+    def takeNext(self, session: PeerSession) -> bool:
+        """
+        Take the next line; an empty one says nothing.
+
+        @return: Whether there was one.
+        @raise FrameError: If it is too long.
+        """
+        line = self.decoder.next()
+        if line is None:
+            return False
+        if line and not line.isspace():
+            takeEncoded(session, self, JSON, line)
+        return True
+
+
+def makePeer(
+    host: TransportContext, wire: ITCPConnection, maxLength: int, data: bytes
+) -> FramePeer | LinePeer:
+    """Make the peer that the first byte of a connection asks for."""
+    kind = LinePeer if data.startswith(b"{") else FramePeer
+    return kind(host, wire, maxLength)
+
+
+_numbers = count(1)
+
+
+@frozen(kw_only=True)
+class TCPLimits:
+    """
+    How patient a listener is.
+
+    @ivar frameSeconds: How long a frame or a line may take that brings less than C{frameProgress}
+        bytes meanwhile: a slow modem brings that in a tenth of the time.
+    @ivar stallSeconds: How long a client may read nothing of what waits for it, as long as that of
+        HTTP may make no progress.
+    @ivar lingerSeconds: How long a client that was refused may take to read why.
+    @ivar lingerBytes: How much of what it still sends is thrown away meanwhile.
+    @ivar probeSeconds: When a client that has shut its writing side is asked whether it still
+        reads, for TCP does not tell that from one that has closed; each time after twice as long.
+    @ivar lastProbeSeconds: How long that is at most.
+    @ivar heldBytes: How many bytes of incomplete frames a listener holds: sixteen of the longest.
+    @ivar batchBytes: How many bytes of answers are sent at once.
+    """
+
+    frameSeconds: float = 30
+    frameProgress: int = 16 * 1024
+    stallSeconds: float = 300
+    lingerSeconds: float = 2
+    lingerBytes: int = 1024 * 1024
+    probeSeconds: float = 1
+    lastProbeSeconds: float = 30
+    heldBytes: int = 256 * 1024 * 1024
+    batchBytes: int = 64 * 1024
+
+
+@implementer(IPushProducer, IHalfCloseableProtocol)
+class TCPConnection(Protocol):
+    """
+    One connection.
+
+    @ivar client: Who is there.
+    """
+
+    client: ClientInfo
+
+    def __init__(self, owner: Any) -> None:
+        """
+        @param owner: The L{TCPAdapter<storagegate.gateway.transports.tcp.listener.TCPTransport>}.
+        """
+        self._owner = owner
+        self._limits: TCPLimits = owner.limits
+        self._wire: ChannelTransport
+        self._peer: FramePeer | LinePeer | None = None
+        self._session: PeerSession | None = None
+        self._isClosed = self._isEnded = self._isTaking = self._isTold = False
+        # Whether the session has room for more, and the transport none.
+        self._isWanted, self._isFull = True, False
+        self._batch: list[bytes] = []
+        self._batched = 0
+        self._drains: deque[Deferred[None]] = deque()
+        self._held = 0
+        self._discardable = self._limits.lingerBytes
+        # When a closed connection is given up.
+        self._deadline: float | None = None
+        self._taken = 0
+        self._intake, self._outflow = StallTimer(), StallTimer()
+        self._presence = DeadPeerDetector(self._limits.probeSeconds, self._limits.lastProbeSeconds)
+
+    # The transport's side
+
+    def connectionMade(self) -> None:
+        """Greet nobody: the client speaks first."""
+        transport: Any = self.transport
+        self._wire = ChannelTransport(transport)
+        self.client = _clientOf(transport)
+        refusal = self._owner.connectionOpened(self)
+        transport.registerProducer(self, True)
+        options = self._owner.options
+        if ITCPTransport.providedBy(transport):
+            transport.setTcpNoDelay(options.noDelay)
+            transport.setTcpKeepAlive(options.keepAlive)
+        if refusal is not None:
+            # Without lingering: a flood of connections would leave those behind.
+            self._begin(b"").sendError(None, refusal)
+            self._close()
+
+    def dataReceived(self, data: bytes) -> None:
+        """Take what came."""
+        self._owner.meter.bytesIn += len(data)
+        if self._isClosed:
+            self._discard(data)
+            return
+        peer = self._peer or self._begin(data)
+        peer.decoder.feed(data)
+        self._take()
+
+    def readConnectionLost(self) -> None:
+        """Answer what the client has asked: it asks nothing more."""
+        if self._isClosed:
+            self.transport.loseConnection()  # type: ignore[union-attr]
+            return
+        if self._session is None:
+            self._close()
+            return
+        self._isEnded = True
+        self._session.inputLost()
+        self.closeWhenIdle()
+
+    def writeConnectionLost(self) -> None:
+        """Do nothing: it was us."""
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Cancel every call."""
+        self._isClosed = True
+        self._forget()
+        self._owner.connectionClosed(self)
+
+    def pauseProducing(self) -> None:
+        """Let the client read first."""
+        self._isFull = True
+        self._readOrWait()
+
+    def resumeProducing(self) -> None:
+        """Go on: the client has read."""
+        self._isFull = False
+        while self._drains and not self._isFull:
+            self._drains.popleft().callback(None)
+        self._take()
+
+    def stopProducing(self) -> None:
+        """Do nothing: C{connectionLost} follows."""
+
+    # The session's side
+
+    def send(self, data: bytes) -> None:
+        """Send bytes; those of answers that are ready together go out together."""
+        if self._isClosed:
+            return
+        self._owner.meter.bytesOut += len(data)
+        if not self._isTaking:
+            self.transport.write(data)  # type: ignore[union-attr]
+            return
+        self._batch.append(data)
+        self._batched += len(data)
+        if self._batched >= self._limits.batchBytes:
+            self._flush()
+
+    def drained(self) -> Deferred[None] | None:
+        """Wait until the client has read enough of what was sent; C{None} if it has."""
+        if not self._isFull or self._isClosed:
+            return None
+        drained: Deferred[None] = Deferred(self._drains.remove)
+        self._drains.append(drained)
+        return drained
+
+    def setReading(self, wanted: bool) -> None:
+        """Take what comes, or let the client wait."""
+        self._isWanted = wanted
+        if wanted:
+            self._take()
+        else:
+            self._readOrWait()
+
+    # The listener's side
+
+    def sayGoingAway(self) -> None:
+        """Say, once, that further calls belong elsewhere; who has not spoken hears it then."""
+        if self._peer is not None and not self._isTold:
+            self._isTold = True
+            self.send(self._peer.goingAway)
+
+    def goAway(self) -> None:
+        """Say that no further calls are taken, and close when those in flight are answered."""
+        if self._peer is None:
+            self._close()
+        else:
+            self.sayGoingAway()
+            self.closeWhenIdle()
+
+    def closeWhenIdle(self) -> None:
+        """Close as soon as no call is in flight."""
+        if self._session is not None:
+            # A client that calls on although it was told gets an end, and not a reset.
+            linger = self._owner.isLeaving
+            self._session.whenIdle().addCallback(lambda _: self._close(linger))
+
+    def abort(self) -> None:
+        """Drop the connection; what the client could read at once, it still gets."""
+        if self._isClosed or self._wire.secure or self._wire.hasUnsent():
+            self.transport.abortConnection()  # type: ignore[union-attr]
+        else:
+            self._close()
+
+    def tick(self, now: float) -> None:
+        """Look for what takes too long."""
+        limits, wire = self._limits, self._wire
+        unsent = wire.sentBytes() if wire.hasUnsent() else None
+        if self._isClosed and self._deadline is None and unsent is None:
+            # All is sent; TLS waits for the client's goodbye.
+            self._deadline = now + limits.lingerSeconds
+        isLate = self._deadline is not None and now >= self._deadline
+        if isLate or self._outflow.seconds(unsent, now) >= limits.stallSeconds:
+            self.transport.abortConnection()  # type: ignore[union-attr]
+        elif self._peer is not None:
+            self._watch(self._peer, now, unsent is None)
+
+    def _watch(self, peer: FramePeer | LinePeer, now: float, isAllSent: bool) -> None:
+        """Look at what comes."""
+        limits = self._limits
+        isWaiting = not self._isWanted or self._isFull
+        isPart = self._held and not isWaiting
+        intake = (self._taken, self._held // limits.frameProgress) if isPart else None
+        if self._intake.seconds(intake, now) >= limits.frameSeconds:
+            message = f"The message was not complete after {limits.frameSeconds:g} seconds"
+            self._refuse(codedError("DEADLINE_EXCEEDED", message))
+        elif isWaiting or self._isEnded:
+            isAsked = self._presence.look(self.transport, now)
+            if self._presence.isGone:
+                self.transport.abortConnection()  # type: ignore[union-attr]
+            elif isAsked and isAllSent:
+                self.send(peer.probe)
+
+    # Within
+
+    def _begin(self, data: bytes) -> FramePeer | LinePeer:
+        owner = self._owner
+        self._peer = makePeer(owner.host, self, owner.options.maxFrameSize, data)
+        self._session = PeerSession(owner.listener, self._peer)
+        if owner.isLeaving:
+            self.sayGoingAway()
+        return self._peer
+
+    def _take(self) -> None:
+        """Take what has come, as far as there is room."""
+        peer, session = self._peer, self._session
+        if self._isTaking or peer is None or session is None:
+            return
+        self._isTaking = True
+        try:
+            while self._isWanted and not self._isFull and peer.takeNext(session):
+                self._taken += 1
+        except FrameError as error:
+            self._refuse(codedError(error.code, str(error)))
+        finally:
+            self._flush()
+            self._isTaking = False
+        self._hold()
+        self._readOrWait()
+
+    def _hold(self) -> None:
+        """Account for what is not complete."""
+        held = 0 if self._peer is None else self._peer.decoder.held
+        if held != self._held:
+            self._owner.heldBytes += held - self._held
+            self._held = held
+            if self._owner.heldBytes > self._limits.heldBytes:
+                self._refuse(codedError("UNAVAILABLE", "Too much is on its way at a time"))
+
+    def _flush(self) -> None:
+        batch = self._batch
+        if batch:
+            self._batch, self._batched = [], 0
+            data = batch[0] if len(batch) == 1 else b"".join(batch)
+            self.transport.write(data)  # type: ignore[union-attr]
+
+    def _readOrWait(self) -> None:
+        if not self._isTaking and not self._isEnded and not self._isClosed:
+            self._wire.setReading(self._isWanted and not self._isFull)
+
+    def _refuse(self, error: ServiceError) -> None:
+        """Say what is wrong, and close."""
+        if self._peer is not None:
+            self._peer.sendError(None, error)
+            self._close(linger=True)
+
+    def _close(self, linger: bool = False) -> None:
+        """
+        Close when all is sent.
+
+        @param linger: See L{ChannelTransport.close}.
+        """
+        if self._isClosed:
+            return
+        self._flush()
+        self._isClosed = True
+        if linger:
+            self._deadline = self._owner.now + self._limits.lingerSeconds
+        self._wire.close(linger)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Cancel every call, and let go of what is not complete."""
+        self._peer = None
+        self._hold()
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _discard(self, data: bytes) -> None:
+        self._discardable -= len(data)
+        if self._discardable < 0:
+            self._wire.closeAtLast()
+
+
+def _clientOf(transport: Any) -> ClientInfo:
+    address = transport.getPeer()
+    host = getattr(address, "host", None)
+    if host is None:
+        path = getattr(address, "name", None) or getattr(transport.getHost(), "name", None)
+        host = path.decode(errors="replace") if isinstance(path, bytes) else ""
+    return ClientInfo(f"tcp-{next(_numbers)}", host, getattr(address, "port", 0))

@@ -1,0 +1,288 @@
+"""
+Services over UDP: one frame a datagram, best effort.
+
+What is no frame is dropped and counted: whoever sent it may not be who it seems. A well-framed
+request gets an answer, once, see L{storagegate.gateway.transports.udp.replycache}; how large it
+may be, see
+L{storagegate.gateway.transports.udp.peer}. Nothing slows a client down but what it loses.
+"""
+
+from collections import Counter, OrderedDict
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred, succeed
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.protocol import DatagramProtocol
+from twisted.internet.task import LoopingCall, deferLater
+from twisted.logger import Logger
+
+from storagegate.core.context import ClientInfo
+from storagegate.core.errors import ServiceError
+from storagegate.gateway.host import SocketOwnership, TransportContext
+from storagegate.gateway.messages.frames import HEADER_LENGTH, PING, PONG, FrameError, decodeFrame
+from storagegate.gateway.messages.interfaces import ListenerState, MessageId
+from storagegate.gateway.messages.session import PeerSession, RoutedSession
+from storagegate.gateway.options import UDPOptions
+from storagegate.gateway.transports.udp.peer import PROTOCOL, UDPPeer, UDPSource, proceed
+from storagegate.gateway.transports.udp.replycache import AnswerCache, IReplyCache
+from storagegate.net.endpoints import listenDatagrams
+
+MAX_DATAGRAM = 65_507
+"""What an IPv4 datagram can hold."""
+
+MAX_PEERS = 10_000
+"""Addresses that are remembered; those with calls under way stay."""
+
+IDLE_SECONDS = 60
+"""How long an address with no calls is remembered."""
+
+SILENT_PORTS = frozenset({0, 7, 13, 17, 19, 53, 123})
+"""Services that answer whatever they get: a forged address there would make two talk for ever."""
+
+_log = Logger()
+
+Address = tuple[str, int]
+
+
+class UDPTransport(DatagramProtocol):
+    """
+    The UDP listener of a gateway.
+
+    @ivar dropped: How many datagrams were dropped, by reason.
+    @ivar answers: The answers that were given.
+    @ivar isClosed: Whether nothing can be sent any more.
+    @ivar meter: What else it counts.
+    """
+
+    noisy = False
+
+    def __init__(
+        self,
+        host: TransportContext,
+        options: UDPOptions,
+        reactor: Any,
+        answers: IReplyCache | None = None,
+        turn: SocketOwnership | None = None,
+    ) -> None:
+        """
+        @param reactor: Listens.
+        @param answers: Keeps the answers; by default for this process alone.
+        @param turn: Tells when the socket is read here; C{None} for always.
+        """
+        self._turn = turn
+        self.dropped: Counter[str] = Counter()
+        self._host = host
+        self.invoker = host.invoker
+        self._options = options
+        self._reactor = reactor
+        self._listener = ListenerState(host.invoker, host.clock)
+        self.answers = AnswerCache(host.clock.seconds) if answers is None else answers
+        self.meter = host.meter(PROTOCOL)
+        self.meter.dropped = self.dropped
+        self.meter.connections = lambda: len(self._peers)
+        # The one that was silent longest first.
+        self._peers: OrderedDict[Address, UDPSource] = OrderedDict()
+        self.isClosed = self._isLeaving = False
+        self._port: Any = None
+        self._watch = LoopingCall(self._forgetIdle)
+        self._watch.clock = host.clock
+
+    def open(self, place: str) -> Deferred[Any]:
+        """
+        Begin to listen.
+
+        @param place: C{HOST:PORT}; port 0 takes a free one. Or C{inherited:FD}.
+        @return: The port. Fails with C{CannotListenError} if the place cannot be had.
+        """
+        opening = maybeDeferred(
+            listenDatagrams, self._reactor, place, self, maxPacketSize=MAX_DATAGRAM + 1
+        )
+        return opening.addCallback(self._opened)
+
+    def _opened(self, port: Any) -> Any:
+        self._port = port
+        if self._turn is not None and self._turn.isWaiting:
+            # The items of a stream are to come to the process that has the first of them.
+            port.stopReading()
+            self._turn.entered = self._enter
+        self._watch.start(IDLE_SECONDS / 2, now=False)
+        return port
+
+    def _enter(self) -> None:
+        """Begin to read; whoever is to leave again already does not."""
+        if self._port is not None and not self._isLeaving:
+            self._port.startReading()
+
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+        """
+        Take no further calls, let those under way end, and cancel them after the grace.
+
+        @param patienceSeconds: Above 0 where another process reads the same socket from now on:
+            here nothing is refused. If streams of clients are under way, it does so only after this
+            time, and those that have not ended by then break off.
+        """
+        if not patienceSeconds:
+            self._listener.isDraining = True
+            return self._drain(graceSeconds)
+        isFed = any(peer.session.isFed for peer in self._peers.values())
+        seconds = min(patienceSeconds, graceSeconds) if isFed else 0.0
+        waiting = deferLater(self._host.clock, seconds) if isFed else succeed(None)
+        return waiting.addCallback(self._leave, graceSeconds - seconds)
+
+    def _leave(self, result: Any, graceSeconds: float) -> Deferred[None]:
+        """Let another process read."""
+        self._isLeaving = True
+        if self._port is not None:
+            self._port.stopReading()
+        for peer in list(self._peers.values()):
+            peer.session.inputLost()
+        if self._turn is not None:
+            self._turn.leave()
+        return self._drain(graceSeconds)
+
+    def _drain(self, graceSeconds: float) -> Deferred[None]:
+        """Close when no call is under way, or after the grace."""
+        ended: Deferred[None] = Deferred()
+
+        def end(result: Any = None) -> None:
+            if not ended.called:
+                ended.callback(None)
+
+        timer = self._host.clock.callLater(graceSeconds, end)
+        gatherResults([peer.session.whenIdle() for peer in self._peers.values()]).addCallback(end)
+        return ended.addCallback(self._close, timer)
+
+    def _close(self, result: Any, timer: IDelayedCall) -> Any:
+        if timer.active():
+            timer.cancel()
+        self.isClosed = True
+        for peer in self._peers.values():
+            peer.session.close()
+        self._peers.clear()
+        if self._watch.running:
+            self._watch.stop()
+        port, self._port = self._port, None
+        return None if port is None else port.stopListening()
+
+    # Datagrams
+
+    def datagramReceived(self, datagram: bytes, address: Any) -> None:
+        """Take a datagram."""
+        source: Address = (address[0], address[1])
+        self.meter.packetIn(len(datagram))
+        if source[1] in SILENT_PORTS:
+            self.dropped["port"] += 1
+            return
+        try:
+            if self._options.parseMessage is None:
+                self._takeFrame(datagram, source)
+            else:
+                self._parse(datagram, source)
+        except Exception:
+            # One datagram takes no other with it.
+            _log.failure("a datagram could not be taken")
+
+    def _takeFrame(self, datagram: bytes, source: Address) -> None:
+        try:
+            frame = decodeFrame(datagram, MAX_DATAGRAM - HEADER_LENGTH)
+        except FrameError:
+            self.dropped["frame"] += 1
+            return
+        if frame.type == PONG:
+            return
+        peer = self._peer(source)
+        if peer is None:
+            return
+        if frame.type == PING:
+            peer.writer.sendPong(frame.payload)
+        else:
+            peer.take(frame.type, frame.payload, len(datagram))
+
+    def _parse(self, datagram: bytes, source: Address) -> None:
+        """Let the user's hook read a datagram."""
+        peer = self._peer(source)
+        if peer is None:
+            return
+        assert self._options.parseMessage is not None
+        try:
+            message = self._options.parseMessage(datagram)
+        except Exception as error:
+            if not isinstance(error, ServiceError | ValueError | KeyError):
+                _log.failure("parseMessage failed")
+            self.dropped["frame"] += 1
+            return
+        if hasattr(message, "__await__"):
+            proceed(message, "parseMessage failed", peer.takeMessage, len(datagram))
+        else:
+            peer.takeMessage(message, len(datagram))
+
+    def _peer(self, source: Address) -> UDPSource | None:
+        """Give an address that sends something; C{None} if that is to be dropped."""
+        peer = self._peers.get(source)
+        if peer is None:
+            if len(self._peers) >= MAX_PEERS and not self._dropIdle():
+                self.dropped["peers"] += 1
+                return None
+            peer = self._peers[source] = UDPSource(self, source)
+        self._peers.move_to_end(source)
+        if peer.isTooFast(self._host.clock.seconds()):
+            self.dropped["rate"] += 1
+            return None
+        return peer
+
+    def _dropIdle(self) -> bool:
+        """Forget the address that was silent longest, if it has no calls."""
+        source, peer = next(iter(self._peers.items()))
+        if peer.session.active:
+            return False
+        del self._peers[source]
+        return True
+
+    def _forgetIdle(self) -> None:
+        """Forget addresses that are silent; streams that never ended are cut."""
+        limit = self._host.clock.seconds() - IDLE_SECONDS
+        for source, peer in list(self._peers.items()):
+            if peer.lastSeen > limit:
+                break
+            if peer.session.active:
+                peer.session.inputLost()
+                self._peers.move_to_end(source)
+            else:
+                del self._peers[source]
+
+    def send(self, source: Address, datagram: bytes) -> None:
+        """Send a datagram; one that the system does not take is lost like any other."""
+        transport: Any = self.transport
+        self.meter.packetOut(len(datagram))
+        try:
+            # The transport's own write would look at the address for four microseconds, a tenth of
+            # a call, to find out what we know: that it is one.
+            transport.socket.sendto(datagram, source)
+        except OSError as error:
+            self.dropped[f"send {error.errno}"] += 1
+
+    def _ended(self, source: Address, id: MessageId, answer: bytes, isKnown: bool) -> None:
+        if id is None:
+            return
+        kept: Any = self.answers.end((source, id), answer, isKnown)
+        if kept is not None and hasattr(kept, "__await__"):
+            proceed(kept, "an answer was not kept", bool)
+
+    def makeSession(self, writer: UDPPeer) -> PeerSession:
+        """Make the session of an address."""
+        route = self._options.routeMessage
+        if route is None:
+            return PeerSession(self._listener, writer)
+        return RoutedSession(route, self._listener, writer, {})
+
+    def makeWriter(self, source: Address) -> UDPPeer:
+        """Make what writes to an address."""
+        return UDPPeer(
+            self._host,
+            ClientInfo(f"{source[0]}:{source[1]}", source[0], source[1]),
+            self._options.maxPacketSize,
+            partial(self.send, source),
+            partial(self._ended, source),
+            self._options.formatResponse,
+        )

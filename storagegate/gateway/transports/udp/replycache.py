@@ -1,0 +1,251 @@
+"""
+Answers that were given, for datagrams that come again.
+
+Who sends by UDP repeats what is not answered, and the network repeats some by itself. So an id that
+comes again from the same address gets the answer that it got, and the method does not run twice.
+
+L{AnswerCache} is for one process; the processes of a machine that have one port share a
+L{SharedAnswerCache<storagegate.gateway.transports.udp.replycache.SharedAnswerCache>}.
+
+Answers that were given, in memory that the processes of one machine share.
+
+A datagram that is repeated may come to another process than the first one did. A record of the
+table is the state of a request, its length, who does it, and the answer once there is one. While a
+request is under way, only its process can answer it; when that one is gone, it is new again.
+"""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from struct import Struct
+
+from attrs import define
+from zope.interface import Interface, implementer
+
+from storagegate.core.sharedtable import Change, ProcessLiveness, SharedTable, TableBusy
+
+SECONDS = 247.0
+"""How long an answer is kept: as long as CoAP does (RFC 7252 section 4.8.2, EXCHANGE_LIFETIME)."""
+
+MAX_ANSWERS = 10_000
+"""Answers that are kept, and calls that are under way: 12 MB of the largest datagrams."""
+
+
+@define
+class CachedReply:
+    """
+    A request that was seen.
+
+    @ivar answer: The last datagram of the answer; C{None} while it is under way.
+    @ivar until: When it is forgotten.
+    @ivar size: How many bytes it had.
+    @ivar isKnown: Whether it was known who calls.
+    """
+
+    until: float
+    size: int
+    answer: bytes | None = None
+    isKnown: bool = False
+
+
+class IReplyCache(Interface):
+    """
+    Requests that were seen, each with its answer once there is one.
+
+    Every method may give its answer, or something to wait for, a Deferred or a coroutine; what
+    comes in the meantime for the call, like the items of its stream, is lost then, as datagrams
+    may be.
+
+    What is shared by several machines, in a server like Valkey, promises as much: C{begin} is one
+    atomic step that takes note of a request only if it is new (C{SET NX PX}), and a call under way
+    is bound to who does it, so that it is new again when that one is gone. It is bounded, and may
+    forget the oldest. A request whose C{begin} fails is dropped, and its client will repeat it.
+    """
+
+    def begin(key: Hashable, size: int = 0) -> CachedReply | Awaitable[CachedReply | None] | None:
+        """
+        Take note of a request of so many bytes.
+
+        @param key: Who sent it and its id: a tuple of texts, numbers and such tuples.
+        @return: C{None} if it is a new one, else what is known of it.
+        """
+
+    def end(key: Hashable, answer: bytes, isKnown: bool = False) -> Awaitable[None] | None:
+        """Keep the answer of a request, and whether it was known who calls."""
+
+
+@implementer(IReplyCache)
+class AnswerCache:
+    """Requests in the memory of this process."""
+
+    def __init__(
+        self, now: Callable[[], float], seconds: float = SECONDS, maxAnswers: int = MAX_ANSWERS
+    ) -> None:
+        """
+        @param now: Gives seconds of a clock that only goes forward.
+        """
+        self._now = now
+        self._seconds = seconds
+        self._maxAnswers = maxAnswers
+        # In the order in which they came, which is that in which they are forgotten.
+        self._exchanges: OrderedDict[Hashable, CachedReply] = OrderedDict()
+        # Before this none has to be forgotten. To look at the oldest for each request takes
+        # 0.3 microseconds, for what was not used for so long is in no cache of the processor.
+        self._nextEnd = 0.0
+
+    def __len__(self) -> int:
+        """Count the requests that are remembered."""
+        return len(self._exchanges)
+
+    def begin(self, key: Hashable, size: int = 0) -> CachedReply | None:
+        """
+        Take note of a request of so many bytes.
+
+        @return: C{None} if it is a new one, else what is known of it.
+        """
+        now = self._now()
+        exchanges = self._exchanges
+        if now >= self._nextEnd:
+            self._forgetEnded(now)
+        known = exchanges.get(key)
+        if known is None:
+            if len(exchanges) >= self._maxAnswers:
+                exchanges.popitem(last=False)
+            exchanges[key] = CachedReply(now + self._seconds, size)
+        return known
+
+    def _forgetEnded(self, now: float) -> None:
+        exchanges = self._exchanges
+        # Nothing that comes from now on ends before this.
+        self._nextEnd = now + self._seconds
+        while exchanges:
+            oldest = next(iter(exchanges))
+            if exchanges[oldest].until > now:
+                self._nextEnd = exchanges[oldest].until
+                break
+            del exchanges[oldest]
+
+    def find(self, key: Hashable) -> CachedReply | None:
+        """Give what is known of a request, and take no note of it."""
+        exchange = self._exchanges.get(key)
+        return None if exchange is None or exchange.until <= self._now() else exchange
+
+    def end(self, key: Hashable, answer: bytes, isKnown: bool = False) -> None:
+        """Keep the answer of a request, and whether it was known who calls."""
+        exchange = self._exchanges.get(key)
+        if exchange is not None:
+            exchange.answer, exchange.isKnown = answer, isKnown
+
+
+ANSWER_BYTES = 1200
+"""The largest answer that is shared: C{maxPacketSize}, unless somebody has set it higher."""
+
+ROWS = 2 * MAX_ANSWERS
+"""In the table of the daemon, 25 MB, of which those are taken up that were used."""
+
+_UNDER_WAY, _ANSWERED, _ANSWERED_KNOWN = range(3)
+_RECORD = Struct("<BIQ")
+
+
+def makeAnswerMemory(rows: int = ROWS, answerBytes: int = ANSWER_BYTES) -> int:
+    """
+    Make the memory of a table for answers.
+
+    @return: Its descriptor, see L{SharedTable.make}.
+    """
+    return SharedTable.make("storagegate-answers", rows, _RECORD.size + answerBytes)
+
+
+@implementer(IReplyCache)
+class SharedAnswerCache:
+    """
+    Requests in a shared table.
+
+    An answer that is too large for it is known to the process that gave it; so is what came while
+    another process held its place in the table: nobody waits for that.
+    """
+
+    def __init__(self, table: SharedTable, seconds: float = SECONDS) -> None:
+        """
+        @param table: What L{makeAnswerMemory} has made, attached.
+        @raise ValueError: If the table is one for something smaller.
+        """
+        self._room = table.size - _RECORD.size
+        if self._room < 1:
+            raise ValueError(f"the table has records of {table.size} bytes, too small for answers")
+        self._table = table
+        self._seconds = seconds
+        self._presence = ProcessLiveness(table.fd)
+        self._own = AnswerCache(table.now, seconds)
+
+    def close(self) -> None:
+        """Leave: what this process has under way is new to the others."""
+        self._presence.close()
+
+    def begin(self, key: Hashable, size: int = 0) -> CachedReply | None:
+        """
+        Take note of a request of so many bytes.
+
+        @return: C{None} if it is a new one, else what is known of it.
+        """
+        own = self._own.find(key)
+        if own is not None:
+            return own
+        known: list[CachedReply] = []
+
+        def act(record: bytes | None, until: float, now: float) -> Change | None:
+            if record is not None:
+                state, length, process = _RECORD.unpack_from(record)
+                if state != _UNDER_WAY or self._presence.isThere(process):
+                    answer = None if state == _UNDER_WAY else record[_RECORD.size :]
+                    known.append(CachedReply(until, length, answer, state == _ANSWERED_KNOWN))
+                    return None
+            return _RECORD.pack(_UNDER_WAY, size, self._presence.number), now + self._seconds
+
+        try:
+            self._table.change(_written(key), act)
+        except TableBusy:
+            return self._own.begin(key, size)
+        return known[0] if known else None
+
+    def end(self, key: Hashable, answer: bytes, isKnown: bool = False) -> None:
+        """Keep the answer of a request, and whether it was known who calls."""
+        self._own.end(key, answer, isKnown)
+
+        def act(record: bytes | None, until: float, now: float) -> Change | None:
+            if len(answer) > self._room:
+                self._keep(record, key, answer, isKnown)
+                return None
+            length = self._underWay(record)
+            if length is None:
+                return None
+            state = _ANSWERED_KNOWN if isKnown else _ANSWERED
+            return _RECORD.pack(state, length, self._presence.number) + answer, until
+
+        name = _written(key)
+        try:
+            self._table.change(name, act)
+        except TableBusy:
+            # What is under way here nobody else writes: it can be read without its place.
+            found = self._table.peek(name)
+            self._keep(None if found is None else found[0], key, answer, isKnown)
+
+    def _keep(self, record: bytes | None, key: Hashable, answer: bytes, isKnown: bool) -> None:
+        """Keep an answer that does not get into the table."""
+        length = self._underWay(record)
+        if length is not None:
+            self._own.begin(key, length)
+            self._own.end(key, answer, isKnown)
+
+    def _underWay(self, record: bytes | None) -> int | None:
+        """Give the length of a request that is under way here, C{None} if it is not."""
+        if record is None:
+            return None
+        state, length, process = _RECORD.unpack_from(record)
+        # It may have left the table, and been begun anew elsewhere.
+        isOurs = state == _UNDER_WAY and process == self._presence.number
+        return length if isOurs else None
+
+
+def _written(key: Hashable) -> bytes:
+    """Give the bytes of a key: of texts and numbers in tuples, no two are written alike."""
+    return ascii(key).encode("ascii")

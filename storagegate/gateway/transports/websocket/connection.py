@@ -1,0 +1,513 @@
+"""
+One WebSocket, as far as it is bytes: Autobahn's protocol with limits of its own.
+
+Autobahn reads frames, inflates, and checks the grammar. Here is what it leaves open: it would read
+and queue without bounds, and look at all that it holds for each frame.
+
+The messages of a WebSocket that nearly all are: one frame, whole, short and not compressed.
+
+RFC 6455 section 5.2, as far as it is read here::
+
+    frame       = first length mask payload
+    first       = %x81 / %x82               the whole message, text or bytes; no extension
+    length      = %x80-FD                   1 byte: masked, and 0 to 125
+                / %xFE 2OCTET               masked, and 126 to 4096
+    mask        = 4OCTET
+    payload     = *OCTET                    each byte XOR one of the mask; text is UTF-8
+
+Whatever is anything else is left to Autobahn, the mistakes of clients as well: so there is one
+place that knows what to say of them.
+
+What is around a WebSocket: whoever takes its messages, the codes of its end, and a log.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, Protocol
+
+from autobahn.twisted.websocket import WebSocketServerProtocol
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IPushProducer
+from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from storagegate.gateway.transports.metrics import TransportMetrics
+from storagegate.gateway.transports.websocket.handshake import Handshake
+from storagegate.net.transport import FastServer
+
+LONGEST = 4096
+"""Bytes of a message that is read here: beyond it, what Autobahn has in C is faster."""
+
+_TEXT, _BINARY = 0x81, 0x82
+
+_packShort = Struct("!BBH").pack
+_packLong = Struct("!BBQ").pack
+
+Plain = tuple[bytes, bool, int]
+"""What a message has, whether that is bytes, and where the next frame begins."""
+
+
+def readPlain(data: bytes, at: int, limit: int) -> Plain | None:
+    """
+    Read a message, in a tenth of the time that Autobahn takes.
+
+    @param at: Where its frame begins.
+    @param limit: How long it may be.
+    @return: C{None} if it is not all here, or is to be left to Autobahn.
+    """
+    if len(data) - at < 6:
+        return None
+    first, size = data[at], data[at + 1] - 0x80
+    if size == 126:
+        size = data[at + 2] << 8 | data[at + 3]
+        if not 126 <= size <= LONGEST:
+            return None
+        key = at + 4
+    elif 0 <= size < 126:
+        key = at + 2
+    else:
+        return None
+    begin = key + 4
+    end = begin + size
+    if size > limit or end > len(data) or first not in (_TEXT, _BINARY):
+        return None
+    # As one large number each, for Python has no other way to do it to all bytes at once.
+    mask = int.from_bytes((data[key:begin] * (size // 4 + 1))[:size], "little")
+    payload = (int.from_bytes(data[begin:end], "little") ^ mask).to_bytes(size, "little")
+    if first == _TEXT and not payload.isascii() and not _isText(payload):
+        return None
+    return payload, first == _BINARY, end
+
+
+def _isText(payload: bytes) -> bool:
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def writeHead(first: int, length: int) -> bytes:
+    """
+    Write the head of a frame that goes to a client: without a mask.
+
+    @param first: Its first byte.
+    """
+    if length < 126:
+        return bytes((first, length))
+    if length < 0x10000:
+        return _packShort(first, 126, length)
+    return _packLong(first, 127, length)
+
+
+GOING_AWAY = 1001
+TOO_BIG = 1009
+INTERNAL = 1011
+TRY_LATER = 1013
+
+CUT = b"calls were cut"
+"""The reason of a close for which calls were cancelled; without it what was not answered was not
+begun."""
+
+MAX_FRAGMENTS = 4096
+"""Frames of a message. A client that fills the largest message with them has 256 bytes in each;
+one that sends empty ones is up to no good."""
+
+CLOSE_SECONDS = 5
+"""How long a peer has to answer a close."""
+
+
+class MessageReceiver(Protocol):
+    """
+    Whoever uses a wire.
+
+    @ivar isIdle: Whether nothing that has come is still to be answered.
+    """
+
+    @property
+    def isIdle(self) -> bool: ...
+
+    def received(self, payload: bytes, isBinary: bool) -> None:
+        """Take a message."""
+
+    def lost(self) -> None:
+        """Take note that nothing comes or goes any more. Called once."""
+
+
+class NullLogger:
+    """A log for what clients do wrong: none of it is news, and they could fill a disk with it."""
+
+    def __getattr__(self, level: str) -> Callable[..., None]:
+        return self._ignore
+
+    def _ignore(self, *arguments: Any, **keywords: Any) -> None:
+        pass
+
+
+MAX_UNSENT = 64 * 1024 * 1024
+"""Bytes that wait for a peer which reads slowly. Streams wait for it and it is not read either, so
+only the results of calls that were under way already can become so many."""
+
+# Autobahn copies all that it has not read for each frame that it reads: this much at most.
+_PIECE = 4096
+
+# Messages are joined up to this size before they go out.
+_JOINED = 64 * 1024
+
+# Below this deflate makes messages larger, or not much smaller.
+_COMPRESSED = 256
+
+_log = Logger()
+
+
+@implementer(IPushProducer)
+class WebSocketConnection(WebSocketServerProtocol):
+    """
+    One WebSocket.
+
+    @ivar isHeard: Whether anything has come since this was last set to C{False}.
+    @ivar isFull: Whether the peer is behind with reading.
+    @ivar isHeld: Whether the peer is not read.
+    @ivar meter: Counts bytes and messages.
+    @ivar openedAt: When it was made.
+    """
+
+    log = NullLogger()
+    transport: Any
+    message_data: Any
+    maxMessagePayloadSize: int
+
+    def __init__(self, handshake: Handshake) -> None:
+        super().__init__()
+        self._handshake = handshake
+        self.receiver: MessageReceiver
+        self.meter = TransportMetrics()
+        self.openedAt = 0.0
+        self.isHeard = True
+        self._isAsked = False
+        self._seenSent = -1
+        self.isFull = self.isHeld = self._isReading = self._isOver = self._isDiscarding = False
+        self._isLeaving = self._isSettling = False
+        self._isWanted = True
+        # What came while the peer was held, and what goes out when what came has been read.
+        self._pending = b""
+        self._outgoing: list[bytes] = []
+        self._outgoingSize = self._unsent = self._fragments = 0
+        self._drained: deque[Deferred[None]] = deque()
+
+    # Connection
+
+    def connectionMade(self) -> None:
+        """Answer the handshake."""
+        super().connectionMade()
+        self.transport.registerProducer(self, True)
+        self.dataReceived(self._handshake.head)
+
+    def onConnect(self, request: Any) -> str | None:
+        """Agree on the subprotocol."""
+        return self._handshake.subprotocol
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Let go of everything."""
+        # Autobahn's own method logs each broken TLS connection as an error.
+        self._connectionLost(reason)  # type: ignore[arg-type]
+        if self.closeHandshakeTimeoutCall is not None:
+            self.closeHandshakeTimeoutCall.cancel()
+            self.closeHandshakeTimeoutCall = None
+        self._end()
+        self.factory.onLost(self)
+
+    def leave(self) -> None:
+        """
+        Close behind the next answer after which nothing is under way.
+
+        The answer and the close go out in one piece: a client that waits for its answers has both,
+        or none.
+        """
+        self._isLeaving = True
+
+    def _settle(self) -> None:
+        """Send what was held back, and close if that was all."""
+        self._isSettling = False
+        isMidway = self.data or self.inside_message or self.current_frame is not None
+        if self.isOpen and self.receiver.isIdle and not (self._pending or isMidway):
+            self.goAway()
+        else:
+            self._flush()
+
+    def goAway(self) -> None:
+        """
+        Close: this end stops. Who has not gone although it was closed before is dropped.
+
+        A close without a reason says that no call was begun that has not been answered.
+        """
+        if not self.isOpen:
+            self.abort()
+        elif not self._isOver:
+            reason = b"" if self.receiver.isIdle else CUT
+            # The calls that are cut tell whoever waits for their end to close.
+            self._end()
+            self.sendCloseFrame(GOING_AWAY, reason)
+            self._flush()
+
+    def abort(self) -> None:
+        """Drop the connection without a word."""
+        self.dropConnection(abort=True)
+        # That does nothing if the connection has been dropped, but never went.
+        if self.transport is not None:
+            self.transport.abortConnection()
+
+    def look(self) -> None:
+        """
+        Look whether the peer is there still. Called now and then.
+
+        One that says nothing is asked; one that did not answer by the next time, took nothing of
+        what waits for it, or did not go after the close is dropped. One that is not read because
+        its calls take their time could not answer: it is asked so that the system notices.
+        """
+        sent = getattr(self.transport, "sentBytes", 0)
+        isMoving = sent != self._seenSent
+        self._seenSent = sent
+        if self.isHeard:
+            self.isHeard = self._isAsked = False
+            return
+        isExcused = isMoving if self.isFull else self.isHeld
+        if self._isAsked and not isExcused:
+            self.abort()
+        else:
+            self._isAsked = True
+            self.sendPing()
+
+    @property
+    def isOpen(self) -> bool:
+        """Tell whether messages may be sent."""
+        return bool(self.state == self.STATE_OPEN)
+
+    def _end(self) -> None:
+        """Tell the receiver, once, that it is over."""
+        if self._isOver:
+            return
+        self._isOver = True
+        self._pending = b""
+        self.receiver.lost()
+        while self._drained:
+            waiting = self._drained.popleft()
+            if not waiting.called:
+                waiting.callback(None)
+
+    # Reading
+
+    def dataReceived(self, data: bytes) -> None:
+        """Read what has come, as long as nobody has enough of it."""
+        self.isHeard = True
+        self.meter.bytesIn += len(data)
+        if not self._isDiscarding:
+            self._pending = self._pending + data if self._pending else data
+            self._read()
+
+    def _read(self) -> None:
+        if self._isReading:
+            return
+        self._isReading = True
+        try:
+            while not (self.isHeld or self._isDiscarding):
+                if self.isOpen and not (self.data or self.current_frame or self.inside_message):
+                    self._readPlain()
+                    if self.isHeld or not self._pending:
+                        return
+                piece, self._pending = self._pending[:_PIECE], self._pending[_PIECE:]
+                self._dataReceived(piece)
+                self._flushRead()
+                if not self._pending:
+                    return
+        finally:
+            self._isReading = False
+            self._flushRead()
+
+    def _readPlain(self) -> None:
+        """Hand over what Autobahn need not read; it takes 14 microseconds less."""
+        data, self._pending = self._pending, b""
+        at = 0
+        while self.isOpen and not self.isHeld:
+            plain = readPlain(data, at, self.maxMessagePayloadSize)
+            if plain is None:
+                break
+            payload, isBinary, at = plain
+            self._hand(payload, isBinary)
+        if not self._isDiscarding:
+            # Something may have come meanwhile; and also who is told goodbye has to say it.
+            self._pending = data[at:] + self._pending
+
+    def processData(self) -> bool:
+        """Read the next part of a frame, if it is wanted; say whether to go on."""
+        return not (self.isHeld or self._isDiscarding) and bool(super().processData())
+
+    def onMessageBegin(self, isBinary: bool) -> None:
+        """Begin a message."""
+        super().onMessageBegin(isBinary)
+        self._fragments = 0
+
+    def onMessageFrameBegin(self, length: int) -> None:
+        """Begin a frame of a message."""
+        super().onMessageFrameBegin(length)
+        self._fragments += 1
+        if self._fragments > MAX_FRAGMENTS:
+            self._fail_connection(TOO_BIG, f"A message has {MAX_FRAGMENTS} frames at most")
+
+    def onMessageEnd(self) -> None:
+        """Hand a message over."""
+        if self.isOpen:
+            data = self.message_data
+            self._hand(data[0] if len(data) == 1 else b"".join(data), self.message_is_binary)
+        self.message_data = None
+
+    def _hand(self, payload: bytes, isBinary: bool) -> None:
+        self.meter.messagesIn += 1
+        try:
+            self.receiver.received(payload, isBinary)
+        except Exception:
+            # Nothing that a client can do gets here; it is our mistake.
+            _log.failure("a message was not taken")
+            self._fail_connection(INTERNAL, "Internal error")
+
+    def setReading(self, wanted: bool) -> None:
+        """Read on, or let the peer wait."""
+        self._isWanted = wanted
+        self._hold()
+
+    def _hold(self) -> None:
+        held = self.isFull or not self._isWanted
+        if held == self.isHeld or self._isOver:
+            return
+        self.isHeld = held
+        if held:
+            self.transport.pauseProducing()
+        else:
+            self.transport.resumeProducing()
+            self._read()
+
+    # Writing
+
+    def sendText(self, payload: bytes) -> None:
+        """Send a message of text."""
+        self._sendMessage(0x81, payload)
+
+    def sendBinary(self, payload: bytes) -> None:
+        """Send a message of bytes."""
+        self._sendMessage(0x82, payload)
+
+    def _sendMessage(self, first: int, payload: bytes) -> None:
+        """
+        Send a message in one frame.
+
+        Autobahn's C{sendMessage} holds the limit for what comes against what goes, too, and takes
+        as long as all the rest of a small call.
+
+        @param first: The first byte of the frame.
+        """
+        if not self.isOpen:
+            return
+        deflate = self._perMessageCompress
+        if deflate is not None and len(payload) >= _COMPRESSED:
+            deflate.start_compress_message()
+            payload = deflate.compress_message_data(payload) + deflate.end_compress_message()
+            first |= 0x40
+        self.meter.messagesOut += 1
+        self.sendData(writeHead(first, len(payload)) + payload)
+
+    def sendData(self, data: bytes, sync: bool = False, chopsize: int | None = None) -> None:
+        """Send bytes; those that are sent while bytes are read go out together."""
+        self.meter.bytesOut += len(data)
+        if self.isFull:
+            self._unsent += len(data)
+            if self._unsent > MAX_UNSENT:
+                self._overflow()
+                return
+        if not (self._isReading or self._isLeaving):
+            self.transport.write(data)
+            return
+        self._outgoing.append(data)
+        self._outgoingSize += len(data)
+        if self._outgoingSize >= _JOINED:
+            self._flush()
+        elif self._isLeaving and not self._isSettling:
+            # Two turns, for what is due is called before sockets are read: what the peer has sent
+            # already is still answered.
+            self._isSettling = True
+            clock = self.factory.clock
+            clock.callLater(0, clock.callLater, 0, self._settle)
+
+    def _flushRead(self) -> None:
+        """Send the answers to what was read."""
+        if not self._isLeaving:
+            self._flush()
+
+    def _flush(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        self._outgoingSize = 0
+        if outgoing and self.transport is not None:
+            self.transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
+
+    def _overflow(self) -> None:
+        """Give a peer up that does not read."""
+        self._unsent = -MAX_UNSENT
+        self._fail_connection(TRY_LATER, "Too much is unread")
+
+    def drained(self) -> Deferred[None] | None:
+        """Wait until the peer has read enough of what was sent; C{None} if it has."""
+        if not self.isFull or self._isOver:
+            return None
+        waiting: Deferred[None] = Deferred()
+        self._drained.append(waiting)
+        return waiting
+
+    def pauseProducing(self) -> None:
+        """Take note that the peer is behind with reading. What it says waits, too."""
+        self.isFull = True
+        self._unsent = 0
+        self._hold()
+
+    def resumeProducing(self) -> None:
+        """Go on: whoever waits first, then what the peer says."""
+        self.isFull = False
+        while self._drained and not self.isFull:
+            waiting = self._drained.popleft()
+            if not waiting.called:
+                waiting.callback(None)
+        self._hold()
+
+    def stopProducing(self) -> None:
+        """Do nothing: C{connectionLost} follows."""
+
+    # Ends
+
+    def _fail_connection(self, code: int = GOING_AWAY, reason: str = "") -> None:
+        """
+        Close because of what the peer did.
+
+        RFC 6455 section 7.1.7: what it sends is not looked at any more. Its own close is not waited
+        for either, which would lie behind all that; the connection is closed in one direction, so
+        that ours is not lost.
+        """
+        isNew = not self._isDiscarding
+        super()._fail_connection(code, reason)
+        self._isDiscarding = True
+        self._end()
+        if isNew and self.transport is not None:
+            self._flush()
+            self.unregisterProducer()
+            if self.isHeld:
+                self.transport.resumeProducing()
+            self.isFull = self.isHeld = False
+            if isinstance(self.transport, FastServer):
+                self.transport.loseWriteConnection()
+            else:
+                self.transport.loseConnection()
+
+    def _closeConnection(self, abort: bool = False) -> None:
+        """Close the connection; after a proper goodbye without a reset."""
+        self._flush()
+        super()._closeConnection(abort and not self.wasClean)

@@ -1,0 +1,227 @@
+"""
+Services over WebSocket, on the port of HTTP.
+
+What makes WebSockets: Autobahn's factory, with its options set.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+from autobahn.twisted.websocket import WebSocketServerFactory
+from autobahn.websocket.compress import PerMessageDeflateOffer, PerMessageDeflateOfferAccept
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall, deferLater
+
+from storagegate.core.context import ClientInfo
+from storagegate.gateway.host import TransportContext
+from storagegate.gateway.messages.interfaces import ListenerState, httpError
+from storagegate.gateway.options import WebSocketOptions
+from storagegate.gateway.transports.http.call import Clients
+from storagegate.gateway.transports.websocket import OriginRule
+from storagegate.gateway.transports.websocket.connection import (
+    CLOSE_SECONDS,
+    NullLogger,
+    WebSocketConnection,
+)
+from storagegate.gateway.transports.websocket.handshake import (
+    Handshake,
+    HandshakeRefused,
+    readHandshake,
+)
+from storagegate.gateway.transports.websocket.peer import PROTOCOL, BinaryPeer, MessagePeer
+
+# Memory of a compressor: 16 KiB instead of 256 KiB, for each of ten thousand connections.
+_WINDOW_BITS = 11
+_MEMORY_LEVEL = 4
+
+
+class WebSocketFactory(WebSocketServerFactory):
+    """Makes wires, all with the same options."""
+
+    log = NullLogger()
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        maxMessageSize: int,
+        compresses: bool,
+        onLost: Callable[[WebSocketConnection], None],
+    ) -> None:
+        """
+        @param compresses: Whether permessage-deflate is agreed to.
+        @param onLost: Called when the connection of a wire is gone.
+        """
+        super().__init__(server="", reactor=clock)
+        self.onLost = onLost
+        self.clock = clock
+        # Else it is the process's reactor that Autobahn asks for timers.
+        self._batched_timer = SimpleNamespace(call_later=clock.callLater)
+        self.setProtocolOptions(
+            # Versions before the RFC have no clients any more.
+            versions=[13],
+            maxMessagePayloadSize=maxMessageSize,
+            failByDrop=False,
+            # The whole handshake is here when a wire is made.
+            openHandshakeTimeout=0,
+            closeHandshakeTimeout=CLOSE_SECONDS,
+            perMessageCompressionAccept=_acceptDeflate if compresses else None,
+        )
+
+    def makeWire(self, handshake: Handshake) -> WebSocketConnection:
+        """Make a wire for a connection."""
+        wire = WebSocketConnection(handshake)
+        wire.factory = self
+        return wire
+
+
+def _acceptDeflate(offers: list[Any]) -> Any:
+    for offer in offers:
+        if isinstance(offer, PerMessageDeflateOffer):
+            bits = offer.request_max_window_bits
+            return PerMessageDeflateOfferAccept(
+                offer,
+                window_bits=min(bits, _WINDOW_BITS) if bits else _WINDOW_BITS,
+                mem_level=_MEMORY_LEVEL,
+            )
+    return None
+
+
+class WebSocketTransport:
+    """The WebSockets of a gateway."""
+
+    def __init__(
+        self, host: TransportContext, options: WebSocketOptions, reactor: Any = None
+    ) -> None:
+        """
+        @param reactor: Not used: the connections are those of HTTP.
+        @raise ValueError: If an allowed origin is none.
+        """
+        self._host = host
+        self._options = options
+        self._origins = OriginRule(options.allowedOrigins)
+        self._listener = ListenerState(host.invoker, host.clock)
+        self._meter = host.meter(PROTOCOL)
+        self._meter.connections = lambda: len(self._peers)
+        self._factory = WebSocketFactory(
+            host.clock, options.maxMessageSize, options.enableCompression, self._forget
+        )
+        self._clients = Clients()
+        self._peers: dict[WebSocketConnection, MessagePeer | BinaryPeer] = {}
+        self._gone: list[Deferred[None]] = []
+        self._isLeaving = False
+        self._watch = LoopingCall(self._look)
+        self._watch.clock = host.clock
+
+    @property
+    def connections(self) -> int:
+        """Count the WebSockets."""
+        return len(self._peers)
+
+    def answer(self, req: Any, res: Any) -> None:
+        """Make a WebSocket of a request, or say why not."""
+        lean, options = req.lean, self._options
+        if lean.disconnected:
+            # Its connection would tell nobody that it is gone.
+            return
+        try:
+            handshake = readHandshake(
+                lean.method,
+                lean.version,
+                lean.headers,
+                lean.secure,
+                self._origins,
+                options,
+            )
+            self._checkRoom()
+        except HandshakeRefused as error:
+            status, body = httpError(error)
+            self._host.nameTrace(lean.headers, res)
+            res.status(status).header(error.fields).json(body)
+            return
+        wire = self._factory.makeWire(handshake)
+        wire.meter = self._meter
+        wire.openedAt = self._host.clock.seconds()
+        self._meter.accepted += 1
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in lean.headers.items()
+        }
+        client = self._clients.of(req)
+        self._peers[wire] = wire.receiver = self._makePeer(handshake, wire, client, headers)
+        if not self._watch.running:
+            self._watch.start(options.pingSeconds, now=False)
+        lean.upgrade(wire)
+        if self._isLeaving:
+            wire.leave()
+
+    def _checkRoom(self) -> None:
+        if self._listener.isDraining or len(self._peers) >= self._options.maxConnections:
+            raise HandshakeRefused("UNAVAILABLE", "No further connections are taken", 503)
+
+    def _makePeer(
+        self,
+        handshake: Handshake,
+        wire: WebSocketConnection,
+        client: ClientInfo,
+        headers: dict[str, str],
+    ) -> MessagePeer | BinaryPeer:
+        host, options, listener = self._host, self._options, self._listener
+        if handshake.format == "binary":
+            return BinaryPeer(host, options, wire, listener, client, headers)
+        return MessagePeer(host, options, handshake.format, wire, listener, client, headers)
+
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+        """
+        Take no further calls, and close each WebSocket when its calls are answered.
+
+        @param patienceSeconds: How long further calls, and WebSockets, are taken before, where
+            another process serves the same place. A WebSocket on which nothing is under way is
+            closed meanwhile behind an answer, so that no call crosses with the close.
+        @return: Fires when all connections are gone. Calls that are not answered after
+            C{graceSeconds} are cancelled, and clients that do not go then are dropped soon.
+        """
+        return Deferred.fromCoroutine(self._close(graceSeconds, patienceSeconds))
+
+    async def _close(self, graceSeconds: float, patienceSeconds: float) -> None:
+        clock = self._host.clock
+        ending = clock.callLater(graceSeconds, self._end)
+        if patienceSeconds:
+            self._isLeaving = True
+            for wire in list(self._peers):
+                wire.leave()
+            # And two turns, for what is due is called before sockets are read.
+            for seconds in (min(patienceSeconds, graceSeconds), 0, 0):
+                await deferLater(clock, seconds)
+        self._listener.isDraining = True
+        for wire, peer in list(self._peers.items()):
+            peer.session.whenIdle().addCallback(partial(_goAway, wire))
+        if self._peers:
+            gone: Deferred[None] = Deferred()
+            self._gone.append(gone)
+            await gone
+        if ending.active():
+            ending.cancel()
+
+    def _end(self) -> None:
+        for wire in list(self._peers):
+            wire.goAway()
+
+    def _look(self) -> None:
+        for wire in list(self._peers):
+            wire.look()
+
+    def _forget(self, wire: WebSocketConnection) -> None:
+        del self._peers[wire]
+        self._meter.ended(self._host.clock.seconds() - wire.openedAt)
+        if not self._peers:
+            if self._watch.running:
+                self._watch.stop()
+            gone, self._gone = self._gone, []
+            for each in gone:
+                each.callback(None)
+
+
+def _goAway(wire: WebSocketConnection, result: Any) -> None:
+    wire.goAway()

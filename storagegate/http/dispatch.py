@@ -1,0 +1,315 @@
+"""
+A request on its way through a router: who is asked, in which order, and what an error does.
+
+Handlers run in the order of registration. One that calls C{next()} has the rest run inside that
+call, as in Express; the call gives an awaitable for the moment when the rest is done. An error,
+raised or given to C{next}, goes to the handlers after it that take errors. C{next("route")} leaves
+the handlers of this route, C{next("router")} this router.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from types import CoroutineType
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.python.failure import Failure
+
+from storagegate.core.task import Task
+from storagegate.http.errors import HTTPError
+from storagegate.http.layers import ERROR_HANDLER, Handler, Layer, LayerList
+from storagegate.net.http.interfaces import BodyLost, ClientLost
+from storagegate.net.http.message import READY, Completed
+
+# Handlers called inside one another, each a few frames of Python's stack of a thousand. Beyond it
+# the rest runs after the handler that asked for it.
+_MAX_DEPTH = 50
+
+
+class RequestDispatch:
+    """
+    One request on its way through all routers.
+
+    @ivar end: Called when the outermost router has no more to offer: with an error, or C{None}.
+    @ivar allowed: The methods of the routes that were for the path but not for the method.
+    @ivar matched: Whether a route that was registered for the method was for both.
+    """
+
+    # Class attributes, because most requests change none of them.
+    depth = 0
+    matched = False
+    allowed: Sequence[str] = ()
+    postponed: "tuple[RouterDispatch, object, Deferred[None]] | None" = None
+    # What a handler waits for that awaits its next().
+    latest: Any = READY
+    _firing: list[Deferred[None]] | None = None
+
+    def __init__(
+        self, request: Any, response: Any, end: Callable[["RequestDispatch", object], None]
+    ) -> None:
+        self.request = request
+        self.response = response
+        self.end = end
+        self.method: str = request.method
+
+    def fire(self, waiters: list[Deferred[None]]) -> None:
+        """
+        Let those who wait go on, one after the other.
+
+        Each may end what others wait for; in a row of a thousand that would be a deep stack if it
+        happened inside.
+        """
+        if self._firing is not None:
+            self._firing.extend(waiters)
+            return
+        self._firing = firing = list(waiters)
+        while firing:
+            firing.pop().callback(None)
+        self._firing = None
+
+
+class RouterDispatch:
+    """The way through one router."""
+
+    # Where it stands: the match, the handler of its layer, and whether the route is cancelled.
+    _position = 0
+    _handlers: tuple[Handler, ...] = ()
+    _at = 0
+    _cancels = False
+
+    def __init__(
+        self,
+        router: LayerList,
+        passage: RequestDispatch,
+        path: str,
+        base: str = "",
+        parent: "RouterDispatch | None" = None,
+        params: dict[Any, Any] | None = None,
+    ) -> None:
+        """
+        @param path: The path below the router's own.
+        @param base: The router's own.
+        @param params: Those of the path it is mounted at, if it wants them.
+        """
+        self._router = router
+        self._passage = passage
+        self._path = path
+        self._base = base
+        self._parent = parent
+        self._params = params
+        self._matches = router.index.match(path)
+
+    def next(self, error: object = None) -> Any:
+        """
+        Go on.
+
+        @param error: An error for the next handler that takes one, C{"route"}, C{"router"}, or
+            C{None}.
+        @return: Something to await until whatever runs now is done.
+        """
+        passage = self._passage
+        if passage.depth >= _MAX_DEPTH:
+            # The handler that called has to return first, for the stack is not endless.
+            waiter: Deferred[None] = Deferred()
+            passage.postponed = (self, error, waiter)
+            return waiter
+        passage.depth += 1
+        try:
+            latest = self._advance(error)
+            while passage.postponed is not None:
+                run, error, waiter = passage.postponed
+                passage.postponed = None
+                latest = run._advance(error)
+                _passOn(latest, waiter, passage)
+        finally:
+            passage.depth -= 1
+        passage.latest = latest
+        return latest
+
+    def _advance(self, error: object) -> Any:
+        """Call handlers until one does not go on by raising."""
+        if error is not None:
+            error = self._leave(error)
+        passage = self._passage
+        request, response = passage.request, passage.response
+        while True:
+            handlers = self._handlers
+            at = self._at
+            if at == len(handlers):
+                layer, error = self._enter(error)
+                if layer is None:
+                    return self._finish(error)
+                if layer.router is not None:
+                    return self._descend(layer)
+                continue
+            self._at = at + 1
+            function, kind = handlers[at]
+            if (kind == ERROR_HANDLER) is (error is None):
+                continue
+            passage.latest = READY
+            try:
+                if kind == 2:
+                    result = function(request, response)
+                elif error is None:
+                    result = function(request, response, self.next)
+                else:
+                    result = function(error, request, response, self.next)
+            except BaseException as raised:
+                # Of any kind, as in a coroutine: C{sys.exit()} would leave the client unanswered.
+                error = raised
+                continue
+            return passage.latest if result is None else self._follow(result)
+
+    def _leave(self, error: object) -> object:
+        """Obey C{"route"} and C{"router"}; what counts as false in C{next(...)} is no error."""
+        if not error and not isinstance(error, BaseException):
+            return None
+        if error == "route":
+            self._at = len(self._handlers)
+            return None
+        if error == "router":
+            self._at = len(self._handlers)
+            self._position = len(self._matches)
+            return None
+        return error.value if isinstance(error, Failure) else error
+
+    def _enter(self, error: object) -> tuple[Layer | None, object]:
+        """Find the next layer that is for the request, and set the request up for it."""
+        matches, passage = self._matches, self._passage
+        request = passage.request
+        while self._position < len(matches):
+            index, params, end = matches[self._position]
+            self._position += 1
+            layer = self._router.layers[index]
+            if isinstance(params, Exception):
+                if error is None:
+                    error = HTTPError(400, "The path has a malformed percent escape")
+                continue
+            route = layer.route
+            if route is not None:
+                handlers = route.handlersFor(passage.method)
+                if not handlers:
+                    passage.allowed = [*passage.allowed, *route.counted]
+                    continue
+                if route.counts(passage.method):
+                    passage.matched = passage.matched or error is None
+                elif route.counted:
+                    passage.allowed = [*passage.allowed, *route.counted]
+                self._handlers = handlers
+                self._cancels = route.cancels
+                end = 0
+            elif layer.router is not None:
+                if error is not None:
+                    continue
+                self._handlers = ()
+            else:
+                self._handlers = layer.handlers
+                self._cancels = False
+            self._at = 0
+            path = self._path
+            if end:
+                request.baseUrl = self._base + path[:end]
+                path = path[end:]
+                request.path = path if path[:1] == "/" else "/" + path
+            else:
+                request.baseUrl = self._base
+                request.path = path
+            request.params = {**self._params, **params} if self._params else params or {}
+            return layer, error
+        return None, error
+
+    def _descend(self, layer: Layer) -> Any:
+        """Go into a router that is mounted here."""
+        router, request = layer.router, self._passage.request
+        assert router is not None
+        params = request.params if router.mergeParams else None
+        run = RouterDispatch(router, self._passage, request.path, request.baseUrl, self, params)
+        return run.next()
+
+    def _finish(self, error: object) -> Any:
+        """Go back to where the router is mounted."""
+        if self._parent is not None:
+            return self._parent.next(error)
+        request = self._passage.request
+        request.baseUrl, request.path, request.params = self._base, self._path, {}
+        self._passage.end(self._passage, error)
+        return READY
+
+    def _follow(self, result: Any) -> Any:
+        """Wait for what a handler gave, if it is a coroutine or a Deferred."""
+        if type(result) is CoroutineType:
+            run = HandlerTask(result, self, self._cancels)
+        elif isinstance(result, Deferred):
+            run = HandlerTask(_waitFor(result), self, self._cancels)
+        elif isinstance(result, (HandlerTask, Completed)):
+            # The handler has returned what next() gave it.
+            return result
+        else:
+            return READY
+        run.step()
+        return READY if run.done else run
+
+
+def _passOn(latest: Any, waiter: Deferred[None], passage: RequestDispatch) -> None:
+    """Fire C{waiter} when what C{latest} stands for is done."""
+    if isinstance(latest, HandlerTask):
+        latest.whenDone(waiter)
+    elif isinstance(latest, Deferred):
+        latest.addCallback(lambda result: passage.fire([waiter]))
+    else:
+        passage.fire([waiter])
+
+
+async def _waitFor(deferred: Deferred[Any]) -> None:
+    await deferred
+
+
+class HandlerTask(Task):
+    """
+    A handler that waits.
+
+    @ivar done: Whether it has ended.
+    """
+
+    __slots__ = ("_cancels", "_run", "_waiters", "done")
+
+    def __init__(self, coroutine: Any, run: RouterDispatch, cancels: bool) -> None:
+        super().__init__(coroutine)
+        self._run = run
+        self._cancels = cancels
+        self._waiters: list[Deferred[None]] = []
+        self.done = False
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        if not self.done:
+            waiter: Deferred[None] = Deferred()
+            self.whenDone(waiter)
+            yield from waiter
+
+    def whenDone(self, waiter: Deferred[None]) -> None:
+        """Fire C{waiter} when the handler has ended."""
+        if self.done:
+            self._run._passage.fire([waiter])
+        else:
+            self._waiters.append(waiter)
+
+    def waits(self) -> None:
+        """Cancel it when the client goes away, if its route says so."""
+        if self._cancels:
+            self._run._passage.request.lean.onDisconnect(self.cancel)
+
+    def returned(self, value: Any) -> None:
+        """Let those know who wait for it."""
+        self._end()
+
+    def failed(self, error: BaseException) -> None:
+        """Give the error to the next handler that takes one."""
+        lost = self._run._passage.request.lean.disconnected
+        if not (lost and isinstance(error, (BodyLost, CancelledError, ClientLost))):
+            self._run.next(error)
+        self._end()
+
+    def _end(self) -> None:
+        self.done = True
+        waiters, self._waiters = self._waiters, []
+        if waiters:
+            self._run._passage.fire(waiters)

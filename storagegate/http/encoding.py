@@ -1,0 +1,377 @@
+"""
+Content codings of responses, as they are made: C{br}, C{zstd}, C{gzip} and C{deflate}.
+
+Whatever the length of a body, what an encoder keeps of it is bounded by its window. Windows are
+smaller than the codings allow: a server has as many of them as responses on the way, and the last
+percent of a large text is not worth megabytes for each.
+
+Where middleware takes part in a response that others give.
+
+A streamed body on its way through an encoder.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+from zlib import DEFLATED, Z_SYNC_FLUSH, compressobj
+
+import attrs
+import brotli
+from twisted.internet.defer import Deferred, fail
+from zope.interface import Attribute, Interface, implementer
+
+from storagegate.net.http.interfaces import ClientLost
+from storagegate.net.http.message import READY
+
+try:
+    import zstandard
+except ImportError:  # An extra: without it the coding is not offered.
+    zstandard = None  # type: ignore[assignment]
+
+LEVELS = range(-1, 10)
+"""What C{level} may be: zlib's own range."""
+
+# What Express's users have: it comes to the size of zlib's level 6 in half of its time.
+_BROTLI_QUALITY = 4
+
+# 256 KiB; with its tables an encoder takes 2 MB, at the default of 22 it takes 5.
+_BROTLI_WINDOW = 18
+
+# 512 KiB; an encoder takes 1.6 MB, 6 at level 9, with zstd's own choice twice that and more.
+_ZSTD_WINDOW = 19
+_ZSTD_DEFAULT = 3
+
+# Of zlib's windows the sign tells the frame: 15 bits of window, plus 16 for gzip's.
+_ZLIB_WINDOW = 15
+_GZIP_FRAME = 16
+
+
+@attrs.define(eq=False)
+class BodyEncoder:
+    """
+    Encodes one body.
+
+    Every method may run in a thread, never two at once.
+
+    @ivar flushes: Whether each chunk is to be flushed as soon as it is written.
+    """
+
+    _feed: Callable[[bytes], bytes]
+    _flush: Callable[[], bytes]
+    _finish: Callable[[], bytes]
+    flushes: bool = False
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take a chunk, and give what is ready of the encoded body: perhaps nothing."""
+        return self._feed(chunk)
+
+    def flush(self) -> bytes:
+        """Give what a decoder needs to see everything that has been fed."""
+        return self._flush()
+
+    def finish(self) -> bytes:
+        """Give the rest of the encoded body. Nothing may be fed after it."""
+        return self._finish()
+
+
+def _zlib(level: int, window: int, flushes: bool) -> BodyEncoder:
+    coder = compressobj(level, DEFLATED, window)
+    return BodyEncoder(coder.compress, lambda: coder.flush(Z_SYNC_FLUSH), coder.flush, flushes)
+
+
+def _gzip(level: int, length: int | None, flushes: bool) -> BodyEncoder:
+    return _zlib(level, _ZLIB_WINDOW + _GZIP_FRAME, flushes)
+
+
+def _deflate(level: int, length: int | None, flushes: bool) -> BodyEncoder:
+    # With zlib's frame, as RFC 9110 section 8.4.1.2 has it.
+    return _zlib(level, _ZLIB_WINDOW, flushes)
+
+
+def _br(level: int, length: int | None, flushes: bool) -> BodyEncoder:
+    coder = brotli.Compressor(quality=_BROTLI_QUALITY, lgwin=_BROTLI_WINDOW)
+    return BodyEncoder(coder.process, coder.flush, coder.finish, flushes)
+
+
+def _zstd(level: int, length: int | None, flushes: bool) -> BodyEncoder:
+    # A level chooses its tables by the length of the body: those for one small body are built in
+    # a fifth of the time, and those for an endless one are no larger than the window needs.
+    whole = 1 << _ZSTD_WINDOW
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        _ZSTD_DEFAULT if level == -1 else max(level, 1),
+        source_size=whole if length is None else min(length, whole),
+        window_log=_ZSTD_WINDOW,
+    )
+    coder = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    return BodyEncoder(
+        coder.compress,
+        lambda: coder.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK),
+        coder.flush,
+        flushes,
+    )
+
+
+_MAKERS: dict[str, Callable[[int, int | None, bool], BodyEncoder]] = {
+    "br": _br,
+    "zstd": _zstd,
+    "gzip": _gzip,
+    "deflate": _deflate,
+}
+
+CODINGS = tuple(coding for coding in _MAKERS if coding != "zstd" or zstandard is not None)
+"""The codings that there are encoders for, the preferred one first."""
+
+
+def makeEncoder(
+    coding: str, level: int = -1, length: int | None = None, flushes: bool = False
+) -> BodyEncoder:
+    """
+    Make an encoder for one body.
+
+    @param coding: One of L{CODINGS}.
+    @param level: From 0 (C{gzip} and C{deflate} only store, C{zstd} takes 1) to 9 (smallest), or
+        -1, the coding's own default. C{br} always works at quality 4.
+    @param length: The length of the body, if it is known.
+    @param flushes: Whether each chunk is to be flushed as soon as it is written.
+    """
+    return _MAKERS[coding](level, length, flushes)
+
+
+class IBodyEncoder(Interface):
+    """
+    Applies a content coding to a body, piece by piece.
+
+    Its methods may be called in any thread, but never two at a time.
+    """
+
+    flushes: bool = Attribute("Whether every piece that is written should leave at once.")
+
+    def feed(chunk: bytes) -> bytes:
+        """Encode a piece; what can be sent of it so far."""
+
+    def flush() -> bytes:
+        """Give what is left of all pieces so far."""
+
+    def finish() -> bytes:
+        """Give the end."""
+
+
+ChooseEncoder = Callable[[int | None], IBodyEncoder | None]
+
+
+class ResponseHooks:
+    """
+    The callbacks of one response. Each is called once.
+
+    @ivar holds: What the end of the response waits for.
+    """
+
+    __slots__ = ("_beforeHead", "_choosers", "holds")
+
+    def __init__(self) -> None:
+        self._beforeHead: list[Callable[[], Any]] = []
+        self._choosers: list[ChooseEncoder] = []
+        self.holds: list[Callable[[], Awaitable[Any] | None]] = []
+
+    def addBeforeHead(self, callback: Callable[[], Any]) -> None:
+        """Call C{callback} before the head is made, the last that was added first."""
+        self._beforeHead.append(callback)
+
+    def addChooser(self, choose: ChooseEncoder) -> None:
+        """Let C{choose} encode the body."""
+        self._choosers.append(choose)
+
+    def runBeforeHead(self) -> None:
+        """Call those that want to see the head before it is made."""
+        callbacks = self._beforeHead
+        while callbacks:
+            callbacks.pop()()
+
+    def chooseEncoder(self, length: int | None) -> IBodyEncoder | None:
+        """
+        Give what encodes the body.
+
+        The last that was added is asked first. If several want to, each encodes what the one
+        before it gives, whose length nobody knows.
+        """
+        choosers, self._choosers = self._choosers, []
+        chosen: IBodyEncoder | None = None
+        for choose in reversed(choosers):
+            encoder = choose(length)
+            if encoder is not None:
+                chosen = encoder if chosen is None else _EncoderPair(chosen, encoder)
+                length = None
+        return chosen
+
+    def startHolds(self) -> list[Awaitable[Any]]:
+        """Call those that want the end to wait, and give what there is to wait for."""
+        holds, self.holds = self.holds, []
+        waiting = [_started(hold) for hold in holds]
+        return [awaitable for awaitable in waiting if awaitable is not None]
+
+
+@implementer(IBodyEncoder)
+class _EncoderPair:
+    """An encoder after another."""
+
+    def __init__(self, first: IBodyEncoder, second: IBodyEncoder) -> None:
+        self._first = first
+        self._second = second
+        self.flushes = first.flushes or second.flushes
+
+    def feed(self, chunk: bytes) -> bytes:
+        return self._second.feed(self._first.feed(chunk))
+
+    def flush(self) -> bytes:
+        return self._second.feed(self._first.flush()) + self._second.flush()
+
+    def finish(self) -> bytes:
+        return self._second.feed(self._first.finish()) + self._second.finish()
+
+
+def _started(hold: Callable[[], Awaitable[Any] | None]) -> Awaitable[Any] | None:
+    """Call one; what it raises, whoever waits gets, so that the others are called too."""
+    try:
+        return hold()
+    except Exception as error:
+        return fail(error)
+
+
+async def waitForAll(waiting: list[Awaitable[Any]]) -> None:
+    """
+    Wait for all, also for those after one that fails: one may have a session to keep.
+
+    @raise Exception: The first failure.
+    """
+    first: Exception | None = None
+    for awaitable in waiting:
+        try:
+            await awaitable
+        except Exception as error:
+            first = first or error
+    if first is not None:
+        raise first
+
+
+INLINE_SIZE = 64 * 1024
+"""
+Encoding more than this at a time, a few milliseconds' work, is done in a thread. So is the next
+piece after as much in small ones: text of which little is left would never fill the wire, and a
+handler that never has to wait would keep the reactor for as long as it writes.
+"""
+
+
+class EncodedBody:
+    """
+    Encodes pieces in their order, most of the small at once, the large in a thread.
+
+    Pieces that come while a thread works wait for it.
+    """
+
+    def __init__(
+        self,
+        encoder: IBodyEncoder,
+        send: Callable[[bytes], Any],
+        run: Callable[..., Deferred[Any]],
+    ) -> None:
+        """
+        @param send: Sends bytes; gives something to await until more may follow.
+        @param run: Calls a function in a thread.
+        """
+        self._encoder = encoder
+        self._send = send
+        self._run = run
+        self._queue: deque[tuple[Callable[[], bytes], Deferred[None]]] = deque()
+        self._working = False
+        self._lost = False
+        self._error: Exception | None = None
+        self._inline = 0
+
+    def write(self, chunk: bytes) -> Any:
+        """
+        Encode a piece and send what there is to send.
+
+        @return: Something to await until more may follow.
+        """
+        return self._add(lambda: self._encodePiece(chunk), len(chunk))
+
+    def flush(self) -> Any:
+        """Send whatever the encoder holds back, as L{write}."""
+        return self._add(self._encoder.flush, 0)
+
+    def finish(self) -> Any:
+        """
+        Send the end, as L{write}.
+
+        @return: Fails if the encoder does, or has before: without that piece there is no end.
+        """
+        try:
+            return self._add(self._encoder.finish, 0)
+        except Exception as error:
+            return fail(error)
+
+    def _encodePiece(self, chunk: bytes) -> bytes:
+        encoded = self._encoder.feed(chunk)
+        return encoded + self._encoder.flush() if self._encoder.flushes else encoded
+
+    def _add(self, encode: Callable[[], bytes], size: int) -> Any:
+        if self._lost:
+            # It is the sender's to say so: an encoder that keeps all for later has nothing to send.
+            return self._send(b"")
+        if self._error is not None:
+            # The end after a gap would make the client take the rest for the whole.
+            raise self._error
+        if not self._working:
+            self._inline += size
+            if self._inline <= INLINE_SIZE:
+                encoded = self._encodeNow(encode)
+                return self._send(encoded) if encoded else READY
+            self._inline = 0
+        done: Deferred[None] = Deferred()
+        self._queue.append((encode, done))
+        if not self._working:
+            self._working = True
+            # Its errors go to those who wait for their pieces.
+            Deferred.fromCoroutine(self._work())
+        return done
+
+    def _encodeNow(self, encode: Callable[[], bytes]) -> bytes:
+        try:
+            return encode()
+        except Exception as error:
+            self._error = error
+            raise
+
+    async def _work(self) -> None:
+        while self._queue:
+            encode, done = self._queue[0]
+            try:
+                encoded = await self._run(encode)
+                if encoded:
+                    await self._send(encoded)
+            except ClientLost:
+                # Not an error, which nobody may be waiting for: the next piece raises it.
+                self._lost = True
+                self._release(None)
+            except Exception as error:
+                # Nothing after this piece would make sense to the client.
+                self._error = error
+                self._release(error)
+            else:
+                self._queue.popleft()
+                done.callback(None)
+        self._working = False
+
+    def _release(self, error: Exception | None) -> None:
+        """Forget all pieces, and tell those who wait for them."""
+        queue, self._queue = self._queue, deque()
+        for _, waiting in queue:
+            if error is None:
+                waiting.callback(None)
+            else:
+                waiting.errback(error)
+
+
+def encodeWhole(encoder: IBodyEncoder, body: bytes) -> bytes:
+    """Encode a body at once. May be called in a thread."""
+    return encoder.feed(body) + encoder.finish()

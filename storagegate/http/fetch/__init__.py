@@ -1,0 +1,1 @@
+"""C{Request}, C{Response} and C{Headers} of the Fetch standard."""

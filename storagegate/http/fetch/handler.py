@@ -1,0 +1,404 @@
+"""
+An application as a function from a standard request to a standard response.
+
+Sends the body of a request as its handler reads it.
+
+The client's end of a connection that has no socket.
+
+Everything is done in the caller's own stack as far as nobody has to wait. What the server does
+later reaches a waiting client in a turn of its own, as it would over a socket: it is not the
+server's handler that goes on with the client's work.
+"""
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ConnectionAborted, ConnectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from storagegate.http.fetch.body import ByteSource, WholeSource
+from storagegate.http.fetch.memory import (
+    LOCALHOST,
+    FetchChannel,
+    MemoryResponseHead,
+    MemoryTransport,
+    RequestWire,
+    ResponseReader,
+    encodeRequest,
+)
+from storagegate.http.fetch.messages import Request, Response, receivedResponse
+from storagegate.http.resource import describeRejection
+from storagegate.net.http.interfaces import IChannelOwner
+from storagegate.net.http.site import Site
+
+
+class BodySending:
+    """A body on its way: a piece is asked of its source whenever the handler wants one."""
+
+    def __init__(
+        self,
+        request: RequestWire,
+        source: AsyncIterator[bytes],
+        send: Callable[[bytes], None],
+        failed: Callable[[Failure], None],
+    ) -> None:
+        """
+        @param send: Takes bytes for the wire.
+        @param failed: Takes what the source raises.
+        """
+        self._request = request
+        self._source = source
+        self._send = send
+        self._wanted = False
+        self._stopped = False
+        # Whether what we wait for may be cancelled: not while the server is at work above us, nor
+        # while the source closes.
+        self._cancellable = False
+        self._waiter: Deferred[None] | None = None
+        self._running: Deferred[None] | None = None
+        self._failed = failed
+
+    def start(self) -> None:
+        """Begin."""
+        self._running = Deferred.fromCoroutine(self._run())
+        self._running.addErrback(self._failed)
+
+    def want(self) -> None:
+        """Let another piece be sent."""
+        self._wanted = True
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter.callback(None)
+
+    def stop(self) -> None:
+        """Send no more, and let the source go."""
+        self._stopped = True
+        if self._running is not None and self._cancellable:
+            self._running.cancel()
+
+    async def _run(self) -> None:
+        try:
+            while not self._stopped:
+                self._cancellable = True
+                piece = await self._nextPiece()
+                self._cancellable = False
+                if piece is None:
+                    self._send(self._request.encodeEnd())
+                    break
+                self._send(self._request.encodePiece(piece))
+        finally:
+            self._cancellable = False
+            close = getattr(self._source, "aclose", None)
+            if close is not None:
+                await close()
+
+    async def _nextPiece(self) -> bytes | None:
+        """Give the next piece when one is wanted, C{None} at the end."""
+        piece = b""
+        while not piece:
+            while not self._wanted:
+                self._waiter = Deferred()
+                await self._waiter
+            try:
+                piece = await anext(self._source)
+            except StopAsyncIteration:
+                return None
+        # Before it is sent, for the handler may take it and want another meanwhile.
+        self._wanted = False
+        return piece
+
+
+_log = Logger()
+
+# What waits for a client that does not read before the server is asked to wait.
+_UNREAD = 64 * 1024
+
+
+class ResponseLost(ConnectionError):
+    """The connection ended before its response was complete."""
+
+
+class MemoryClientConnection:
+    """
+    One request and its response.
+
+    @ivar held: How many bytes of the body wait to be read.
+    @ivar ended: Whether the response is complete; some of it may wait to be read.
+    @ivar error: Why there will be no more of it, if it was cut short.
+    @ivar onHead: Called with the head when it is there.
+    """
+
+    onHead: Callable[[MemoryResponseHead], None] | None = None
+
+    def __init__(self, owner: IChannelOwner, request: RequestWire, peer: str = LOCALHOST) -> None:
+        self.held = 0
+        self.ended = False
+        self.error: BaseException | None = None
+        self._clock = owner.reactor
+        self._request = request
+        self._reader = ResponseReader()
+        self._chunks: deque[bytes] = deque()
+        self._full = False
+        self._closed = False
+        self._lost = False
+        # How many calls of ours into the server are under way; what it does outside of them has
+        # to be followed up in a turn of its own.
+        self._depth = 0
+        self._turn: Any = None
+        self._waiter: Deferred[None] | None = None
+        self._sending: BodySending | None = None
+        if request.source is not None:
+            self._sending = BodySending(request, request.source, self._send, self._sendingFailed)
+        self._channel = FetchChannel(owner, self)
+        self._transport = MemoryTransport(self, peer, request.port, request.secure)
+
+    @property
+    def head(self) -> MemoryResponseHead | None:
+        """Give the head of the response, if it is there."""
+        return self._reader.head
+
+    # For whoever asks
+
+    def start(self) -> None:
+        """Send the request."""
+        self._depth += 1
+        self._channel.makeConnection(self._transport)
+        for piece in self._request.pieces:
+            self._send(piece)
+        if self._sending is not None:
+            self._sending.start()
+        self._leave()
+
+    async def waitForHead(self) -> MemoryResponseHead:
+        """
+        Give the head of the response. Cancelling this is a client that goes away.
+
+        @raise ResponseLost: If there will be none.
+        @raise Exception: What the body of the request raised.
+        """
+        try:
+            while self.head is None:
+                await self._wait()
+        except CancelledError:
+            self.disconnect()
+            raise
+        return self.head
+
+    async def readPiece(self) -> bytes:
+        """
+        Give what is here of the body, or what comes next.
+
+        @return: C{b""} at the end.
+        @raise ResponseLost: If the response was cut short.
+        """
+        while not self._chunks and not self.ended:
+            await self._wait()
+        return self.takeReady()
+
+    def takeReady(self) -> bytes:
+        """Give what is here of the body, and let the server go on if it waits."""
+        content = b"".join(self._chunks)
+        self._chunks.clear()
+        self.held = 0
+        if self._full:
+            self._full = False
+            producer = self._transport.producer
+            if producer is not None:
+                self._depth += 1
+                producer.resumeProducing()
+                self._leave()
+        return content
+
+    def disconnect(self) -> None:
+        """Go away."""
+        if not self.ended and self.error is None:
+            self.error = ResponseLost("the client went away")
+        self._chunks.clear()
+        self.held = 0
+        self._lose(ConnectionDone())
+
+    def disconnectSoon(self) -> None:
+        """Go away in a turn of its own, from whatever thread the garbage is collected in."""
+        callFromThread = getattr(self._clock, "callFromThread", None)
+        if callFromThread is not None:
+            callFromThread(self.disconnect)
+        else:
+            self._clock.callLater(0, self.disconnect)
+
+    # For the server's end
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes of the response."""
+        if self._closed:
+            return
+        headless = self.head is None
+        body = self._reader.feed(data)
+        if headless and self.head is not None and self.onHead is not None:
+            self.onHead(self.head)
+        if body:
+            self._chunks.append(body)
+            self.held += len(body)
+            if self.held >= _UNREAD and not self._full and self._transport.producer is not None:
+                self._full = True
+                self._transport.producer.pauseProducing()
+        if self._reader.complete:
+            self.ended = True
+        self._followUp()
+
+    def responseDone(self) -> None:
+        """Take note that the response is complete."""
+        self.ended = self._closed = True
+        self._followUp()
+
+    def serverClosed(self) -> None:
+        """Take note that the server has closed."""
+        if not self.ended and self.error is None:
+            self.error = ResponseLost("the server dropped the connection in mid-response")
+        self._closed = True
+        self._followUp()
+
+    def pieceWanted(self) -> None:
+        """Take note that the handler waits for a piece of the request's body."""
+        if self._sending is not None:
+            self._sending.want()
+
+    # Between the two
+
+    def _send(self, data: bytes) -> None:
+        if data and not self._closed:
+            self._depth += 1
+            self._channel.dataReceived(data)
+            self._leave()
+
+    def _leave(self) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._settle()
+
+    def _followUp(self) -> None:
+        if not self._depth and self._turn is None:
+            self._turn = self._clock.callLater(0, self._settle)
+
+    def _settle(self) -> None:
+        """Close what is over, and wake whoever waits."""
+        turn, self._turn = self._turn, None
+        if turn is not None and turn.active():
+            turn.cancel()
+        if self._closed:
+            self._lose(ConnectionDone() if self.error is None else ConnectionAborted())
+        waiter = self._waiter
+        if waiter is not None and (self.head or self.error):
+            self._waiter = None
+            waiter.callback(None)
+
+    def _lose(self, reason: Exception) -> None:
+        self._closed = True
+        if self._lost:
+            return
+        self._lost = True
+        self._depth += 1
+        self._channel.connectionLost(Failure(reason))
+        if self._sending is not None:
+            self._sending.stop()
+        self._leave()
+
+    def _wait(self) -> Deferred[None]:
+        if self.error is not None:
+            raise self.error
+        if self._waiter is not None:
+            raise RuntimeError("a response has one reader")
+        self._waiter = Deferred(self._forgetWaiter)
+        return self._waiter
+
+    def _forgetWaiter(self, waiter: Deferred[None]) -> None:
+        self._waiter = None
+
+    def _sendingFailed(self, reason: Failure) -> None:
+        if self._lost and reason.check(CancelledError):
+            return
+        if self.ended or self.error is not None:
+            _log.failure("the body of a request failed when its response had ended", reason)
+            return
+        self.error = reason.value
+        self.disconnect()
+
+
+FetchHandler = Callable[[Request | str], Coroutine[Any, Any, Response]]
+"""Answers a request; a URL or path alone is a GET."""
+
+
+def makeFetchHandler(app: Any) -> FetchHandler:
+    """
+    Make a function that answers requests without a listener.
+
+    What it gives for a request is what a listener would have sent: a request that a listener
+    refuses is refused with the same answer, the same limits and timeouts hold, and bodies follow
+    the pace of their readers in both directions. The head of the response is waited for, the body
+    is not. Cancelling the call, C{response.cancel()} and dropping the response are to the
+    application a client that goes away.
+
+    The function raises L{ResponseLost} if the application drops the connection before its head,
+    and what the request's own body raises; reading the body of the response raises
+    L{ResponseLost} if it was cut short.
+    """
+    site: Site | None = None
+
+    async def fetch(request: Request | str) -> Response:
+        nonlocal site
+        if isinstance(request, str):
+            request = Request(request)
+        if site is None:
+            # Not before: the application may still be given options.
+            site = makeSite(app)
+        connection = MemoryClientConnection(site, encodeRequest(request))
+        connection.start()
+        head = await connection.waitForHead()
+        source: ByteSource
+        if connection.ended:
+            source = WholeSource(connection.takeReady())
+        else:
+            source = FetchedBody(connection)
+        return receivedResponse(head.status, head.phrase, head.headers, source)
+
+    return fetch
+
+
+def makeSite(app: Any) -> Site:
+    """Make what connections in memory belong to."""
+    return Site(app.resource, app.settings.limits(), app.runtime.clock, describeRejection)
+
+
+class FetchedBody:
+    """
+    The body of a response that is still coming.
+
+    The connection ends with it: nobody else refers to this object, so that a response that is
+    dropped takes its connection along.
+    """
+
+    def __init__(self, connection: MemoryClientConnection) -> None:
+        self._connection = connection
+
+    async def read(self) -> bytes:
+        """Give all that comes."""
+        return b"".join([chunk async for chunk in self])
+
+    def __aiter__(self) -> "FetchedBody":
+        return self
+
+    async def __anext__(self) -> bytes:
+        piece = await self._connection.readPiece()
+        if not piece:
+            raise StopAsyncIteration
+        return piece
+
+    def cancel(self) -> None:
+        """Go away."""
+        self._connection.disconnect()
+
+    def __del__(self) -> None:
+        if not self._connection.ended and self._connection.error is None:
+            self._connection.disconnectSoon()

@@ -1,0 +1,508 @@
+"""
+What the four parsers of bodies share: when to parse, how to read, what to inflate.
+
+Nothing is read of a body that is not wanted, that has another type, or that is refused by its head.
+A small body that is here already is parsed at once; reading, inflating and parsing large ones take
+their time, the latter two in a thread.
+
+Bodies in JSON.
+
+Bodies as they are.
+
+Bodies of text.
+
+Bodies of forms.
+"""
+
+import codecs
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from inspect import isawaitable, iscoroutinefunction
+from typing import Any
+
+from attrs import field, frozen
+from msgspec import DecodeError
+from msgspec.json import Decoder
+
+from storagegate.core.options import parseSize
+from storagegate.http.contenttypes import matchesType, parseContentType
+from storagegate.http.errors import HTTPError, bodyTooLarge
+from storagegate.http.inflate import CODINGS, InflatedTooLarge, MalformedCoding, inflate
+from storagegate.http.querystring import DEPTH_LIMIT, TooDeep, TooManyParameters, parseForm
+
+Parse = Callable[[bytes, str], Any]
+"""Makes a value of a body and the codec of its text. May be called in a thread."""
+
+Wanted = str | Sequence[str] | Callable[[Any], Any]
+"""A media type, several, or C{(req) -> bool}."""
+
+INLINE_SIZE = 64 * 1024
+"""What is inflated or parsed at once: a millisecond at most. More goes to a thread."""
+
+# Different Content-Type fields whose meaning is remembered. Clients of one application send two or
+# three; strangers may send any, which then push each other out.
+_REMEMBERED = 16
+
+_BYTE_ORDER_MARKS = {
+    "utf-16": (b"\xff\xfe", b"\xfe\xff"),
+    "utf-32": (b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff"),
+}
+
+
+def _limit(value: Any) -> int:
+    try:
+        return parseSize(value)
+    except (AttributeError, ValueError):
+        raise ValueError(f'the option limit is a size such as "100kb", not {value!r}') from None
+
+
+def _wanted(value: Any) -> Wanted:
+    if callable(value) or (value and isinstance(value, str)):
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, list | tuple) and value and all(isinstance(each, str) for each in value):
+        return tuple(value)
+    raise TypeError(f"the option type is a media type, a list of them or a function: {value!r}")
+
+
+def _verifier(value: Any) -> Any:
+    if value is None:
+        return None
+    if not callable(value):
+        raise TypeError("the option verify is a function (req, res, body, charset)")
+    if iscoroutinefunction(value):
+        # Nobody would wait for its refusal.
+        raise TypeError("the option verify is a function that does not wait")
+    return value
+
+
+@frozen(kw_only=True)
+class BodyOptions:
+    """
+    What every parser can be told.
+
+    @ivar limit: How many bytes a body may have after inflating.
+    @ivar type: Which bodies to parse.
+    @ivar inflate: Whether to take bodies with a Content-Encoding.
+    @ivar verify: Called C{(req, res, body, charset)} before parsing; refuses by raising.
+    """
+
+    limit: int = field(converter=_limit)
+    type: Wanted = field(converter=_wanted)
+    inflate: bool = field(converter=bool)
+    verify: Callable[[Any, Any, bytes, str | None], Any] | None = field(converter=_verifier)
+
+
+class BodyParser:
+    """A parser: its L{handle} is middleware."""
+
+    def __init__(
+        self,
+        options: BodyOptions,
+        parse: Parse | None,
+        charsets: Mapping[str, str] | None = None,
+        defaultCharset: str | None = None,
+    ) -> None:
+        """
+        @param parse: C{None} leaves the body as it is.
+        @param charsets: The charsets that are taken, in lower case, and their codecs; C{None} if
+            the body is no text.
+        @param defaultCharset: What a body that names none has.
+        """
+        self._limit = options.limit
+        self._inflates = options.inflate
+        self._verify = options.verify
+        self._choose: Callable[[Any], Any] | None = None
+        self._types: str | Sequence[str] = ()
+        if callable(options.type):
+            self._choose = options.type
+        else:
+            self._types = options.type
+        self._parse = parse
+        self._charsets = charsets
+        self._defaultCharset = defaultCharset
+        self._understand = lru_cache(_REMEMBERED)(self._readType)
+
+    def handle(self, req: Any, res: Any, next: Callable[[], Any]) -> Any:
+        """Parse the body if it is one to parse, and go on."""
+        if not req.hasBody or getattr(req, "bodyParsed", False):
+            return next()
+        headers = req.lean.headers
+        matches, charset, codec = self._understand(headers.get(b"content-type"))
+        if not (matches if self._choose is None else self._choose(req)):
+            return next()
+        if codec is None:
+            raise HTTPError(
+                415, f'Unsupported charset "{charset}"', "charset.unsupported", charset=charset
+            )
+        coding = headers.get(b"content-encoding")
+        if coding is not None:
+            coding = self._findCoding(coding)
+        limit = min(self._limit, req.app.settings.wholeBodySize)
+        length = req.contentLength
+        if length is not None and length > _wireLimit(limit, coding):
+            raise bodyTooLarge(limit, length)
+        wire = req.takeBody()
+        if wire is None or coding is not None or len(wire) > INLINE_SIZE:
+            value = self._read(req, res, wire, coding, limit, charset, codec)
+            return self._goOnLater(req, next, value)
+        if len(wire) > limit:
+            raise bodyTooLarge(limit, None)
+        req.bodyParsed = True
+        if self._verify is not None:
+            self._check(req, res, wire, charset)
+        req.body = wire if self._parse is None else self._parse(wire, codec)
+        return next()
+
+    async def _goOnLater(self, req: Any, next: Callable[[], Any], value: Awaitable[Any]) -> None:
+        # The raw body belongs to whatever makes the value of it, so that it is not held longer.
+        req.body = await value
+        await next()
+
+    async def _read(
+        self,
+        req: Any,
+        res: Any,
+        body: bytes | None,
+        coding: str | None,
+        limit: int,
+        charset: str | None,
+        codec: str,
+    ) -> Any:
+        """Make the value of a body in all the time that it takes."""
+        run = req.app.runtime.run
+        if body is None:
+            body = await req.read(_wireLimit(limit, coding))
+        req.bodyParsed = True
+        if coding is not None and body:
+            body = await _inflateBody(run, coding, body, limit)
+        if len(body) > limit:
+            raise bodyTooLarge(limit, None)
+        if self._verify is not None:
+            self._check(req, res, body, charset)
+        if self._parse is None:
+            return body
+        return await run(self._parse, body, codec) if _isLarge(body) else self._parse(body, codec)
+
+    def _readType(self, contentType: bytes | None) -> tuple[bool, str | None, str | None]:
+        """Tell whether a Content-Type is one to parse, its charset, and the codec if there is."""
+        value = (contentType or b"").decode("latin-1")
+        matches = matchesType(value, self._types) is not None
+        if self._charsets is None:
+            return matches, None, ""
+        charset = parseContentType(value).charset or self._defaultCharset
+        return matches, charset, self._charsets.get(charset or "")
+
+    def _findCoding(self, field: bytes) -> str | None:
+        """
+        Give the coding to undo, C{None} if there is none.
+
+        @raise HTTPError: 415 if it is not known, or none is wanted.
+        """
+        coding = field.decode("latin-1").strip(" \t").lower()
+        if coding in ("", "identity"):
+            return None
+        if not self._inflates or coding not in CODINGS:
+            raise HTTPError(
+                415,
+                f'Unsupported content encoding "{coding}"',
+                "encoding.unsupported",
+                encoding=coding,
+            )
+        return coding
+
+    def _check(self, req: Any, res: Any, body: bytes, charset: str | None) -> None:
+        """Let the application verify the body."""
+        assert self._verify is not None
+        try:
+            result = self._verify(req, res, body, charset)
+        except HTTPError:
+            raise
+        except Exception as error:
+            message = str(error) or "The body could not be verified"
+            raise HTTPError(403, message, "entity.verify.failed", body=body) from error
+        if isawaitable(result):
+            # Nobody would wait for its refusal.
+            raise TypeError("the option verify is a function that does not wait")
+
+
+async def _inflateBody(
+    run: Callable[..., Awaitable[bytes]], coding: str, wire: bytes, limit: int
+) -> bytes:
+    try:
+        if not _isLarge(wire):
+            try:
+                return inflate(coding, wire, min(limit, INLINE_SIZE))
+            except InflatedTooLarge:
+                if limit <= INLINE_SIZE:
+                    raise
+        return await run(inflate, coding, wire, limit)
+    except InflatedTooLarge:
+        raise bodyTooLarge(limit, None) from None
+    except MalformedCoding as error:
+        raise HTTPError(
+            400, f"The body is not in {coding}: {error}", "encoding.malformed", encoding=coding
+        ) from None
+
+
+def _isLarge(body: bytes) -> bool:
+    return len(body) > INLINE_SIZE
+
+
+def _wireLimit(limit: int, coding: str | None) -> int:
+    """Give how long a body may be as it is sent: coding makes it longer if it was dense."""
+    return limit if coding is None else limit + limit // 8 + 1024
+
+
+def decodeText(body: bytes, codec: str, errors: str) -> str:
+    """
+    Decode a body and drop its byte order mark.
+
+    UTF-16 and UTF-32 without one are big-endian if the first byte is zero, as that of an ASCII
+    character is, and little-endian otherwise.
+
+    @param errors: C{strict} or C{replace}.
+    @raise UnicodeDecodeError: If C{errors} is C{strict}.
+    """
+    marks = _BYTE_ORDER_MARKS.get(codec)
+    if marks is not None and not body.startswith(marks):
+        codec += "-be" if body[:1] == b"\0" else "-le"
+    return body.decode(codec, errors).removeprefix("\ufeff")
+
+
+# RFC 8259 section 8.1 wants UTF-8; Express takes the others, too.
+_CHARSETS = {
+    "utf-8": "utf-8",
+    "utf-16": "utf-16",
+    "utf-16be": "utf-16-be",
+    "utf-16le": "utf-16-le",
+    "utf-32": "utf-32",
+    "utf-32be": "utf-32-be",
+    "utf-32le": "utf-32-le",
+}
+
+_OPENING = (b"{", b"[")
+_BLANKS = b" \t\r\n"
+_MARK = b"\xef\xbb\xbf"
+
+_decode = Decoder().decode
+
+
+def json(
+    limit: int | str = "100kb",
+    strict: bool = True,
+    type: Wanted = "application/json",
+    inflate: bool = True,
+    verify: Callable[[Any, Any, bytes, str | None], Any] | None = None,
+) -> Callable[..., Any]:
+    """
+    Make middleware that parses bodies in JSON into C{req.body}.
+
+    An empty body is C{{}}. Of keys that come twice the last one counts; integers keep all their
+    digits; what Python's strings cannot hold as text, half a surrogate pair, is malformed.
+
+    Errors: 400 C{entity.parse.failed} with the text on the error's C{body}, 403
+    C{entity.verify.failed}, 413 C{entity.too.large}, 415 C{charset.unsupported} and
+    C{encoding.unsupported}.
+
+    @param limit: How long a body may be once inflated, in bytes or text.
+    @param strict: Whether only objects and arrays are taken.
+    @param type: The media type, several, or C{(req) -> bool}.
+    @param inflate: Whether to take bodies with a Content-Encoding.
+    @param verify: Called C{(req, res, body, charset)} before parsing; refuses by raising.
+    @raise ValueError: If the limit is no size.
+    """
+    options = BodyOptions(limit=limit, type=type, inflate=inflate, verify=verify)
+    return BodyParser(options, partial(parseJSON, strict=strict), _CHARSETS, "utf-8").handle
+
+
+def parseJSON(body: bytes, codec: str, *, strict: bool) -> Any:
+    """
+    Parse a body in JSON.
+
+    @raise HTTPError: 400 C{entity.parse.failed}.
+    """
+    if not body:
+        return {}
+    wire = body
+    try:
+        if codec != "utf-8":
+            wire = decodeText(body, codec, "strict").encode()
+        # Nearly every body begins with a brace.
+        if wire[:1] not in _OPENING:
+            wire = wire.removeprefix(_MARK)
+            if strict and wire.lstrip(_BLANKS)[:1] not in _OPENING:
+                raise _malformed(body, codec, "it is neither an object nor an array")
+        return _decode(wire)
+    except RecursionError:
+        raise _malformed(body, codec, "it is nested too deeply") from None
+    except UnicodeError:
+        raise _malformed(body, codec, f"it is not in {codec}") from None
+    except DecodeError as error:
+        raise _malformed(body, codec, str(error)) from None
+
+
+def _malformed(body: bytes, codec: str, reason: str) -> HTTPError:
+    text = decodeText(body, codec, "replace")
+    return HTTPError(400, f"The body cannot be parsed: {reason}", "entity.parse.failed", body=text)
+
+
+def raw(
+    type: Wanted = "application/octet-stream",
+    limit: int | str = "100kb",
+    inflate: bool = True,
+    verify: Callable[[Any, Any, bytes, str | None], Any] | None = None,
+) -> Callable[..., Any]:
+    """
+    Make middleware that puts bodies into C{req.body}, as C{bytes}.
+
+    @param type: The media type, several, or C{(req) -> bool}.
+    @param limit: How long a body may be once inflated, in bytes or text.
+    @param inflate: Whether to take bodies with a Content-Encoding.
+    @param verify: Called C{(req, res, body, None)}; refuses by raising.
+    @raise ValueError: If the limit is no size.
+    """
+    options = BodyOptions(limit=limit, type=type, inflate=inflate, verify=verify)
+    return BodyParser(options, None).handle
+
+
+# Python's codecs for what browsers know. Looking up what a client names would import modules and
+# keep every name for ever; UTF-7 hides markup.
+_CODECS = """
+    utf-8 utf-16 utf-16-be utf-16-le utf-32 utf-32-be utf-32-le ascii
+    iso8859-1 iso8859-2 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-9
+    iso8859-10 iso8859-11 iso8859-13 iso8859-14 iso8859-15 iso8859-16
+    cp866 cp874 cp932 cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258
+    koi8-r koi8-u mac-roman mac-cyrillic
+    big5 big5hkscs euc-jp euc-kr gb2312 gbk gb18030 shift_jis iso2022_jp
+"""
+
+# What they are called on the wire, where that is not the codec's own name.
+_NAMES = {
+    "utf8": "utf-8",
+    "utf-16be": "utf-16-be",
+    "utf-16le": "utf-16-le",
+    "utf-32be": "utf-32-be",
+    "utf-32le": "utf-32-le",
+    "us-ascii": "ascii",
+    "latin1": "iso8859-1",
+    "ibm866": "cp866",
+    "windows-31j": "cp932",
+    "macintosh": "mac-roman",
+    "x-mac-cyrillic": "mac-cyrillic",
+    "big5-hkscs": "big5hkscs",
+    "sjis": "shift_jis",
+    "x-sjis": "shift_jis",
+    "iso-2022-jp": "iso2022_jp",
+}
+
+
+def _findCharsets() -> dict[str, str]:
+    charsets = dict(_NAMES)
+    for codec in _CODECS.split():
+        # Imported now: later it would be in the middle of a request.
+        codecs.lookup(codec)
+        charsets[codec] = codec
+        charsets[codec.replace("iso8859-", "iso-8859-")] = codec
+        charsets[codec.replace("cp", "windows-")] = codec
+    return charsets
+
+
+CHARSETS = _findCharsets()
+"""The charsets of text that can be read, in lower case, and their codecs."""
+
+
+def text(
+    type: Wanted = "text/plain",
+    limit: int | str = "100kb",
+    defaultCharset: str = "utf-8",
+    inflate: bool = True,
+    verify: Callable[[Any, Any, bytes, str | None], Any] | None = None,
+) -> Callable[..., Any]:
+    """
+    Make middleware that decodes bodies into C{req.body}, as C{str}.
+
+    What is malformed in the charset becomes U+FFFD; a byte order mark is dropped. Errors: those of
+    L{json<storagegate.http.middleware.bodyparser.json>}.
+
+    @param type: The media type, several, or C{(req) -> bool}.
+    @param limit: How long a body may be once inflated, in bytes or text.
+    @param defaultCharset: That of a body which names none.
+    @param inflate: Whether to take bodies with a Content-Encoding.
+    @param verify: Called C{(req, res, body, charset)} before decoding; refuses by raising.
+    @raise ValueError: If the limit is no size, or the charset is not known.
+    """
+    default = defaultCharset.lower()
+    if default not in CHARSETS:
+        raise ValueError(f"the option defaultCharset is no charset that is known: {defaultCharset}")
+    options = BodyOptions(limit=limit, type=type, inflate=inflate, verify=verify)
+    return BodyParser(options, _parse, CHARSETS, default).handle
+
+
+def _parse(body: bytes, codec: str) -> str:
+    return decodeText(body, codec, "replace")
+
+
+_FORM_CHARSETS = {"utf-8": "utf-8", "iso-8859-1": "latin-1"}
+
+_FORM_MARK = b"\xef\xbb\xbf"
+
+
+def urlencoded(
+    extended: bool = False,
+    limit: int | str = "100kb",
+    parameterLimit: int = 1000,
+    depth: int = 32,
+    inflate: bool = True,
+    type: Wanted = "application/x-www-form-urlencoded",
+    verify: Callable[[Any, Any, bytes, str | None], Any] | None = None,
+) -> Callable[..., Any]:
+    """
+    Make middleware that parses URL-encoded forms into C{req.body}, a dictionary of strings.
+
+    Errors: those of L{json<storagegate.http.middleware.bodyparser.json>}, 413
+    C{parameters.too.many}, 400
+    C{querystring.parse.rangeError} for a name that is nested too deeply.
+
+    @param extended: Whether C{a[b]=1} nests; otherwise brackets are part of the name.
+    @param limit: How long a body may be once inflated, in bytes or text.
+    @param parameterLimit: How many parameters a form may have.
+    @param depth: How many brackets a name may have.
+    @param inflate: Whether to take bodies with a Content-Encoding.
+    @param type: The media type, several, or C{(req) -> bool}.
+    @param verify: Called C{(req, res, body, charset)} before parsing; refuses by raising.
+    @raise ValueError: If a number is none that is allowed.
+    """
+    _checkNumber("parameterLimit", parameterLimit, 1, None)
+    _checkNumber("depth", depth, 0, DEPTH_LIMIT)
+    options = BodyOptions(limit=limit, type=type, inflate=inflate, verify=verify)
+    parse = partial(_parseForm, extended=bool(extended), parameterLimit=parameterLimit, depth=depth)
+    return BodyParser(options, parse, _FORM_CHARSETS, "utf-8").handle
+
+
+def _checkNumber(name: str, value: Any, minimum: int, maximum: int | None) -> None:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or value < minimum
+        or (maximum is not None and value > maximum)
+    ):
+        bounds = f"from {minimum} to {maximum}" if maximum is not None else f"from {minimum} up"
+        raise ValueError(f"the option {name} is a whole number {bounds}, not {value!r}")
+
+
+def _parseForm(
+    body: bytes, codec: str, *, extended: bool, parameterLimit: int, depth: int
+) -> dict[str, Any]:
+    try:
+        return parseForm(body.removeprefix(_FORM_MARK), codec, extended, parameterLimit, depth)
+    except TooManyParameters:
+        raise HTTPError(
+            413, "The form has too many parameters", "parameters.too.many", limit=parameterLimit
+        ) from None
+    except TooDeep:
+        raise HTTPError(
+            400,
+            "The name of a parameter is nested too deeply",
+            "querystring.parse.rangeError",
+            limit=depth,
+        ) from None

@@ -1,0 +1,305 @@
+"""
+Turns an open file into a response.
+
+A small file that is in memory is read at once and sent with its head in one piece. A larger one,
+or one that has to come from the disk, is sent by the kernel after its head. A response that some
+middleware encodes is read piece by piece in threads.
+
+Which ranges of a file a request gets (RFC 9110 section 14.2).
+"""
+
+import os
+from collections.abc import Coroutine, Sequence
+from functools import lru_cache
+from secrets import token_hex
+from typing import Any
+
+from attrs import frozen
+
+from storagegate.core.options import parseAge
+from storagegate.http.conditional import isConditional, isFresh, preconditionFails, rangeHolds
+from storagegate.http.contenttypes import contentTypeOf
+from storagegate.http.errors import HTTPError
+from storagegate.http.files import OpenFile
+from storagegate.net.http.ranges import ByteRange, formatHttpDate, parseRange, unsatisfiedRange
+from storagegate.net.sendfile import TruncatedFile
+
+MAX_RANGES = 100
+"""
+What a reader of a long document asks for at once, and some more. A thousand ranges cost a client
+one header, and the server a thousand heads of parts.
+"""
+
+
+def findRanges(value: bytes, size: int) -> Sequence[ByteRange] | None:
+    """
+    Find the bytes that a C{Range} asks for; ranges that touch or overlap become one.
+
+    @return: In the order of the request; L{None} if the field is to be ignored.
+    @raise HTTPError: 416 if there are none of these bytes, or too many ranges.
+    """
+    if value.count(b",") < MAX_RANGES:
+        found = parseRange(value, size)
+        if found is None:
+            return None
+        if found:
+            return found if len(found) == 1 else _combined(found)
+    contentRange = unsatisfiedRange(size).decode()
+    raise HTTPError(416, "Range Not Satisfiable", headers={"Content-Range": contentRange})
+
+
+def _combined(ranges: Sequence[ByteRange]) -> Sequence[ByteRange]:
+    """Join ranges; each run stands where the first of its ranges was."""
+    # First offset, last offset, place in the request.
+    runs: list[tuple[int, int, int]] = []
+    ordered = sorted((one.first, one.last, place) for place, one in enumerate(ranges))
+    for first, last, place in ordered:
+        if runs and first <= runs[-1][1] + 1:
+            before = runs.pop()
+            runs.append((before[0], max(before[1], last), min(before[2], place)))
+        else:
+            runs.append((first, last, place))
+    runs.sort(key=lambda run: run[2])
+    return [ByteRange(first, last) for first, last, _ in runs]
+
+
+# Reading this much that is in memory takes 10 microseconds; two more system calls for the head
+# and sendfile would take as long.
+_WHOLE_SIZE = 64 * 1024
+
+# Pieces of a file that cannot go by sendfile.
+_PIECE_SIZE = 256 * 1024
+
+_Piece = tuple[bytes, int, int]
+"""A part of a body: some bytes, then some of the file by offset and count."""
+
+_MAX_AGE_MS = 365 * 24 * 60 * 60 * 1000
+"""A year: what caches take for ever (RFC 9111 leaves it to them; Express cuts here too)."""
+
+
+@frozen(kw_only=True)
+class FileOptions:
+    """
+    How a file is presented.
+
+    @ivar cacheControl: The C{Cache-Control} to send, L{None} for none.
+    """
+
+    cacheControl: str | None
+    etag: bool
+    lastModified: bool
+    acceptRanges: bool
+
+
+# A handler gives the same options each time: 0.3 microseconds instead of 6.
+@lru_cache(maxsize=64)
+def readOptions(
+    *,
+    maxAge: float | str,
+    immutable: bool,
+    cacheControl: bool,
+    etag: bool,
+    lastModified: bool,
+    acceptRanges: bool,
+) -> FileOptions:
+    """
+    Read the options that C{sendFile} and C{staticFiles} share.
+
+    @param maxAge: Milliseconds, or text such as C{"1d"}; cut at a year.
+    @param cacheControl: Whether to send C{Cache-Control} at all.
+    @raise ValueError: If it is no age.
+    """
+    seconds = min(parseAge(maxAge), _MAX_AGE_MS) // 1000
+    value = f"public, max-age={seconds}" + (", immutable" if immutable else "")
+    return FileOptions(
+        cacheControl=value if cacheControl else None,
+        etag=etag,
+        lastModified=lastModified,
+        acceptRanges=acceptRanges,
+    )
+
+
+def replyWithFile(
+    res: Any, file: OpenFile, options: FileOptions
+) -> Coroutine[Any, Any, None] | None:
+    """
+    Answer with a file, and close it.
+
+    Fields of the response that are set already stay as they are.
+
+    @return: What is left to be done, L{None} if the response is complete.
+    @raise HTTPError: 412 or 416.
+    """
+    try:
+        rest = _reply(res, file, options)
+    except BaseException:
+        file.close()
+        raise
+    if rest is None:
+        file.close()
+    return rest
+
+
+def _reply(res: Any, file: OpenFile, options: FileOptions) -> Coroutine[Any, Any, None] | None:
+    """Answer; what is left to be done closes the file."""
+    pieces = _prepare(res, file, options)
+    body = b"" if pieces is None else _readNow(file.fd, pieces)
+    if body is None:
+        return _send(res, file, pieces or ())
+    res.end(body)
+    return None
+
+
+def _prepare(res: Any, file: OpenFile, options: FileOptions) -> Sequence[_Piece] | None:
+    """
+    Set status and fields, and find what of the file is to be sent.
+
+    @return: L{None} for nothing: the client has it.
+    @raise HTTPError: 412 or 416; nothing has been set then.
+    """
+    status = file.status
+    size = status.st_size
+    ownTag, ownDate = _validators(size, status.st_mtime_ns)
+    etag = res.get("ETag")
+    if etag is None and options.etag:
+        etag = ownTag
+    modified = res.get("Last-Modified")
+    if modified is None and options.lastModified:
+        modified = ownDate
+    headers = res.lean.headers
+    fresh, ranges = False, None
+    if (isConditional(headers) or b"range" in headers) and _isPlain(res):
+        if preconditionFails(headers, etag, modified):
+            raise HTTPError(412, "Precondition Failed")
+        fresh = isFresh(headers, etag, modified)
+        wanted = headers.get(b"range")
+        if (
+            wanted is not None
+            and not fresh
+            and options.acceptRanges
+            and res.statusCode == 200
+            and rangeHolds(headers, etag, modified)
+        ):
+            ranges = findRanges(wanted, size)
+    if options.acceptRanges:
+        res.default("Accept-Ranges", "bytes")
+    if options.cacheControl is not None:
+        res.default("Cache-Control", options.cacheControl)
+    if modified is not None:
+        res.default("Last-Modified", modified)
+    if etag is not None:
+        res.default("ETag", etag)
+    if fresh:
+        res.status(304)
+        return None
+    if file.coding is not None:
+        res.header("Content-Encoding", file.coding)
+    res.default("Content-Type", _typeOf(file.name))
+    return ((b"", 0, size),) if ranges is None else _partial(res, ranges, size)
+
+
+# 0.1 microseconds instead of 2.
+@lru_cache(maxsize=1024)
+def _validators(size: int, modifiedNs: int) -> tuple[str, str]:
+    """Make the C{ETag} and the C{Last-Modified} of a file."""
+    etag = f'W/"{size:x}-{modifiedNs // 1_000_000:x}"'
+    return etag, formatHttpDate(modifiedNs // 1_000_000_000).decode("ascii")
+
+
+def _isPlain(res: Any) -> bool:
+    """Say whether conditions and ranges count: for a successful GET or HEAD."""
+    return res.lean.method in (b"GET", b"HEAD") and 200 <= res.statusCode < 300
+
+
+# 0.1 microseconds instead of 8.
+@lru_cache(maxsize=1024)
+def _typeOf(name: bytes) -> str:
+    return contentTypeOf(os.fsdecode(name))
+
+
+def _partial(res: Any, ranges: Sequence[ByteRange], size: int) -> Sequence[_Piece]:
+    """Make the response a 206, of several parts if several ranges are wanted."""
+    res.status(206)
+    if len(ranges) == 1:
+        (one,) = ranges
+        res.header("Content-Range", one.contentRange(size).decode("ascii"))
+        return ((b"", one.first, one.length),)
+    # So much chance is in it that no file has it by chance, or by somebody's wish.
+    boundary = token_hex(16)
+    contentType = res.get("Content-Type").encode("latin-1")
+    res.header("Content-Type", f"multipart/byteranges; boundary={boundary}")
+    mark = b"--" + boundary.encode("ascii")
+    pieces: list[_Piece] = []
+    for one in ranges:
+        head = b"%b\r\nContent-Type: %b\r\nContent-Range: %b\r\n\r\n" % (
+            mark,
+            contentType,
+            one.contentRange(size),
+        )
+        pieces.append((b"\r\n" + head if pieces else head, one.first, one.length))
+    return (*pieces, (b"\r\n" + mark + b"--\r\n", 0, 0))
+
+
+def _length(pieces: Sequence[_Piece]) -> int:
+    return sum(len(prefix) + count for prefix, _, count in pieces)
+
+
+def _readNow(fd: int, pieces: Sequence[_Piece]) -> bytes | None:
+    """Read a small body, L{None} if it is not small or not in memory."""
+    if len(pieces) > 1:
+        return None
+    ((_, offset, count),) = pieces
+    if count > _WHOLE_SIZE:
+        return None
+    buffer = bytearray(count)
+    try:
+        # RWF_NOWAIT refuses to wait for a disk; some file systems do not know it.
+        got = os.preadv(fd, (buffer,), offset, os.RWF_NOWAIT) if count else 0
+    except OSError:
+        return None
+    return bytes(buffer) if got == count else None
+
+
+async def _send(res: Any, file: OpenFile, pieces: Sequence[_Piece]) -> None:
+    """
+    Send what takes a while, and close the file. A client that goes away is no error.
+
+    @raise TruncatedFile: If the file ends before what was promised. The connection is dropped.
+    """
+    lean, run = res.lean, res.app.runtime.run
+    try:
+        plain = res.startBody(_length(pieces))
+        for prefix, offset, count in pieces:
+            if prefix:
+                await res.write(prefix)
+            if plain:
+                await lean.sendFile(file.fd, offset, count, run)
+            else:
+                await _writePieces(res, file.fd, offset, count)
+        res.end()
+    except TruncatedFile:
+        lean.abort()
+        raise
+    except Exception:
+        if not lean.disconnected:
+            if res.headersSent:
+                # A handler that caught this could otherwise end it as if it were whole.
+                lean.abort()
+            raise
+    finally:
+        if os.fstat(file.fd).st_nlink:
+            file.close()
+        else:
+            # The last to close a deleted file frees its space, which may take the disk a while.
+            run(file.close)
+
+
+async def _writePieces(res: Any, fd: int, offset: int, count: int) -> None:
+    """Send a part of a file that goes through an encoder."""
+    end = offset + count
+    while offset < end:
+        piece = await res.app.runtime.run(os.pread, fd, min(end - offset, _PIECE_SIZE), offset)
+        if not piece:
+            raise TruncatedFile(f"{end - offset} bytes are missing")
+        await res.write(piece)
+        offset += len(piece)

@@ -1,0 +1,350 @@
+"""
+Multipart forms as they come in (RFC 2046 section 5.1.1, RFC 7578)::
+
+    body      = [preamble CRLF] "--" boundary 1*part "--" [epilogue]
+    part      = CRLF head CRLF CRLF content CRLF "--" boundary
+    delimiter = CRLF "--" boundary
+
+Bytes in, events out: a L{PartHead}, the part's content as C{bytes} in pieces, L{PART_END}. However
+the bytes are cut, the events are the same. The parser of the package C{multipart} is not used: what
+it takes before the first boundary, after the last one and around a lone LF in a head depends on how
+the bytes were cut, and it does not know C{filename*}.
+
+The head of one part of a form (RFC 7578 section 4)::
+
+    head        = *( field-name ":" value CRLF )
+    disposition = "form-data" *( ";" parameter )
+    parameter   = token "=" ( quoted-string / unquoted )
+
+Three fields count: C{Content-Disposition}, C{Content-Type} and C{Content-Transfer-Encoding}; others
+are ignored, as RFC 7578 section 4.8 has it. What can be read in two ways is refused: a field or a
+parameter that comes twice may mean one thing to a filter in front of us and another to us.
+"""
+
+import enum
+import re
+from collections.abc import Iterator
+from urllib.parse import unquote_to_bytes
+
+from attrs import frozen
+
+HEAD_LINES = 32
+"""RFC 7578 knows three fields; mail programs and gateways add a few."""
+
+PARAMETERS = 32
+"""A part has three; a head full of semicolons would take long to split."""
+
+# No alternative overlaps another, so that a match takes time in proportion to the text.
+_PARAMETER = re.compile(
+    r"""[ \t]*;[ \t]*(?:([!#$%&'*+\-.^_`|~0-9A-Za-z]+)[ \t]*=[ \t]*("(?:[^"\\]|\\.)*"|[^";]*))?"""
+)
+_ESCAPED = re.compile(r'\\(["\\])')
+# What HTML has browsers escape in names, and nothing else: a bare % stays.
+_FORM_ESCAPE = re.compile("%0A|%0D|%22", re.IGNORECASE)
+_EXTENDED = re.compile(
+    r"(utf-8|iso-8859-1)'[A-Za-z0-9-]*'((?:[!#$&+\-.^_`|~0-9A-Za-z]|%[0-9A-Fa-f]{2})*)",
+    re.IGNORECASE,
+)
+_FIELD_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_MEDIA_TYPE = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+/[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+
+_READ = frozenset({"content-disposition", "content-type", "content-transfer-encoding"})
+# The last two are no control characters, but end a line for whoever shows or logs the name.
+_CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
+
+
+class BadMultipart(ValueError):
+    """
+    A form that cannot be read.
+
+    @ivar isTooLarge: Whether it is well formed, perhaps, but over a limit.
+    """
+
+    def __init__(self, message: str, isTooLarge: bool = False) -> None:
+        super().__init__(message)
+        self.isTooLarge = isTooLarge
+
+
+@frozen
+class PartHead:
+    """
+    What the head of a part says.
+
+    @ivar name: The form field's name; empty if there is none.
+    @ivar fileName: The file's base name, L{None} if the part is no file. Empty if somebody chose
+        none: a browser sends such a part for each empty file input.
+    @ivar mimeType: In lower case, without parameters.
+    @ivar charset: As given, in lower case; L{None} if it is not.
+    @ivar encoding: C{Content-Transfer-Encoding} in lower case. It is told and not undone, as RFC
+        7578 section 4.7 deprecates it.
+    """
+
+    name: str
+    fileName: str | None = None
+    mimeType: str = "text/plain"
+    charset: str | None = None
+    encoding: str = "7bit"
+
+
+def parseParameters(text: str) -> tuple[str, dict[str, str]]:
+    """
+    Split a field such as C{Content-Type} into its value and its parameters.
+
+    @return: The value, and quoted or unquoted parameters by name; all names in lower case.
+    @raise BadMultipart: If it cannot be split, or a parameter comes twice.
+    """
+    value = text.partition(";")[0]
+    parameters: dict[str, str] = {}
+    position, count = len(value), 0
+    while position < len(text):
+        match = _PARAMETER.match(text, position)
+        count += 1
+        if match is None or count > PARAMETERS:
+            raise BadMultipart("a header field has parameters that cannot be read")
+        position = match.end()
+        name, parameter = match.groups()
+        if name is None:
+            continue
+        name = name.lower()
+        if name in parameters:
+            raise BadMultipart(f"a header field has the parameter {name} twice")
+        parameters[name] = _unquote(parameter)
+    return value.strip(" \t").lower(), parameters
+
+
+def _unquote(text: str) -> str:
+    # A backslash before anything else is itself: old browsers send C:\dir\file.
+    return _ESCAPED.sub(r"\1", text[1:-1]) if text[:1] == '"' else text.rstrip(" \t")
+
+
+def _unescape(text: str) -> str:
+    """Undo what HTML has browsers do to field and file names in multipart/form-data."""
+    if "%" not in text:
+        return text
+    return _FORM_ESCAPE.sub(lambda match: chr(int(match[0][1:], 16)), text)
+
+
+def _extended(text: str) -> str | None:
+    """Decode an C{ext-value} of RFC 8187, C{UTF-8''na%C3%AFve}; L{None} if it is none."""
+    match = _EXTENDED.fullmatch(text)
+    if match is None:
+        return None
+    try:
+        return unquote_to_bytes(match[2]).decode(match[1])
+    except UnicodeDecodeError:
+        return None
+
+
+def baseName(path: str) -> str:
+    """
+    Give the last part of a client's path, without control characters.
+
+    Both slashes separate. A name that means a directory gives the empty name.
+    """
+    name = _CONTROL.sub("", re.split(r"[/\\]", path)[-1])
+    return "" if name in (".", "..") else name
+
+
+def _fileName(parameters: dict[str, str]) -> str | None:
+    plain, extended = parameters.get("filename"), parameters.get("filename*")
+    if extended is not None:
+        name = _extended(extended)
+        if name is not None:
+            return baseName(name)
+        if plain is None:
+            # Not even the name of a file: else it would turn into a text field.
+            raise BadMultipart("the name of a file cannot be decoded")
+    return None if plain is None else baseName(_unescape(plain))
+
+
+def _fields(block: bytes) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    # The names of files are UTF-8 (RFC 7578 section 5.1); what is not must not cost the upload.
+    lines = block.decode("utf-8", "replace").split("\r\n") if block else []
+    if len(lines) > HEAD_LINES:
+        raise BadMultipart(f"the head of a part has more than {HEAD_LINES} lines", True)
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not _FIELD_NAME.fullmatch(name):
+            raise BadMultipart("the head of a part has a line that is no header field")
+        if "\r" in value or "\n" in value or "\0" in value:
+            raise BadMultipart("the head of a part has a bare CR, LF or NUL")
+        name = name.lower()
+        if name in _READ:
+            if name in fields:
+                raise BadMultipart(f"a part has {name} twice")
+            fields[name] = value.strip(" \t")
+    return fields
+
+
+def parsePartHead(block: bytes) -> PartHead:
+    """
+    Read the head of a part.
+
+    @param block: Its lines, without the CRLF of the last.
+    @raise BadMultipart: If it is malformed, or no C{form-data}. A missing name is not.
+    """
+    fields = _fields(block)
+    disposition = fields.get("content-disposition")
+    name, fileName = "", None
+    if disposition is not None:
+        kind, parameters = parseParameters(disposition)
+        if kind != "form-data":
+            raise BadMultipart("a part is no form-data")
+        name, fileName = _unescape(parameters.get("name", "")), _fileName(parameters)
+    mimeType, parameters = parseParameters(fields.get("content-type", ""))
+    if not _MEDIA_TYPE.fullmatch(mimeType):
+        mimeType = "text/plain"  # RFC 7578 section 4.4
+    charset = parameters.get("charset")
+    return PartHead(
+        name,
+        fileName,
+        mimeType,
+        None if charset is None else charset.lower(),
+        fields.get("content-transfer-encoding", "7bit").lower(),
+    )
+
+
+BOUNDARY_SIZE = 70
+"""RFC 2046 section 5.1.1."""
+
+HEAD_SIZE = 16 * 1024
+"""As much as a whole request may have; a long file name, percent-encoded, takes one."""
+
+PADDING_SIZE = 16 * 1024
+"""Before the first boundary and after the last nobody sends more than a line's end: a body whose
+boundary is never found is given up early."""
+
+
+class PartEnd(enum.Enum):
+    """The end of a part."""
+
+    PART_END = "end"
+
+
+PART_END = PartEnd.PART_END
+
+Event = PartHead | bytes | PartEnd
+
+
+class _State(enum.Enum):
+    PREAMBLE = enum.auto()
+    HEAD = enum.auto()
+    CONTENT = enum.auto()
+    EPILOGUE = enum.auto()
+
+
+def boundaryOf(contentType: str) -> str:
+    """
+    Give the boundary that a C{Content-Type} names.
+
+    @raise BadMultipart: If it names none, or one that cannot be.
+    """
+    kind, parameters = parseParameters(contentType)
+    if kind != "multipart/form-data":
+        raise BadMultipart(f"{kind[:80]} is no form")
+    boundary = parameters.get("boundary", "")
+    if not boundary:
+        raise BadMultipart("the form names no boundary")
+    if len(boundary) > BOUNDARY_SIZE:
+        raise BadMultipart(f"the form's boundary is longer than {BOUNDARY_SIZE} characters")
+    # More than RFC 2046 allows: clients do not keep to its list. The end of a line must not be in.
+    if not (boundary.isascii() and boundary.isprintable()) or boundary.endswith(" "):
+        raise BadMultipart("the form's boundary has characters that it must not have")
+    return boundary
+
+
+class MultipartDecoder:
+    """
+    Splits one body.
+
+    @ivar isComplete: Whether the last boundary has come.
+    """
+
+    __slots__ = ("_delimiter", "_padding", "_rest", "_state", "isComplete")
+
+    def __init__(self, boundary: str) -> None:
+        self.isComplete = False
+        self._delimiter = b"\r\n--" + boundary.encode("ascii")
+        self._state = _State.PREAMBLE
+        # As if a line had ended before the body: then the first delimiter is like the others.
+        self._rest = b"\r\n"
+        self._padding = 0
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        """
+        Take some bytes; give what they complete. To be read to its end before the next call.
+
+        @raise BadMultipart: Where the form is malformed, after the events before that. No more is
+            to be fed then.
+        """
+        buffer = self._rest + data
+        position = 0
+        while True:
+            state = self._state
+            if state is _State.CONTENT or state is _State.PREAMBLE:
+                found = buffer.find(self._delimiter, position)
+                end = found if found >= 0 else self._certain(buffer, position)
+                if state is _State.PREAMBLE:
+                    self._pad(end - position)
+                elif end > position:
+                    yield buffer[position:end]
+                position = end
+                if found < 0:
+                    break
+                if len(buffer) < found + len(self._delimiter) + 2:
+                    break
+                position += len(self._delimiter)
+                self._delimited(buffer[position : position + 2])
+                if state is _State.CONTENT:
+                    yield PART_END
+            elif state is _State.HEAD:
+                # The line's end behind the boundary is still there: a head may have no line.
+                end = buffer.find(b"\r\n\r\n", position)
+                size = (end if end >= 0 else len(buffer) - 3) - position - 2
+                if size > HEAD_SIZE:
+                    raise BadMultipart(f"the head of a part is over {HEAD_SIZE} bytes", True)
+                if end < 0:
+                    break
+                yield parsePartHead(buffer[position + 2 : end])
+                position = end + 4
+                self._state = _State.CONTENT
+            else:
+                self._pad(len(buffer) - position)
+                position = len(buffer)
+                break
+        self._rest = buffer[position:]
+
+    def close(self) -> None:
+        """
+        Hear that the body has ended.
+
+        @raise BadMultipart: If the form has not.
+        """
+        if not self.isComplete:
+            raise BadMultipart("the form ends before its last boundary")
+
+    def _certain(self, buffer: bytes, position: int) -> int:
+        """Tell where a delimiter may begin whose end has not come."""
+        # A boundary has no CR, so that only the last one can begin the delimiter.
+        start = max(position, len(buffer) - len(self._delimiter) + 1)
+        candidate = buffer.rfind(b"\r", start)
+        if candidate >= 0 and self._delimiter.startswith(buffer[candidate:]):
+            return candidate
+        return len(buffer)
+
+    def _delimited(self, mark: bytes) -> None:
+        if mark == b"\r\n":
+            self._state = _State.HEAD
+        elif mark == b"--":
+            self._state = _State.EPILOGUE
+            self._padding = 0
+            self.isComplete = True
+        else:
+            raise BadMultipart("a boundary is followed by something else than its line's end")
+
+    def _pad(self, count: int) -> None:
+        self._padding += count
+        if self._padding > PADDING_SIZE:
+            where = "after its last" if self.isComplete else "before its first"
+            raise BadMultipart(f"the form has over {PADDING_SIZE} bytes {where} boundary")

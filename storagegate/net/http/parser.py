@@ -1,0 +1,501 @@
+"""
+Reads the head of a request, strictly.
+
+RFC 9112: C{head = request-line CRLF *(field-line CRLF) CRLF}, with
+C{request-line = method SP target SP version}. The whole head is here when it is read, so nothing
+is decided on half of it. httptools splits it into fields and refuses names that are no tokens,
+control characters and continued lines; what it lets pass is refused here: missing and doubled Host
+fields, odd transfer codings, versions, sizes.
+
+Finds the end of a request's body.
+
+Both decoders are values: C{feed} takes bytes as they came and returns those of the body; what
+follows the body is then in C{rest}.
+
+RFC 9112 section 7.1::
+
+    chunked-body = *chunk last-chunk trailer-section CRLF
+    chunk        = chunk-size [ chunk-ext ] CRLF chunk-data CRLF
+    last-chunk   = 1*"0" [ chunk-ext ] CRLF
+
+A body on its way from the wire to its reader.
+"""
+
+import re
+
+import httptools
+
+from storagegate.core.options import parseDecimal
+from storagegate.net.http.body import RequestBody
+from storagegate.net.http.interfaces import BadRequest, HTTPLimits, IBodySource
+
+METHODS = frozenset(
+    b"ACL BIND CHECKOUT COPY DELETE GET HEAD LINK LOCK M-SEARCH MERGE MKACTIVITY MKCALENDAR MKCOL "
+    b"MOVE NOTIFY OPTIONS PATCH POST PROPFIND PROPPATCH PURGE PUT REBIND REPORT SEARCH SUBSCRIBE "
+    b"UNBIND UNLINK UNLOCK UNSUBSCRIBE".split()
+)
+"""The methods that reach a resource: those registered, without CONNECT and TRACE."""
+
+# A length that no 64-bit counter takes is an attack.
+_MAX_LENGTH = 2**63 - 1
+
+_REQUEST_LINE = re.compile(rb"([!-~]+) ([!-~]+) HTTP/([0-9])\.([0-9])")
+# What nearly every request begins with, found out in one step; whatever else comes, comes slowly.
+_PLAIN_LINE = re.compile(rb"([A-Z]+) ((/[!-\"$->@-~]*)(?:\?([!-\"$-~]*))?) (HTTP/1\.[01])")
+_ABSOLUTE = re.compile(rb"https?://([^/?#]+)([/?].*)?", re.IGNORECASE)
+_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[\w\-.~%!$&'()*+,;=]*)(?::[0-9]{0,5})?", re.ASCII)
+
+# Hosts that were found good: a server has a few, and the expression costs a third of a microsecond.
+_hosts: set[bytes] = set()
+_MAX_HOSTS = 1024
+
+# What httptools refuses in a whole head: control characters, a CR or LF alone, continued fields.
+_BROKEN = re.compile(rb"[^\t\n\r -~\x80-\xff]|(?<!\r)\n|\r[^\n]|\n[ \t]")
+
+
+class RequestHead:
+    """
+    The head of one request.
+
+    @ivar uri: The target in origin form, raw.
+    @ivar path: C{uri} up to the question mark.
+    @ivar queryString: C{uri} after it.
+    @ivar headers: Lower-case names; a repeated field's values joined by commas, as RFC 9110
+        section 5.3 allows, Cookie by semicolons.
+    @ivar headerList: The fields in their order, names in lower case.
+    @ivar contentLength: C{None} if the body is chunked, 0 if there is none.
+    @ivar keepAlive: Whether the client lets the connection go on.
+    @ivar expectsContinue: Whether the client waits for a C{100 Continue} with its body.
+    """
+
+    __slots__ = (
+        "contentLength",
+        "expectsContinue",
+        "headerList",
+        "headers",
+        "keepAlive",
+        "method",
+        "path",
+        "queryString",
+        "uri",
+        "version",
+    )
+
+    method: bytes
+    uri: bytes
+    path: bytes
+    queryString: bytes
+    version: bytes
+    headers: dict[bytes, bytes]
+    headerList: list[tuple[bytes, bytes]]
+    contentLength: int | None
+    keepAlive: bool
+    expectsContinue: bool
+
+
+class _Fields:
+    """What httptools reports to."""
+
+    __slots__ = ("fields",)
+
+    def __init__(self) -> None:
+        self.fields: list[tuple[bytes, bytes]] = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.fields.append((name.lower(), value.strip(b" \t")))
+
+
+def parseHead(wire: bytes, limits: HTTPLimits) -> RequestHead:
+    """
+    Read a head.
+
+    @param wire: The head with the empty line that ends it.
+    @raise BadRequest: If there is anything wrong with it.
+    """
+    head = RequestHead()
+    _readRequestLine(head, wire[: wire.find(b"\r\n")], limits)
+    if len(wire) > limits.headSize:
+        raise BadRequest(431, "The header fields are too large")
+    if wire.count(b"\r\n") - 2 > limits.headFields:
+        raise BadRequest(431, "There are too many header fields")
+    sink = _Fields()
+    try:
+        httptools.HttpRequestParser(sink).feed_data(wire)
+    except httptools.HttpParserUpgrade:
+        # Upgrades are for the resource to judge, and a body after one is a body.
+        pass
+    except httptools.HttpParserError:
+        raise BadRequest(400, "The request is malformed") from None
+    head.headerList = sink.fields
+    head.headers = headers = dict(sink.fields)
+    if len(headers) != len(sink.fields):
+        _joinRepeated(head)
+    _checkHost(head)
+    _readFraming(head)
+    return head
+
+
+def checkPartialHead(wire: bytes, seen: int, limits: HTTPLimits) -> None:
+    """
+    Refuse the beginning of a head that can become no request, before its end has come.
+
+    @param seen: How many bytes of it have been looked at before.
+    @raise BadRequest: If there is anything wrong with it.
+    """
+    lineEnd = wire.find(b"\r\n")
+    if lineEnd < 0:
+        if len(wire) > limits.headSize:
+            raise BadRequest(414, "The request target is too long")
+    elif lineEnd + 2 > seen:
+        _readRequestLine(RequestHead(), wire[:lineEnd], limits)
+    if len(wire) > limits.headSize:
+        raise BadRequest(431, "The header fields are too large")
+    if _BROKEN.search(wire, max(0, seen - 1)):
+        raise BadRequest(400, "The request is malformed")
+
+
+def _readRequestLine(head: RequestHead, line: bytes, limits: HTTPLimits) -> None:
+    plain = _PLAIN_LINE.fullmatch(line)
+    if plain is not None:
+        head.method, head.uri, head.path, query, head.version = plain.groups()
+        if head.method in METHODS and len(head.path) <= limits.pathSize >= len(head.uri):
+            head.queryString = query or b""
+            return
+    if len(line) > limits.headSize:
+        raise BadRequest(414, "The request target is too long")
+    match = _REQUEST_LINE.fullmatch(line)
+    if match is None:
+        raise BadRequest(400, "The request line is malformed")
+    method, target, major, minor = match.groups()
+    if major != b"1" or minor not in b"01":
+        raise BadRequest(505, "The version is not HTTP/1.0 or HTTP/1.1")
+    if method not in METHODS:
+        raise BadRequest(405, "The method is not allowed")
+    head.method = method
+    head.version = b"HTTP/1." + minor
+    head.uri = target
+    path, _, head.queryString = target.partition(b"?")
+    head.path = path
+    if len(path) > limits.pathSize:
+        raise BadRequest(414, "The path is too long")
+    if path[:1] != b"/" and not (
+        _ABSOLUTE.fullmatch(target) or (target == b"*" and method == b"OPTIONS")
+    ):
+        raise BadRequest(400, "The request target is malformed")
+    if b"#" in target:
+        raise BadRequest(400, "The request target is malformed")
+
+
+def _joinRepeated(head: RequestHead) -> None:
+    headers: dict[bytes, bytes] = {}
+    for name, value in head.headerList:
+        if name not in headers:
+            headers[name] = value
+        elif name in _SINGLE:
+            raise BadRequest(400, "A header field stands twice that may stand only once")
+        else:
+            headers[name] += (b"; " if name == b"cookie" else b",") + value
+    head.headers = headers
+
+
+# Two of these make two readers of one message disagree, so two equal ones are refused too.
+_SINGLE = frozenset([b"host", b"content-length", b"transfer-encoding"])
+
+
+def _checkHost(head: RequestHead) -> None:
+    """RFC 9112 section 3.2: one Host, and the authority of an absolute target replaces it."""
+    host = head.headers.get(b"host")
+    if host is None:
+        if head.version == b"HTTP/1.1":
+            raise BadRequest(400, "The Host field is missing")
+    elif host not in _hosts:
+        _rememberHost(host)
+    if head.uri[:1] == b"/" or head.uri == b"*":
+        return
+    match = _ABSOLUTE.fullmatch(head.uri)
+    assert match is not None
+    authority, rest = match.group(1), match.group(2) or b"/"
+    if not _HOST.fullmatch(authority):
+        raise BadRequest(400, "The request target is malformed")
+    head.uri = rest if rest[:1] == b"/" else b"/" + rest
+    head.path, _, head.queryString = head.uri.partition(b"?")
+    head.headers[b"host"] = authority
+    head.headerList = [(b"host", authority)] + [
+        field for field in head.headerList if field[0] != b"host"
+    ]
+
+
+def _rememberHost(host: bytes) -> None:
+    if not _HOST.fullmatch(host):
+        raise BadRequest(400, "The Host field is malformed")
+    if len(_hosts) >= _MAX_HOSTS:
+        _hosts.clear()
+    _hosts.add(host)
+
+
+def _readFraming(head: RequestHead) -> None:
+    """Find how long the body is, and whether the connection goes on (RFC 9112 sections 6, 9.3)."""
+    headers = head.headers
+    coding = headers.get(b"transfer-encoding")
+    length = headers.get(b"content-length")
+    if coding is not None:
+        _checkCoding(coding, length, head.version)
+        head.contentLength = None
+    elif length is not None:
+        try:
+            head.contentLength = parseDecimal(length, _MAX_LENGTH)
+        except ValueError:
+            raise BadRequest(400, "The Content-Length is malformed") from None
+    else:
+        head.contentLength = 0
+    connection = headers.get(b"connection")
+    if connection is None:
+        head.keepAlive = head.version == b"HTTP/1.1"
+    else:
+        tokens = [token.strip(b" \t") for token in connection.lower().split(b",")]
+        head.keepAlive = b"close" not in tokens and (
+            head.version == b"HTTP/1.1" or b"keep-alive" in tokens
+        )
+    expectation = headers.get(b"expect")
+    head.expectsContinue = False
+    # RFC 9110 section 10.1.1: a HTTP/1.0 client has not asked for anything by it.
+    if expectation is not None and head.version == b"HTTP/1.1":
+        if expectation.lower() != b"100-continue":
+            raise BadRequest(417, "The expectation is not 100-continue")
+        head.expectsContinue = True
+
+
+def _checkCoding(coding: bytes, length: bytes | None, version: bytes) -> None:
+    if length is not None:
+        raise BadRequest(400, "Content-Length and Transfer-Encoding exclude each other")
+    if version == b"HTTP/1.0":
+        raise BadRequest(400, "HTTP/1.0 has no Transfer-Encoding")
+    if coding.lower() != b"chunked":
+        raise BadRequest(501, "The only Transfer-Encoding is chunked")
+
+
+# Sixteen hexadecimal digits fill 64 bits. Extensions mean nothing to anybody; a short one is
+# passed over.
+_CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t -~\x80-\xff]*)?")
+_CHUNK_LINE_BEGINNING = re.compile(rb"(?:[0-9A-Fa-f]{1,16}(?:;[\t -~\x80-\xff]*)?\r?)?")
+_MAX_CHUNK_LINE = 256
+_MAX_CHUNK = 2**63 - 1
+
+_TRAILER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t -~\x80-\xff]*)")
+
+
+class SizedDecoder:
+    """
+    A body of known length.
+
+    @ivar remaining: How many bytes are still to come.
+    @ivar complete: Whether the end has come.
+    @ivar rest: What came after the end.
+    """
+
+    __slots__ = ("complete", "remaining", "rest")
+
+    trailers: tuple[tuple[bytes, bytes], ...] = ()
+
+    def __init__(self, length: int) -> None:
+        self.remaining = length
+        self.complete = length == 0
+        self.rest = b""
+
+    def feed(self, wire: bytes) -> bytes:
+        """Take bytes and return those that belong to the body."""
+        size = len(wire)
+        if size < self.remaining:
+            self.remaining -= size
+            return wire
+        payload = wire
+        if size > self.remaining:
+            payload = wire[: self.remaining]
+            self.rest = wire[self.remaining :]
+        self.remaining = 0
+        self.complete = True
+        return payload
+
+
+class ChunkedDecoder:
+    """
+    A body in chunks.
+
+    @ivar remaining: C{None}: nobody knows how many bytes are to come.
+    @ivar complete: Whether the end has come.
+    @ivar rest: What came after the end.
+    @ivar trailers: The fields after the last chunk, names in lower case.
+    """
+
+    __slots__ = (
+        "_chunk",
+        "_limits",
+        "_state",
+        "_trailerSize",
+        "_wire",
+        "complete",
+        "rest",
+        "trailers",
+    )
+
+    remaining: int | None = None
+
+    def __init__(self, limits: HTTPLimits) -> None:
+        self._limits = limits
+        self._wire = b""
+        self._state = self._readSize
+        self._chunk = 0
+        self._trailerSize = 0
+        self.complete = False
+        self.rest = b""
+        self.trailers: tuple[tuple[bytes, bytes], ...] = ()
+
+    def feed(self, wire: bytes) -> bytes:
+        """
+        Take bytes and return those that belong to the body.
+
+        @raise BadRequest: If they break the framing. What came before in the same call is lost.
+        """
+        self._wire = self._wire + wire if self._wire else wire
+        payload: list[bytes] = []
+        position = 0
+        while not self.complete:
+            after = self._state(position, payload)
+            if after is None:
+                break
+            position = after
+        if self.complete:
+            self.rest = self._wire[position:]
+            self._wire = b""
+        else:
+            self._wire = self._wire[position:]
+        return payload[0] if len(payload) == 1 else b"".join(payload)
+
+    def _readSize(self, position: int, payload: list[bytes]) -> int | None:
+        end = self._lineEnd(position, _MAX_CHUNK_LINE)
+        if end is None:
+            if not _CHUNK_LINE_BEGINNING.fullmatch(self._wire, position):
+                raise BadRequest(400, "A chunk size is malformed")
+            return None
+        match = _CHUNK_LINE.fullmatch(self._wire, position, end)
+        if match is None:
+            raise BadRequest(400, "A chunk size is malformed")
+        self._chunk = int(match.group(1), 16)
+        if self._chunk > _MAX_CHUNK:
+            raise BadRequest(400, "A chunk size is too large")
+        self._state = self._readData if self._chunk else self._readTrailer
+        return end + 2
+
+    def _readData(self, position: int, payload: list[bytes]) -> int | None:
+        available = len(self._wire) - position
+        if not available:
+            return None
+        taken = min(self._chunk, available)
+        whole = taken == len(self._wire)
+        payload.append(self._wire if whole else self._wire[position : position + taken])
+        self._chunk -= taken
+        if not self._chunk:
+            self._state = self._readDataEnd
+        return position + taken
+
+    def _readDataEnd(self, position: int, payload: list[bytes]) -> int | None:
+        ending = self._wire[position : position + 2]
+        if not b"\r\n".startswith(ending):
+            raise BadRequest(400, "A chunk is longer than its size")
+        if len(ending) < 2:
+            return None
+        self._state = self._readSize
+        return position + 2
+
+    def _readTrailer(self, position: int, payload: list[bytes]) -> int | None:
+        end = self._lineEnd(position, self._limits.trailerSize - self._trailerSize)
+        if end is None:
+            return None
+        self._trailerSize += end + 2 - position
+        if end == position:
+            self.complete = True
+        else:
+            match = _TRAILER.fullmatch(self._wire, position, end)
+            if match is None:
+                raise BadRequest(400, "A trailer field is malformed")
+            self.trailers += ((match.group(1).lower(), match.group(2).rstrip(b" \t")),)
+        return end + 2
+
+    def _lineEnd(self, position: int, limit: int) -> int | None:
+        """Find the end of a line, or refuse one that is too long or ends in a bare CR or LF."""
+        end = self._wire.find(b"\n", position, position + limit)
+        if end < 0:
+            if len(self._wire) - position >= limit:
+                raise BadRequest(400, "A line of the chunked coding is too long")
+            return None
+        if end == position or self._wire[end - 1] != 0x0D:
+            raise BadRequest(400, "A line does not end in CRLF")
+        return end - 1
+
+
+class BodyDecoder:
+    """
+    Decodes a body and passes it on.
+
+    @ivar body: What it passes it on to.
+    @ivar isWanted: Whether it still does; a body that nobody wants is thrown away.
+    @ivar owesContinue: Whether the client waits for C{100 Continue}.
+    """
+
+    __slots__ = ("_decoder", "_limits", "_received", "body", "isWanted", "owesContinue")
+
+    def __init__(self, head: RequestHead, source: IBodySource, limits: HTTPLimits) -> None:
+        self._limits = limits
+        self._decoder: SizedDecoder | ChunkedDecoder
+        if head.contentLength is None:
+            self._decoder = ChunkedDecoder(limits)
+        else:
+            self._decoder = SizedDecoder(head.contentLength)
+        self._received = 0
+        self.body = RequestBody(source, head.contentLength, limits.bodyBuffer)
+        self.isWanted = True
+        self.owesContinue = head.expectsContinue
+
+    @property
+    def complete(self) -> bool:
+        """Say whether the end has come."""
+        return self._decoder.complete
+
+    def feed(self, data: bytes) -> bytes:
+        """
+        Take a part of the body.
+
+        @return: What follows the body.
+        @raise BadRequest: If its framing is broken.
+        """
+        if data:
+            # RFC 9110 section 10.1.1: who has begun to send needs no asking any more.
+            self.owesContinue = False
+        self._received += len(data)
+        payload = self._decoder.feed(data)
+        if self.isWanted:
+            if self._decoder.complete:
+                self.body.end(payload, self._decoder.trailers)
+            else:
+                self.body.feed(payload)
+        return self._decoder.rest
+
+    def isLarge(self) -> bool:
+        """Say whether more is to come than a few small reads bring."""
+        remaining = self._decoder.remaining
+        return remaining is None or remaining > self._limits.drainedBody
+
+    def blocksNext(self) -> bool:
+        """
+        Say whether the connection cannot go on after an answer that is given now.
+
+        Too much of the body may be to come. Or the client waits for C{100 Continue}: then it may
+        send its body next or another request, and nobody can tell which.
+        """
+        return not self._decoder.complete and (self.owesContinue or self.isLarge())
+
+    def progress(self) -> int:
+        """Count what has come, in steps that are worth calling progress."""
+        if self._decoder.remaining is None:
+            return self._received
+        return self._received // self._limits.progressSize

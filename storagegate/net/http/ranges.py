@@ -1,0 +1,202 @@
+"""
+Byte ranges (RFC 9110 section 14.1.2)::
+
+    Range         = "bytes=" range *( "," range )
+    range         = first "-" [last] / "-" suffix
+    Content-Range = "bytes " first "-" last "/" size / "bytes */" size
+
+Dates of HTTP, read strictly (RFC 9110 section 5.6.7)::
+
+    IMF-fixdate       Sun, 06 Nov 1994 08:49:37 GMT
+    RFC 850           Sunday, 06-Nov-94 08:49:37 GMT
+    asctime           Sun Nov  6 08:49:37 1994
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from email.utils import formatdate
+from functools import lru_cache
+
+from attrs import frozen
+
+from storagegate.core.options import parseDecimal
+
+_UNIT = re.compile(rb"bytes=", re.IGNORECASE)
+_RANGE = re.compile(rb"[ \t]*([0-9]*)[ \t]*-[ \t]*([0-9]*)[ \t]*")
+
+_FAR = 1 << 63
+"""Past every file. A larger number means the same, so it is not read."""
+
+
+@frozen
+class ByteRange:
+    """
+    Bytes of something whose size is known.
+
+    @ivar first: Offset of the first byte.
+    @ivar last: Offset of the last byte, which belongs to it.
+    """
+
+    first: int
+    last: int
+
+    @property
+    def length(self) -> int:
+        """Count the bytes."""
+        return self.last - self.first + 1
+
+    def contentRange(self, size: int) -> bytes:
+        """Write the C{Content-Range} of an answer from something of some size."""
+        return b"bytes %d-%d/%d" % (self.first, self.last, size)
+
+
+@frozen
+class RangeSpec:
+    """
+    What a client asks for, whatever the size is.
+
+    @ivar first: Offset of the first byte; L{None} if the last C{last} bytes are meant.
+    @ivar last: Offset of the last byte, past every file if there was none.
+    """
+
+    first: int | None
+    last: int
+
+    def within(self, size: int) -> ByteRange | None:
+        """Find the bytes in something of some size; L{None} if none of them is in it."""
+        if self.first is None:
+            first, last = max(0, size - self.last), size - 1
+        else:
+            first, last = self.first, min(self.last, size - 1)
+        return ByteRange(first, last) if first < size else None
+
+
+def parseRangeSpecs(value: bytes) -> Sequence[RangeSpec] | None:
+    """
+    Read a C{Range}.
+
+    @return: L{None} if it is not in bytes or cannot be read; such a field is ignored.
+    """
+    unit = _UNIT.match(value)
+    if unit is None:
+        return None
+    specs = []
+    for piece in value[unit.end() :].split(b","):
+        match = _RANGE.fullmatch(piece)
+        if match is None:
+            return None
+        spec = _readSpec(*match.groups())
+        if spec is None:
+            return None
+        specs.append(spec)
+    return specs
+
+
+def _readSpec(first: bytes, last: bytes) -> RangeSpec | None:
+    if not first:
+        return RangeSpec(None, parsePosition(last)) if last else None
+    start, end = parsePosition(first), parsePosition(last) if last else _FAR
+    return RangeSpec(start, end) if start <= end else None
+
+
+def parsePosition(digits: bytes) -> int:
+    """Read an offset of ASCII digits; one that no file reaches is cut."""
+    try:
+        return parseDecimal(digits, _FAR)
+    except ValueError:
+        return _FAR
+
+
+def parseRange(value: str | bytes | None, size: int) -> Sequence[ByteRange] | None:
+    """
+    Read a C{Range} of something of some size.
+
+    @return: What of it there is; L{None} if there is no such field, or it is to be ignored.
+    """
+    if value is None:
+        return None
+    specs = parseRangeSpecs(value.encode("latin-1") if isinstance(value, str) else value)
+    if specs is None:
+        return None
+    found = (spec.within(size) for spec in specs)
+    return [one for one in found if one is not None]
+
+
+def unsatisfiedRange(size: int) -> bytes:
+    """Write the C{Content-Range} of a 416."""
+    return b"bytes */%d" % size
+
+
+_MONTHS = b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_MONTH = rb"(?P<month>" + b"|".join(_MONTHS) + rb")"
+_DAY = rb"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
+_LONG_DAY = rb"(?:Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday)"
+_TIME = rb"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
+
+_FORMS = (
+    re.compile(
+        _DAY + rb", (?P<day>[0-9]{2}) " + _MONTH + rb" (?P<year>[0-9]{4}) " + _TIME + b" GMT"
+    ),
+    re.compile(
+        _LONG_DAY + rb", (?P<day>[0-9]{2})-" + _MONTH + rb"-(?P<year>[0-9]{2}) " + _TIME + b" GMT"
+    ),
+    re.compile(_DAY + b" " + _MONTH + rb" (?P<day>[ 0-9][0-9]) " + _TIME + rb" (?P<year>[0-9]{4})"),
+)
+
+_LONGEST = len("Wednesday, 06-Nov-94 08:49:37 GMT")
+
+_CENTURY_TURN = 70
+"""Two-digit years from here on are of the last century: RFC 850 dates ended with it."""
+
+
+def parseHttpDate(value: bytes) -> int | None:
+    """
+    Read an HTTP date in any of its three forms.
+
+    @return: Seconds since the epoch; L{None} if it is not such a date.
+    """
+    value = value.strip(b" \t")
+    # Checked here too, so that no long text stays in the cache.
+    return _parse(value) if len(value) <= _LONGEST else None
+
+
+# A thousand clients that ask again for one file send one text: 0.1 microseconds instead of 3.
+@lru_cache(maxsize=256)
+def _parse(value: bytes) -> int | None:
+    for pattern in _FORMS:
+        match = pattern.fullmatch(value)
+        if match is not None:
+            part = match.groupdict()
+            year = int(part["year"])
+            if len(part["year"]) == 2:
+                year += 1900 if year >= _CENTURY_TURN else 2000
+            month = _MONTHS.index(part["month"]) + 1
+            clock = (int(part["hour"]), int(part["minute"]), int(part["second"]))
+            return utcSeconds(year, month, int(part["day"]), *clock)
+    return None
+
+
+@lru_cache(maxsize=4096)
+def formatHttpDate(seconds: int) -> bytes:
+    """Write C{Thu, 01 Jan 2026 00:00:00 GMT} for seconds since the epoch."""
+    return formatdate(seconds, usegmt=True).encode()
+
+
+def changedSince(value: bytes | None, modified: int) -> bool | None:
+    """
+    Say whether something has changed since the date that a conditional request names.
+
+    @param modified: When it was last modified, in whole seconds as C{Last-Modified} shows it.
+    @return: L{None} without a date that can be read: then there is no such condition.
+    """
+    since = None if value is None else parseHttpDate(value)
+    return None if since is None else modified > since
+
+
+def utcSeconds(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int | None:
+    """Give seconds since the epoch; L{None} for a moment that the calendar does not have."""
+    try:
+        return int(datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp())
+    except ValueError:
+        return None

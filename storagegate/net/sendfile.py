@@ -1,0 +1,163 @@
+"""
+One file's way into a socket by C{sendfile}, without ever waiting for a disk in the reactor.
+
+C{sendfile} of a page that is not in memory blocks the whole process for the time of a disk read.
+So each window is first probed with C{preadv(RWF_NOWAIT)}, which refuses to wait, and a window that
+is cold is read in a thread, which brings it into the page cache.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.python.failure import Failure
+
+Runner = Callable[..., Deferred[Any]]
+"""Calls C{function(*arguments)} in a thread and gives its result."""
+
+# Large enough that probing and the hop to a thread cost little, small enough that one connection
+# does not keep the reactor from the others.
+_WINDOW = 512 * 1024
+
+# The kernel reads ahead 128 KiB at a time by default, so its pages come and go in such runs.
+_PROBE_STEP = 128 * 1024
+
+
+class TruncatedFile(Exception):
+    """The file ended before the bytes that were promised."""
+
+
+def readAhead(fd: int, offset: int, count: int) -> None:
+    """
+    Bring a part of a file into the page cache. Called in a thread.
+
+    @raise OSError: If the disk cannot be read.
+    """
+    buffer = bytearray(_PROBE_STEP)
+    end = offset + count
+    while offset < end:
+        got = os.preadv(fd, [memoryview(buffer)[: end - offset]], offset)
+        if not got:
+            return
+        offset += got
+
+
+def isWarm(fd: int, offset: int, count: int) -> bool:
+    """
+    Say whether a part of a file can be read without waiting for a disk.
+
+    A file system that cannot tell counts as cold: a thread too many is better than a stall.
+    """
+    probe = [bytearray(1)]
+    try:
+        for position in range(offset, offset + count, _PROBE_STEP):
+            os.preadv(fd, probe, position, os.RWF_NOWAIT)
+        os.preadv(fd, probe, offset + count - 1, os.RWF_NOWAIT)
+    except OSError:
+        return False
+    return True
+
+
+class SendfileTransfer:
+    """
+    How far a file has got.
+
+    @ivar offset: The next byte to send.
+    @ivar remaining: How many bytes are still to be sent.
+    @ivar reading: Whether a thread is reading ahead.
+    @ivar finished: Fires when L{end} is called, but not while a thread still reads the file. Only
+        a caller who cancels cannot be made to wait: a thread may then still read, and nothing but
+        read, whatever the descriptor is next.
+    """
+
+    __slots__ = (
+        "_fd",
+        "_onFailed",
+        "_onReady",
+        "_outcome",
+        "_run",
+        "_warmUntil",
+        "finished",
+        "offset",
+        "reading",
+        "remaining",
+    )
+
+    def __init__(
+        self,
+        fd: int,
+        offset: int,
+        count: int,
+        run: Runner,
+        onReady: Callable[[], None],
+        onFailed: Callable[[Failure], None],
+    ) -> None:
+        """
+        @param onReady: Called when L{advance} makes sense again after reading ahead.
+        @param onFailed: Called when reading ahead failed, or the caller cancelled.
+        """
+        self._fd = fd
+        self.offset = offset
+        self.remaining = count
+        self._run = run
+        self._onReady = onReady
+        self._onFailed = onFailed
+        self._warmUntil = offset
+        self._outcome: Failure | None = None
+        self.reading = False
+        self.finished: Deferred[None] = Deferred(self._cancelled)
+
+    def advance(self, socketNumber: int) -> None:
+        """
+        Send what the socket takes, up to the end of a window; or start reading ahead.
+
+        @raise TruncatedFile: If the file has ended.
+        @raise OSError: If the file or the socket has failed.
+        """
+        if self.reading:
+            return
+        if self.offset == self._warmUntil:
+            window = min(self.remaining, _WINDOW)
+            if not isWarm(self._fd, self.offset, window):
+                self._readAhead(window)
+                return
+            self._warmUntil += window
+        try:
+            sent = os.sendfile(socketNumber, self._fd, self.offset, self._warmUntil - self.offset)
+        except BlockingIOError:
+            return
+        if not sent:
+            raise TruncatedFile(f"{self.remaining} bytes are missing")
+        self.offset += sent
+        self.remaining -= sent
+
+    def end(self, reason: Failure | None) -> None:
+        """Fire L{finished}, now or when the thread has let go of the file."""
+        self.remaining = 0
+        if self.reading:
+            self._outcome = reason
+        elif not self.finished.called:
+            # A cancelled Deferred has fired already; its caller knows that it may close the file.
+            if reason is None:
+                self.finished.callback(None)
+            else:
+                self.finished.errback(reason)
+
+    def _readAhead(self, window: int) -> None:
+        self.reading = True
+
+        def done(result: Any) -> None:
+            self.reading = False
+            if self._outcome is not None:
+                self.end(self._outcome)
+            elif isinstance(result, Failure):
+                self._onFailed(result)
+            else:
+                self._warmUntil += window
+                self._onReady()
+
+        self._run(readAhead, self._fd, self.offset, window).addBoth(done)
+
+    def _cancelled(self, finished: Deferred[None]) -> None:
+        self._onFailed(Failure(CancelledError()))

@@ -1,0 +1,413 @@
+"""
+Who calls: a token in the metadata C{authorization}, and whoever knows what it is worth.
+
+What becomes of whatever a handler raises.
+
+Lists of methods, as middleware takes them.
+
+A limit on how often one client may call.
+
+One line for each call.
+"""
+
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
+from math import ceil
+from string import Formatter
+from typing import Any
+
+from attrs import asdict, fields, frozen
+from twisted.internet.defer import CancelledError
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from storagegate.auth.tokens import bearerToken, noteKind
+from storagegate.core.context import rateLimitKey
+from storagegate.core.errors import GrpcError, ServiceError, asGrpcError, isExpected
+from storagegate.core.invoker import adaptHandler, whenKnown
+from storagegate.core.ratelimit import Count, MemoryRateLimitStore, checkWindow
+from storagegate.telemetry.log import escapeField, escapeLine
+
+_log = Logger()
+
+
+def errorHandler(
+    onError: Callable[[Exception, Any], Any] | None = None,
+) -> Callable[[Any, Callable[[], Any]], Any]:
+    """
+    Make the middleware that turns errors into statuses.
+
+    A server obeys these rules without it. It is for those who want to see what nobody foresaw, or
+    want middleware outside of it to get C{GrpcError} and nothing else::
+
+        GrpcError                          itself
+        ServiceError                       the status of its code or its HTTP status
+        an error named ValidationError     INVALID_ARGUMENT with its message
+        an error named DatabaseError       UNAVAILABLE, logged
+        anything else                      INTERNAL "Internal error", logged
+
+    @param onError: C{onError(error, call)}, plain or a coroutine, called with each error that is
+        logged. What it gives is not used; what it raises is logged.
+    @raise TypeError: If it is no function.
+    """
+    if onError is not None and not callable(onError):
+        raise TypeError(f"onError is a function of (error, call), not {onError!r}")
+
+    async def handleErrors(call: Any, next: Callable[[], Any]) -> Any:
+        try:
+            return await next()
+        except CancelledError:
+            # Nobody is left to be told.
+            raise
+        except Exception as error:
+            if not isExpected(error):
+                _log.failure("{path} failed", Failure(error), path=call.path, peer=call.getPeer())
+                if onError is not None:
+                    await _tell(onError, error, call)
+            raise asGrpcError(error) from error
+
+    return handleErrors
+
+
+async def _tell(onError: Callable[[Exception, Any], Any], error: Exception, call: Any) -> None:
+    try:
+        told = onError(error, call)
+        if hasattr(told, "__await__"):
+            await told
+    except CancelledError:
+        raise
+    except Exception:
+        _log.failure("onError failed for {path}", path=call.path)
+
+
+_NAME = re.compile(r"/?(?:([^/\s]+)/)?([^/\s]+)")
+
+
+def methodMatcher(names: Iterable[str], option: str) -> Callable[[Any], bool]:
+    """
+    Make the function that tells whether a call is of one of the methods of a list.
+
+    @param names: C{GetUser} is a method of any service, C{user.UserService/GetUser} that of one,
+        with or without a C{/} in front, and C{user.UserService/*} is all of one.
+    @param option: What the list is called, for the error.
+    @raise TypeError: If it is no list of names.
+    @raise ValueError: If something in it is the name of no method.
+    """
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TypeError(f"{option} is a list of names of methods, not {names!r}")
+    methods: set[str] = set()
+    paths: set[str] = set()
+    services: set[str] = set()
+    for name in names:
+        match = _NAME.fullmatch(name) if isinstance(name, str) else None
+        service, method = match.groups() if match is not None else (None, "*")
+        if method != "*" and service is None:
+            methods.add(method)
+        elif service is None:
+            raise ValueError(f"{name!r} in {option} is not the name of a method")
+        elif method == "*":
+            services.add(service)
+        else:
+            paths.add(f"/{service}/{method}")
+
+    def matches(call: Any) -> bool:
+        return call.method in methods or call.service in services or call.path in paths
+
+    return matches
+
+
+MAX_TOKEN = 8192
+"""
+Characters of a token: all the metadata that gRPC takes by default, so that a server which is told
+to take more does not hand it on to parsers of tokens.
+"""
+
+HEALTH = "grpc.health.v1.Health"
+"""What balancers and orchestrators ask without a token."""
+
+MISSING = "Missing authorization"
+INVALID = "Invalid token"
+
+
+def authentication(
+    verify: Callable[..., Any],
+    publicMethods: Iterable[str] = (),
+    *,
+    publicHealth: bool = True,
+) -> Callable[[Any, Callable[[], Any]], Any]:
+    """
+    Make the middleware that lets known callers in, C{UNAUTHENTICATED} refuses all others.
+
+    @param verify: C{verify(token)} or C{verify(token, call)}, plain or a coroutine. It gets the
+        first value of C{authorization} without C{Bearer }, and gives the user for C{call.user}.
+        Who gives nothing, or raises, refuses. A L{GrpcError} or a L{ServiceError} goes to the
+        caller as it is, so that a verifier that is out of order can be C{UNAVAILABLE}.
+    @param publicMethods: Who calls one of these is not asked: C{GetUser},
+        C{user.UserService/GetUser} or C{user.UserService/*}.
+    @param publicHealth: Whether the health service is public, too: probes have no token.
+    @raise TypeError: If an option is of the wrong kind.
+    @raise ValueError: If C{publicMethods} holds what is no name of a method.
+    """
+    hook = adaptHandler(verify, "verify", "token", "call")
+    isPublic = methodMatcher(publicMethods, "publicMethods")
+    told: set[str] = set()
+
+    def authenticate(call: Any, next: Callable[[], Any]) -> Any:
+        if isPublic(call) or (publicHealth and call.service == HEALTH):
+            return next()
+        token = _tokenOf(call)
+        try:
+            user = hook(token, call)
+        except Exception as error:
+            raise _refusal(error, told) from None
+        if hasattr(user, "__await__"):
+            return authenticateLater(user, call, next)
+        return _admit(user, call, next)
+
+    async def authenticateLater(user: Awaitable[Any], call: Any, next: Callable[[], Any]) -> Any:
+        try:
+            known = await user
+        except Exception as error:
+            raise _refusal(error, told) from None
+        return await _admit(known, call, next)
+
+    return authenticate
+
+
+def _admit(user: Any, call: Any, next: Callable[[], Any]) -> Any:
+    if not user:
+        raise GrpcError("UNAUTHENTICATED", INVALID)
+    call.user = user
+    return next()
+
+
+def _tokenOf(call: Any) -> str:
+    values = call.metadata.get("authorization")
+    value: str = values[0].strip() if values else ""
+    if not value:
+        raise GrpcError("UNAUTHENTICATED", MISSING)
+    token = bearerToken(value)
+    if not token or len(token) > MAX_TOKEN:
+        raise GrpcError("UNAUTHENTICATED", INVALID)
+    return token
+
+
+def _refusal(error: Exception, told: set[str]) -> Exception:
+    """
+    Give what a caller is told of an exception of a verifier.
+
+    @param told: The kinds that were seen.
+    """
+    if isinstance(error, GrpcError | ServiceError | CancelledError):
+        return error
+    noteKind(_log, told, error)
+    return GrpcError("UNAUTHENTICATED", INVALID)
+
+
+TOO_MANY = "Too many requests"
+
+
+def rateLimit(
+    windowMs: float = 60_000,
+    max: int = 100,
+    *,
+    store: Any = None,
+    keyGenerator: Callable[[Any], Any] | None = None,
+    skip: Callable[[Any], Any] | Iterable[str] | None = None,
+    now: Callable[[], float] = time.time,
+) -> Callable[[Any, Callable[[], Any]], Any]:
+    """
+    Make the middleware that refuses whoever calls too often.
+
+    Calls are counted, not the messages in them. A call that is refused is C{RESOURCE_EXHAUSTED}
+    with C{google.rpc.RetryInfo}, which says when the window is over.
+
+    @param windowMs: How long calls are counted together, from the first one on.
+    @param max: How many of them are let through.
+    @param store: An L{IRateLimitStore<storagegate.core.ratelimit.IRateLimitStore>} for this limit
+        alone; without one, the counts are in the memory of this process.
+    @param keyGenerator: C{keyGenerator(call)} gives whom a call counts for, now or later, in place
+        of the peer's address.
+    @param skip: The methods that are not counted: a list of names, as
+        L{authentication<storagegate.rpc.middleware.authentication>} takes them, or
+        C{skip(call)}, plain or a coroutine.
+    @param now: Gives the time in seconds since 1970.
+    @raise ValueError: If an option has a value that cannot be.
+    @raise TypeError: If one is of the wrong kind.
+    """
+    _checkOptions(windowMs, max, store, keyGenerator)
+    if store is None:
+        store = MemoryRateLimitStore(windowMs, now=now)
+    skips = skip if skip is None or callable(skip) else methodMatcher(skip, "skip")
+    keyOf = keyGenerator or _peerKey
+
+    def limit(call: Any, next: Callable[[], Any]) -> Any:
+        if skips is None:
+            return count(call, next)
+        return whenKnown(skips(call), lambda skipped: next() if skipped else count(call, next))
+
+    def count(call: Any, next: Callable[[], Any]) -> Any:
+        return whenKnown(
+            keyOf(call),
+            lambda key: whenKnown(store.increment(str(key)), lambda count: decide(count, next)),
+        )
+
+    def decide(count: Count, next: Callable[[], Any]) -> Any:
+        calls, end = count
+        if calls <= max:
+            return next()
+        remaining = ceil((end - now()) * 1000)
+        details = {"retryAfterMs": remaining if remaining > 0 else 0}
+        raise GrpcError("RESOURCE_EXHAUSTED", TOO_MANY, details)
+
+    return limit
+
+
+def _checkOptions(windowMs: float, max: int, store: Any, keyGenerator: Any) -> None:
+    if isinstance(max, bool) or not isinstance(max, int) or max < 0:
+        raise ValueError(f"max is a number of calls, not {max!r}")
+    checkWindow(windowMs)
+    if keyGenerator is not None and not callable(keyGenerator):
+        raise TypeError(f"keyGenerator is a function of (call), not {keyGenerator!r}")
+    if store is not None and not callable(getattr(store, "increment", None)):
+        raise TypeError(f"store is an IRateLimitStore, not {store!r}")
+
+
+def _peerKey(call: Any) -> str:
+    return rateLimitKey(hostOf(call.getPeer()))
+
+
+def hostOf(peer: str) -> str:
+    """Give the address of a peer without its port; that of a UNIX socket as it is."""
+    if peer.startswith("["):
+        return peer[1:].partition("]")[0]
+    host, colon, port = peer.rpartition(":")
+    return host if colon and ":" not in host and port.isdigit() else peer
+
+
+FORMAT = "{timestamp} {peer} {path} {status} {durationMs:.3f} ms"
+"""How a line looks unless somebody wants another."""
+
+# Seconds: the deadline came on another clock, and was counted from when the call came.
+_CLOCKS_APART = 0.05
+
+
+@frozen
+class GRPCCallRecord:
+    """
+    What a log knows of a call: nothing that a client put into its metadata or its messages.
+
+    @ivar timestamp: When it came, as RFC 3339 has it.
+    @ivar peer: The client's address and port.
+    @ivar path: The whole name of the method.
+    @ivar service: The name of the service.
+    @ivar method: The bare name of the method.
+    @ivar status: The name of its status.
+    @ivar durationMs: How long it took, in milliseconds.
+    """
+
+    timestamp: str
+    peer: str
+    path: str
+    service: str
+    method: str
+    status: str
+    durationMs: float
+
+
+def requestLog(
+    format: str | Callable[[GRPCCallRecord], str | None] = FORMAT,
+    *,
+    write: Callable[[str], Any] | None = None,
+    skip: Callable[[Any], Any] | Iterable[str] | None = None,
+    now: Callable[[], float] = time.time,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Callable[[Any, Callable[[], Any]], Any]:
+    """
+    Make the middleware that logs calls when they are over; it belongs before all others.
+
+    @param format: A text with the names of a L{GRPCCallRecord}'s values in braces, or a function of
+        one that gives the line, C{None} for none. Control characters of a line are escaped, all
+        but those of colours.
+    @param write: Called with each line. Without it they go to Twisted's log, as events that have
+        the values of the record, too.
+    @param skip: The methods that are not logged: a list of names, as
+        L{authentication<storagegate.rpc.middleware.authentication>} takes them, or
+        C{skip(call)}.
+    @param now: Gives the time in seconds since 1970.
+    @param monotonic: Gives the seconds of a clock that nobody sets.
+    @raise ValueError: If the format is none.
+    @raise TypeError: If an option is of the wrong kind.
+    """
+    lineOf = _readFormat(format)
+    if write is not None and not callable(write):
+        raise TypeError(f"write is a function of (line), not {write!r}")
+    skips = skip if skip is None or callable(skip) else methodMatcher(skip, "skip")
+
+    def logCall(call: Any, started: float, begun: float, error: BaseException | None) -> None:
+        try:
+            if skips is not None and skips(call):
+                return
+            status = _statusOf(call, error, now())
+            record = _record(call, started, monotonic() - begun, status)
+            line = lineOf(record)
+            if line is None:
+                return
+            line = escapeLine(str(line))
+            if write is None:
+                _log.info("{line}", line=line, **asdict(record))
+            else:
+                write(line)
+        except Exception:
+            # The call itself has its answer, and is none the worse.
+            _log.failure("requestLog: no line for a call")
+
+    async def logRequest(call: Any, next: Callable[[], Any]) -> Any:
+        started, begun = now(), monotonic()
+        failure: BaseException | None = None
+        try:
+            return await next()
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            logCall(call, started, begun, failure)
+
+    return logRequest
+
+
+def _statusOf(call: Any, error: BaseException | None, now: float) -> str:
+    if call.cancelled or isinstance(error, CancelledError | GeneratorExit):
+        isLate = call.deadline is not None and now >= call.deadline - _CLOCKS_APART
+        return "DEADLINE_EXCEEDED" if isLate else "CANCELLED"
+    return "OK" if error is None else asGrpcError(error).statusName
+
+
+def _record(call: Any, started: float, seconds: float, status: str) -> GRPCCallRecord:
+    timestamp = datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds")
+    return GRPCCallRecord(
+        timestamp=timestamp.replace("+00:00", "Z"),
+        peer=escapeField(call.getPeer()),
+        path=escapeField(call.path),
+        service=escapeField(call.service),
+        method=escapeField(call.method),
+        status=status,
+        durationMs=round(seconds * 1000, 3),
+    )
+
+
+def _readFormat(format: Any) -> Callable[[GRPCCallRecord], Any]:
+    if callable(format):
+        function: Callable[[GRPCCallRecord], Any] = format
+        return function
+    if not isinstance(format, str):
+        raise TypeError(f"format is text or a function of (record), not {format!r}")
+    known = [each.name for each in fields(GRPCCallRecord)]
+    for _, name, _, _ in Formatter().parse(format):
+        if name is not None and name not in known:
+            raise ValueError(f"a record has no {name!r}; there is {', '.join(known)}")
+    # A specification that fits no value is found now, not at the first call.
+    format.format(**asdict(GRPCCallRecord("", "", "", "", "", "", 0.0)))
+    return lambda record: format.format(**asdict(record))

@@ -1,1 +1,0 @@
-"""The built-in middleware of gRPC applications."""

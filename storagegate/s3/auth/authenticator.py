@@ -1,0 +1,274 @@
+"""
+The one gate: who sends this request, by which of the schemes, and how its body is to be read.
+
+It stands before the routing, so no operation can forget it. The order of the questions and the
+choice between 400, 401 and 403 are written down in C{docs/s3.rst}.
+
+Headers that a presigned URL carries in its query.
+
+SDKs move the C{x-amz-} headers of what they presign (C{x-amz-meta-*}, C{x-amz-acl},
+C{x-amz-checksum-*}) into the query, in whatever case. There they are signed, and mean what the
+header means.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+
+from attrs import evolve, frozen
+
+from storagegate.s3.accounts import AccessKeyStore, AccountKey, Identity
+from storagegate.s3.auth import canonical, claims, sigv2, sigv4
+from storagegate.s3.auth.claims import SignatureSource, parsePayloadHash
+from storagegate.s3.auth.sigv4 import isSignedForm, parseFormClaim, verifyForm
+from storagegate.s3.chunked import AwsChunkedDecoder, makeDecoder
+from storagegate.s3.errors import S3Error, invalidArgument
+from storagegate.s3.names import bucketOfHost, parseQuery
+
+# Those of the signature itself. The SDK's checksum algorithm is a remark on a checksum that the
+# body may never get: who uses the URL does not know of it.
+_NOT_HEADERS = frozenset(
+    {
+        "x-amz-algorithm",
+        "x-amz-content-sha256",
+        "x-amz-credential",
+        "x-amz-date",
+        "x-amz-expires",
+        "x-amz-sdk-checksum-algorithm",
+        "x-amz-security-token",
+        "x-amz-signature",
+        "x-amz-signedheaders",
+    }
+)
+_NAME = re.compile(r"x-amz-[!#$%&'*+.^_`|~0-9a-z-]+", re.ASCII)
+
+
+def withQueryHeaders(
+    query: Mapping[str, str], headers: Mapping[bytes, bytes]
+) -> Mapping[bytes, bytes]:
+    """
+    Add to a request's headers those that its query carries; a header that was sent wins.
+
+    @param query: Decoded values by name.
+    @param headers: Values by lower-case name.
+    @raise S3Error: C{InvalidArgument} for what no header can be, and for two of one name.
+    """
+    found: dict[bytes, bytes] = {}
+    for name, value in query.items():
+        lower = name.lower()
+        if not lower.startswith("x-amz-") or lower in _NOT_HEADERS:
+            continue
+        field = lower.encode()
+        if _NAME.fullmatch(lower) is None or not value.isprintable() or field in found:
+            raise invalidArgument(name, value, "The parameter cannot be used as a header")
+        found[field] = value.encode()
+    return {**found, **headers} if found else headers
+
+
+ACCESS_HEADER = b"x-storage-access-key"
+SECRET_HEADER = b"x-storage-secret-key"
+
+_CHALLENGE = ((b"WWW-Authenticate", b'StorageKey realm="storagegate"'),)
+
+
+@frozen
+class Authenticated:
+    """
+    What the gate found.
+
+    @ivar payloadHash: A SHA-256 in hexadecimal, or one of the constants of C{sigv4}.
+    @ivar claim: The verified claim of version 4; L{None} for every other scheme.
+    @ivar signingKey: What the chunks of the body may be signed with too.
+    @ivar source: Where the credentials were found.
+    """
+
+    identity: Identity
+    payloadHash: str = claims.UNSIGNED_PAYLOAD
+    claim: claims.SignatureParams | None = None
+    signingKey: bytes = b""
+    source: SignatureSource = SignatureSource.HEADER
+
+    @property
+    def streaming(self) -> bool:
+        """Whether the body is C{aws-chunked}."""
+        return self.payloadHash in claims.STREAMING
+
+    @property
+    def sha256(self) -> str | None:
+        """The hash that the body must have, in lower-case hexadecimal."""
+        return self.payloadHash.lower() if len(self.payloadHash) == 64 else None
+
+    def decoder(self, decodedLength: int, trailerNames: Collection[bytes]) -> AwsChunkedDecoder:
+        """
+        Make what takes C{aws-chunked} off the body.
+
+        @raise S3Error: C{InvalidRequest} where chunks are said to be signed and nobody signs.
+        """
+        if self.claim is not None:
+            return makeDecoder(self.claim, self.signingKey, decodedLength, trailerNames)
+        if self.payloadHash != claims.STREAMING_UNSIGNED_TRAILER:
+            raise S3Error("InvalidRequest", "Signed chunks need a signed request")
+        return AwsChunkedDecoder(decodedLength, None, trailerNames)
+
+
+def _tooMany() -> S3Error:
+    """More than one scheme claims the request."""
+    return S3Error(
+        "InvalidArgument",
+        "Only one auth mechanism allowed; only one of the signature in the query or in the form, "
+        "the Authorization header and the plain key headers should be specified",
+    )
+
+
+def _refusal(code: str) -> S3Error:
+    """The plain headers were there and are not right."""
+    return S3Error(code, status=401, headers=_CHALLENGE)
+
+
+def isUnsigned(queryString: bytes, headers: Mapping[bytes, bytes]) -> bool:
+    """Say whether a request carries none of the schemes outside of its body."""
+    return not (
+        headers.get(b"authorization", b"").strip()
+        or ACCESS_HEADER in headers
+        or SECRET_HEADER in headers
+        or claims.isPresigned(queryString)
+        or sigv2.isPresigned(queryString)
+    )
+
+
+def refuseFormClaim(fields: Mapping[str, str]) -> None:
+    """
+    See that a form that came with other credentials has none in its fields.
+
+    @raise S3Error: C{InvalidArgument}: more than one scheme claims the request.
+    """
+    if isSignedForm(fields) or sigv2.isSignedForm(fields):
+        raise _tooMany()
+
+
+def checkPayloadSigned(
+    authenticated: Authenticated, contentLength: int | None, secure: bool
+) -> None:
+    """
+    Refuse a body that anybody on the way could have changed.
+
+    The plain headers sign nothing, and neither do a presigned URL and a form for their body.
+
+    @param contentLength: L{None} where it is not declared.
+    @param secure: Whether the connection is TLS, which sees to it itself.
+    @raise S3Error: C{AccessDenied}.
+    """
+    signed = authenticated.claim is not None and authenticated.payloadHash not in claims.UNSIGNED
+    if not (signed or secure or contentLength == 0):
+        raise S3Error("AccessDenied", "Without TLS the payload of a request must be signed here")
+
+
+def _payloadHash(headers: Mapping[bytes, bytes]) -> str:
+    """What a request says of its body where no signature demands that it says so."""
+    declared = headers.get(b"x-amz-content-sha256")
+    return claims.UNSIGNED_PAYLOAD if declared is None else parsePayloadHash(declared)
+
+
+class S3Authenticator:
+    """Tell who sends a request. Reactor thread, at once."""
+
+    def __init__(
+        self,
+        credentials: AccessKeyStore,
+        region: str,
+        now: Callable[[], float],
+        s3Domain: str | None = None,
+    ) -> None:
+        """
+        @param s3Domain: The domain below which host names are buckets: version 2 signs those.
+        """
+        self.region = region
+        self._s3Domain = s3Domain
+        self._credentials = credentials
+        self._now = now
+        self._keys = canonical.SigningKeys()
+
+    def authenticate(
+        self, method: bytes, path: bytes, queryString: bytes, headers: Mapping[bytes, bytes]
+    ) -> Authenticated:
+        """
+        Judge a request's credentials.
+
+        @param path: The raw path, as sent.
+        @raise S3Error: C{AccessDenied} where there are none; else what is wrong with them.
+        """
+        authorization = headers.get(b"authorization", b"").strip()
+        presigned = bool(queryString) and claims.isPresigned(queryString)
+        older = bool(queryString) and sigv2.isPresigned(queryString)
+        plain = ACCESS_HEADER in headers or SECRET_HEADER in headers
+        if plain + presigned + older + bool(authorization) > 1:
+            raise _tooMany()
+        if plain:
+            return self._byPlainHeaders(headers)
+        if older:
+            return self._byOlderQuery(canonical.SignedRequest(method, path, queryString, headers))
+        if authorization:
+            claim = claims.parseHeaderClaim(headers)
+        elif presigned:
+            claim = claims.parseQueryClaim(queryString, headers)
+        else:
+            raise S3Error("AccessDenied")
+        credential, secret = self._find(claim.accessKey)
+        request = canonical.SignedRequest(method, path, queryString, headers)
+        key = sigv4.verify(claim, request, secret, self.region, self._now(), self._keys)
+        return Authenticated(_proven(credential), claim.payloadHash, claim, key, claim.source)
+
+    def authenticateForm(self, fields: Mapping[str, str]) -> Authenticated:
+        """
+        Judge the credentials in a browser form's fields. Its policy is judged by C{postpolicy}.
+
+        @param fields: Lower-case name to value; all of those before the file.
+        @raise S3Error: As L{authenticate}.
+        """
+        if sigv2.isSignedForm(fields):
+            if isSignedForm(fields):
+                raise _tooMany()
+            older = sigv2.parseFormClaim(fields)
+            credential, secret = self._find(older.accessKey)
+            sigv2.verifyForm(older, fields["policy"], secret)
+            return Authenticated(_proven(credential), source=SignatureSource.FORM)
+        claim = parseFormClaim(fields)
+        credential, secret = self._find(claim.accessKey)
+        verifyForm(claim, fields["policy"], secret, self.region, self._keys)
+        return Authenticated(_proven(credential), claim=claim, source=SignatureSource.FORM)
+
+    def _find(self, accessKey: str) -> tuple[AccountKey | None, str | None]:
+        """Look up a credential, and its secret for the check that comes before it is used."""
+        credential = self._credentials.find(accessKey)
+        return credential, credential.secretKey if credential is not None else None
+
+    def _byOlderQuery(self, sent: canonical.SignedRequest) -> Authenticated:
+        query = parseQuery(sent.queryString)
+        # Version 2 signs the headers wherever they are, but not the query that they were moved to.
+        request = evolve(sent, headers=withQueryHeaders(query, sent.headers))
+        if self._s3Domain is not None:
+            bucket = bucketOfHost(sent.headers.get(b"host", b""), self._s3Domain)
+            if bucket is not None:
+                request = evolve(request, path=b"/" + bucket.encode() + sent.path)
+        claim = sigv2.parseQueryClaim(query)
+        credential, secret = self._find(claim.accessKey)
+        sigv2.verifyQuery(claim, request, secret, self._now())
+        payloadHash = _payloadHash(request.headers)
+        return Authenticated(_proven(credential), payloadHash, source=SignatureSource.QUERY)
+
+    def _byPlainHeaders(self, headers: Mapping[bytes, bytes]) -> Authenticated:
+        accessKey = headers.get(ACCESS_HEADER, b"").decode("latin-1")
+        secret = headers.get(SECRET_HEADER, b"")
+        if not accessKey or not secret:
+            raise _refusal("InvalidAccessKeyId" if secret else "SignatureDoesNotMatch")
+        identity = self._credentials.prove(accessKey, secret)
+        if identity is None:
+            isKnown = self._credentials.find(accessKey) is not None
+            raise _refusal("SignatureDoesNotMatch" if isKnown else "InvalidAccessKeyId")
+        return Authenticated(identity, _payloadHash(headers))
+
+
+def _proven(credential: AccountKey | None) -> Identity:
+    """The identity of a credential that verifying has found right."""
+    if credential is None:
+        raise S3Error("InvalidAccessKeyId")
+    return credential.identity

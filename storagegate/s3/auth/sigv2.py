@@ -1,0 +1,181 @@
+"""
+Signature version 2: what boto3 and aws-cli put into URLs and forms unless they are told otherwise::
+
+    string to sign = METHOD LF content-md5 LF content-type LF expires LF
+                     *(name ":" value LF) resource
+    resource       = path with the bucket ["?" subresource *("&" subresource)]
+    signature      = HMAC-SHA1(secret, string to sign), in Base64
+
+    query: AWSAccessKeyId Expires Signature           Expires in seconds since the epoch
+    form:  awsaccesskeyid policy signature            the policy is the string to sign
+
+All C{x-amz-} headers are signed, but of the query only what names a subresource: neither the
+parameters of a list nor the body. In C{Authorization} version 2 is not taken.
+"""
+
+import hmac
+from base64 import b64encode
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from storagegate.core.options import parseDecimal
+from storagegate.s3.auth.canonical import SignedRequest, decodeComponent
+from storagegate.s3.auth.sigv4 import missingField, unknownKey, wrongSignature
+from storagegate.s3.errors import S3Error
+from storagegate.s3.headers import isoSeconds
+
+ACCESS_KEY = "AWSAccessKeyId"
+SIGNATURE = "Signature"
+EXPIRES = "Expires"
+_MARKS = frozenset({ACCESS_KEY.encode(), SIGNATURE.encode()})
+
+_FORM_KEY = ACCESS_KEY.lower()
+_FORM_SIGNATURE = SIGNATURE.lower()
+FORM_FIELDS = frozenset({_FORM_KEY, _FORM_SIGNATURE})
+"""The fields that a form's policy need not name."""
+
+_LATEST = 1 << 62
+"""The last second that an expiry may name, so that it stays a number everywhere."""
+
+# What the clients sign: AWS's "Constructing the CanonicalizedResource element" and what botocore
+# added. Each selector of ours is among them even if no client signs it: what chooses the operation
+# must not be left to whoever holds the URL.
+SUBRESOURCES = frozenset(
+    name.encode()
+    for name in (
+        *("accelerate", "acl", "analytics", "cors", "defaultObjectAcl", "delete", "inventory"),
+        *("lifecycle", "location", "logging", "metrics", "notification", "object-lock"),
+        *("partNumber", "policy", "replication", "requestPayment", "restore", "select"),
+        *("select-type", "storageClass", "tagging", "torrent", "uploadId", "uploads"),
+        *("versionId", "versioning", "versions", "website"),
+        *("response-cache-control", "response-content-disposition", "response-content-encoding"),
+        *("response-content-language", "response-content-type", "response-expires"),
+        # The selectors of operations that no client signs.
+        *("abac", "annotation", "attributes", "encryption", "intelligent-tiering", "legal-hold"),
+        *("metadataAnnotationTable", "metadataConfiguration", "metadataInventoryTable"),
+        *("metadataJournalTable", "metadataTable", "ownershipControls", "policyStatus"),
+        *("publicAccessBlock", "renameObject", "retention"),
+    )
+)
+
+
+@frozen
+class SigV2Params:
+    """
+    What a URL or a form says of its signer.
+
+    @ivar expires: As it was sent and is signed; empty for a form, whose policy says it.
+    @ivar seconds: The same as a number.
+    """
+
+    accessKey: str
+    signature: str
+    expires: str = ""
+    seconds: int = 0
+
+
+def isPresigned(queryString: bytes) -> bool:
+    """Tell whether a raw query carries such a claim, be it whole or in part."""
+    if b"Signature" not in queryString and b"AWSAccessKeyId" not in queryString:
+        return False
+    return any(pair.partition(b"=")[0] in _MARKS for pair in queryString.split(b"&"))
+
+
+def parseQueryClaim(query: Mapping[str, str]) -> SigV2Params:
+    """
+    Read the claim of a presigned URL.
+
+    @raise S3Error: C{AccessDenied} for what is missing or no time, as S3.
+    """
+    accessKey, signature, expires = (query.get(n, "") for n in (ACCESS_KEY, SIGNATURE, EXPIRES))
+    if not (accessKey and signature and expires):
+        raise S3Error(
+            "AccessDenied",
+            "Query-string authentication requires the Signature, Expires and AWSAccessKeyId "
+            "parameters",
+        )
+    try:
+        seconds = parseDecimal(expires, _LATEST)
+    except ValueError:
+        text = f"Invalid date (should be seconds since epoch): {expires}"
+        raise S3Error("AccessDenied", text) from None
+    return SigV2Params(accessKey, signature, expires, seconds)
+
+
+def verifyQuery(claim: SigV2Params, request: SignedRequest, secret: str | None, now: float) -> None:
+    """
+    Check the claim of a presigned URL.
+
+    @param request: Its path begins with the bucket, also where the host names it.
+    @param secret: The secret of the claimed access key; L{None} if there is no such key.
+    @raise S3Error: C{AccessDenied} once it has expired, C{InvalidAccessKeyId},
+        C{SignatureDoesNotMatch}.
+    """
+    if now > claim.seconds:
+        fields = {"Expires": isoSeconds(claim.seconds), "ServerTime": isoSeconds(int(now))}
+        raise S3Error("AccessDenied", "Request has expired", fields=fields)
+    _check(claim, canonicalString(request, claim.expires), secret)
+
+
+def isSignedForm(fields: Mapping[str, str]) -> bool:
+    """Tell whether a form's fields carry such a claim, be it whole or in part."""
+    return not FORM_FIELDS.isdisjoint(fields)
+
+
+def parseFormClaim(fields: Mapping[str, str]) -> SigV2Params:
+    """
+    Read the claim of a form.
+
+    @param fields: Values by lower-case name.
+    @raise S3Error: C{AccessDenied} for a form without a policy, C{InvalidArgument} for half a
+        claim.
+    """
+    if not fields.get("policy"):
+        raise S3Error("AccessDenied")
+    for name in (_FORM_KEY, _FORM_SIGNATURE):
+        if not fields.get(name):
+            raise missingField(name)
+    return SigV2Params(fields[_FORM_KEY], fields[_FORM_SIGNATURE])
+
+
+def verifyForm(claim: SigV2Params, policyBase64: str, secret: str | None) -> None:
+    """
+    Check the claim of a form. How long it is good for is for the policy to say.
+
+    @raise S3Error: C{InvalidAccessKeyId}, C{SignatureDoesNotMatch}.
+    """
+    _check(claim, policyBase64.encode(), secret)
+
+
+def canonicalString(request: SignedRequest, expires: str) -> bytes:
+    """Write what is signed of a request."""
+    headers = request.headers
+    lines = [request.method]
+    lines += [headers.get(name, b"").strip() for name in (b"content-md5", b"content-type")]
+    lines.append(expires.encode())
+    names = sorted(name for name in headers if name.startswith(b"x-amz-"))
+    lines += [name + b":" + headers[name].strip() for name in names]
+    lines.append(request.path + _subresources(request.queryString))
+    return b"\n".join(lines)
+
+
+def _subresources(queryString: bytes) -> bytes:
+    found = []
+    for pair in queryString.split(b"&"):
+        rawName, equals, value = pair.partition(b"=")
+        # By the name that is obeyed: an escaped one selects an operation too.
+        name = decodeComponent(rawName)
+        if name in SUBRESOURCES:
+            found.append((name, equals + decodeComponent(value)))
+    return b"?" + b"&".join(name + value for name, value in sorted(found)) if found else b""
+
+
+def _check(claim: SigV2Params, stringToSign: bytes, secret: str | None) -> None:
+    # An unknown key is computed too, so that its answer takes no less time.
+    digest = hmac.digest((secret or "\0").encode(), stringToSign, "sha1")
+    matches = hmac.compare_digest(b64encode(digest), claim.signature.encode())
+    if secret is None:
+        raise unknownKey(claim)
+    if not matches:
+        raise wrongSignature(claim, stringToSign.decode("utf-8", "backslashreplace"))

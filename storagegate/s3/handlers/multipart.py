@@ -1,0 +1,152 @@
+"""The multipart operations."""
+
+from storagegate.core.options import parseDecimal
+from storagegate.s3.checksums import declared, requestedKind, requestedType
+from storagegate.s3.conditions import parseCopyRange
+from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
+from storagegate.s3.handlers.body import expectationOf, readDocument, receiveBody, writeCondition
+from storagegate.s3.handlers.put import findCopySource
+from storagegate.s3.headers import attributesFrom, checksumHeaders, rejectUnsupported
+from storagegate.s3.ingest import DEFAULT_ALGORITHM, PUT_LIMIT
+from storagegate.s3.multipart import TRIES
+from storagegate.s3.pagination import parseListParts, parseListUploads, parsePartNumber
+from storagegate.s3.request import S3Request
+from storagegate.s3.xml import documents, listings
+from storagegate.s3.xml.reader import readComplete
+from storagegate.storage.errors import ConcurrentChange, NoSuchUpload
+from storagegate.storage.records import MultipartUpload
+
+
+async def createMultipartUpload(call: S3Request) -> None:
+    """Begin an upload."""
+    rejectUnsupported(call.headers)
+    algorithm, kind = requestedKind(call.headers) or ("", "")
+    upload = await call.services.multipart.create(
+        call.identity, call.bucket, call.key, attributesFrom(call.headers), algorithm, kind
+    )
+    headers = []
+    if algorithm:
+        headers = [
+            (b"x-amz-checksum-algorithm", algorithm.encode()),
+            (b"x-amz-checksum-type", kind.encode()),
+        ]
+    body = documents.initiateMultipartUpload(call.bucket, call.key.decode(), upload.uploadId)
+    call.document(body, headers)
+
+
+def _find(call: S3Request) -> MultipartUpload:
+    return call.services.multipart.upload(
+        call.identity, call.bucket, call.key, call.query["uploadId"]
+    )
+
+
+async def uploadPart(call: S3Request) -> None:
+    """Store the body as a part."""
+    rejectUnsupported(call.headers)
+    number = parsePartNumber(call.query)
+    upload = _find(call)
+    expectation = expectationOf(call, upload.checksumAlgorithm or DEFAULT_ALGORITHM)
+    checksum = expectation.checksum
+    if checksum is not None and upload.checksumAlgorithm not in ("", checksum.algorithm):
+        raise S3Error(
+            "InvalidRequest",
+            f"Checksum Type mismatch occurred, expected checksum Type: "
+            f"{upload.checksumAlgorithm.lower()}, actual checksum Type: "
+            f"{checksum.algorithm.lower()}",
+        )
+    received = await receiveBody(call, expectation, inlineLimit=0)
+    part = await call.services.multipart.putPart(upload, number, received)
+    # A part's checksum has no type.
+    call.answer(200, [(b"ETag", b'"%b"' % part.etag.encode()), *checksumHeaders(part.checksum)[:1]])
+
+
+async def uploadPartCopy(call: S3Request) -> None:
+    """Make a run of an object a part."""
+    rejectUnsupported(call.headers)
+    number = parsePartNumber(call.query)
+    upload = _find(call)
+    for _ in range(TRIES):
+        source = findCopySource(call)
+        wanted = call.headers.get(b"x-amz-copy-source-range")
+        run = (0, source.size)
+        if wanted is not None:
+            found = parseCopyRange(wanted, source.size)
+            run = (found.first, found.length)
+        if run[1] > PUT_LIMIT:
+            raise S3Error("EntityTooLarge")
+        try:
+            part = await call.services.copies.copyPart(upload, number, source, *run)
+        except ConcurrentChange:
+            continue
+        call.document(documents.copyPart(part.etag, part.modifiedMs, part.checksum))
+        return
+    raise S3Error("OperationAborted")
+
+
+def _objectSize(call: S3Request) -> int | None:
+    value = call.headers.get(b"x-amz-mp-object-size")
+    if value is None:
+        return None
+    try:
+        return parseDecimal(value, 1 << 62)
+    except ValueError:
+        text = value.decode("latin-1")
+        raise invalidArgument("x-amz-mp-object-size", text, "Not a size") from None
+
+
+async def completeMultipartUpload(call: S3Request) -> None:
+    """Turn the parts into the object."""
+    condition = writeCondition(call)
+    multipart = call.services.multipart
+    # The checksum in this request's headers is the object's; the document has none of its own.
+    whole = declared(call.headers)
+    kind = requestedType(call.headers)
+    parts = readComplete(await readDocument(call, checked=False))
+    try:
+        upload = _find(call)
+        record = await multipart.complete(upload, parts, condition, whole, _objectSize(call), kind)
+    except (S3Error, NoSuchUpload) as error:
+        if fromStoreError(error).code != "NoSuchUpload":
+            raise
+        # A client that lost the first answer asks again, and must not be told that it failed.
+        done = multipart.completed(call.identity, call.bucket, call.key, parts)
+        if done is None:
+            raise
+        record = done
+    body = documents.completeMultipartUpload(
+        call.location(call.key),
+        call.bucket,
+        call.key.decode(),
+        record.etag,
+        record.attributes.checksum,
+    )
+    call.document(body)
+
+
+async def abortMultipartUpload(call: S3Request) -> None:
+    """End an upload and drop its parts."""
+    await call.services.multipart.abort(_find(call))
+    call.answer(204)
+
+
+async def listParts(call: S3Request) -> None:
+    """List an upload's parts."""
+    query = parseListParts(call.query)
+    upload = _find(call)
+    found = await call.services.multipart.parts(upload, query.after, query.limit + 1)
+    page, truncated = found[: query.limit], len(found) > query.limit
+    call.document(listings.listParts(call.bucket, query, upload, page, truncated))
+
+
+async def listMultipartUploads(call: S3Request) -> None:
+    """List a bucket's uploads in progress."""
+    query = parseListUploads(call.query)
+    uploads, prefixes, after = await call.services.multipart.uploads(
+        call.identity,
+        call.bucket,
+        query.prefix,
+        query.delimiter,
+        (query.keyMarker, query.uploadIdMarker),
+        query.limit,
+    )
+    call.document(listings.listUploads(call.bucket, query, uploads, prefixes, after))

@@ -1,0 +1,376 @@
+"""
+What a list request asks for.
+
+Each function reads one request's parameters into one frozen value. An empty marker, prefix,
+delimiter or token is none; a number that is not one is C{InvalidArgument}, a number that is too
+large is cut to the page's size. Keys and markers are text here and bytes below.
+
+Continuation tokens: where a listing goes on, readable by this store alone.
+
+A token is base64url of 16 bytes of HMAC-SHA256 and the position in UTF-8. The MAC covers what is
+listed, so a token of one bucket is none of another's.
+"""
+
+import hmac
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from hashlib import sha256
+from urllib.parse import quote
+
+from attrs import frozen
+
+from storagegate.core.options import parseDecimal
+from storagegate.s3.errors import S3Error, invalidArgument
+
+_MAC_BYTES = 16
+# A key or common prefix of 1,024 bytes and the MAC come to 1,388 characters.
+_TOKEN_LIMIT = 2048
+
+
+def _mac(secret: bytes, bucket: str, position: bytes) -> bytes:
+    message = b"list token\0" + bucket.encode() + b"\0" + position
+    return hmac.digest(secret, message, sha256)[:_MAC_BYTES]
+
+
+def makeToken(secret: bytes, bucket: str, position: str) -> str:
+    """
+    Make a token.
+
+    @param secret: The store's 32 bytes.
+    @param bucket: The bucket that is listed; empty for the list of buckets.
+    @param position: The key, common prefix or name after which the next page starts.
+    """
+    raw = position.encode()
+    return urlsafe_b64encode(_mac(secret, bucket, raw) + raw).rstrip(b"=").decode()
+
+
+def readToken(secret: bytes, bucket: str, token: str) -> str:
+    """
+    Read a token that L{makeToken} made with the same secret and bucket.
+
+    @return: The position.
+    @raise S3Error: C{InvalidArgument}, whatever is wrong with it.
+    """
+    try:
+        if len(token) > _TOKEN_LIMIT:
+            raise ValueError("too long")
+        raw = urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
+        position = raw[_MAC_BYTES:].decode()
+        # The whole token and not its MAC alone: base64 can write the same bytes in many ways.
+        if hmac.compare_digest(makeToken(secret, bucket, position), token):
+            return position
+    except ValueError:
+        pass
+    raise S3Error(
+        "InvalidArgument",
+        "The continuation token provided is incorrect",
+        fields={"ArgumentName": "continuation-token"},
+    )
+
+
+PAGE_LIMIT = 1000
+"""Rows of one page: Amazon's limit, and what keeps one answer under a MiB or so."""
+
+BUCKETS_LIMIT = 10_000
+"""Buckets of one page: Amazon's limit."""
+
+PART_LIMIT = 10_000
+"""The highest part number: Amazon's limit."""
+
+_INTEGER = 2**31 - 1
+_ATTRIBUTES = frozenset(["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"])
+_ATTRIBUTES_FIELD = "x-amz-object-attributes"
+
+isPlain = re.compile(r"[A-Za-z0-9_.~/-]*", re.ASCII).fullmatch
+"""Match text that reads the same in a URL, in XML and as it is."""
+
+
+@frozen
+class ObjectsQuery:
+    """
+    ListObjects and ListObjectsV2.
+
+    @ivar after: List strictly after this key or common prefix.
+    @ivar marker: C{marker} as it was sent (version 1).
+    @ivar startAfter: C{start-after} as it was sent (version 2).
+    @ivar token: C{continuation-token} as it was sent.
+    """
+
+    prefix: str
+    delimiter: str
+    after: str
+    limit: int
+    urlEncoding: bool
+    marker: str = ""
+    startAfter: str = ""
+    token: str | None = None
+    fetchOwner: bool = False
+
+
+@frozen
+class VersionsQuery:
+    """ListObjectVersions. Without C{versionIdMarker} the versions of C{keyMarker} are left out."""
+
+    prefix: str
+    delimiter: str
+    keyMarker: str
+    versionIdMarker: str
+    limit: int
+    urlEncoding: bool
+
+
+@frozen
+class UploadsQuery:
+    """ListMultipartUploads. Without C{uploadIdMarker} the uploads of C{keyMarker} are left out."""
+
+    prefix: str
+    delimiter: str
+    keyMarker: str
+    uploadIdMarker: str
+    limit: int
+    urlEncoding: bool
+
+
+@frozen
+class PartsQuery:
+    """ListParts: the parts with a number above C{after}."""
+
+    after: int
+    limit: int
+    urlEncoding: bool
+
+
+@frozen
+class BucketsQuery:
+    """
+    ListBuckets.
+
+    @ivar after: List strictly after this name.
+    @ivar region: Only the buckets of this region; empty is every one.
+    """
+
+    prefix: str
+    after: str
+    limit: int
+    region: str
+
+
+@frozen
+class AttributesQuery:
+    """
+    GetObjectAttributes.
+
+    @ivar names: Which of C{ETag}, C{Checksum}, C{ObjectParts}, C{StorageClass}, C{ObjectSize}.
+    @ivar partsAfter: List the parts with a number above this.
+    @ivar partsLimit: List so many parts.
+    """
+
+    names: frozenset[str]
+    partsAfter: int
+    partsLimit: int
+
+
+def parseListObjects(query: Mapping[str, str], secret: bytes, bucket: str) -> ObjectsQuery:
+    """
+    Read version 1, which takes C{continuation-token} too; the token wins over the marker.
+
+    @param secret: The store's, for the token.
+    @raise S3Error: C{InvalidArgument}.
+    """
+    marker = query.get("marker", "")
+    token = query.get("continuation-token")
+    return ObjectsQuery(
+        prefix=query.get("prefix", ""),
+        delimiter=query.get("delimiter", ""),
+        after=readToken(secret, bucket, token) if token else marker,
+        limit=_count(query, "max-keys", PAGE_LIMIT),
+        urlEncoding=_urlEncoding(query),
+        marker=marker,
+        token=token,
+        fetchOwner=True,
+    )
+
+
+def parseListObjectsV2(query: Mapping[str, str], secret: bytes, bucket: str) -> ObjectsQuery:
+    """
+    Read version 2; the token wins over C{start-after}.
+
+    @param secret: The store's, for the token.
+    @raise S3Error: C{InvalidArgument}.
+    """
+    startAfter = query.get("start-after", "")
+    token = query.get("continuation-token")
+    return ObjectsQuery(
+        prefix=query.get("prefix", ""),
+        delimiter=query.get("delimiter", ""),
+        after=readToken(secret, bucket, token) if token else startAfter,
+        limit=_count(query, "max-keys", PAGE_LIMIT),
+        urlEncoding=_urlEncoding(query),
+        startAfter=startAfter,
+        token=token,
+        fetchOwner=query.get("fetch-owner", "").lower() == "true",
+    )
+
+
+def parseListVersions(query: Mapping[str, str]) -> VersionsQuery:
+    """
+    Read ListObjectVersions.
+
+    @raise S3Error: C{InvalidArgument}.
+    """
+    keyMarker = query.get("key-marker", "")
+    versionIdMarker = query.get("version-id-marker", "")
+    if versionIdMarker and not keyMarker:
+        raise invalidArgument(
+            "version-id-marker",
+            versionIdMarker,
+            "A version-id marker cannot be specified without a key marker.",
+        )
+    return VersionsQuery(
+        prefix=query.get("prefix", ""),
+        delimiter=query.get("delimiter", ""),
+        keyMarker=keyMarker,
+        versionIdMarker=versionIdMarker,
+        limit=_count(query, "max-keys", PAGE_LIMIT),
+        urlEncoding=_urlEncoding(query),
+    )
+
+
+def parseListUploads(query: Mapping[str, str]) -> UploadsQuery:
+    """
+    Read ListMultipartUploads; without a key marker S3 ignores the marker of the upload id.
+
+    @raise S3Error: C{InvalidArgument}.
+    """
+    keyMarker = query.get("key-marker", "")
+    return UploadsQuery(
+        prefix=query.get("prefix", ""),
+        delimiter=query.get("delimiter", ""),
+        keyMarker=keyMarker,
+        uploadIdMarker=query.get("upload-id-marker", "") if keyMarker else "",
+        limit=_count(query, "max-uploads", PAGE_LIMIT),
+        urlEncoding=_urlEncoding(query),
+    )
+
+
+def parseListParts(query: Mapping[str, str]) -> PartsQuery:
+    """
+    Read ListParts.
+
+    @raise S3Error: C{InvalidArgument}.
+    """
+    return PartsQuery(
+        after=_count(query, "part-number-marker", _INTEGER, default=0),
+        limit=_count(query, "max-parts", PAGE_LIMIT),
+        urlEncoding=_urlEncoding(query),
+    )
+
+
+def parseListBuckets(query: Mapping[str, str], secret: bytes) -> BucketsQuery:
+    """
+    Read ListBuckets.
+
+    @param secret: The store's, for the token.
+    @raise S3Error: C{InvalidArgument}.
+    """
+    limit = _count(query, "max-buckets", _INTEGER, default=BUCKETS_LIMIT)
+    if not 1 <= limit <= BUCKETS_LIMIT:
+        raise invalidArgument(
+            "max-buckets",
+            query["max-buckets"],
+            f"Argument max-buckets must be an integer between 1 and {BUCKETS_LIMIT}",
+        )
+    token = query.get("continuation-token")
+    return BucketsQuery(
+        prefix=query.get("prefix", ""),
+        after=readToken(secret, "", token) if token else "",
+        limit=limit,
+        region=query.get("bucket-region", ""),
+    )
+
+
+def parseAttributes(headers: Mapping[bytes, bytes]) -> AttributesQuery:
+    """
+    Read GetObjectAttributes, whose parameters are header fields.
+
+    @param headers: By lower-case name.
+    @raise S3Error: C{InvalidArgument}, or C{InvalidRequest} where nothing is asked for.
+    """
+    names = [
+        name.strip()
+        for name in headers.get(_ATTRIBUTES_FIELD.encode(), b"").decode("latin-1").split(",")
+    ]
+    while names and not names[-1]:
+        names.pop()
+    if not names:
+        raise S3Error(
+            "InvalidRequest",
+            "The x-amz-object-attributes header specifying the attributes to be retrieved is "
+            "either missing or empty",
+        )
+    for name in names:
+        if name not in _ATTRIBUTES:
+            raise invalidArgument(_ATTRIBUTES_FIELD, name, "Invalid attribute name specified.")
+    numbers = {
+        name: headers[name.encode()].decode("latin-1")
+        for name in ("x-amz-part-number-marker", "x-amz-max-parts")
+        if name.encode() in headers
+    }
+    return AttributesQuery(
+        names=frozenset(names),
+        partsAfter=_count(numbers, "x-amz-part-number-marker", _INTEGER, default=0),
+        partsLimit=_count(numbers, "x-amz-max-parts", PAGE_LIMIT),
+    )
+
+
+def parsePartNumber(query: Mapping[str, str]) -> int:
+    """
+    Read C{partNumber}, from 1 to 10,000.
+
+    @raise S3Error: C{InvalidArgument}, also where there is none.
+    """
+    text = query.get("partNumber", "")
+    try:
+        number = parseDecimal(text, PART_LIMIT)
+    except ValueError:
+        number = 0
+    if not number:
+        raise invalidArgument(
+            "partNumber",
+            text,
+            f"Part number must be an integer between 1 and {PART_LIMIT}, inclusive",
+        )
+    return number
+
+
+def encodeKey(text: str, urlEncoding: bool) -> str:
+    """
+    Write a key, prefix, delimiter or marker as the client asked to see it.
+
+    Slashes stay. A space is C{%20}: S3 writes C{+}, but of the decoders in use some take that for
+    a plus sign, and all know C{%20}.
+    """
+    if not urlEncoding or isPlain(text) is not None:
+        return text
+    return quote(text, safe="/")
+
+
+def _urlEncoding(query: Mapping[str, str]) -> bool:
+    encoding = query.get("encoding-type", "")
+    if encoding and encoding != "url":
+        raise invalidArgument(
+            "encoding-type", encoding, "Invalid Encoding Method specified in Request"
+        )
+    return bool(encoding)
+
+
+def _count(query: Mapping[str, str], name: str, limit: int, default: int | None = None) -> int:
+    text = query.get(name)
+    if text is None:
+        return limit if default is None else default
+    try:
+        return min(parseDecimal(text, _INTEGER), limit)
+    except ValueError:
+        pass
+    raise invalidArgument(name, text, f"Provided {name} not an integer or within integer range")

@@ -1,0 +1,1 @@
+"""The XML documents of S3, in and out."""

@@ -1,0 +1,302 @@
+"""
+XML from the wire, read without trust.
+
+The documents that S3 reads are flat: a root, in it settings (text) and records, in a record fields
+(text)::
+
+    <Delete><Quiet>true</Quiet><Object><Key>a</Key></Object><Object><Key>b</Key></Object></Delete>
+
+The parser is defusedxml's, which forbids DTDs, entities and references to anything outside. All
+that a document could be too much of is limited, and it is dropped at the first thing too many.
+
+The documents that clients send: Delete, CompleteMultipartUpload, CreateBucketConfiguration.
+
+Elements that are not known here are ignored, as S3 ignores them; what is missing, too many or not
+a number is C{MalformedXML}.
+"""
+
+import re
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from storagegate.core.options import parseDecimal
+from storagegate.s3.errors import S3Error
+from storagegate.s3.pagination import PART_LIMIT
+
+DELETE_LIMIT = 4 * 1024 * 1024
+"""Bytes of a delete-many: 1,000 keys of 1,024 bytes that each take four when escaped, and tags."""
+
+COMPLETE_LIMIT = 4 * 1024 * 1024
+"""Bytes of a completion: 10,000 parts of 400 bytes, which is one with a SHA-256, indented."""
+
+BUCKET_LIMIT = 64 * 1024
+"""Bytes of a bucket's configuration: a region and 50 tags of 384 characters."""
+
+_DEPTH_LIMIT = 20
+"""Levels of nesting; no document of S3 has more than five."""
+
+_TEXT_LIMIT = 16 * 1024
+"""Bytes of one tag or text: a key of 1,024 bytes, each written as a reference of 10 characters."""
+
+_ATTRIBUTE_LIMIT = 4
+"""Attributes of one element; the busiest of S3's has one, besides namespaces."""
+
+_NAMESPACE_LIMIT = 64
+"""Declarations of namespaces in a document: one, or one in each of a few elements."""
+
+_NAME_LIMIT = 256
+"""Characters of an element's name with its namespace; expat copies both for each element."""
+
+# Expat takes a tag in one piece, so one with a million attributes is found before it is parsed.
+_LONG_PIECE = re.compile(rb"<[^<]{%d}" % _TEXT_LIMIT)
+
+
+@frozen
+class Limits:
+    """
+    What a kind of document may have.
+
+    @ivar size: Bytes.
+    @ivar records: Records of the kind that is read.
+    @ivar fields: Fields of one record, on the average.
+    """
+
+    size: int
+    records: int
+    fields: int
+
+
+@frozen
+class Records:
+    """
+    A document.
+
+    @ivar settings: Text by name.
+    @ivar records: For each record, text by name. Of a name that comes twice the first counts.
+    """
+
+    settings: dict[str, str]
+    records: list[dict[str, str]]
+
+
+class _Reader:
+    """Takes the parser's events."""
+
+    def __init__(self, root: str, record: str, limits: Limits) -> None:
+        self._root = root
+        self._record = record
+        self._recordsLeft = limits.records
+        self._elementsLeft = (limits.records + 1) * (limits.fields + 1)
+        self._namespacesLeft = _NAMESPACE_LIMIT
+        self._depth = 0
+        self._text = ""
+        self._fields: dict[str, str] = {}
+        self.result = Records({}, [])
+
+    def start(self, name: str, attributes: list[str]) -> None:
+        self._depth += 1
+        self._elementsLeft -= 1
+        if (
+            self._elementsLeft < 0
+            or self._depth > _DEPTH_LIMIT
+            or len(name) > _NAME_LIMIT
+            # Names and values alternate in the list.
+            or len(attributes) > 2 * _ATTRIBUTE_LIMIT
+            or (self._depth == 1 and _local(name) != self._root)
+        ):
+            raise S3Error("MalformedXML")
+        self._text = ""
+        if self._depth == 2:
+            self._fields = {}
+
+    def end(self, name: str) -> None:
+        if self._depth == 3:
+            self._fields.setdefault(_local(name), self._text)
+        elif self._depth == 2:
+            self._endRecord(_local(name))
+        self._depth -= 1
+        self._text = ""
+
+    def text(self, text: str) -> None:
+        # White space between elements is not kept, so what counts is the text of one element.
+        self._text += text
+        if len(self._text) > _TEXT_LIMIT:
+            raise S3Error("MalformedXML")
+
+    def namespace(self, prefix: str | None, uri: str) -> None:
+        self._namespacesLeft -= 1
+        if self._namespacesLeft < 0:
+            raise S3Error("MalformedXML")
+
+    def _endRecord(self, name: str) -> None:
+        if name != self._record:
+            self.result.settings.setdefault(name, self._text)
+            return
+        self._recordsLeft -= 1
+        if self._recordsLeft < 0:
+            raise S3Error("MalformedXML")
+        self.result.records.append(self._fields)
+
+
+def _local(name: str) -> str:
+    # Expat names an element in a namespace "uri}name".
+    return name.rpartition("}")[2]
+
+
+def readRecords(body: bytes, root: str, record: str, limits: Limits) -> Records:
+    """
+    Read a document. Elements of other names, and what is deeper than fields, are passed over.
+
+    @param body: The whole document, in UTF-8 unless a byte order mark says UTF-16.
+    @param root: The name that the root must have, in whatever namespace.
+    @param record: The name of the records.
+    @raise S3Error: C{MalformedXML}, whatever is wrong.
+    """
+    if len(body) > limits.size or _LONG_PIECE.search(body) is not None:
+        raise S3Error("MalformedXML")
+    # With the first document only: a start without them is 5 ms shorter and 0.7 MB smaller.
+    from xml.parsers.expat import ExpatError
+
+    from defusedxml.common import DefusedXmlException
+    from defusedxml.ElementTree import DefusedXMLParser
+
+    reader = _Reader(root, record, limits)
+    # Expat is used below the parser that defusedxml made and armed: the limits are judged at each
+    # event, before anything is built of it.
+    expat = DefusedXMLParser(target=object(), encoding="utf-8", forbid_dtd=True).parser
+    expat.StartElementHandler = reader.start
+    expat.EndElementHandler = reader.end
+    expat.CharacterDataHandler = reader.text
+    expat.StartNamespaceDeclHandler = reader.namespace
+    expat.DefaultHandlerExpand = None
+    try:
+        expat.Parse(body, True)
+    except (ExpatError, DefusedXmlException):
+        raise S3Error("MalformedXML") from None
+    return reader.result
+
+
+ENTRY_LIMIT = 1000
+"""Objects of one delete-many: Amazon's limit."""
+
+# Fields of an Object: 5. Of a Part: its number, its ETag, one checksum or two.
+_DELETE = Limits(size=DELETE_LIMIT, records=ENTRY_LIMIT, fields=5)
+_COMPLETE = Limits(size=COMPLETE_LIMIT, records=PART_LIMIT, fields=4)
+_BUCKET = Limits(size=BUCKET_LIMIT, records=0, fields=500)
+
+_CHECKSUM = "Checksum"
+
+
+@frozen
+class DeleteRequestEntry:
+    """
+    An object to delete.
+
+    @ivar etag: Delete it only if it has this ETag.
+    @ivar modified: Delete it only if it was last modified then, as it was sent.
+    @ivar size: Delete it only if it has so many bytes, as it was sent.
+    """
+
+    key: bytes
+    versionId: str | None = None
+    etag: str | None = None
+    modified: str | None = None
+    size: str | None = None
+
+
+@frozen
+class DeleteRequest:
+    """
+    A delete-many.
+
+    @ivar quiet: Whether only errors are to be reported.
+    """
+
+    entries: tuple[DeleteRequestEntry, ...]
+    quiet: bool = False
+
+
+@frozen
+class CompletedPart:
+    """
+    A part that a completion names.
+
+    @ivar etag: Without quotation marks.
+    @ivar checksums: Base64 by algorithm (C{CRC32}).
+    """
+
+    number: int
+    etag: str
+    checksums: Mapping[str, str]
+
+
+def readDelete(body: bytes) -> DeleteRequest:
+    """
+    Read Delete.
+
+    @raise S3Error: C{MalformedXML}, also for no entry or more than 1,000.
+    """
+    read = readRecords(body, "Delete", "Object", _DELETE)
+    if not read.records:
+        raise S3Error("MalformedXML")
+    quiet = read.settings.get("Quiet", "")
+    return DeleteRequest(tuple(map(_deleteEntry, read.records)), quiet.strip().lower() == "true")
+
+
+def readComplete(body: bytes) -> tuple[CompletedPart, ...]:
+    """
+    Read CompleteMultipartUpload. The order of the parts is for the caller to judge.
+
+    @raise S3Error: C{MalformedXML}, also for no part or more than 10,000.
+    """
+    read = readRecords(body, "CompleteMultipartUpload", "Part", _COMPLETE)
+    if not read.records:
+        raise S3Error("MalformedXML")
+    return tuple(map(_completedPart, read.records))
+
+
+def readBucketConfiguration(body: bytes) -> str:
+    """
+    Read CreateBucketConfiguration, which most clients do not send.
+
+    @return: The region; empty where none is named.
+    @raise S3Error: C{MalformedXML}.
+    """
+    if not body:
+        return ""
+    read = readRecords(body, "CreateBucketConfiguration", "", _BUCKET)
+    return read.settings.get("LocationConstraint", "").strip()
+
+
+def _deleteEntry(fields: Mapping[str, str]) -> DeleteRequestEntry:
+    key = fields.get("Key")
+    if not key:
+        raise S3Error("MalformedXML")
+    etag = fields.get("ETag")
+    return DeleteRequestEntry(
+        key=key.encode(),
+        versionId=fields.get("VersionId") or None,
+        etag=None if etag is None else etag.strip().strip('"'),
+        modified=fields.get("LastModifiedTime"),
+        size=fields.get("Size"),
+    )
+
+
+def _completedPart(fields: Mapping[str, str]) -> CompletedPart:
+    try:
+        number = parseDecimal(fields["PartNumber"].strip(), PART_LIMIT)
+        etag = fields["ETag"].strip().strip('"')
+    except (KeyError, ValueError):
+        raise S3Error("MalformedXML") from None
+    if not number:
+        raise S3Error("MalformedXML")
+    return CompletedPart(
+        number=number,
+        etag=etag,
+        checksums={
+            name.removeprefix(_CHECKSUM): value.strip()
+            for name, value in fields.items()
+            if name.startswith(_CHECKSUM)
+        },
+    )

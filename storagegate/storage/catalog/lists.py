@@ -1,0 +1,291 @@
+"""
+Lists, each read in one step.
+
+A list comes back as one JSON text: each row that a thread steps to gives the interpreter lock
+away, a thousand times a page. All functions may run in a pool thread.
+
+Walking over keys, with whole groups at one step.
+
+A group is all the keys with one common prefix: up to and with the first delimiter behind the
+query's own prefix. The walk seeks the next key from a key, and from a group the first key behind
+it, so that its cost follows the answer's size. Keys are UTF-8, which never holds the byte FF:
+whatever begins with C{x} lies before C{x || FF}, and the next key that can be after C{x} is
+C{x || 00}.
+"""
+
+import sys
+from collections.abc import Callable
+from sqlite3 import Connection
+from typing import TypeVar
+
+import msgspec
+from attrs import frozen
+
+from storagegate.storage.catalog.rows import readAttributes, readPart
+from storagegate.storage.errors import NoSuchBucket, NoSuchUpload
+from storagegate.storage.records import (
+    Attributes,
+    Bucket,
+    ListedObject,
+    MultipartUpload,
+    ObjectListing,
+    Part,
+)
+
+_BEYOND = b"\xff"
+_NEXT = b"\x00"
+
+
+@frozen
+class KeyRange:
+    """
+    Where a walk goes.
+
+    @ivar prefix: What all keys begin with.
+    @ivar delimiter: What ends a group; empty: there are no groups.
+    @ivar after: Only what comes after this; where it is a group, after all of it.
+    """
+
+    prefix: bytes
+    delimiter: bytes
+    after: bytes
+
+    def parameters(self, bucketId: int, most: int) -> dict[str, object]:
+        """
+        Give the named parameters of a walk.
+
+        @param most: The most steps that it makes.
+        """
+        return {
+            "bucket": bucketId,
+            "floor": max(self.prefix, self._floor()),
+            "end": self.prefix + _BEYOND,
+            # The byte that no key holds stands for no delimiter.
+            "delimiter": self.delimiter or _BEYOND,
+            "behind": len(self.prefix) + 1,
+            "most": most,
+        }
+
+    def groupOf(self, text: bytes) -> bytes | None:
+        """Give the group that a key belongs to, or a group itself; L{None} where there is none."""
+        if not self.delimiter or not text.startswith(self.prefix):
+            return None
+        found = text.find(self.delimiter, len(self.prefix))
+        return None if found < 0 else text[: found + len(self.delimiter)]
+
+    def _floor(self) -> bytes:
+        if not self.after:
+            return b""
+        behindGroup = self.groupOf(self.after) == self.after
+        return self.after + (_BEYOND if behindGroup else _NEXT)
+
+
+def walkSQL(table: str) -> str:
+    """
+    Give a C{WITH} clause that defines C{step(n, key, part)}: the steps in order, C{part} the
+    common prefix, or C{NULL} where the step is a key.
+
+    @param table: A table with the columns C{bucketId} and C{key}, in the order of its index.
+    """
+    return f"""
+    WITH RECURSIVE walk(n, key) AS (
+        SELECT 1, (
+            SELECT key FROM {table}
+            WHERE bucketId = :bucket AND key >= :floor AND key < :end
+            ORDER BY key LIMIT 1)
+        UNION ALL
+        SELECT n + 1, (
+            SELECT next.key FROM {table} AS next
+            WHERE next.bucketId = :bucket AND next.key < :end
+            AND next.key >= CAST(coalesce({_PART} || x'ff', walk.key || x'00') AS BLOB)
+            ORDER BY next.key LIMIT 1)
+        FROM walk WHERE walk.key IS NOT NULL AND n < :most
+    ), step(n, key, part) AS (
+        SELECT n, key, {_PART} FROM walk WHERE key IS NOT NULL
+    )
+    """
+
+
+# NULL where the delimiter is not there (nullif), for NULL spreads through the arithmetic.
+_PART = """substr(walk.key, 1, :behind - 2 + length(:delimiter)
+    + nullif(instr(substr(walk.key, :behind), :delimiter), 0))"""
+
+_Row = TypeVar("_Row")
+Place = tuple[str, str]
+"""What a page is sorted by: a key or a common prefix, and an upload's id or nothing."""
+
+
+def cutPage(
+    rows: list[_Row], placeOf: Callable[[_Row], Place], prefixes: list[str], limit: int
+) -> Place | None:
+    """
+    Drop what is beyond the first C{limit} of rows and common prefixes together.
+
+    @param rows: In order. Changed in place, and so is C{prefixes}.
+    @return: The place of the last that stays, if any was dropped.
+    """
+    if len(rows) + len(prefixes) <= limit:
+        return None
+    while len(rows) + len(prefixes) > limit:
+        if not prefixes or (rows and placeOf(rows[-1]) > (prefixes[-1], "")):
+            rows.pop()
+        else:
+            prefixes.pop()
+    ends = [placeOf(row) for row in rows[-1:]] + [(part, "") for part in prefixes[-1:]]
+    return max(ends)
+
+
+_LISTED = """
+    CAST(o.key AS TEXT) AS name, o.size, o.etag, o.modifiedMs, o.account, o.storageClass,
+    o.checksumAlgorithm, o.checksumKind, o.versionId
+"""
+_SHOWN = """
+    'key', name, 'size', size, 'etag', etag, 'modifiedMs', modifiedMs,
+    'account', account, 'storageClass', storageClass,
+    'checksumAlgorithm', checksumAlgorithm, 'checksumKind', checksumKind, 'versionId', versionId
+"""
+
+# For this the attributes of each row are parsed, so a list shows it only where it is asked for.
+_TYPED = f"""{_LISTED},
+    ifnull(json_extract(o.attributes, '$.contentType'), '{Attributes().contentType}') AS contentType
+"""
+_TYPED_SHOWN = f"{_SHOWN}, 'contentType', contentType"
+
+
+def _flatSQL(columns: str, shown: str) -> str:
+    return f"""
+        SELECT json_group_array(json_object({shown})), '[]' FROM (
+            SELECT {columns} FROM objects AS o
+            WHERE o.bucketId = :bucket AND o.key >= :floor AND o.key < :end
+            ORDER BY o.key LIMIT :most)
+    """
+
+
+def _groupedSQL(columns: str, shown: str) -> str:
+    return f"""
+        {walkSQL("objects")}
+        SELECT json_group_array(json_object({shown})) FILTER (WHERE part IS NULL),
+            json_group_array(CAST(part AS TEXT)) FILTER (WHERE part IS NOT NULL)
+        FROM (
+            SELECT step.part, {columns} FROM step
+            LEFT JOIN objects AS o
+                ON step.part IS NULL AND o.bucketId = :bucket AND o.key = step.key
+            ORDER BY step.n)
+    """
+
+
+# By whether content types are shown: the list without a delimiter, and the one with.
+_OBJECTS = {
+    False: (_flatSQL(_LISTED, _SHOWN), _groupedSQL(_LISTED, _SHOWN)),
+    True: (_flatSQL(_TYPED, _TYPED_SHOWN), _groupedSQL(_TYPED, _TYPED_SHOWN)),
+}
+
+# The rows come in the order of the loops, which CROSS JOIN fixes: sorting them would mean to read
+# all the uploads of these keys, not a page of them.
+_UPLOADS = f"""
+    {walkSQL("uploads")}
+    SELECT
+        (SELECT json_group_array(json_array(CAST(key AS TEXT), uploadId, account, startedMs,
+            attributes, checksumAlgorithm, checksumKind))
+        FROM (
+            SELECT u.* FROM step CROSS JOIN uploads AS u
+            ON step.part IS NULL AND u.bucketId = :bucket AND u.key = step.key
+                AND (u.key > :keyAfter OR u.uploadId > :idAfter)
+            LIMIT :most)),
+        (SELECT json_group_array(CAST(part AS TEXT)) FROM step WHERE part IS NOT NULL)
+"""
+
+_BUCKETS = """
+    SELECT json_group_array(json_object(
+        'name', name, 'account', account, 'createdMs', createdMs, 'region', region))
+    FROM (
+        SELECT * FROM buckets WHERE {account} AND name >= :floor AND name < :end
+        ORDER BY name LIMIT :limit)
+"""
+_ALL_BUCKETS = _BUCKETS.format(account="TRUE")
+_BUCKETS_OF = _BUCKETS.format(account="account = :account")
+
+_decodeObjects = msgspec.json.Decoder(list[ListedObject]).decode
+_decodeTexts = msgspec.json.Decoder(list[str]).decode
+_decodeBuckets = msgspec.json.Decoder(list[Bucket]).decode
+_decodeUploads = msgspec.json.Decoder(list[tuple[str, str, str, int, str, str, str]]).decode
+_decodeParts = msgspec.json.Decoder(list[tuple[int, int, str, int, str | None, str | None]]).decode
+
+
+def listBuckets(
+    connection: Connection, account: str | None, prefix: str, after: str, limit: int
+) -> list[Bucket]:
+    """See L{ICatalog.buckets<storagegate.storage.interfaces.ICatalog.buckets>}."""
+    values = {
+        "account": account,
+        "floor": max(prefix, after + "\0") if after else prefix,
+        "end": prefix + chr(sys.maxunicode),
+        "limit": limit,
+    }
+    sql = _ALL_BUCKETS if account is None else _BUCKETS_OF
+    return _decodeBuckets(connection.execute(sql, values).fetchall()[0][0])
+
+
+def listObjects(
+    connection: Connection, bucket: str, where: KeyRange, limit: int, contentTypes: bool = False
+) -> ObjectListing:
+    """See L{ICatalog.listObjects<storagegate.storage.interfaces.ICatalog.listObjects>}."""
+    number = _bucketId(connection, bucket)
+    if limit <= 0:
+        return ObjectListing((), (), None)
+    flat, grouped = _OBJECTS[contentTypes]
+    sql = grouped if where.delimiter else flat
+    rows = connection.execute(sql, where.parameters(number, limit + 1)).fetchall()
+    objects, prefixes = _decodeObjects(rows[0][0]), _decodeTexts(rows[0][1])
+    last = cutPage(objects, lambda each: (each.key, ""), prefixes, limit)
+    return ObjectListing(tuple(objects), tuple(prefixes), None if last is None else last[0])
+
+
+def listUploads(
+    connection: Connection, bucket: str, where: KeyRange, idAfter: str, limit: int
+) -> tuple[list[MultipartUpload], list[str], Place | None]:
+    """See L{ICatalog.uploads<storagegate.storage.interfaces.ICatalog.uploads>}."""
+    number = _bucketId(connection, bucket)
+    if limit <= 0:
+        return [], [], None
+    # Besides one step too many, one may be spent on a key whose uploads were all listed before.
+    values = where.parameters(number, limit + 2)
+    values |= {"keyAfter": where.after, "idAfter": idAfter}
+    # Uploads in a group are never listed one by one, so no page ends between two of a key.
+    if idAfter and where.groupOf(where.after) is None:
+        values["floor"] = max(where.prefix, where.after)
+    rows = connection.execute(_UPLOADS, values).fetchall()
+    uploads = [
+        MultipartUpload(
+            bucket, key.encode(), uploadId, account, started, readAttributes(text), *checksum
+        )
+        for key, uploadId, account, started, text, *checksum in _decodeUploads(rows[0][0])
+    ]
+    prefixes = _decodeTexts(rows[0][1])
+    last = cutPage(uploads, lambda each: (each.key.decode(), each.uploadId), prefixes, limit)
+    return uploads, prefixes, last
+
+
+def listParts(
+    connection: Connection, bucket: str, key: bytes, uploadId: str, after: int, limit: int
+) -> list[Part]:
+    """See L{ICatalog.parts<storagegate.storage.interfaces.ICatalog.parts>}."""
+    rows = connection.execute(
+        "SELECT (SELECT json_group_array(json_array("
+        "number, size, etag, modifiedMs, checksum, segments)) FROM ("
+        "SELECT * FROM parts WHERE uploadId = u.uploadId AND number > ? ORDER BY number LIMIT ?))"
+        " FROM buckets AS b JOIN uploads AS u ON u.bucketId = b.id"
+        " WHERE b.name = ? AND u.key = ? AND u.uploadId = ?",
+        (after, limit, bucket, key, uploadId),
+    ).fetchall()
+    if not rows:
+        raise NoSuchUpload
+    return [readPart(*row) for row in _decodeParts(rows[0][0])]
+
+
+def _bucketId(connection: Connection, name: str) -> int:
+    rows = connection.execute("SELECT id FROM buckets WHERE name = ?", (name,)).fetchall()
+    if not rows:
+        raise NoSuchBucket
+    number: int = rows[0][0]
+    return number

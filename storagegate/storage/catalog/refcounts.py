@@ -1,0 +1,319 @@
+"""
+Which blobs are named how often.
+
+Each segment of an object or a part is one reference. A blob without references keeps its row until
+its file is gone (L{forgetBlobs}), so that no crash can lose track of a file.
+
+What the catalog knows of blobs: for those who sweep, scrub and check the files.
+
+All functions may run in a pool thread.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from sqlite3 import Connection
+
+import msgspec
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from zope.interface import Interface
+
+from storagegate.storage.catalog.rows import isIntact
+from storagegate.storage.catalog.transactions import Transaction, asJSON
+from storagegate.storage.records import Segment
+
+_decodeCounts = msgspec.json.Decoder(list[tuple[str, int]]).decode
+_decodeNames = msgspec.json.Decoder(list[str]).decode
+
+
+@frozen
+class ReferenceDelta:
+    """
+    Blobs that a write wants to name.
+
+    @ivar segments: How it names them.
+    @ivar crcs: The new ones among them, with their CRC-32C.
+    """
+
+    segments: tuple[Segment, ...]
+    crcs: Mapping[str, int]
+
+
+class ReferenceBatch:
+    """
+    Judges claims one after the other, each knowing what those before it have changed.
+
+    One statement reads the counts for all of them.
+    """
+
+    def __init__(self, transaction: Transaction, claims: Iterable[ReferenceDelta]) -> None:
+        asked = {segment.blob for claim in claims for segment in claim.segments}
+        self._refs: dict[str, int] = {}
+        if asked:
+            counts = transaction.value(
+                "SELECT json_group_array(json_array(id, refs)) FROM blobs"
+                " WHERE id IN (SELECT value FROM json_each(?))",
+                (asJSON(list(asked)),),
+            )
+            self._refs.update(_decodeCounts(counts))
+
+    def grants(self, claim: ReferenceDelta) -> bool:
+        """
+        Say whether a claim can be granted.
+
+        A blob that is not new must have a reference left: one that has none, or no row any more,
+        is being removed.
+        """
+        return all(
+            self._refs[segment.blob] > 0
+            if segment.blob in self._refs
+            else segment.blob in claim.crcs
+            for segment in claim.segments
+        )
+
+    def count(self, claim: ReferenceDelta, given: Iterable[Segment]) -> None:
+        """Take note of a claim that was granted and of references that were given back."""
+        for segment in claim.segments:
+            self._refs[segment.blob] = self._refs.get(segment.blob, 0) + 1
+        for segment in given:
+            if segment.blob in self._refs:
+                self._refs[segment.blob] -= 1
+
+
+def applyDeltas(
+    transaction: Transaction, claims: Sequence[ReferenceDelta], given: Iterable[Segment]
+) -> None:
+    """
+    Count the references of claims that a L{ReferenceBatch} has granted, and give others back.
+
+    Only the difference is written: an object that takes its parts' places changes no count.
+    New blobs become known; a blob that loses its last reference is garbage.
+    """
+    counts = Counter(segment.blob for claim in claims for segment in claim.segments)
+    counts.subtract(segment.blob for segment in given)
+    gains = {blob: n for blob, n in counts.items() if n > 0}
+    losses = {blob: n for blob, n in counts.items() if n < 0}
+    if gains:
+        _gain(transaction, claims, gains)
+    if losses:
+        _lose(transaction, losses)
+
+
+def _gain(
+    transaction: Transaction, claims: Sequence[ReferenceDelta], gains: Mapping[str, int]
+) -> None:
+    sizes: dict[str, int] = {}
+    crcs: dict[str, int] = {}
+    for claim in claims:
+        crcs.update(claim.crcs)
+        for segment in claim.segments:
+            end = segment.offset + segment.length
+            sizes[segment.blob] = max(end, sizes.get(segment.blob, 0))
+    rows = [(blob, sizes[blob], crcs.get(blob, 0), n) for blob, n in gains.items()]
+    transaction.execute(
+        "INSERT INTO blobs (id, size, crc, refs)"
+        " SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?)"
+        " WHERE TRUE ON CONFLICT DO UPDATE SET refs = refs + excluded.refs",
+        (asJSON(rows),),
+    )
+
+
+def _lose(transaction: Transaction, losses: Mapping[str, int]) -> None:
+    transaction.execute(
+        "UPDATE blobs SET refs = refs + change.n"
+        " FROM (SELECT value ->> 0 AS id, value ->> 1 AS n FROM json_each(?)) AS change"
+        " WHERE blobs.id = change.id",
+        (asJSON(list(losses.items())),),
+    )
+    transaction.garbage += _decodeNames(
+        transaction.value(
+            "SELECT json_group_array(id) FROM blobs"
+            " WHERE refs = 0 AND id IN (SELECT value FROM json_each(?))",
+            (asJSON(list(losses)),),
+        )
+    )
+
+
+def forgetBlobs(transaction: Transaction, arguments: Sequence[Sequence[str]]) -> list[None]:
+    """Remove the rows of blobs whose files are gone."""
+    names = [blob for blobs in arguments for blob in blobs]
+    transaction.execute(
+        "DELETE FROM blobs WHERE refs = 0 AND id IN (SELECT value FROM json_each(?))",
+        (asJSON(names),),
+    )
+    return [None] * len(arguments)
+
+
+def markDamaged(transaction: Transaction, arguments: Sequence[str]) -> list[None]:
+    """Note that the bytes of blobs are not those that were written."""
+    transaction.execute(
+        "UPDATE blobs SET damaged = 1 WHERE id IN (SELECT value FROM json_each(?))",
+        (asJSON(list(arguments)),),
+    )
+    return [None] * len(arguments)
+
+
+@frozen
+class BlobRow:
+    """
+    A blob that the catalog knows.
+
+    @ivar crc: CRC-32C of all its bytes.
+    @ivar refs: Segments that name it.
+    """
+
+    id: str
+    size: int
+    crc: int
+    refs: int
+    damaged: bool
+
+
+@frozen
+class InlinePosition:
+    """Where in the catalog a check of inline bytes has come to."""
+
+    bucketId: int
+    key: bytes
+
+
+@frozen
+class InlineCheck:
+    """
+    What a page of such a check found.
+
+    @ivar damaged: Bucket and key of objects whose bytes are not those that were written.
+    @ivar bytesRead: How much was read.
+    @ivar next: Where to go on; L{None} at the end.
+    """
+
+    damaged: tuple[tuple[str, bytes], ...]
+    bytesRead: int
+    next: InlinePosition | None
+
+
+class IBlobLedger(Interface):
+    """The catalog's side of blobs, besides L{storagegate.storage.interfaces.ICatalog}."""
+
+    def knownBlobs(ids: Sequence[str]) -> frozenset[str]:
+        """Say which of these have a row. Reactor thread, at once; for start-up and tests."""
+
+    def referenced(ids: Sequence[str]) -> Deferred[frozenset[str]]:
+        """Say which of these are named by an object or a part."""
+
+    def garbage(after: str, limit: int) -> Deferred[list[str]]:
+        """List blobs that nothing names, by id, after this one."""
+
+    def blobRow(id: str) -> BlobRow | None:
+        """Look a blob up. Reactor thread, at once."""
+
+    def blobRows(after: str, limit: int) -> Deferred[list[BlobRow]]:
+        """List all blobs by id, after this one."""
+
+    def forgetBlobs(ids: Sequence[str]) -> Deferred[None]:
+        """Remove the rows of blobs whose files are gone. Those that are named stay."""
+
+    def markDamaged(blob: str) -> Deferred[None]:
+        """Note that the bytes of a blob are not those that were written."""
+
+    def damagedBlobs() -> frozenset[str]:
+        """List the blobs that are marked; they are few. Reactor thread; for the start."""
+
+    def checkInline(start: InlinePosition | None, limit: int) -> Deferred[InlineCheck]:
+        """
+        Compare the inline bytes of a page of objects with their checksums.
+
+        @param start: The C{next} of the page before; L{None} begins.
+        @param limit: Objects in the page.
+        """
+
+
+_decodeBlobNames = msgspec.json.Decoder(list[str]).decode
+_decodeRows = msgspec.json.Decoder(list[BlobRow]).decode
+
+
+def knownBlobs(connection: Connection, ids: Sequence[str]) -> frozenset[str]:
+    """Say which of these have a row."""
+    return _among(connection, ids, "TRUE")
+
+
+def referencedBlobs(connection: Connection, ids: Sequence[str]) -> frozenset[str]:
+    """Say which of these are named."""
+    return _among(connection, ids, "refs > 0")
+
+
+def damagedBlobs(connection: Connection) -> frozenset[str]:
+    """List what was marked; it is few."""
+    return _names(connection, "SELECT id FROM blobs WHERE damaged", ())
+
+
+def garbageBlobs(connection: Connection, after: str, limit: int) -> list[str]:
+    """List a page of what nothing names."""
+    return _page(connection, after, limit, "refs = 0")
+
+
+def namedBlobs(connection: Connection, after: str, limit: int) -> list[str]:
+    """List a page of what is named, by id."""
+    return _page(connection, after, limit, "refs > 0")
+
+
+def blobRow(connection: Connection, id: str) -> BlobRow | None:
+    """Look a blob up."""
+    rows = connection.execute(
+        "SELECT size, crc, refs, damaged FROM blobs WHERE id = ?", (id,)
+    ).fetchall()
+    if not rows:
+        return None
+    size, crc, refs, damaged = rows[0]
+    return BlobRow(id, size, crc, refs, bool(damaged))
+
+
+def blobRows(connection: Connection, after: str, limit: int) -> list[BlobRow]:
+    """List a page of all blobs."""
+    rows = connection.execute(
+        "SELECT json_group_array(json_object('id', id, 'size', size, 'crc', crc, 'refs', refs,"
+        " 'damaged', json(iif(damaged, 'true', 'false'))))"
+        " FROM (SELECT * FROM blobs WHERE id > ? ORDER BY id LIMIT ?)",
+        (after, limit),
+    ).fetchall()
+    return _decodeRows(rows[0][0])
+
+
+def checkInline(connection: Connection, start: InlinePosition | None, limit: int) -> InlineCheck:
+    """Read a page of inline objects and compare their checksums."""
+    begin = InlinePosition(-1, b"") if start is None else start
+    damaged: list[tuple[str, bytes]] = []
+    read = bytesRead = 0
+    last = begin
+    # Row by row, for a page of them may hold many megabytes.
+    for bucketId, key, bucket, checksum, inline in connection.execute(
+        "SELECT bucketId, key, (SELECT name FROM buckets WHERE id = bucketId),"
+        " storageChecksum, bytes FROM objects LEFT JOIN inline USING (sequence)"
+        " WHERE (bucketId, key) > (?, ?)"
+        " ORDER BY bucketId, key, sequence DESC LIMIT ?",
+        (begin.bucketId, begin.key, limit),
+    ):
+        read += 1
+        last = InlinePosition(bucketId, key)
+        bytesRead += len(inline or b"")
+        if not isIntact(inline, checksum):
+            damaged.append((bucket, key))
+    return InlineCheck(tuple(damaged), bytesRead, last if read == limit else None)
+
+
+def _among(connection: Connection, ids: Sequence[str], condition: str) -> frozenset[str]:
+    return _names(
+        connection,
+        f"SELECT id FROM blobs WHERE {condition} AND id IN (SELECT value FROM json_each(?))",
+        (asJSON(list(ids)),),
+    )
+
+
+def _page(connection: Connection, after: str, limit: int, condition: str) -> list[str]:
+    select = f"SELECT id FROM blobs WHERE {condition} AND id > ? ORDER BY id LIMIT ?"
+    return sorted(_names(connection, select, (after, limit)))
+
+
+def _names(connection: Connection, select: str, values: tuple[object, ...]) -> frozenset[str]:
+    rows = connection.execute(f"SELECT json_group_array(id) FROM ({select})", values).fetchall()
+    return frozenset(_decodeBlobNames(rows[0][0]))

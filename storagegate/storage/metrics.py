@@ -1,0 +1,149 @@
+"""What is told of a store: what its parts know anyway, and what commits and fsyncs take."""
+
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from threading import Lock
+from typing import Any
+
+from storagegate.storage.files import Files
+from storagegate.telemetry.metrics import (
+    MetricFamily,
+    MetricsRegistry,
+    counterFamily,
+    gaugeFamily,
+    gaugesFamily,
+)
+
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+"""Mutations in a commit, up to the most."""
+
+_SYNC_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
+"""From what a fast device takes to what a broken one does."""
+
+
+class MeteredFiles(Files):
+    """The operating system's calls; those that make bytes durable are timed."""
+
+    def __init__(self, meters: MetricsRegistry) -> None:
+        self._file = _Timings()
+        self._directory = _Timings()
+        meters.watch(self._collect)
+
+    def sync(self, fd: int) -> None:
+        """Make a file's bytes, and its size, durable."""
+        self._file.time(super().sync, fd)
+
+    def syncDirectory(self, fd: int) -> None:
+        """Make a directory's entries durable."""
+        self._directory.time(super().syncDirectory, fd)
+
+    def _collect(self) -> Iterable[MetricFamily]:
+        samples = [(("file",), self._file.values()), (("directory",), self._directory.values())]
+        yield MetricFamily(
+            "storagegate_store_fsync_seconds",
+            "How long fsyncs of blobs and their directories took; commits have their own.",
+            "histogram",
+            ("kind",),
+            _SYNC_SECONDS,
+            "sum",
+            samples,
+        )
+
+
+class _Timings:
+    """A histogram that threads add to."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._values: list[Any] = [0] * (len(_SYNC_SECONDS) + 1) + [0.0]
+
+    def time(self, function: Callable[[int], None], fd: int) -> None:
+        """Call a function, whether it fails or not. Any thread."""
+        began = time.perf_counter()
+        try:
+            function(fd)
+        finally:
+            seconds = time.perf_counter() - began
+            with self._lock:
+                self._values[bisect_left(_SYNC_SECONDS, seconds)] += 1
+                self._values[-1] += seconds
+
+    def values(self) -> list[Any]:
+        """Give the counts and the sum. Any thread."""
+        with self._lock:
+            return list(self._values)
+
+
+def watchStore(store: Any, meters: MetricsRegistry, directory: str) -> None:
+    """
+    Have a store's state told.
+
+    @param store: The L{ObjectStore<storagegate.storage.store.ObjectStore>}.
+    @param directory: Its data directory.
+    """
+    commits = meters.counter("storagegate_store_commits_total", "Transactions of the catalog.")
+    rows = meters.histogram(
+        "storagegate_store_commit_mutations", "Mutations in a transaction.", (), _ROWS
+    )
+    seconds = meters.histogram(
+        "storagegate_store_commit_seconds",
+        "How long transactions took, with their fsync.",
+        (),
+        _SYNC_SECONDS,
+    )
+    commits.add(0)
+
+    def committed(count: int, took: float) -> None:
+        commits.add()
+        rows.observe(count)
+        seconds.observe(took)
+
+    store.catalog.measure(committed)
+    wal = os.path.join(directory, "catalog.sqlite-wal")
+    meters.watch(lambda: _families(store, wal))
+
+
+def _families(store: Any, wal: str) -> Iterable[MetricFamily]:
+    """
+    Make the families of what the store knows at any time.
+
+    Several workers have one disk and one catalog: what they all see is not added up.
+    """
+    figures, scrubber = store.pool.figures(), store.scrubber
+    for name, help, value, merge in (
+        ("pool_threads", "Threads for what waits for the disk.", figures.threads, "sum"),
+        ("pool_waiting", "Jobs that no thread has taken yet.", figures.waiting, "sum"),
+        ("pool_lag_seconds", "How long the oldest of them waits.", figures.lagSeconds, "max"),
+        ("commit_waiting", "Mutations that wait for a commit.", store.catalog.waiting, "sum"),
+        ("reclaim_backlog", "Blobs that are to be removed.", store.reclaimBacklog, "sum"),
+        ("read_only", "1 when nothing can be written.", int(store.readOnly is not None), "max"),
+        ("damaged", "Objects and blobs found damaged.", store.damagedCount, "max"),
+        ("wal_bytes", "The length of the catalog's log.", _sizeOf(wal), "max"),
+    ):
+        yield gaugeFamily(f"storagegate_store_{name}", help, value, merge)
+    for name, help, value in (
+        ("scrubbed_bytes", "Bytes read again to find damage.", scrubber.bytesRead),
+        ("scrub_rounds", "Times that everything was read again.", scrubber.rounds),
+    ):
+        yield counterFamily(f"storagegate_store_{name}_total", help, (), [((), value)])
+    try:
+        free, total = store.space()
+    except OSError:
+        # A disk that does not answer has no figures; the readiness says so.
+        return
+    yield gaugesFamily(
+        "storagegate_store_disk_bytes",
+        "The file system of the data: what is free, and all of it.",
+        ("kind",),
+        [(("free",), free), (("total",), total)],
+        "max",
+    )
+
+
+def _sizeOf(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0

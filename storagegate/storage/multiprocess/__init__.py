@@ -1,0 +1,1 @@
+"""One store in several processes: shared memory, locks and change messages."""

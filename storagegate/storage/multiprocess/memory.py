@@ -1,0 +1,209 @@
+"""
+What the processes of one store tell each other through memory that they share.
+
+::
+
+    0       not zero once an fsync has failed in any of them
+    8       why: 512 bytes of UTF-8, filled up with zeros
+    4096    eight fields, each of a word of eight bytes for each slot
+    8192    for each slot 8192 counters of two bytes: the blobs that its readers hold
+
+Every process has a slot, and is the only one that writes the words of it. It keeps a lock on its
+slot for as long as it lives, so a slot that can be locked but is marked as taken was left by a
+process that died.
+
+How one of several processes that serve one store is told of the others.
+
+The memory is made once, by whoever starts the processes, and each of them has it by an inherited
+descriptor; see L{storagegate.storage.multiprocess.memory} for what is in it.
+"""
+
+import mmap
+from collections.abc import Callable
+from typing import Any
+
+from attrs import frozen
+
+from storagegate.core.sharedtable import ByteLocks
+from storagegate.storage.errors import StoreError
+
+MEMORY_SIZE = 8192 + 64 * 16384
+"""Bytes: a page of what concerns all, a page of fields, and 16 KiB of counters for each process."""
+
+
+@frozen
+class ProcessGroupConfig:
+    """
+    One process's connection to the others that serve the same store.
+
+    @ivar index: Which worker this is. The first one scrubs and catches up with garbage.
+    @ivar count: How many workers there are.
+    @ivar memory: Descriptor of L{memorySize} bytes, zeros when they were made, that all share.
+    @ivar broadcast: Sends plain values under a topic to all the others. Some may not get them.
+    @ivar subscribe: Calls a function with what the others send under a topic.
+    """
+
+    index: int
+    count: int
+    memory: int
+    broadcast: Callable[[str, Any], object]
+    subscribe: Callable[[str, Callable[[Any], object]], object]
+
+    @staticmethod
+    def memorySize() -> int:
+        """Say how many bytes the shared memory of a store has."""
+        return MEMORY_SIZE
+
+
+SLOTS = 64
+"""Processes at one time: more than a machine has use for, also while each is being replaced."""
+
+COUNTERS = 8192
+"""Counters of held blobs: two blobs rarely share one, and a page of them is 4 KiB."""
+
+_REASON = slice(8, 520)
+_FIELDS = 4096 // 8
+_HELD = 8192
+
+# Numbers of the fields.
+TAKEN, BEGUN, DONE, HORIZON, WANTS, HAS, GROWN, WATCHES = range(8)
+
+# The bytes of the file that are locked: for writing, for being next to write, and one a slot.
+WRITING, NEXT, _FIRST_SLOT = 0, 1, 16
+
+
+class StoreMemory:
+    """
+    The memory, and the slot of this process in it.
+
+    Methods may run in any thread, but no two of one process may write one field at a time.
+
+    @ivar locks: The locks on its bytes, also for the turns of those who write.
+    @ivar slot: Our slot, after L{claim}.
+    @ivar isOpen: Whether it was not closed yet.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        """
+        Map the memory.
+
+        @raise StoreError: It is none.
+        """
+        try:
+            self.locks = ByteLocks(descriptor)
+            self._map = mmap.mmap(self.locks.fd, MEMORY_SIZE)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"the memory of the store cannot be shared: {error}") from error
+        self._bytes = memoryview(self._map)
+        self._words = self._bytes.cast("Q")
+        self._counters = self._bytes[_HELD:].cast("H")
+        self.slot = -1
+        self.isOpen = True
+
+    def claim(self) -> list[int]:
+        """
+        Take a slot, L{slot}, and say which slots were left by processes that died.
+
+        Those stay locked until they are given to L{clear}; L{slot} may be one of them.
+
+        @raise StoreError: All are taken.
+        """
+        left = []
+        for slot in range(SLOTS):
+            if not self.locks.tryLock(_FIRST_SLOT + slot):
+                continue
+            if self.word(TAKEN, slot):
+                left.append(slot)
+            elif self.slot < 0:
+                self.slot = slot
+            else:
+                self.locks.unlock(_FIRST_SLOT + slot)
+        if self.slot < 0 and left:
+            self.slot = left[0]
+        if self.slot < 0:
+            raise StoreError(f"more than {SLOTS} processes have the store open")
+        self.put(TAKEN, 1)
+        return left
+
+    def clear(self, slot: int) -> None:
+        """Let go of a slot that L{claim} has found left, once nothing of its process is left."""
+        # Whatever it was committing, others must look again at what they have read.
+        self._words[_at(BEGUN, slot)] += 1
+        self._words[_at(DONE, slot)] = self._words[_at(BEGUN, slot)]
+        for field in (HORIZON, WANTS, HAS, WATCHES):
+            self._words[_at(field, slot)] = 0
+        start, size = _HELD + slot * 2 * COUNTERS, 2 * COUNTERS
+        self._map[start : start + size] = bytes(size)
+        if slot != self.slot:
+            self._words[_at(TAKEN, slot)] = 0
+            self.locks.unlock(_FIRST_SLOT + slot)
+
+    def close(self, isClean: bool) -> None:
+        """
+        Let the slot go.
+
+        @param isClean: Nothing is left that a successor should look for.
+        """
+        if self.slot >= 0:
+            for field in (HORIZON, WATCHES):
+                self.put(field, 0)
+            if isClean:
+                self.put(TAKEN, 0)
+        self.isOpen = False
+        for view in (self._counters, self._words, self._bytes):
+            view.release()
+        self._map.close()
+        self.locks.close()
+
+    def word(self, field: int, slot: int) -> int:
+        """Read a word of a slot."""
+        value: int = self._words[_at(field, slot)]
+        return value
+
+    def put(self, field: int, value: int) -> None:
+        """Write a word of our slot."""
+        self._words[_at(field, self.slot)] = value
+
+    def add(self, field: int, value: int = 1) -> None:
+        """Add to a word of our slot."""
+        self._words[_at(field, self.slot)] += value
+
+    def field(self, field: int) -> bytes:
+        """Read a field of all slots, as bytes to compare."""
+        start = 8 * _at(field, 0)
+        return self._map[start : start + 8 * SLOTS]
+
+    def values(self, field: int) -> list[int]:
+        """Read a field of all slots."""
+        start = _at(field, 0)
+        return self._words[start : start + SLOTS].tolist()
+
+    def count(self, counter: int, value: int) -> None:
+        """Add to a counter of our slot."""
+        self._counters[self.slot * COUNTERS + counter] += value
+
+    def isCounted(self, slot: int, counter: int) -> bool:
+        """Say whether a counter of a slot is not zero."""
+        return self._counters[slot * COUNTERS + counter] != 0
+
+    def isAlive(self, slot: int) -> bool:
+        """Say whether a process has this slot. Not to be asked of our own."""
+        return not self.locks.isFree(_FIRST_SLOT + slot)
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing may be written by anybody, or L{None}; L{None} after L{close}."""
+        if not self.isOpen or not self._words[0]:
+            return None
+        return self._map[_REASON].rstrip(b"\0").decode(errors="replace")
+
+    def fail(self, reason: str) -> None:
+        """Let nobody write any more. The first reason stays."""
+        if not self._words[0]:
+            room = _REASON.stop - _REASON.start
+            self._map[_REASON] = reason.encode()[:room].ljust(room, b"\0")
+            self._words[0] = 1
+
+
+def _at(field: int, slot: int) -> int:
+    return _FIELDS + field * SLOTS + slot

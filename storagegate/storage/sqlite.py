@@ -1,0 +1,275 @@
+"""
+A SQLite file that several processes have open: made, recognised, migrated, waited for.
+
+Whoever keeps a table of its own in a file, users or sessions, says by a L{FileKind} what is in it.
+The catalog of objects has rules of its own, see L{storagegate.storage.catalog.connections}: of
+these it shares L{createFile}, L{transact} and L{isBusy}.
+
+What SQLite's errors mean to the store.
+
+Result codes: U{https://www.sqlite.org/rescode.html}.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from time import monotonic, sleep
+from typing import Any, TypeVar
+
+from attrs import frozen
+
+from storagegate.storage.errors import StoreError
+
+T = TypeVar("T")
+
+MEMORY = ":memory:"
+"""The path of tables that live as long as they are open."""
+
+_NAP_SECONDS = 0.001
+"""
+Between two tries for a lock: about as long as a busy writer pauses between two transactions.
+SQLite's own naps grow to a tenth of a second, and one of three busy writers waited for seconds.
+"""
+
+_PRIMARY = 0xFF
+
+
+@frozen
+class FileKind:
+    """
+    What a file is for.
+
+    @ivar keeps: What it keeps, for errors: C{users}.
+    @ivar migrations: The statements that lead to each version from the one before; C{PRAGMA
+        user_version} counts those that a file has seen.
+    @ivar mark: The name of something that only a file of ours has, in every version.
+    @ivar synchronous: C{FULL} if what was acknowledged survives a loss of power, C{NORMAL} if only
+        the end of the process; neither damages the file.
+    @ivar error: Is raised, with one line, where the file cannot be used.
+    @ivar makesDirectory: Whether its directory is made, too.
+    """
+
+    keeps: str
+    migrations: Sequence[Sequence[str]]
+    mark: str
+    synchronous: str
+    error: type[Exception]
+    makesDirectory: bool = False
+
+
+class SQLiteFile:
+    """One connection to a file, which is opened by its first use. Blocks. One thread at a time."""
+
+    def __init__(
+        self, path: str, kind: FileKind, busyMs: int, nap: Callable[[float], object] = sleep
+    ) -> None:
+        """
+        @param path: The file, or L{MEMORY}.
+        @param busyMs: How long to wait for a lock that another process holds.
+        @param nap: Waits for some seconds.
+        """
+        self.path = path
+        self._kind = kind
+        self._busyMs = busyMs
+        self._nap = nap
+        self._connection: sqlite3.Connection | None = None
+
+    def perform(self, act: Callable[[], T], writes: bool) -> T:
+        """
+        Do something with the file; if it writes, in one transaction.
+
+        @param act: Calls L{execute}. It may be called again, with nothing done before.
+        @raise Exception: The error of the kind, if the file cannot be used.
+        @raise sqlite3.Error: Nothing was done.
+        """
+        connection = self._patiently(self._open)
+        return self._patiently((lambda: transact(connection, act)) if writes else act)
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        """Execute a statement: in an act of L{perform}."""
+        assert self._connection is not None
+        return self._connection.execute(statement, values)
+
+    def close(self) -> None:
+        """Close the file, if it is open."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _patiently(self, act: Callable[[], T]) -> T:
+        """
+        Do something, again and again while another process holds a lock: nothing was done then.
+
+        SQLite does not wait for all of them: not while it makes a new file one with a log.
+        """
+        until = monotonic() + self._busyMs / 1000
+        while True:
+            try:
+                return act()
+            except sqlite3.OperationalError as error:
+                if not isBusy(error) or monotonic() >= until:
+                    raise
+            self._nap(_NAP_SECONDS)
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            if self.path != MEMORY:
+                self._create()
+            connection = sqlite3.connect(
+                self.path, timeout=0, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _create(self) -> None:
+        try:
+            if self._kind.makesDirectory:
+                directory = os.path.dirname(os.path.abspath(self.path))
+                os.makedirs(directory, mode=0o700, exist_ok=True)
+            createFile(self.path)
+        except OSError as error:
+            text = f"{self.path} cannot keep {self._kind.keeps}: {error.strerror}"
+            raise self._kind.error(text) from error
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+                raise self._kind.error(f"{self.path} is no database") from error
+            raise
+        if mode != "wal" and self.path != MEMORY:
+            text = f"{self.path} is on a file system that processes cannot share"
+            raise self._kind.error(text)
+        connection.execute(f"PRAGMA synchronous = {self._kind.synchronous}")
+        transact(connection, lambda: self._migrate(connection))
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        kind = self._kind
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
+        if bool(version) != bool(names) or (names and kind.mark not in names):
+            raise kind.error(f"{self.path} is a database of something else")
+        if version > len(kind.migrations):
+            raise kind.error(f"{self.path} was written by a newer storagegate")
+        for migration in kind.migrations[version:]:
+            for statement in migration:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(kind.migrations)}")
+
+
+def createFile(path: str) -> bool:
+    """
+    Make a file that only its owner may read, unless there is one; say whether there was none.
+
+    SQLite gives the log and the shared memory file the mode of this one. One that is there is not
+    opened: closing it again would drop the locks that SQLite has on it in this process.
+
+    @raise OSError: It cannot be made.
+    """
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
+def transact(connection: sqlite3.Connection, act: Callable[[], T]) -> T:
+    """
+    Do something in one transaction.
+
+    @raise Exception: Whatever went wrong; nothing was changed.
+    """
+    # At once for writing: a reader that turns writer while others write is refused.
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        result = act()
+        connection.execute("COMMIT")
+    except BaseException:
+        # SQLite ends a transaction by itself after some errors, a full disk among them.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return result
+
+
+def isBusy(error: sqlite3.Error) -> bool:
+    """Tell whether another process holds a lock: nothing was done, and may be tried again."""
+    code = getattr(error, "sqlite_errorcode", None) or 0
+    return code & _PRIMARY in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+_PRIMARY_CODES = 0xFF
+
+# A failed read says nothing about what the disk holds of our writes; neither does lack of memory.
+_HARMLESS = frozenset(
+    {sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_NOMEM}
+)
+_WRITES_UNSAFE = frozenset(
+    {
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+
+
+class CatalogUnusable(StoreError):
+    """The catalog file cannot be opened; the text says why in one line."""
+
+
+class Fault(Enum):
+    """The kinds of database error that the writer tells apart."""
+
+    FULL = auto()
+    """The disk has no room; nothing of the transaction is there."""
+
+    BUSY = auto()
+    """Another process has held the write lock for too long."""
+
+    UNSAFE = auto()
+    """What the disk holds is not known: no more writes until a restart."""
+
+    OTHER = auto()
+    """An error of one statement."""
+
+
+def classify(error: Exception) -> Fault:
+    """Tell what kind of fault an exception of a database call is."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if not isinstance(error, sqlite3.Error) or code is None:
+        return Fault.OTHER
+    primary = code & _PRIMARY_CODES
+    # The shared memory file could not grow: SQLite says I/O error, but it is the disk's room.
+    if primary == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE:
+        return Fault.FULL
+    if isBusy(error):
+        return Fault.BUSY
+    if primary in _WRITES_UNSAFE and code not in _HARMLESS:
+        return Fault.UNSAFE
+    return Fault.OTHER
+
+
+class FailStopLatch:
+    """
+    Remembers that writing has become unsafe. Never unset: after a failed fsync the kernel may
+    have dropped what it could not write, and a second try would claim success.
+
+    @ivar failure: Why, or L{None}. Set by whichever thread sees it first, read by all.
+    """
+
+    def __init__(self) -> None:
+        self.failure: str | None = None
+
+    def set(self, error: Exception) -> None:
+        """Stop all writes."""
+        if self.failure is None:
+            self.failure = f"catalog: {error}"

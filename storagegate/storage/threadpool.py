@@ -1,0 +1,262 @@
+"""
+The store's threads.
+
+Whatever can wait for the disk runs here. Threads start when there is work for them, and results
+come back to the reactor in batches: one wake-up for all jobs that have ended since the last.
+
+Jobs for one thread, a batch at a time: what comes while a batch runs makes up the next one.
+
+So many callers wait for one transaction, and for one sync of the disk.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Lock, Thread, current_thread
+from typing import Any, Generic, TypeVar
+
+from attrs import define, frozen
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.interfaces import IReactorFromThreads
+from twisted.python.failure import Failure
+from zope.interface import Interface, implementer
+
+from storagegate.storage.errors import StoreBusy
+
+T = TypeVar("T")
+
+THREADS = 16
+"""More raise the rate of small durable files no further; each costs a stack."""
+
+WAITING_LIMIT = 2048
+"""Two jobs for each of the 1024 calls that a listener lets in."""
+
+
+class IWorkPool(Interface):
+    """Runs blocking functions elsewhere."""
+
+    def run(function: Callable[..., T], *args: Any) -> Deferred[T]:
+        """
+        Run a function in a thread; the Deferred fires in the reactor thread.
+
+        @raise StoreBusy: Too many jobs wait, or the pool has stopped. As a failure.
+        """
+
+    def runAnyway(function: Callable[..., T], *args: Any) -> Deferred[T]:
+        """
+        Run a function in a thread even if many jobs wait: for cleaning up, which frees what the
+        others wait for. The caller bounds how many of these there are.
+
+        @raise StoreBusy: The pool has stopped. As a failure.
+        """
+
+
+@frozen
+class PoolFigures:
+    """
+    How busy the pool is.
+
+    @ivar threads: Threads that have been started.
+    @ivar waiting: Jobs that no thread has taken yet.
+    @ivar lagSeconds: How long the oldest of them has waited.
+    """
+
+    threads: int
+    waiting: int
+    lagSeconds: float
+
+
+@define(eq=False)
+class _Job:
+    """A function to call, and what came of it."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    deferred: Deferred[Any]
+    queuedAt: float
+    taken: bool = False
+    result: object = None
+
+
+@implementer(IWorkPool)
+class BoundedThreadPool:
+    """Up to C{threads} threads with a bounded queue. All methods: reactor thread."""
+
+    def __init__(
+        self,
+        reactor: IReactorFromThreads,
+        threads: int = THREADS,
+        waitingLimit: int = WAITING_LIMIT,
+        name: str = "storagegate-store",
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._reactor = reactor
+        self._size = threads
+        self._waitingLimit = waitingLimit
+        self._name = name
+        self._now = now
+        self._threads: list[Thread] = []
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._pending = 0
+        self._order: deque[_Job] = deque()
+        self._lock = Lock()
+        self._ended: list[_Job | Thread] = []
+        self._woken = False
+        self._stopped: Deferred[None] | None = None
+
+    def run(self, function: Callable[..., T], *args: Any) -> Deferred[T]:
+        """See L{IWorkPool.run}."""
+        if self._pending >= self._size + self._waitingLimit:
+            return fail(StoreBusy("too much work waits for the disk"))
+        return self.runAnyway(function, *args)
+
+    def runAnyway(self, function: Callable[..., T], *args: Any) -> Deferred[T]:
+        """See L{IWorkPool.runAnyway}."""
+        if self._stopped is not None:
+            return fail(StoreBusy("the store is closing"))
+        job = _Job(function, args, Deferred(), self._now())
+        self._pending += 1
+        self._forgetTaken()
+        self._order.append(job)
+        self._queue.put(job)
+        if self._pending > len(self._threads) and len(self._threads) < self._size:
+            self._startThread()
+        return job.deferred
+
+    def figures(self) -> PoolFigures:
+        """Say how busy the pool is."""
+        self._forgetTaken()
+        lagSeconds = self._now() - self._order[0].queuedAt if self._order else 0.0
+        return PoolFigures(len(self._threads), len(self._order), lagSeconds)
+
+    def stop(self) -> Deferred[None]:
+        """
+        Take no more work. Once.
+
+        @return: Fires when every job that was taken has ended and no thread is left.
+        """
+        if not self._threads:
+            self._stopped = succeed(None)
+            return self._stopped
+        self._stopped = Deferred()
+        for _ in self._threads:
+            self._queue.put(None)
+        return self._stopped
+
+    def _startThread(self) -> None:
+        name = f"{self._name}-{len(self._threads)}"
+        # Daemon threads: an exit that skips close() is a crash, which every job must survive.
+        thread = Thread(target=self._work, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _forgetTaken(self) -> None:
+        while self._order and self._order[0].taken:
+            self._order.popleft()
+
+    def _work(self) -> None:
+        """Take jobs until there are no more. Runs in a pool thread."""
+        while (job := self._queue.get()) is not None:
+            job.taken = True
+            try:
+                job.result = job.function(*job.args)
+            except BaseException:
+                job.result = Failure()
+            self._post(job)
+            # The next job may be long in coming, and this one may hold a megabyte.
+            del job
+        self._post(current_thread())
+
+    def _post(self, ended: _Job | Thread) -> None:
+        """Hand a result over to the reactor. Runs in a pool thread."""
+        with self._lock:
+            self._ended.append(ended)
+            wake, self._woken = not self._woken, True
+        if wake:
+            self._reactor.callFromThread(self._deliver)
+
+    def _deliver(self) -> None:
+        with self._lock:
+            ended, self._ended = self._ended, []
+            self._woken = False
+        # Else the queue's memory of jobs would keep the buffers of the last ones.
+        self._forgetTaken()
+        for item in ended:
+            if isinstance(item, Thread):
+                self._threadEnded(item)
+            else:
+                self._pending -= 1
+                item.deferred.callback(item.result)
+
+    def _threadEnded(self, thread: Thread) -> None:
+        thread.join()
+        self._threads.remove(thread)
+        if not self._threads and self._stopped is not None:
+            self._stopped.callback(None)
+
+
+J = TypeVar("J")
+
+
+class JobQueue(Generic[J]):
+    """
+    The queue of a store with such a thread. All methods: reactor thread.
+
+    What the store adds are the four steps that only raise an error here, and how many may wait.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: deque[J] = deque()
+        self._isRunning = False
+        self._closing: Deferred[None] | None = None
+
+    def close(self) -> Deferred[None]:
+        """Close the store when everything that was asked for is done. Nothing may follow."""
+        if self._closing is None:
+            self._closing = Deferred()
+            if not self._isRunning:
+                self._next()
+        # One for each who asks: a Deferred has one result for one chain.
+        closed: Deferred[None] = Deferred()
+        self._closing.addBoth(_passTo, closed)
+        return closed
+
+    def _take(self) -> list[J]:
+        """Take the jobs of a batch from the front; none only if there are none left."""
+        raise NotImplementedError
+
+    def _run(self, jobs: list[J]) -> Deferred[Any]:
+        """Do a batch in the thread."""
+        raise NotImplementedError
+
+    def _deliver(self, results: Any, jobs: list[J]) -> None:
+        """Tell those who wait for a batch what came of it, which may be a C{Failure}."""
+        raise NotImplementedError
+
+    def _finish(self) -> Deferred[None]:
+        """Let go of the file and the thread."""
+        raise NotImplementedError
+
+    def _put(self, job: J) -> None:
+        self._jobs.append(job)
+        if not self._isRunning:
+            self._next()
+
+    def _next(self) -> None:
+        jobs = self._take()
+        self._isRunning = bool(jobs)
+        if jobs:
+            self._run(jobs).addBoth(self._ended, jobs)
+        elif self._closing is not None:
+            self._finish().chainDeferred(self._closing)
+
+    def _ended(self, results: Any, jobs: list[J]) -> None:
+        # First the next batch: whoever has waited may take its time, and ask for more.
+        self._next()
+        self._deliver(results, jobs)
+
+
+def _passTo(result: Any, other: Deferred[Any]) -> Any:
+    other.callback(result)
+    return None if isinstance(result, Failure) else result

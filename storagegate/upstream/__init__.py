@@ -1,0 +1,1 @@
+"""Services elsewhere: their discovery, balancing, health checks and proxying."""

@@ -1,0 +1,233 @@
+"""
+Calls that belong together go to one instance.
+
+A key, such as that of a session, goes to the instance that the hash of both puts first (rendezvous
+hashing): every process chooses the same one without asking another, and when an instance goes, only
+its own keys move. The share of an instance is that of its weight.
+
+A cookie names an instance by a signature alone: whoever has it learns no address, and nobody can
+make one up.
+
+Calls that belong together, by what L{RoutingOptions} say of each wire: the session and then the
+cookie of a call over HTTP, the connection of one over WebSocket, a strategy of its own for gRPC.
+
+What cookies of sticky sessions are signed with, kept in C{DATA/affinity-secret}, mode 0600.
+
+Whoever has it can choose an instance, and no more. It is kept so that workers, and the daemon after
+a restart, take the cookies that browsers have.
+"""
+
+import hmac
+import os
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from hashlib import blake2b, sha256
+from math import log
+
+from storagegate.core.context import RequestContext
+from storagegate.net.http.cookies import parseCookies, serializeCookie
+from storagegate.upstream.cluster import CallSlot, Choose, InstanceState
+from storagegate.upstream.options import RoutingOptions
+from storagegate.upstream.strategies import STRATEGIES, C, Strategy
+
+PINS = 10_000
+"""Connections whose instance is remembered: as many as a listener of WebSockets has."""
+
+_SCALE = 2.0**64
+
+_TOKEN_LENGTH = 32
+"""Hexadecimal digits of a signature: 128 bits."""
+
+
+def chooseFor(key: str, candidates: Sequence[C]) -> C:
+    """Choose the instance of a key, one of at least one."""
+    whole = key.encode("utf-8", "surrogatepass")
+
+    def score(candidate: C) -> float:
+        digest = blake2b(candidate.id.encode(), key=_short(whole), digest_size=8).digest()
+        # Never 0, and never 1, whose logarithms have no use here.
+        drawn = (int.from_bytes(digest, "big") + 0.5) / _SCALE
+        return -candidate.weight / log(drawn) if drawn < 1 else float("inf")
+
+    return max(candidates, key=score)
+
+
+def _short(key: bytes) -> bytes:
+    """Give a key that the hash takes, which is one of 64 bytes at most."""
+    return key if 0 < len(key) <= 64 else sha256(key).digest()
+
+
+class Pins:
+    """Where the calls of each connection go, for as many as L{PINS}."""
+
+    def __init__(self, limit: int = PINS) -> None:
+        self._limit = limit
+        self._ids: OrderedDict[str, str] = OrderedDict()
+
+    def choose(self, key: str, candidates: Sequence[C]) -> C:
+        """Choose the instance that a key had before, or if it is not there another one for good."""
+        known = self._ids.get(key)
+        for each in candidates:
+            if each.id == known:
+                self._ids.move_to_end(key)
+                return each
+        chosen = chooseFor(key, candidates)
+        self._ids[key] = chosen.id
+        self._ids.move_to_end(key)
+        if len(self._ids) > self._limit:
+            self._ids.popitem(last=False)
+        return chosen
+
+
+class CookieSigner:
+    """Makes the values of one service's cookies."""
+
+    def __init__(self, secret: bytes, service: str) -> None:
+        """
+        @param secret: What all processes have that take each other's cookies.
+        """
+        self._secret = secret
+        self._service = service
+        self.cookie = f"storagegate-{blake2b(service.encode(), digest_size=4).hexdigest()}"
+
+    def sign(self, id: str) -> str:
+        """Give the value that names an instance."""
+        named = f"{self._service}\0{id}".encode()
+        return hmac.new(self._secret, named, sha256).hexdigest()[:_TOKEN_LENGTH]
+
+    def find(self, value: str, candidates: Sequence[C]) -> C | None:
+        """Give the instance that a cookie names, C{None} if it is no longer among these."""
+        given = value.encode("utf-8", "surrogatepass")
+        found = None
+        for each in candidates:
+            if hmac.compare_digest(self.sign(each.id).encode(), given):
+                found = each
+        return found
+
+
+_DEFAULT, _GRPC = "default", "grpc"
+
+
+def makeStrategies(strategy: str, routing: RoutingOptions) -> dict[str, Strategy]:
+    """
+    Make the strategies of a service, each with an order of its own.
+
+    @param strategy: That of all calls but those that C{routing} has another one for.
+    """
+    strategies = {_DEFAULT: STRATEGIES[strategy]()}
+    if routing.grpc.load_balancing is not None:
+        strategies[_GRPC] = STRATEGIES[routing.grpc.load_balancing]()
+    return strategies
+
+
+class AffinitySelector:
+    """Chooses for the calls of one service."""
+
+    def __init__(
+        self,
+        routing: RoutingOptions,
+        makeSigner: Callable[[], CookieSigner],
+        strategies: Mapping[str, Strategy],
+    ) -> None:
+        """
+        @param makeSigner: Makes what makes its cookies, once there is need for one.
+        @param strategies: What L{makeStrategies} gave.
+        """
+        self._isSticky = routing.http.sticky_sessions
+        self._header = routing.http.session_header.lower()
+        self._isPinned = routing.websocket.connection_affinity
+        self._pins = Pins()
+        self._makeSigner = makeSigner
+        self._known: CookieSigner | None = None
+        self._strategies = strategies
+
+    def strategy(self, context: RequestContext) -> str:
+        """Give the name of the strategy of a call."""
+        return _GRPC if context.protocol == _GRPC and _GRPC in self._strategies else _DEFAULT
+
+    def choose(self, context: RequestContext) -> Choose | None:
+        """Give what chooses for a call that belongs to others; C{None} for the strategy."""
+        if context.protocol == "websocket" and self._isPinned:
+            return partial(self._pins.choose, context.client.id)
+        if context.protocol != "http" or not self._isSticky:
+            return None
+        session = context.headers.get(self._header)
+        if session:
+            return partial(chooseFor, session)
+        named = self._cookie(context)
+        if named is None:
+            return None
+
+        def choose(candidates: Sequence[InstanceState]) -> InstanceState:
+            found = self._signer.find(named, candidates)
+            return self._strategies[_DEFAULT].choose(candidates) if found is None else found
+
+        return choose
+
+    def chosen(self, context: RequestContext, lease: CallSlot) -> None:
+        """Name the instance that a call goes to in a cookie, unless the client has that already."""
+        if context.protocol != "http" or not self._isSticky or context.headers.get(self._header):
+            return
+        value = self._signer.sign(lease.member.id)
+        if value == self._cookie(context):
+            context.metadata.pop("setCookie", None)
+            return
+        context.metadata["setCookie"] = serializeCookie(
+            self._signer.cookie, value, httpOnly=True, sameSite="lax"
+        )
+
+    @property
+    def _signer(self) -> CookieSigner:
+        if self._known is None:
+            self._known = self._makeSigner()
+        return self._known
+
+    def _cookie(self, context: RequestContext) -> str | None:
+        cookies = context.headers.get("cookie")
+        return None if cookies is None else parseCookies(cookies).get(self._signer.cookie)
+
+
+AFFINITY_FILE = "affinity-secret"
+
+_BYTES = 32
+
+
+def loadSecret(directory: str) -> bytes:
+    """
+    Read the secret of a data directory, or make it.
+
+    @raise OSError: If neither can be done.
+    """
+    path = os.path.join(directory, AFFINITY_FILE)
+    draft = f"{path}.{os.getpid()}"
+    found = _read(path)
+    if found is not None:
+        return found
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(_BYTES))
+        # Of several workers that begin at the same time, one makes it for all of them.
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        os.unlink(draft)
+    made = _read(path)
+    if made is None:
+        raise FileNotFoundError(path)
+    return made
+
+
+def _read(path: str) -> bytes | None:
+    """Give what the file has; C{None} if there is none."""
+    try:
+        with open(path, "rb") as file:
+            found = file.read(_BYTES)
+    except FileNotFoundError:
+        return None
+    if len(found) < _BYTES:
+        raise OSError(f"{path}: too short; remove it")
+    return found

@@ -1,0 +1,223 @@
+"""
+Instances that Consul knows, by blocking queries
+(U{https://developer.hashicorp.com/consul/api-docs/features/blocking})::
+
+    GET /v1/health/service/NAME?passing=true              -> entries, X-Consul-Index: 7
+    GET /v1/health/service/NAME?passing=true&index=7&wait=60000ms
+        -> the same, as soon as something has changed or the time is over
+
+Entries in Consul: services of an agent, each with a check that lives on signs
+(U{https://developer.hashicorp.com/consul/api-docs/agent/service})::
+
+    PUT /v1/agent/service/register          {"ID", "Name", ..., "Check": {"TTL": "15s"}}
+    PUT /v1/agent/check/pass/CHECK          404, or from older agents 500: it is not known
+    PUT /v1/agent/service/deregister/ID
+"""
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from storagegate.core.options import parseDecimal
+from storagegate.net.http.client import Answer, HTTPSource, Refused, SourceError
+from storagegate.upstream.httpapi import asJSON, boundedWeight, readEach, readMessage, readSecret
+from storagegate.upstream.instances import Entry, Instance
+from storagegate.upstream.options import ConsulOptions
+from storagegate.upstream.provider import Publish
+
+_MAX_INDEX = 2**64 - 1
+
+# Consul waits up to a sixteenth longer than it was asked to, so that not all come back at once.
+_JITTER = 1 + 1 / 16
+
+# What answers at once with the same index does not block: it is asked like a clock.
+_POLL_SECONDS = 1.0
+
+META_TLS = "tls"
+"""The key of a service's metadata whose value C{true} says that it speaks TLS."""
+
+
+class _Weights(msgspec.Struct, rename="pascal"):
+    passing: int = 1
+
+
+class _Service(msgspec.Struct, rename="pascal"):
+    port: int
+    address: str = ""
+    weights: _Weights | None = None
+    meta: dict[str, str] | None = None
+
+
+class _Node(msgspec.Struct, rename="pascal"):
+    address: str = ""
+
+
+class _Entry(msgspec.Struct, rename="pascal"):
+    service: _Service
+    node: _Node | None = None
+
+
+class ConsulAPI:
+    """Asks an agent, with a token."""
+
+    def __init__(self, reactor: Any, options: ConsulOptions) -> None:
+        self._source = HTTPSource(reactor, options.address, options.tls)
+        self._options = options
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        query: Iterable[tuple[str, str]] = (),
+        body: bytes | None = None,
+        wait: float = 0.0,
+        isLocal: bool = False,
+    ) -> Answer:
+        """
+        Ask for something.
+
+        @param wait: Seconds that the agent may wait by itself.
+        @param isLocal: Whether it is a matter of the agent's own, and of no data center.
+        @raise SourceError: If there is no answer.
+        """
+        options = self._options
+        asked = [*query]
+        if options.datacenter is not None and not isLocal:
+            asked.append(("dc", options.datacenter))
+        if options.namespace is not None:
+            asked.append(("ns", options.namespace))
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        if options.tokenFile is not None:
+            headers["X-Consul-Token"] = readSecret(options.tokenFile)
+        target = f"{path}?{urlencode(asked)}" if asked else path
+        seconds = wait * _JITTER + options.timeoutMs / 1000
+        return await self._source.ask(method, target, headers, body, seconds)
+
+
+class ConsulWatch:
+    """Follows one service."""
+
+    def __init__(
+        self, reactor: Any, options: ConsulOptions, service: str, publish: Publish
+    ) -> None:
+        self._api = ConsulAPI(reactor, options)
+        self._options = options
+        self._path = f"/v1/health/service/{quote(service, safe='')}"
+        self._publish = publish
+        self._seconds = reactor.seconds
+        self._index = 0
+
+    async def step(self) -> float:
+        """Ask once; without an index the answer comes at once."""
+        index, self._index = self._index, 0
+        wait = self._options.waitMs / 1000 if index else 0.0
+        query = [("passing", "true"), *(("tag", tag) for tag in self._options.tags)]
+        if index:
+            query += [("index", str(index)), ("wait", f"{self._options.waitMs}ms")]
+        began = self._seconds()
+        answer = await self._api.ask("GET", self._path, query, wait=wait)
+        if answer.status != 200:
+            raise Refused(f"Consul's {self._path}", answer.status)
+        found = _readIndex(answer.field("X-Consul-Index"))
+        self._publish(*readEach(readMessage(answer.body, list[msgspec.Raw]), _instances))
+        # One that went back is of another history, in which the old one says nothing.
+        self._index = found if found >= index else 0
+        spared = wait / 2 - (self._seconds() - began)
+        return _POLL_SECONDS if found == index and spared > 0 else 0.0
+
+
+def _readIndex(text: str) -> int:
+    """Read an index; without one an answer is not Consul's, whatever else it looks like."""
+    try:
+        index = parseDecimal(text, _MAX_INDEX)
+    except ValueError:
+        index = 0
+    if index == 0:
+        raise SourceError("answers without an index")
+    return index
+
+
+def _instances(raw: msgspec.Raw) -> Iterable[Instance]:
+    entry = readMessage(bytes(raw), _Entry)
+    service = entry.service
+    # A service without an address of its own is at that of its node.
+    host = service.address or (entry.node.address if entry.node is not None else "")
+    weight = service.weights.passing if service.weights is not None else 1
+    # Another value is not to be taken for a no: the options may say yes.
+    tls = True if (service.meta or {}).get(META_TLS) == "true" else None
+    return [Instance(host, service.port, boundedWeight(weight), tls=tls)]
+
+
+_FORGET_SECONDS = 60
+"""After so long without a sign of life an entry is taken away; Consul allows no less."""
+
+
+class ConsulRegistry:
+    """Tells an agent."""
+
+    def __init__(
+        self, reactor: Any, options: ConsulOptions, entries: list[Entry], ttlSeconds: int
+    ) -> None:
+        self._api = ConsulAPI(reactor, options)
+        self._entries = entries
+        self._ttl = ttlSeconds
+        self._told: set[str] = set()
+
+    async def tell(self) -> None:
+        """Tell of all entries, or that they still are."""
+        for entry in self._entries:
+            if entry.id not in self._told or not await self._passes(entry):
+                self._told.discard(entry.id)
+                await self._register(entry)
+                self._told.add(entry.id)
+
+    async def leave(self) -> None:
+        """Take all entries away, each for itself."""
+        failed: SourceError | None = None
+        for entry in self._entries:
+            try:
+                await self._put(f"service/deregister/{quote(entry.id, safe='')}")
+            except SourceError as error:
+                # Who is not known any more need not be taken away.
+                if not isinstance(error, Refused) or error.status != 404:
+                    failed = error
+        if failed is not None:
+            raise failed
+
+    async def _passes(self, entry: Entry) -> bool:
+        """Give a sign of life; tell whether the agent knows what of."""
+        path = f"/v1/agent/check/pass/{quote(_check(entry), safe='')}"
+        answer = await self._api.ask("PUT", path, isLocal=True)
+        if answer.status not in (200, 404, 500):
+            raise Refused("Consul's check/pass", answer.status)
+        return answer.status == 200
+
+    async def _register(self, entry: Entry) -> None:
+        message = {
+            "ID": entry.id,
+            "Name": entry.service,
+            "Address": entry.host,
+            "Port": entry.port,
+            "Tags": entry.tags,
+            "Meta": {META_TLS: "true"} if entry.tls else {},
+            "Weights": {"Passing": entry.weight, "Warning": 1},
+            "Check": {
+                "CheckID": _check(entry),
+                "Name": "storagegate",
+                "TTL": f"{self._ttl}s",
+                "Status": "passing",
+                "DeregisterCriticalServiceAfter": f"{max(_FORGET_SECONDS, 4 * self._ttl)}s",
+            },
+        }
+        await self._put("service/register", asJSON(message))
+
+    async def _put(self, path: str, body: bytes | None = None) -> None:
+        answer = await self._api.ask("PUT", f"/v1/agent/{path}", body=body, isLocal=True)
+        if answer.status != 200:
+            raise Refused(f"Consul's {path}", answer.status)
+
+
+def _check(entry: Entry) -> str:
+    return f"service:{entry.id}"

@@ -1,0 +1,349 @@
+"""
+Instances that etcd knows: keys C{PREFIX/SERVICE/ID} whose values are JSON::
+
+    {"host": "10.0.0.7", "port": 8080, "weight": 2, "tls": true}
+
+They are listed once, with the revision of that list; from the next revision on they are watched. A
+watch that fails for whatever reason, above all because its revision has been compacted away, begins
+with a list again.
+
+The JSON form of etcd's API (U{https://etcd.io/docs/latest/dev-guide/api_grpc_gateway/}): every call
+is a POST of a message, bytes are base64, large numbers are text; a stream answers with a message a
+line, wrapped in C{{"result": ...}} or C{{"error": ...}}.
+
+Entries in etcd: keys C{PREFIX/SERVICE/ID} that live as long as a lease, which is kept alive::
+
+    /v3/lease/grant {"TTL"} -> {"ID"}     /v3/kv/put {"key", "value", "lease"}
+    /v3/lease/keepalive {"ID"} -> {"result": {"TTL"}}, without it the lease is over
+    /v3/lease/revoke {"ID"}               takes the keys away with the lease
+"""
+
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from storagegate.net.http.client import HTTPSource, Refused, SourceError
+from storagegate.upstream.httpapi import asJSON, boundedWeight, readEach, readMessage, readSecret
+from storagegate.upstream.instances import MAX_INSTANCES, Entry, Instance
+from storagegate.upstream.options import EtcdOptions
+from storagegate.upstream.provider import Publish
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Header(msgspec.Struct):
+    """
+    What stands in front of answers.
+
+    @ivar cluster: Which history the revision belongs to.
+    @ivar revision: 0 where it is left out.
+    """
+
+    cluster: int = msgspec.field(name="cluster_id")
+    revision: int = 0
+
+
+class _Token(msgspec.Struct):
+    token: str
+
+
+class _Error(msgspec.Struct):
+    error: str | None = None
+
+
+def encoded(text: str) -> str:
+    """Write text as a field of bytes."""
+    return b64encode(text.encode()).decode("ascii")
+
+
+class EtcdAPI:
+    """
+    Asks the members of a cluster: one of them, until it fails, then the next.
+    """
+
+    def __init__(self, reactor: Any, options: EtcdOptions) -> None:
+        self._members = [HTTPSource(reactor, each, options.tls) for each in options.addresses]
+        self._member = 0
+        self._options = options
+        self._seconds = options.timeoutMs / 1000
+        self._token: str | None = None
+
+    async def call(self, path: str, message: Any, kind: type[T]) -> T:
+        """
+        Ask for something.
+
+        @raise SourceError: If there is no answer, or another one.
+        """
+        return await self._trying(lambda: self._call(path, message, kind))
+
+    async def follow(
+        self, path: str, message: Any, taken: Callable[[bytes], None], life: float
+    ) -> None:
+        """
+        Take the lines of a stream.
+
+        @param life: How many seconds at most.
+        @raise SourceError: If there is none, or it breaks off.
+        """
+        await self._trying(lambda: self._follow(path, message, taken, life))
+
+    async def _trying(self, ask: Callable[[], Awaitable[R]]) -> R:
+        try:
+            if self._token is None and self._options.username is not None:
+                self._token = await self._authenticate(self._options.username)
+            return await ask()
+        except SourceError:
+            # Whatever it was: another member may know better, and the token may be too old.
+            self._token = None
+            self._member = (self._member + 1) % len(self._members)
+            raise
+
+    async def _authenticate(self, username: str) -> str:
+        password = readSecret(self._options.passwordFile or "")
+        message = {"name": username, "password": password}
+        return (await self._call("/v3/auth/authenticate", message, _Token)).token
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Content-Type": "application/json"}
+        if self._token is not None:
+            headers["Authorization"] = self._token
+        return headers
+
+    async def _call(self, path: str, message: Any, kind: type[T]) -> T:
+        member = self._members[self._member]
+        answer = await member.ask("POST", path, self._headers(), asJSON(message), self._seconds)
+        if answer.status != 200:
+            raise Refused(f"etcd's {path}", answer.status, _errorText(answer.body))
+        return readMessage(answer.body, kind, lax=True)
+
+    async def _follow(
+        self, path: str, message: Any, taken: Callable[[bytes], None], life: float
+    ) -> None:
+        member = self._members[self._member]
+        body = asJSON(message)
+        await member.follow("POST", path, self._headers(), taken, body, self._seconds, life)
+
+
+def _errorText(body: bytes) -> str:
+    try:
+        return readMessage(body, _Error).error or ""
+    except SourceError:
+        return ""
+
+
+_LIFE_SECONDS = 60.0
+"""Of a watch; the next one goes on where it has ended."""
+
+
+class _Pair(msgspec.Struct):
+    key: bytes
+    value: bytes = b""
+
+
+class _Range(msgspec.Struct):
+    header: Header
+    kvs: list[_Pair] = []
+    more: bool = False
+
+
+class _Event(msgspec.Struct):
+    kv: _Pair
+    type: str = "PUT"
+
+
+class _News(msgspec.Struct):
+    header: Header
+    created: bool = False
+    canceled: bool = False
+    reason: str = msgspec.field(name="cancel_reason", default="")
+    compacted: int = msgspec.field(name="compact_revision", default=0)
+    events: list[_Event] = []
+
+
+class _Line(msgspec.Struct):
+    result: _News | None = None
+
+
+class _Value(msgspec.Struct):
+    host: str
+    port: int
+    weight: int = 1
+    tls: bool = False
+
+
+class EtcdWatch:
+    """Follows one service."""
+
+    def __init__(
+        self,
+        reactor: Any,
+        options: EtcdOptions,
+        service: str,
+        publish: Publish,
+        life: float = _LIFE_SECONDS,
+    ) -> None:
+        """
+        @param life: How many seconds a stream is followed at most.
+        """
+        self._life = life
+        self._api = EtcdAPI(reactor, options)
+        # All keys that begin with "PREFIX/SERVICE/": up to the one after the slash.
+        base = f"{options.prefix}/{service}"
+        self._keys = {"key": encoded(f"{base}/"), "range_end": encoded(f"{base}0")}
+        self._publish = publish
+        self._values: dict[bytes, bytes] = {}
+        self._cluster = 0
+        self._revision: int | None = None
+
+    async def step(self) -> float:
+        """List what there is, or, after that, watch what becomes of it."""
+        revision, self._revision = self._revision, None
+        if revision is None:
+            self._revision = await self._list()
+        else:
+            self._revision = await self._watch(revision)
+        return 0.0
+
+    async def _list(self) -> int:
+        message = {**self._keys, "limit": MAX_INSTANCES + 1}
+        found = await self._api.call("/v3/kv/range", message, _Range)
+        if found.header.revision <= 0:
+            raise SourceError("etcd answers without a revision")
+        if found.more:
+            raise SourceError(f"etcd knows more than {MAX_INSTANCES} instances")
+        self._cluster = found.header.cluster
+        self._values = {pair.key: pair.value for pair in found.kvs}
+        self._tell()
+        return found.header.revision
+
+    async def _watch(self, revision: int) -> int:
+        watching = _Watching(revision)
+
+        def taken(line: bytes) -> None:
+            news = readMessage(line, _Line, lax=True).result
+            if news is None:
+                raise SourceError("etcd ends the watch with an error")
+            if news.header.cluster != self._cluster:
+                raise SourceError("etcd is another cluster than it was")
+            if watching.take(news):
+                self._apply(news.events)
+
+        message = {"create_request": {**self._keys, "start_revision": str(revision + 1)}}
+        await self._api.follow("/v3/watch", message, taken, self._life)
+        if not watching.isCreated:
+            raise SourceError("etcd ends the watch before it has begun")
+        return watching.revision
+
+    def _apply(self, events: Iterable[_Event]) -> None:
+        for event in events:
+            if event.type == "DELETE":
+                self._values.pop(event.kv.key, None)
+            else:
+                self._values[event.kv.key] = event.kv.value
+        self._tell()
+
+    def _tell(self) -> None:
+        self._publish(*readEach(self._values.values(), _instances))
+
+
+class _Watching:
+    """How far a watch has come."""
+
+    def __init__(self, revision: int) -> None:
+        self.revision = revision
+        self.isCreated = False
+
+    def take(self, news: _News) -> bool:
+        """
+        Take note of a message.
+
+        @return: Whether it brings events.
+        @raise SourceError: If the watch cannot go on.
+        """
+        if news.canceled:
+            reason = "its revision is compacted" if news.compacted else news.reason
+            raise SourceError(f"etcd cancels the watch: {reason}")
+        if news.created:
+            self.isCreated = True
+            if news.header.revision < self.revision:
+                # A store from a backup: it would be silent until it is as old as this one was.
+                raise SourceError("etcd has gone back to an earlier revision")
+            return False
+        if news.header.revision > self.revision:
+            self.revision = news.header.revision
+        return bool(news.events)
+
+
+def _instances(value: bytes) -> Iterable[Instance]:
+    found = readMessage(value, _Value)
+    weight = boundedWeight(found.weight)
+    return [Instance(found.host, found.port, weight, tls=found.tls or None)]
+
+
+class _Lease(msgspec.Struct):
+    id: int = msgspec.field(name="ID")
+    ttl: int = msgspec.field(name="TTL", default=0)
+
+
+class _Kept(msgspec.Struct):
+    result: _Lease
+
+
+class _Anything(msgspec.Struct):
+    pass
+
+
+class EtcdRegistry:
+    """Tells a cluster."""
+
+    def __init__(
+        self, reactor: Any, options: EtcdOptions, entries: list[Entry], ttlSeconds: int
+    ) -> None:
+        self._api = EtcdAPI(reactor, options)
+        self._prefix = options.prefix
+        self._entries = entries
+        self._ttl = ttlSeconds
+        self._lease: int | None = None
+        self._isPut = False
+
+    async def tell(self) -> None:
+        """Tell of all entries, or that they still are."""
+        if self._lease is not None and not await self._isAlive(self._lease):
+            self._lease = None
+        if self._lease is None:
+            self._isPut = False
+            granted = await self._api.call("/v3/lease/grant", {"TTL": str(self._ttl)}, _Lease)
+            if granted.id == 0:
+                raise SourceError("etcd grants no lease")
+            self._lease = granted.id
+        if not self._isPut:
+            for entry in self._entries:
+                await self._put(entry, self._lease)
+            self._isPut = True
+
+    async def leave(self) -> None:
+        """Take all entries away."""
+        if self._lease is not None:
+            await self._api.call("/v3/lease/revoke", {"ID": str(self._lease)}, _Anything)
+
+    async def _isAlive(self, lease: int) -> bool:
+        kept = await self._api.call("/v3/lease/keepalive", {"ID": str(lease)}, _Kept)
+        return kept.result.ttl > 0
+
+    async def _put(self, entry: Entry, lease: int) -> None:
+        value = {
+            "host": entry.host,
+            "port": entry.port,
+            "weight": entry.weight,
+            "tls": entry.tls,
+            "tags": entry.tags,
+        }
+        message = {
+            "key": encoded(f"{self._prefix}/{entry.service}/{entry.id}"),
+            "value": encoded(asJSON(value).decode()),
+            "lease": str(lease),
+        }
+        await self._api.call("/v3/kv/put", message, _Anything)

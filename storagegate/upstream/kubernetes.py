@@ -1,0 +1,231 @@
+"""
+Instances that Kubernetes knows, by the EndpointSlices of a Service
+(U{https://kubernetes.io/docs/reference/using-api/api-concepts/})::
+
+    GET /apis/discovery.k8s.io/v1/namespaces/NAMESPACE/endpointslices?labelSelector=
+        kubernetes.io/service-name=NAME                    -> a list, resourceVersion "7"
+    GET the same&watch=true&resourceVersion=7&allowWatchBookmarks=true
+        -> {"type": "MODIFIED", "object": {...}}           a line for each change
+
+A watch that fails for whatever reason begins with a list again; one whose version is too old (410
+Gone) does so without having failed, for that happens in the best of clusters.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+from attrs import evolve
+
+from storagegate.net.http.client import HTTPSource, Refused, SourceError
+from storagegate.upstream.httpapi import readEach, readMessage, readSecret
+from storagegate.upstream.instances import Instance
+from storagegate.upstream.options import SERVICE_ACCOUNT, KubernetesOptions, ownCluster
+from storagegate.upstream.provider import Publish
+
+_LIFE_SECONDS = 240
+"""Of a watch; the API ends it by itself, and the next one goes on where it has ended."""
+
+# It ends by itself, with this much more for the way.
+_LATE_SECONDS = 10
+
+_GONE_SECONDS = 1.0
+"""Before a list is asked for anew: they are dear for the API."""
+
+_GONE = 410
+
+
+class _Metadata(msgspec.Struct):
+    version: str = msgspec.field(name="resourceVersion", default="")
+    name: str = ""
+
+
+class _Conditions(msgspec.Struct):
+    ready: bool | None = None
+
+
+class _Endpoint(msgspec.Struct):
+    addresses: list[str]
+    conditions: _Conditions | None = None
+
+
+class _Port(msgspec.Struct):
+    name: str | None = None
+    port: int | None = None
+    protocol: str | None = msgspec.field(name="appProtocol", default=None)
+
+    @property
+    def isSecure(self) -> bool:
+        """Tell whether it says to be of HTTPS; its name does where nothing else is said."""
+        return (self.protocol or self.name or "").lower() == "https"
+
+
+class _Slice(msgspec.Struct):
+    metadata: _Metadata
+    kind: str = msgspec.field(name="addressType", default="")
+    endpoints: list[_Endpoint] | None = None
+    ports: list[_Port] | None = None
+
+
+class _List(msgspec.Struct):
+    kind: str
+    metadata: _Metadata
+    items: list[msgspec.Raw] | None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Bookmark(msgspec.Struct):
+    metadata: _Metadata
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+
+
+class _Gone(SourceError):
+    """The version of a watch is too old."""
+
+
+class KubernetesWatch:
+    """Follows one service."""
+
+    def __init__(
+        self, reactor: Any, options: KubernetesOptions, service: str, publish: Publish
+    ) -> None:
+        tls = options.tls
+        if options.address is None and tls.caFile is None:
+            # The API of a cluster vouches for itself.
+            tls = evolve(tls, caFile=f"{SERVICE_ACCOUNT}/ca.crt")
+        self._source = HTTPSource(reactor, options.address or ownCluster(), tls)
+        self._options = options
+        self._selector = f"kubernetes.io/service-name={service}"
+        self._publish = publish
+        self._slices: dict[str, msgspec.Raw] = {}
+        self._version: str | None = None
+
+    async def step(self) -> float:
+        """List what there is, or, after that, watch what becomes of it."""
+        version, self._version = self._version, None
+        try:
+            if version is None:
+                self._version = await self._list()
+            else:
+                self._version = await self._watch(version)
+        except _Gone:
+            return _GONE_SECONDS
+        return 0.0
+
+    def _path(self, **query: str) -> str:
+        namespace = self._options.namespace or readSecret(f"{SERVICE_ACCOUNT}/namespace")
+        encoded = urlencode({"labelSelector": self._selector, **query})
+        place = f"/apis/discovery.k8s.io/v1/namespaces/{quote(namespace, safe='')}/endpointslices"
+        return f"{place}?{encoded}"
+
+    def _headers(self) -> dict[str, str]:
+        file = self._options.tokenFile
+        if file is None and self._options.address is None:
+            file = f"{SERVICE_ACCOUNT}/token"
+        # Read every time: a pod's token is exchanged every hour.
+        return {} if file is None else {"Authorization": f"Bearer {readSecret(file)}"}
+
+    async def _list(self) -> str:
+        seconds = self._options.timeoutMs / 1000
+        answer = await self._source.ask("GET", self._path(), self._headers(), seconds=seconds)
+        if answer.status != 200:
+            raise Refused("Kubernetes", answer.status, _statusText(answer.body))
+        found = readMessage(answer.body, _List)
+        if found.kind != "EndpointSliceList" or not found.metadata.version:
+            raise SourceError("Kubernetes answers with something else than a list")
+        self._slices = {_named(raw): raw for raw in found.items or ()}
+        self._tell()
+        return found.metadata.version
+
+    async def _watch(self, version: str) -> str:
+        reached = [version]
+
+        def taken(line: bytes) -> None:
+            event = readMessage(line, _Event)
+            if event.type == "ERROR":
+                status = readMessage(bytes(event.object), _Status)
+                if status.code == _GONE:
+                    raise _Gone
+                raise Refused("Kubernetes' watch", status.code, status.message)
+            self._take(event)
+            reached[0] = readMessage(bytes(event.object), _Bookmark).metadata.version or reached[0]
+
+        path = self._path(
+            watch="true",
+            resourceVersion=version,
+            allowWatchBookmarks="true",
+            timeoutSeconds=str(_LIFE_SECONDS),
+        )
+        seconds = self._options.timeoutMs / 1000
+        life = _LIFE_SECONDS + _LATE_SECONDS
+        try:
+            await self._source.follow(
+                "GET", path, self._headers(), taken, seconds=seconds, life=life
+            )
+        except Refused as error:
+            if error.status == _GONE:
+                raise _Gone from None
+            raise
+        return reached[0]
+
+    def _take(self, event: _Event) -> None:
+        if event.type in ("ADDED", "MODIFIED"):
+            self._slices[_named(event.object)] = msgspec.Raw(bytes(event.object))
+        elif event.type == "DELETED":
+            self._slices.pop(_named(event.object), None)
+        elif event.type != "BOOKMARK":
+            raise SourceError(f"Kubernetes tells of {event.type}")
+        if event.type != "BOOKMARK":
+            self._tell()
+
+    def _tell(self) -> None:
+        def instances(raw: msgspec.Raw) -> Iterable[Instance]:
+            return _instances(readMessage(bytes(raw), _Slice), self._options.portName)
+
+        found, wrong = readEach(self._slices.values(), instances)
+        # A pod of a cluster with both has an address of each kind, and is one instance.
+        older = [each for each in found if ":" not in each.host]
+        self._publish(older or found, wrong)
+
+
+def _named(raw: msgspec.Raw) -> str:
+    name = readMessage(bytes(raw), _Bookmark).metadata.name
+    if not name:
+        raise SourceError("Kubernetes tells of a slice without a name")
+    return name
+
+
+def _instances(found: _Slice, portName: str | None) -> Iterable[Instance]:
+    if found.kind not in ("IPv4", "IPv6"):
+        return
+    port = _port(found.ports or [], portName)
+    for endpoint in found.endpoints or ():
+        # Unknown is to be taken for ready.
+        isReady = endpoint.conditions is None or endpoint.conditions.ready is not False
+        if isReady and port is not None and port.port is not None and endpoint.addresses:
+            # The others of the list are for nobody to use. Whoever does not say that it speaks TLS
+            # has not said that it does not.
+            yield Instance(endpoint.addresses[0], port.port, tls=port.isSecure or None)
+
+
+def _port(ports: list[_Port], name: str | None) -> _Port | None:
+    if name is None and len(ports) == 1:
+        return ports[0]
+    names = ("http", "https") if name is None else (name,)
+    return next((each for wanted in names for each in ports if each.name == wanted), None)
+
+
+def _statusText(body: bytes) -> str:
+    try:
+        return readMessage(body, _Status).message
+    except SourceError:
+        return ""

@@ -1,0 +1,67 @@
+"""The catalog's file, whole and damaged."""
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.cli.doctor.configuration import checkCatalog
+
+
+class CatalogTests(SynchronousTestCase):
+    """What is said of a file."""
+
+    def setUp(self) -> None:
+        """Make a database of some pages."""
+        self.directory = Path(self.mktemp())
+        self.directory.mkdir()
+        self.file = self.directory / "catalog.sqlite"
+        with closing(sqlite3.connect(self.file)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("CREATE TABLE a (b)")
+            connection.execute("INSERT INTO a VALUES (zeroblob(50000))")
+            connection.commit()
+
+    def found(self, isInUse: bool = False) -> list[str]:
+        """Give what is said: the levels, and the texts without the path."""
+        found = checkCatalog(str(self.directory), isInUse)
+        return [f"{each.level}: {each.text.removeprefix(str(self.file))}" for each in found]
+
+    def test_whole(self) -> None:
+        """A whole one is one; nothing is changed or made by looking at it."""
+        before = self.file.read_bytes()
+        self.assertEqual(self.found(), ["ok:  begins and ends as a catalog does"])
+        self.assertEqual(os.listdir(self.directory), ["catalog.sqlite"])
+        self.assertEqual(self.file.read_bytes(), before)
+
+    def test_cut(self) -> None:
+        """One that has lost its end is told of with the bytes that there are."""
+        size = self.file.stat().st_size
+        os.truncate(self.file, 5000)
+        [line] = self.found()
+        self.assertRegex(line, f"^problem:  is cut off, 5000 of {size} bytes are there: ")
+
+    def test_none(self) -> None:
+        """Neither is a file of other bytes one, nor one of few, nor a pipe."""
+        for data in (b"", b"SQLite format 3\0", b"x" * 50000):
+            self.file.write_bytes(data)
+            [line] = self.found()
+            self.assertRegex(line, "^problem:  is no database: ")
+        self.file.unlink()
+        os.mkfifo(self.file)
+        [line] = self.found()
+        self.assertRegex(line, "^problem:  is no database: ")
+
+    def test_unreadable(self) -> None:
+        """A directory of its name cannot be read; where nothing is, the daemon makes one."""
+        self.file.unlink()
+        self.assertEqual(self.found(), [])
+        self.file.mkdir()
+        self.assertEqual(self.found(), ["problem:  cannot be read: Is a directory"])
+
+    def test_inUse(self) -> None:
+        """A daemon that runs on it is writing it, and knows better."""
+        os.truncate(self.file, 5000)
+        self.assertEqual(self.found(isInUse=True), [])

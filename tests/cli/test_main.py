@@ -1,0 +1,198 @@
+"""The console script, on a catalog that no daemon has open."""
+
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate import __version__
+from storagegate.cli.main import main
+from storagegate.daemon.rootcredentials import load, loadOrCreate
+from storagegate.storage.catalog.admin import openForTools
+from storagegate.storage.records import AccessKey
+
+
+class ScriptCase(SynchronousTestCase):
+    """What the cases of this file share."""
+
+    def setUp(self) -> None:
+        """Make a data directory with an empty catalog."""
+        self.data = Path(self.mktemp())
+        for name in ("blobs", "staging"):
+            (self.data / name).mkdir(parents=True)
+        openForTools(str(self.data / "catalog.sqlite")).close()
+
+    def script(self, *arguments: str) -> tuple[int, str, str]:
+        """Run the script and give exit code, output and error output."""
+        output, errors = StringIO(), StringIO()
+        with redirect_stdout(output), redirect_stderr(errors):
+            try:
+                code = main(arguments)
+            except SystemExit as error:
+                code = error.code if isinstance(error.code, int) else 1
+        return code, output.getvalue(), errors.getvalue()
+
+    def keys(self, action: str, *arguments: str) -> tuple[int, str, str]:
+        """Run a command for keys."""
+        return self.script("keys", action, "--data", str(self.data), *arguments)
+
+    def stored(self) -> dict[str, AccessKey]:
+        """Give the keys that the catalog holds."""
+        catalog = openForTools(str(self.data / "catalog.sqlite"))
+        try:
+            return {key.accessKey: key for key in catalog.accessKeys()}
+        finally:
+            catalog.close()
+
+
+class KeysTests(ScriptCase):
+    """C{storagegate keys}."""
+
+    def test_rootIsNoIssuedKey(self) -> None:
+        """The root key's name is refused, to create and to revoke; nothing is stored."""
+        loadOrCreate(str(self.data / "root-credentials"))
+        root = load(str(self.data / "root-credentials"))
+        assert root is not None
+        pair = ("--access-key", root.accessKey, "--secret-key", "another-secret")
+        for action, options in (
+            ("create", ("--account", "x", *pair)),
+            ("revoke", ("--access-key", root.accessKey)),
+        ):
+            code, output, errors = self.keys(action, *options)
+            self.assertEqual((code, output), (1, ""))
+            self.assertIn("root access key", errors)
+        self.assertEqual(self.stored(), {})
+
+    def test_create(self) -> None:
+        """A generated pair is printed as a shell can read it, and stored with the whole policy."""
+        code, output, errors = self.keys(
+            "create",
+            *("--account", "builds", "--policy", "readonly", "--bucket", "ci-*"),
+            *("--prefix", "out/*", "--email", "ci@example.com"),
+        )
+        self.assertEqual((code, errors), (0, ""))
+        pair = dict(line.split("=", 1) for line in output.splitlines())
+        self.assertEqual(list(pair), ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
+        key = self.stored()[pair["AWS_ACCESS_KEY_ID"]]
+        self.assertEqual(key.secretKey, pair["AWS_SECRET_ACCESS_KEY"])
+        self.assertEqual(
+            (key.account, key.policy, key.bucketPattern, key.prefixPattern, key.email),
+            ("builds", "readonly", "ci-*", "out/*", "ci@example.com"),
+        )
+        self.assertGreater(key.createdMs, 1_700_000_000_000)
+
+    def test_givenPair(self) -> None:
+        """A pair may be given; by default the key may do everything in its account."""
+        code, _output, _errors = self.keys(
+            "create", "--account", "a", "--access-key", "mykey", "--secret-key", "geheimnis"
+        )
+        self.assertEqual(code, 0)
+        key = self.stored()["mykey"]
+        self.assertEqual(
+            (key.secretKey, key.policy, key.bucketPattern), ("geheimnis", "readwrite", "")
+        )
+
+    def test_taken(self) -> None:
+        """An access key that is taken is refused, and the one that is there stays."""
+        for secret, expected in (("geheimnis", 0), ("another", 1)):
+            code, _output, errors = self.keys(
+                "create", "--account", "a", "--access-key", "mykey", "--secret-key", secret
+            )
+            self.assertEqual(code, expected)
+        self.assertEqual(errors, "storagegate: the access key mykey is taken\n")
+        self.assertEqual(self.stored()["mykey"].secretKey, "geheimnis")
+
+    def test_list(self) -> None:
+        """A list names every key and shows no secret."""
+        for name in ("beta", "alpha"):
+            self.keys(
+                "create", "--account", name, "--access-key", name, "--secret-key", "geheimnis"
+            )
+        code, output, _errors = self.keys("list")
+        self.assertEqual(code, 0)
+        self.assertNotIn("geheimnis", output)
+        self.assertEqual(
+            [line.split()[:2] for line in output.splitlines()[1:]],
+            [["alpha", "alpha"], ["beta", "beta"]],
+        )
+
+    def test_revoke(self) -> None:
+        """A revoked key is gone; revoking it again is an error."""
+        self.keys("create", "--account", "a", "--access-key", "mykey", "--secret-key", "geheimnis")
+        self.assertEqual(self.keys("revoke", "--access-key", "mykey"), (0, "", ""))
+        self.assertEqual(self.stored(), {})
+        code, _output, errors = self.keys("revoke", "--access-key", "mykey")
+        self.assertEqual((code, errors), (1, "storagegate: there is no access key mykey\n"))
+
+    def test_badArguments(self) -> None:
+        """A command line that is not right is exit code 2, and changes nothing."""
+        for arguments in (
+            (),
+            ("--account", ""),
+            ("--account", "a\nb"),
+            ("--account", "a", "--policy", "everything"),
+            ("--account", "a", "--access-key", "ab", "--secret-key", "geheimnis"),
+            ("--account", "a", "--access-key", "mykey"),
+            ("--account", "a", "--secret-key", "geheimnis"),
+            ("--account", "a", "--bucket", ""),
+            ("--account", "a", "--buck", "x"),
+        ):
+            code, output, errors = self.keys("create", *arguments)
+            self.assertEqual((code, output), (2, ""), arguments)
+            self.assertNotIn("geheimnis", errors)
+        self.assertEqual(self.stored(), {})
+
+
+class DirectoryTests(ScriptCase):
+    """C{--data}."""
+
+    def test_noStore(self) -> None:
+        """A directory without a store is refused in one line: none is made by mistake."""
+        empty = self.mktemp()
+        for command in (("keys", "list"), ("fsck",)):
+            code, _output, errors = self.script(*command, "--data", empty)
+            self.assertEqual(code, 1)
+            self.assertEqual(len(errors.splitlines()), 1)
+            self.assertIn(empty, errors)
+        self.assertFalse(Path(empty).exists())
+
+    def test_damagedStore(self) -> None:
+        """A catalog that is none is refused in one line."""
+        (self.data / "catalog.sqlite").write_bytes(b"no catalog at all" * 1000)
+        code, _output, errors = self.keys("list")
+        self.assertEqual((code, len(errors.splitlines())), (1, 1), errors)
+
+    def test_required(self) -> None:
+        """Every command needs to be told the directory."""
+        for command in (("keys", "create"), ("keys", "list"), ("keys", "revoke"), ("fsck",)):
+            code, _output, errors = self.script(*command)
+            self.assertEqual(code, 2)
+            self.assertIn("--data", errors)
+
+    def test_version(self) -> None:
+        """C{--version} says which it is."""
+        self.assertEqual(self.script("--version"), (0, f"storagegate {__version__}\n", ""))
+
+
+class FsckTests(ScriptCase):
+    """C{storagegate fsck}; what it finds is the store's own matter."""
+
+    def test_sound(self) -> None:
+        """Sound data has no problems, and exit code 0."""
+        for flags in ((), ("--verify",), ("--repair", "--verify")):
+            code, output, errors = self.script("fsck", "--data", str(self.data), *flags)
+            self.assertEqual((code, errors), (0, ""))
+            self.assertEqual(output.splitlines()[-1], "0 problems")
+
+    def test_problem(self) -> None:
+        """A file that no object names is a problem and exit code 1; repair takes it away."""
+        orphan = self.data / "blobs" / "ab" / "cd" / ("abcd" + "0" * 28)
+        orphan.parent.mkdir(parents=True)
+        orphan.write_bytes(b"nobody's")
+        code, output, _errors = self.script("fsck", "--data", str(self.data))
+        self.assertEqual((code, output.splitlines()[-1]), (1, "1 problem"))
+        self.assertTrue(orphan.exists())
+        self.script("fsck", "--data", str(self.data), "--repair")
+        self.assertFalse(orphan.exists())
+        self.assertEqual(self.script("fsck", "--data", str(self.data))[0], 0)

@@ -1,0 +1,175 @@
+"""Codecs of messages: what they carry, and what they refuse."""
+
+import json
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import msgpack
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.core.codecs import CODECS, JSON, MAX_CONTAINERS, MAX_DEPTH, MSGPACK
+
+_scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
+_values = st.recursive(
+    _scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=30
+)
+
+
+def nested(levels: int) -> Any:
+    """Make a list in a list in a list."""
+    value: Any = 0
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+class CodecTests(SynchronousTestCase):
+    """Both codecs."""
+
+    @settings(deadline=None)
+    @given(_values)
+    def test_roundTrip(self, value: Any) -> None:
+        """What was written is read again."""
+        for name, codec in CODECS.items():
+            self.assertEqual(codec.decode(codec.encode(value)), value, name)
+
+    @settings(deadline=None)
+    @given(_values)
+    def test_others(self, value: Any) -> None:
+        """Other implementations read what is written, and are read."""
+        self.assertEqual(json.loads(JSON.encode(value)), value)
+        self.assertEqual(JSON.decode(json.dumps(value).encode()), value)
+        self.assertEqual(msgpack.unpackb(MSGPACK.encode(value)), value)
+        self.assertEqual(MSGPACK.decode(msgpack.packb(value)), value)
+
+    @settings(deadline=None)
+    @given(st.binary())
+    def test_garbage(self, data: bytes) -> None:
+        """Any bytes give a value that can be written, or ValueError."""
+        for codec in CODECS.values():
+            try:
+                value = codec.decode(data)
+            except ValueError:
+                continue
+            codec.encode(value)
+
+    def test_bytes(self) -> None:
+        """Bytes are base64 in JSON and themselves in MessagePack."""
+        for value in (b"\xff\0", bytearray(b"\xff\0"), memoryview(b"\xff\0")):
+            self.assertEqual(JSON.encode({"chunk": value}), b'{"chunk":"/wA="}')
+            self.assertEqual(MSGPACK.decode(MSGPACK.encode([value])), [b"\xff\0"])
+
+    def test_largeIntegers(self) -> None:
+        """JSON keeps integers of any size; MessagePack has 64 bits and refuses more."""
+        for value in (2**64, -(10**40), 2**53 + 1):
+            self.assertEqual(JSON.decode(JSON.encode(value)), value)
+        for value in (2**64, -(2**63) - 1):
+            self.assertRaises(ValueError, MSGPACK.encode, value)
+
+    def test_refused(self) -> None:
+        """What another wire could not carry is not written, however deep it lies."""
+        refused: list[Any] = [
+            math.nan,
+            math.inf,
+            -math.inf,
+            {1, 2},
+            frozenset(),
+            object(),
+            datetime.now(UTC),
+            {1: "a"},
+            {b"a": 1},
+            {None: 1},
+            "\ud800",
+            10**5000,
+            (part for part in "ab"),
+        ]
+        for value in refused:
+            for name, codec in CODECS.items():
+                for whole in (value, [value], {"a": value}, ({"a": [value]},)):
+                    with self.assertRaises(ValueError, msg=f"{name} {type(value)}"):
+                        codec.encode(whole)
+
+    def test_noJSON(self) -> None:
+        """What only looks like JSON is none."""
+        for data in (
+            b"",
+            b"{",
+            b"{} {}",
+            b"NaN",
+            b"[Infinity]",
+            b"1e999",
+            b'"\xff"',
+            b'"\xed\xa0\x80"',
+            b'"\\ud800"',
+            b"{'a':1}",
+            b"[1,]",
+            b"\xef\xbb\xbf{}",
+            b"9" * 5000,
+        ):
+            with self.assertRaises(ValueError, msg=repr(data[:20])):
+                JSON.decode(data)
+
+    def test_noMessagePack(self) -> None:
+        """MessagePack that no JSON could say is refused, bytes apart."""
+        for data in (
+            b"",
+            b"\xc1",
+            b"\x01\x02",
+            b"\x91",
+            b"\xa1\xff",
+            b"\xcb\x7f\xf8\0\0\0\0\0\0",
+            b"\x91\xca\x7f\x80\0\0",
+            b"\x81\x01\x02",
+            b"\x81\xc4\x01a\x02",
+            b"\x81\x80\x03",
+            b"\xd6\xff\0\0\0\0",
+            b"\xd4\x05a",
+            b"\xdd\xff\xff\xff\xff",
+            b"\xdf\xff\xff\xff\xff",
+            b"\xc6\xff\xff\xff\xff",
+        ):
+            with self.assertRaises(ValueError, msg=repr(data)):
+                MSGPACK.decode(data)
+
+    def test_depth(self) -> None:
+        """A value has a hundred levels at most, in and out, however deep the stack is already."""
+        for codec in CODECS.values():
+            self.assertEqual(codec.decode(codec.encode(nested(MAX_DEPTH))), nested(MAX_DEPTH))
+            self.assertRaises(ValueError, codec.encode, nested(MAX_DEPTH + 1))
+        for levels in (MAX_DEPTH + 1, 500, 100_000):
+            self.assertRaises(ValueError, JSON.decode, b"[" * levels + b"0" + b"]" * levels)
+            self.assertRaises(ValueError, JSON.decode, b'{"":' * levels + b"0" + b"}" * levels)
+            self.assertRaises(ValueError, MSGPACK.decode, b"\x91" * levels + b"\x01")
+            self.assertRaises(ValueError, MSGPACK.decode, b"\x81\xa0" * levels + b"\x01")
+
+    def test_flat(self) -> None:
+        """Many brackets side by side are not deep."""
+        value = [[] for _ in range(1000)]
+        self.assertEqual(JSON.decode(b"[" + b",".join([b"[]"] * 1000) + b"]"), value)
+
+    def test_containers(self) -> None:
+        """JSON with more lists and objects than can be read in a moment is refused."""
+        most = b"[" + b",".join([b"[]", b"{}"] * (MAX_CONTAINERS // 2)) + b"]"
+        self.assertRaises(ValueError, JSON.decode, most)
+        self.assertEqual(len(JSON.decode(b"[" + most[4:])), MAX_CONTAINERS - 1)
+
+    def test_bracketsInText(self) -> None:
+        """Brackets in text are none."""
+        text = '[{"' * MAX_CONTAINERS + "\\"
+        self.assertEqual(JSON.decode(json.dumps(["a", text, {}]).encode()), ["a", text, {}])
+
+    def test_circle(self) -> None:
+        """A value that holds itself is refused."""
+        value: list[Any] = []
+        value.append(value)
+        for codec in CODECS.values():
+            self.assertRaises(ValueError, codec.encode, value)

@@ -1,0 +1,69 @@
+"""The store of rate limits in shared memory keeps the contract, whoever uses the table."""
+
+import os
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from storagegate.core.ratelimit import SharedRateLimitStore, makeRateMemory, sharedRateStores
+from storagegate.core.sharedtable import SharedTable
+from tests.contract.ratelimitstore import WINDOW_MS, RateLimitStoreContract
+
+
+class SharedCase(SynchronousTestCase):
+    """What the cases of this file share."""
+
+    def setUp(self) -> None:
+        """Make a table on a clock, and a store."""
+        self.clock = Clock()
+        self.clock.advance(1_700_000_000)
+        self.fd = makeRateMemory(64)
+        self.addCleanup(os.close, self.fd)
+        self.table = SharedTable.attach(self.fd, self.clock.seconds)
+        self.addCleanup(self.table.close)
+        self.store = SharedRateLimitStore(self.table, WINDOW_MS, "Probe.echo")
+
+
+class SharedContractTests(RateLimitStoreContract, SharedCase, TestCase):
+    """The contract."""
+
+
+class SharedTests(SharedCase):
+    """What is this store's own."""
+
+    def test_prefixes(self) -> None:
+        """Stores of one prefix and window count together, all others apart."""
+        same = SharedRateLimitStore(self.table, float(WINDOW_MS), "Probe.echo")
+        others = [
+            SharedRateLimitStore(self.table, WINDOW_MS, "Probe.other"),
+            SharedRateLimitStore(self.table, WINDOW_MS + 1, "Probe.echo"),
+        ]
+        self.store.increment("a")
+        self.assertEqual(same.increment("a")[0], 2)
+        self.assertEqual([other.increment("a")[0] for other in others], [1, 1])
+
+    def test_clockSetBack(self) -> None:
+        """When the clock is set back, nobody waits longer than a window."""
+        self.store.increment("a")
+        self.clock.rightNow -= 3600
+        self.assertEqual(self.store.increment("a"), (1, self.clock.seconds() + 10))
+
+    def test_anyKey(self) -> None:
+        """A key is any text, however long, and of half a character."""
+        for key in ("", "x" * 1_000_000, "\ud800", "\udcff", "\0"):
+            self.assertEqual(self.store.increment(key)[0], 1, repr(key[:5]))
+
+    def test_makes(self) -> None:
+        """Stores are made by name and window, as an invoker asks for them."""
+        one, other = sharedRateStores(self.fd), sharedRateStores(self.fd)
+        one("Probe.echo", 60_000).increment("a")
+        self.assertEqual(other("Probe.echo", 60_000).increment("a")[0], 2)
+
+    def test_refused(self) -> None:
+        """A window without a length, and a table with records too small, are refused."""
+        self.assertRaises(ValueError, SharedRateLimitStore, self.table, 0)
+        fd = SharedTable.make("test", 16, 7)
+        self.addCleanup(os.close, fd)
+        table = SharedTable.attach(fd)
+        self.addCleanup(table.close)
+        self.assertRaises(ValueError, SharedRateLimitStore, table, WINDOW_MS)

@@ -1,0 +1,54 @@
+"""What a user names as C{module:name}, and what is said of a name that stands for nothing."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.daemon.config import ConfigurationError, load
+from storagegate.daemon.gatewayconfig import NamingError, loadObject
+from storagegate.daemon.gatewayservice import DaemonGatewayService
+
+NUMBER = 5
+EMPTY: dict[str, Any] = {"name": "Empty", "methods": {}}
+
+
+class NamingTests(SynchronousTestCase):
+    """Names."""
+
+    def test_found(self) -> None:
+        """A name is that of something in a module, and may have dots."""
+        self.assertEqual(loadObject("tests.daemon.test_gatewayconfig:NUMBER"), 5)
+        self.assertIs(
+            loadObject("tests.daemon.test_gatewayconfig:NamingTests.test_found"),
+            type(self).test_found,
+        )
+
+    def test_exits(self) -> None:
+        """A module that ends the process when it is imported cannot be imported, like any other."""
+        name = "storagegatenamingexits"
+        directory = Path(self.mktemp()).absolute()
+        directory.mkdir()
+        module = directory / f"{name}.py"
+        module.write_text("raise SystemExit(3)\n")
+        self.patch(sys, "path", [str(directory), *sys.path])
+        error = self.assertRaises(NamingError, loadObject, f"{name}:X")
+        self.assertEqual(str(error), f"{name}:X: cannot import {name}: SystemExit: 3")
+
+    def test_noService(self) -> None:
+        """What is named as a service and is none is said with its name."""
+        for name, reason in (
+            (
+                "tests.daemon.test_gatewayconfig:NUMBER",
+                "a service is a mapping with methods, not 5",
+            ),
+            ("tests.daemon.test_gatewayconfig:EMPTY", "the service Empty has no methods"),
+            (
+                "tests.daemon.test_gatewayconfig:NOTHING",
+                "tests.daemon.test_gatewayconfig has no NOTHING",
+            ),
+        ):
+            configuration = load({"service": [name], "data": self.mktemp()}, {})
+            error = self.assertRaises(ConfigurationError, DaemonGatewayService, configuration, None)
+            self.assertEqual(str(error), f"service: {name}: {reason}")

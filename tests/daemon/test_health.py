@@ -1,0 +1,207 @@
+"""Whether the daemon serves, part by part."""
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.daemon.health import (
+    FORGET_SECONDS,
+    LOOK_SECONDS,
+    Readiness,
+    ReadinessChecks,
+    ReadinessMonitor,
+    WorkerHealth,
+    listening,
+)
+from tests.daemon.test_daemon import DaemonCase
+
+
+class Link:
+    """Links that hear each other."""
+
+    def __init__(self, index: int, others: "list[Link]") -> None:
+        self.index = index
+        self.others = others
+        self.subscribers: dict[str, Callable[[Any], object]] = {}
+        self.said: list[Any] = []
+        others.append(self)
+
+    @property
+    def count(self) -> int:
+        """Count them."""
+        return 2
+
+    def broadcast(self, topic: str, payload: Any) -> None:
+        """Tell the others."""
+        self.said.append(payload)
+        for other in self.others:
+            if other is not self:
+                other.subscribers[topic](payload)
+
+    def subscribe(self, topic: str, callback: Callable[[Any], object]) -> None:
+        """Listen."""
+        self.subscribers[topic] = callback
+
+
+class BoardTests(SynchronousTestCase):
+    """One process."""
+
+    def setUp(self) -> None:
+        """Make a board with a part, a listener and a warning."""
+        self.wrong: dict[str, str | None] = {"catalog": None}
+        self.ports: dict[str, str | None] = {"s3": None}
+        self.board = ReadinessChecks()
+        self.board.add(lambda: self.wrong)
+        self.board.addListeners(lambda: self.ports)
+        self.board.addWarnings(lambda: {"disk": "slow"})
+
+    def test_ready(self) -> None:
+        """It is ready if every part is; warnings change nothing."""
+        self.assertEqual(
+            self.board.look(),
+            Readiness("ok", None, {"catalog": None}, {"disk": "slow"}, {"s3": None}),
+        )
+
+    def test_wrong(self) -> None:
+        """One part or listener that is not well is enough, and all that are not are named."""
+        self.wrong["catalog"] = "gone"
+        self.assertEqual(self.board.look().error, "catalog: gone")
+        self.ports["s3"] = "listens no more"
+        seen = self.board.look()
+        self.assertEqual(seen.status, "unavailable")
+        self.assertEqual(seen.error, "catalog: gone; s3: listens no more")
+
+    def test_draining(self) -> None:
+        """While it stops it says so, and not what its parts lack because of that."""
+        self.wrong["catalog"] = "closed"
+        self.board.isDraining = True
+        seen = self.board.look()
+        self.assertEqual((seen.status, seen.error), ("draining", "the daemon stops"))
+
+    def test_listening(self) -> None:
+        """A port that was closed by itself is found out."""
+
+        class Port:
+            connected = False
+
+        self.assertEqual(
+            listening({"s3": object(), "tcp": Port()}), {"s3": None, "tcp": "listens no more"}
+        )
+
+    def test_lookout(self) -> None:
+        """What changes is told within a second, and nothing else is."""
+        clock = Clock()
+        told: list[str | None] = []
+        lookout = ReadinessMonitor(
+            clock, self.board, lambda readiness: told.append(readiness.error)
+        )
+        lookout.start()
+        clock.pump([LOOK_SECONDS] * 3)
+        self.assertEqual(told, [None])
+        self.wrong["catalog"] = "gone"
+        clock.advance(LOOK_SECONDS)
+        self.wrong["catalog"] = None
+        clock.advance(LOOK_SECONDS)
+        self.assertEqual(told, [None, "catalog: gone", None])
+        self.board.isDraining = True
+        lookout.look()
+        self.assertEqual(told[-1], "the daemon stops")
+        lookout.stop()
+        self.assertEqual(clock.getDelayedCalls(), [])
+
+
+class PeerTests(SynchronousTestCase):
+    """Several workers."""
+
+    def setUp(self) -> None:
+        """Make two workers."""
+        self.clock = Clock()
+        self.links: list[Link] = []
+        self.wrong: list[str | None] = [None, None]
+        self.boards = []
+        for index in range(2):
+            link: Any = Link(index, self.links)
+            board = ReadinessChecks(WorkerHealth(link, self.clock))
+            board.add(lambda index=index: {"catalog": self.wrong[index]})
+            self.boards.append(board)
+
+    def turn(self) -> list[str | None]:
+        """Let a second pass; give what each says of itself."""
+        self.clock.advance(1)
+        for board in self.boards:
+            board.say()
+        return [board.look().error for board in self.boards]
+
+    def test_told(self) -> None:
+        """What is wrong with a worker is said by every other one, and no more once it is well."""
+        self.assertEqual(self.turn(), [None, None])
+        self.wrong[1] = "gone"
+        for _ in range(5):
+            self.assertEqual(self.turn(), ["workers: 1: catalog: gone", "catalog: gone"])
+        self.wrong[1] = None
+        self.assertEqual(self.turn(), [None, None])
+
+    def test_quiet(self) -> None:
+        """Workers that are well say nothing, and one does not repeat what another has said."""
+        self.turn()
+        self.wrong[1] = "gone"
+        self.turn()
+        self.assertEqual(self.links[0].said, [])
+        self.assertEqual(self.links[1].said, [{"index": 1, "error": "catalog: gone"}])
+
+    def test_gone(self) -> None:
+        """What a worker said that has died is forgotten."""
+        self.wrong[1] = "gone"
+        self.turn()
+        del self.boards[1]
+        self.clock.advance(FORGET_SECONDS)
+        self.assertEqual(self.turn(), [None])
+
+    def test_missing(self) -> None:
+        """A worker that is missing is a warning: the others serve."""
+        self.links[0].subscribers["workers"](1)
+        seen = self.boards[0].look()
+        self.assertEqual((seen.status, seen.warnings["workers"]), ("ok", "1 of 2 serve"))
+        self.links[0].subscribers["workers"](2)
+        self.assertIsNone(self.boards[0].look().warnings["workers"])
+
+    def test_draining(self) -> None:
+        """A worker that stops to make room for another is not wrong to the others."""
+        self.wrong[1] = "closed"
+        self.boards[1].isDraining = True
+        self.assertEqual(self.turn()[0], None)
+
+
+class DaemonTests(DaemonCase):
+    """The daemon's own parts."""
+
+    def test_parts(self) -> None:
+        """Store and listeners are parts by name; what discovery lacks is a warning."""
+        self.parts.theRoom.ports["grpc"] = object()
+        daemon = self.started(grpc="127.0.0.1:50051")
+        seen = daemon.readiness()
+        self.assertEqual((seen.status, seen.parts), ("ok", {"catalog": None, "blobs": None}))
+        self.assertEqual(seen.listeners, {"s3": None, "admin": None, "grpc": None})
+        self.assertEqual(seen.warnings, {"disk": None, "discovery": "consul is away"})
+
+    def test_closedPort(self) -> None:
+        """A listener that was lost takes the daemon out of service."""
+        self.parts.theRoom.ports["tcp"] = type("Port", (), {"connected": False})
+        seen = self.started(tcp="tcp:9102").readiness()
+        self.assertEqual((seen.status, seen.error), ("unavailable", "tcp: listens no more"))
+
+    def test_told(self) -> None:
+        """The room behind the gateway is told of each change, and at once of the stop."""
+        daemon = self.started(grpc="127.0.0.1:50051")
+        told = self.parts.theRoom.told
+        self.assertEqual([each.status for each in told], ["ok"])
+        self.parts.theStore.wrong["catalog"] = "gone"
+        self.parts.reactor.advance(LOOK_SECONDS)
+        self.assertEqual([each.error for each in told], [None, "catalog: gone"])
+        self.parts.theRoom.ended = Deferred()
+        daemon.stopService()
+        self.assertEqual(told[-1].status, "draining")
+        self.assertEqual(self.parts.reactor.getDelayedCalls(), [])

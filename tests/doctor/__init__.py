@@ -1,1 +1,0 @@
-"""The checks of C{storagegate doctor}, each with something that is really broken."""

@@ -1,0 +1,235 @@
+"""The lines of calls and of requests of S3, written to a sink."""
+
+import io
+import json
+import time
+from datetime import datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.core.context import ClientInfo, RequestContext, Tracing
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.gateway.gateway import GatewayResources, createProtocolGateway
+from storagegate.gateway.observers import CallLog
+from storagegate.s3.observers import NUMBERS, TEXTS, S3Log, S3RequestRecord
+from storagegate.telemetry.accesslog import FIELDS, MAX_KNOWN, AccessLog
+from storagegate.telemetry.log import PROMISED_SECONDS, BufferedLogWriter, asJSON
+from tests.gateway.test_gateway import call, echo
+from tests.telemetry.test_log_observer import Sink
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+class SinkCase(SynchronousTestCase):
+    """What the cases of this file share."""
+
+    def setUp(self) -> None:
+        """Make a sink."""
+        self.sink = Sink()
+
+    def only(self) -> Any:
+        """Give the one object that was written."""
+        [line] = self.sink.lines
+        return json.loads(line)
+
+
+class CallTests(SinkCase):
+    """Calls of services."""
+
+    def context(self, client: str = "192.0.2.1:5") -> RequestContext:
+        """Make the context of a call."""
+        return RequestContext("tcp", "S", "get", ClientInfo(client, "192.0.2.1", 5), Tracing(TRACE))
+
+    def test_fields(self) -> None:
+        """A line has the specification's fields and the trace, in this order."""
+        CallLog(AccessLog(sink=self.sink, now=lambda: 1.5)).ended(self.context(), None, 0.0123456)
+        line = self.only()
+        self.assertEqual(tuple(line), FIELDS)
+        self.assertEqual(
+            list(line.values()),
+            ["1970-01-01T00:00:01.500Z", "tcp", "S", "get", "192.0.2.1:5", 12.346, "ok", TRACE],
+        )
+
+    def test_failed(self) -> None:
+        """A call that failed has the error's code for its status."""
+        error = codedError("NOT_FOUND", "nothing")
+        CallLog(AccessLog(fields=("status",), sink=self.sink)).ended(self.context(), error, 1)
+        self.assertEqual(self.only(), {"status": "NOT_FOUND"})
+
+    def test_level(self) -> None:
+        """The daemon's level decides: calls that went well may be left out, failures stay."""
+        log = CallLog(AccessLog(level="debug", fields=("status",), sink=self.sink))
+        log.ended(self.context(), None, 1)
+        log.ended(self.context(), codedError("NOT_FOUND", "nothing"), 1)
+        self.assertEqual(self.only(), {"status": "NOT_FOUND"})
+        self.sink.lowest = 0
+        log.ended(self.context(), None, 1)
+        self.assertEqual(len(self.sink.lines), 2)
+
+    def test_client(self) -> None:
+        """What a client is called is one field of one line, whatever it consists of."""
+        for form in ("json", "text"):
+            client = "a\nb\x1b\u2028\ud800 status=ok" + "x" * 1000
+            CallLog(AccessLog(format=form, sink=self.sink)).ended(self.context(client), None, 1)
+        for line in self.sink.lines:
+            self.assertLess(len(line), 600)
+            for forbidden in (b"\n", b"\x1b", "\u2028".encode()):
+                self.assertNotIn(forbidden, line)
+            line.decode()
+        self.assertIn(rb'client_id="a\nb', self.sink.lines[1])
+
+    @given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=8))
+    def test_anyNames(self, client: str, code: str, trace: str) -> None:
+        """
+        A line says the same the first time and when its caller is known, whatever the names.
+
+        What is no id of a trace is left out.
+        """
+        sink = Sink()
+        log = CallLog(AccessLog(sink=sink, now=lambda: 1.5))
+        context = self.context(client)
+        context.tracing = Tracing(trace)
+        for _ in range(2):
+            log.ended(context, ServiceError(code, "no", 400), 0.001)
+        first, second = sink.lines
+        self.assertEqual(first, second)
+        wanted = asJSON(
+            {
+                "timestamp": "1970-01-01T00:00:01.500Z",
+                "protocol": "tcp",
+                "service": "S",
+                "method": "get",
+                "client_id": client,
+                "duration": 1.0,
+                "status": code,
+                "trace_id": trace if trace.isalnum() else "",
+            }
+        )
+        self.assertEqual(json.loads(first), json.loads(wanted))
+        self.assertEqual(first.count(b"\n"), 0)
+
+    def test_manyClients(self) -> None:
+        """Of callers without number only some are remembered, and each is told by its own name."""
+        lines = AccessLog(sink=self.sink)
+        for number in range(2 * MAX_KNOWN + 5):
+            lines.write("tcp", "S", "get", f"c{number}", 0.001, "ok", TRACE, True)
+        self.assertLessEqual(len(lines.known), MAX_KNOWN)
+        names = [json.loads(line)["client_id"] for line in self.sink.lines]
+        self.assertEqual(names, [f"c{number}" for number in range(2 * MAX_KNOWN + 5)])
+
+    def test_turn(self) -> None:
+        """Lines are put together a little later, many at once, in the order of their calls."""
+        clock, output = Clock(), io.BytesIO()
+        writer = BufferedLogWriter(output)
+        writer.buffer(clock)
+        lines = AccessLog(sink=writer)
+        for number in range(3):
+            lines.write("tcp", "S", f"m{number}", "c", 0.001, "ok", TRACE, True)
+        self.assertEqual(lines.known, {})
+        clock.advance(PROMISED_SECONDS)
+        lines.write("tcp", "S", "m3", "c", 0.001, "ok", TRACE, True)
+        clock.advance(PROMISED_SECONDS)
+        methods = [json.loads(line)["method"] for line in output.getvalue().splitlines()]
+        self.assertEqual(methods, ["m0", "m1", "m2", "m3"])
+
+    def test_counted(self) -> None:
+        """Where calls are counted they are logged from the same notes, soon and with their time."""
+        clock, output, began = Clock(), io.BytesIO(), time.time()
+        writer = BufferedLogWriter(output)
+        writer.buffer(clock)
+        gateway = createProtocolGateway(surroundings=GatewayResources(logSink=writer))
+        gateway.addService("S", methods={"echo": echo}).configureMonitoring(logging={})
+        gateway.start()
+        self.assertEqual(len(gateway.invoker.observers), 1)
+        self.successResultOf(call(gateway))
+        self.failureResultOf(call(gateway, method="none"), ServiceError)
+        self.assertEqual(output.getvalue(), b"")
+        clock.advance(PROMISED_SECONDS)
+        [line] = [json.loads(line) for line in output.getvalue().splitlines()]
+        self.assertEqual((line["method"], line["status"]), ("echo", "ok"))
+        ended = datetime.fromisoformat(line["timestamp"]).timestamp()
+        self.assertTrue(began - 1 < ended < time.time() + 1, line)
+        self.assertRegex(line["trace_id"], r"\A[0-9a-f]{32}\Z")
+        self.assertEqual(sum(gateway.getMetrics()["requests_total"].values()), 1)
+
+    def test_impossible(self) -> None:
+        """A line that cannot be made is told, and costs no other line."""
+        impossible: Any = object()
+        told = (0.0, "tcp", "S", "m", "c", 0.001, "ok", TRACE.encode(), (), ())
+        AccessLog(sink=self.sink).writeAll([(impossible, *told[1:]), told])
+        self.assertEqual(self.only()["method"], "m")
+        self.assertEqual(len(self.flushLoggedErrors(TypeError)), 1)
+
+    def test_path(self) -> None:
+        """A call for no method is told by what its caller named, which is not trusted."""
+        context = self.context()
+        context.metadata["path"] = '/no/"such\nthing'
+        for format in ("json", "text"):
+            log = CallLog(AccessLog(fields=("status",), format=format, sink=self.sink))
+            log.ended(context, codedError("NOT_FOUND", "nothing"), 0.0)
+        first, second = self.sink.lines
+        expected = {"status": "NOT_FOUND", "path": context.metadata["path"]}
+        self.assertEqual(json.loads(first), expected)
+        self.assertEqual(second.count(b"\n"), 0)
+
+    def test_gateway(self) -> None:
+        """A gateway that has a sink logs its calls there."""
+        gateway = createProtocolGateway(surroundings=GatewayResources(logSink=self.sink))
+        gateway.addService("S", methods={"echo": echo}).configureMonitoring(logging={})
+        gateway.start()
+        self.successResultOf(call(gateway))
+        self.assertEqual(self.only()["method"], "echo")
+
+
+class Request:
+    """As much of a request as the log looks at."""
+
+    clientHost = "192.0.2.7"
+
+
+class S3Tests(SinkCase):
+    """Requests of S3."""
+
+    def test_fields(self) -> None:
+        """A request has the same fields, and its bytes and access key behind them."""
+        request: Any = Request()
+        exchange = S3RequestRecord(
+            request, 0.0, b"1", TRACE.encode(), operation="GetObject", seconds=0.002
+        )
+        exchange.status, exchange.bytesIn, exchange.bytesOut = 206, 1, 4096
+        exchange.accessKey = "AK"
+        lines = AccessLog(sink=self.sink, numbers=NUMBERS, texts=TEXTS)
+        S3Log(lines, now=lambda: 0).ended([exchange])
+        self.assertEqual(
+            self.only(),
+            {
+                "timestamp": "1970-01-01T00:00:00.000Z",
+                "protocol": "s3",
+                "service": "S3",
+                "method": "GetObject",
+                "client_id": "192.0.2.7",
+                "duration": 2.0,
+                "status": "206",
+                "trace_id": TRACE,
+                "bytes_in": 1,
+                "bytes_out": 4096,
+                "access_key": "AK",
+            },
+        )
+
+    def test_failed(self) -> None:
+        """A request that failed has the error's code, and is logged where others are not."""
+        request: Any = Request()
+        log = S3Log(AccessLog("debug", sink=self.sink, numbers=NUMBERS, texts=TEXTS))
+        log.ended(
+            [
+                S3RequestRecord(request, 0.0, b"1", TRACE.encode(), status=status, errorCode=code)
+                for status, code in ((200, None), (404, "NoSuchKey"), (499, None))
+            ]
+        )
+        statuses = [json.loads(line)["status"] for line in self.sink.lines]
+        self.assertEqual(statuses, ["NoSuchKey", "499"])

@@ -1,0 +1,239 @@
+"""WebSockets under load: floods, slow readers, and peers that are not there any more."""
+
+from typing import Any
+
+from twisted.internet.task import deferLater
+
+from storagegate.core.definitions import readService
+from storagegate.gateway.messages.json import MAX_ANSWER
+from storagegate.gateway.messages.session import CALLS_OF_A_CONNECTION
+from storagegate.gateway.transports.websocket.connection import MAX_UNSENT
+from tests.gateway.wscase import Talker, WebSocketCase
+from tests.support.wsclient import PING, PONG, TEXT, ServerFrame, frame
+
+PING_SECONDS = 30
+
+
+class FloodTests(WebSocketCase):
+    """A client that says more than it is answered."""
+
+    def flood(self, client: Talker, count: int) -> list[Any]:
+        """Make many slow calls in one go."""
+        call = {"service": "Probe", "method": "slow", "data": {"seconds": 5}}
+        return client.say(*({"id": number, **call} for number in range(count)))
+
+    def test_paused(self) -> None:
+        """Beyond so many calls a client is not read, not even what is here already."""
+        client = self.connect()
+        self.assertEqual(self.flood(client, 1000), [])
+        self.assertEqual(len(self.probe.begun), CALLS_OF_A_CONNECTION)
+        self.assertEqual(client.transport.producerState, "paused")
+
+    def test_readAgain(self) -> None:
+        """As calls end, the rest is read, in its order, and every call is answered."""
+        client = self.connect()
+        self.flood(client, 300)
+        answered = []
+        for _ in range(3):
+            self.clock.advance(5)
+            answered += [each["id"] for each in client.messages()]
+        self.assertEqual(answered, list(range(300)))
+        self.assertEqual(client.transport.producerState, "producing")
+
+    def test_atOnce(self) -> None:
+        """Calls that are answered at once are no flood, however many come together."""
+        client = self.connect()
+        calls = [{"id": n, "service": "Probe", "method": "echo"} for n in range(10_000)]
+        self.assertEqual([each["id"] for each in client.say(*calls)], list(range(10_000)))
+
+    def test_fullStream(self) -> None:
+        """A client's stream that nobody takes items from lets its client wait."""
+        taken: list[Any] = []
+
+        async def slowly(requests: Any, context: Any) -> Any:
+            async for request in requests:
+                taken.append(request)
+                await deferLater(self.clock, 1)
+            return len(taken)
+
+        self.configure(
+            [{"name": "S", "methods": {"m": {"handler": slowly, "streaming": "client"}}}]
+        )
+        client = self.connect()
+        items = [{"id": 1, "type": "stream", "data": n} for n in range(50)]
+        client.say(
+            {"id": 1, "service": "S", "method": "m"}, *items, {"id": 1, "type": "stream_end"}
+        )
+        self.assertEqual(client.transport.producerState, "paused")
+        self.assertLess(len(taken), 5)
+        for _ in range(60):
+            self.clock.advance(1)
+        self.assertEqual(taken, list(range(50)))
+        self.assertEqual(client.messages()[0]["data"], 50)
+
+    def test_others(self) -> None:
+        """Another client is read while one has to wait."""
+        self.flood(self.connect(), 1000)
+        self.assertEqual(len(self.connect().call("echo")), 1)
+
+
+class SlowReaderTests(WebSocketCase):
+    """A client that does not read."""
+
+    def stall(self, client: Talker) -> None:
+        """Let a client read nothing: its connection is full after the next message."""
+        write = client.transport.write
+
+        def fill(data: bytes) -> None:
+            write(data)
+            client.transport.write = write
+            client.wire.pauseProducing()
+
+        client.transport.write = fill
+
+    def test_producerWaits(self) -> None:
+        """A stream waits for its reader, and for nobody else's."""
+        slow, quick = self.connect(), self.connect()
+        self.stall(slow)
+        ones: list[int] = []
+
+        async def numbers(request: Any, context: Any) -> Any:
+            for number in range(1000):
+                ones.append(number)
+                yield number
+                await deferLater(self.clock, 1)
+
+        self.host.invoker.add(readService({"name": "Numbers", "methods": {"give": numbers}}))
+        slow.say({"id": 1, "service": "Numbers", "method": "give"})
+        for _ in range(20):
+            self.clock.advance(1)
+            self.assertEqual(len(quick.call("count", {"to": 10})), 11)
+        # What fills the connection, and the one that waits behind it.
+        self.assertEqual((ones, self.data(slow.messages())), ([0, 1], [1]))
+        slow.wire.resumeProducing()
+        self.clock.advance(1)
+        self.assertEqual((ones, self.data(slow.messages())), ([0, 1, 2], [2]))
+
+    def test_cancelledWhileWaiting(self) -> None:
+        """A client that goes without reading leaves nothing behind."""
+        client = self.connect()
+        self.stall(client)
+        client.call("count", {"to": 100})
+        self.assertEqual(self.probe.cancelled, [])
+        client.transport.abortConnection()
+        self.clock.advance(0)
+        self.assertEqual(self.probe.cancelled, ["count"])
+
+    def test_notRead(self) -> None:
+        """Who does not read is not read: calls and pings wait."""
+        client = self.connect()
+        client.wire.pauseProducing()
+        self.assertEqual(client.transport.producerState, "paused")
+        self.assertEqual(client.call("echo"), [])
+        client.send(frame(PING, b"1"))
+        self.assertEqual(client.heard(), [])
+        client.wire.resumeProducing()
+        self.assertEqual(client.transport.producerState, "producing")
+        (answer,) = client.messages()
+        self.assertEqual((answer["id"], client.others), (1, [ServerFrame(PONG, b"1")]))
+
+    def test_tooMuch(self) -> None:
+        """Results pile up to a bound; then the client is told to come later, and dropped."""
+        result = "*" * (MAX_ANSWER // 2)
+
+        async def large(request: Any, context: Any) -> Any:
+            await deferLater(self.clock, 1)
+            return result
+
+        self.configure([{"name": "L", "methods": {"get": large}}])
+        client = self.connect()
+        count = MAX_UNSENT // len(result) + 5
+        client.say(*({"id": n, "service": "L", "method": "get"} for n in range(count)))
+        client.wire.pauseProducing()
+        self.clock.advance(1)
+        self.assertLess(len(client.transport.value()), MAX_UNSENT + 1000)
+        self.assertEqual(len(client.messages()), MAX_UNSENT // len(result) - 1)
+        self.assertEqual(client.closeCode, 1013)
+        self.clock.advance(5)
+        self.clock.advance(0)
+        self.assertEqual(self.adapter.connections, 0)
+
+
+class WatchTests(WebSocketCase):
+    """Clients that say nothing."""
+
+    def pings(self, client: Talker) -> int:
+        """Count the pings that have come since the last time."""
+        return sum(each.opcode == PING for each in client.heard())
+
+    def test_asked(self) -> None:
+        """A silent client is asked, and stays as long as it answers."""
+        client = self.connect()
+        self.clock.advance(PING_SECONDS)
+        self.assertEqual(self.pings(client), 0)
+        for _ in range(5):
+            self.clock.advance(PING_SECONDS)
+            self.assertEqual(self.pings(client), 1)
+            client.send(frame(PONG))
+            self.clock.advance(PING_SECONDS)
+        self.assertFalse(client.transport.isOver)
+
+    def test_dropped(self) -> None:
+        """One that does not answer is dropped, and so are its calls."""
+        client = self.connect()
+        client.call("slow")
+        for _ in range(3):
+            self.clock.advance(PING_SECONDS)
+        self.clock.advance(0)
+        self.assertTrue(client.transport.isAborted)
+        self.assertEqual(self.probe.cancelled, ["slow"])
+        self.assertEqual(self.adapter.connections, 0)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_pingSeconds(self) -> None:
+        """How often is an option."""
+        self.configure(pingSeconds=5)
+        client = self.connect()
+        self.clock.advance(5)
+        self.clock.advance(5)
+        self.assertEqual(self.pings(client), 1)
+
+    def test_busyClient(self) -> None:
+        """Whoever says something is not asked."""
+        client = self.connect()
+        for _ in range(5):
+            client.call("echo")
+            self.clock.advance(PING_SECONDS)
+        self.assertEqual(self.pings(client), 0)
+
+    def test_waitingForCalls(self) -> None:
+        """One that is not read because its calls take long cannot answer, and is not dropped."""
+        client = self.connect()
+        call = {"service": "Probe", "method": "slow"}
+        client.say(*({"id": number, **call} for number in range(CALLS_OF_A_CONNECTION)))
+        for _ in range(5):
+            self.clock.advance(PING_SECONDS)
+        self.assertFalse(client.transport.isOver)
+
+    def test_stuckReader(self) -> None:
+        """One that takes nothing of what waits for it is dropped; one that is slow is not."""
+        slow, stuck = self.connect(), self.connect()
+        for client in (slow, stuck):
+            client.wire.pauseProducing()
+        for sent in range(5):
+            slow.transport.sentBytes = sent
+            self.clock.advance(PING_SECONDS)
+        self.assertFalse(slow.transport.isOver)
+        self.assertTrue(stuck.transport.isAborted)
+
+    def test_unfinishedEnd(self) -> None:
+        """A connection that was closed and never goes is dropped."""
+        client = self.connect()
+        # The transport waits for a producer as it would for bytes that nobody reads.
+        client.send(frame(TEXT, b"{"))
+        client.wire.unregisterProducer = lambda: None
+        client.send(frame(8))
+        self.assertFalse(client.transport.isOver)
+        for _ in range(3):
+            self.clock.advance(PING_SECONDS)
+        self.assertTrue(client.transport.isAborted)

@@ -1,1 +1,0 @@
-"""Tests of applications on real listeners."""

@@ -1,0 +1,203 @@
+"""Reading the head of a request."""
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.net.http.interfaces import BadRequest, HTTPLimits
+from storagegate.net.http.parser import RequestHead, checkPartialHead, parseHead
+from tests.net.support import head
+
+LIMITS = HTTPLimits()
+
+
+def parse(wire: bytes) -> RequestHead:
+    """Read a head with the usual limits."""
+    return parseHead(wire, LIMITS)
+
+
+class AcceptedTests(SynchronousTestCase):
+    """What is accepted, and what is made of it."""
+
+    def test_requestLine(self) -> None:
+        """The target is kept raw, and is split at the first question mark."""
+        read = parse(head(line=b"PUT /a%2Fb//c?x=1?2 HTTP/1.1"))
+        self.assertEqual(
+            (read.method, read.uri, read.path, read.queryString, read.version),
+            (b"PUT", b"/a%2Fb//c?x=1?2", b"/a%2Fb//c", b"x=1?2", b"HTTP/1.1"),
+        )
+
+    def test_fields(self) -> None:
+        """Names are lower case, values lose the white space around them, the order is kept."""
+        read = parse(head(b"X-One: \t a b \t", b"x-TWO:", b"X-Latin: \xe9"))
+        self.assertEqual(
+            read.headerList,
+            [(b"host", b"x"), (b"x-one", b"a b"), (b"x-two", b""), (b"x-latin", b"\xe9")],
+        )
+        self.assertEqual(read.headers, dict(read.headerList))
+
+    def test_repeatedFields(self) -> None:
+        """Repeated fields are joined by commas, cookies by semicolons."""
+        read = parse(head(b"A: 1", b"Cookie: a=1", b"a: 2", b"cookie: b=2"))
+        self.assertEqual(read.headers[b"a"], b"1,2")
+        self.assertEqual(read.headers[b"cookie"], b"a=1; b=2")
+
+    def test_absoluteForm(self) -> None:
+        """An absolute target gives its path, and its authority replaces Host (RFC 9112 3.2.2)."""
+        read = parse(head(b"A: 1", line=b"GET http://evil:81/p?q HTTP/1.1"))
+        self.assertEqual((read.uri, read.path, read.queryString), (b"/p?q", b"/p", b"q"))
+        self.assertEqual(read.headers[b"host"], b"evil:81")
+        self.assertEqual(read.headerList, [(b"host", b"evil:81"), (b"a", b"1")])
+
+    def test_absoluteFormWithoutPath(self) -> None:
+        """An absolute target without a path means the root."""
+        self.assertEqual(parse(head(line=b"GET HTTPS://h HTTP/1.1")).uri, b"/")
+        self.assertEqual(parse(head(line=b"GET http://h?q HTTP/1.1")).uri, b"/?q")
+
+    def test_asterisk(self) -> None:
+        """OPTIONS may ask about the server itself."""
+        self.assertEqual(parse(head(line=b"OPTIONS * HTTP/1.1")).uri, b"*")
+
+    def test_bodyLength(self) -> None:
+        """No length is an empty body, chunked is an unknown length."""
+        self.assertEqual(parse(head()).contentLength, 0)
+        self.assertEqual(parse(head(b"Content-Length: 007")).contentLength, 7)
+        self.assertIsNone(parse(head(b"Transfer-Encoding: Chunked")).contentLength)
+
+    def test_keepAlive(self) -> None:
+        """HTTP/1.1 goes on unless told otherwise, HTTP/1.0 only if told so."""
+        old = b"GET / HTTP/1.0"
+        for fields, line, expected in [
+            ([], b"GET / HTTP/1.1", True),
+            ([b"Connection: TE , Close"], b"GET / HTTP/1.1", False),
+            ([b"Connection: upgrade", b"Upgrade: websocket"], b"GET / HTTP/1.1", True),
+            ([], old, False),
+            ([b"Connection: Keep-Alive"], old, True),
+            ([b"Connection: keep-alive, close"], old, False),
+        ]:
+            self.assertEqual(parse(head(*fields, line=line)).keepAlive, expected, (fields, line))
+
+    def test_expectation(self) -> None:
+        """A client that waits for its body to be asked for is known; HTTP/1.0 cannot wait."""
+        expect = b"Expect: 100-Continue"
+        self.assertTrue(parse(head(b"Content-Length: 1", expect)).expectsContinue)
+        self.assertTrue(parse(head(expect)).expectsContinue)
+        old = head(b"Content-Length: 1", expect, line=b"PUT / HTTP/1.0")
+        self.assertFalse(parse(old).expectsContinue)
+
+    def test_oldWithoutHost(self) -> None:
+        """HTTP/1.0 has no Host."""
+        self.assertEqual(parse(b"GET / HTTP/1.0\r\n\r\n").headers, {})
+
+    def test_hosts(self) -> None:
+        """Names, addresses of both kinds and ports are hosts."""
+        for host in [b"", b"a.b-c_d", b"a:80", b"[::1]", b"[::ffff:1.2.3.4]:9000", b"%41"]:
+            self.assertEqual(parse(head(host=b"Host: " + host)).headers[b"host"], host)
+
+
+class LimitTests(SynchronousTestCase):
+    """Each limit, on both sides of it."""
+
+    def assertRefused(self, code: int, wire: bytes) -> None:
+        """Assert that a whole head is refused with a status."""
+        error = self.assertRaises(BadRequest, parse, wire)
+        self.assertEqual(error.code, code)
+
+    def test_path(self) -> None:
+        """A path of 8 KiB passes, a longer one is 414; the query does not count."""
+        longest = b"/" + b"a" * (8 * 1024 - 1)
+        query = b"q" * 4 * 1024
+        self.assertEqual(parse(head(line=b"GET %b?%b HTTP/1.1" % (longest, query))).path, longest)
+        self.assertRefused(414, head(line=b"GET %ba HTTP/1.1" % longest))
+
+    def test_target(self) -> None:
+        """A target that is over 16 KiB by its query is 414 too."""
+        self.assertRefused(414, head(line=b"GET /?%b HTTP/1.1" % (b"q" * 16 * 1024)))
+
+    def test_headSize(self) -> None:
+        """A head of 16 KiB passes, a longer one is 431."""
+        room = 16 * 1024 - len(head(b"A: "))
+        self.assertEqual(len(parse(head(b"A: " + b"a" * room)).headers[b"a"]), room)
+        self.assertRefused(431, head(b"A: " + b"a" * (room + 1)))
+
+    def test_fields(self) -> None:
+        """A hundred fields pass, one more is 431."""
+        fields = [b"A: 1"] * 99
+        self.assertEqual(len(parse(head(*fields)).headerList), 100)
+        self.assertRefused(431, head(b"B: 1", *fields))
+
+    def test_unfinished(self) -> None:
+        """A target that never ends is 414, fields that never end are 431."""
+        for code, wire in [
+            (414, b"GET /" + b"a" * 16 * 1024),
+            (431, head(b"A: " + b"a" * 16 * 1024)[:-4]),
+        ]:
+            error = self.assertRaises(BadRequest, checkPartialHead, wire, 0, LIMITS)
+            self.assertEqual(error.code, code)
+
+
+class PartialTests(SynchronousTestCase):
+    """Judging a head before it is complete."""
+
+    @given(st.data())
+    def test_anyBeginningPasses(self, data: st.DataObject) -> None:
+        """No beginning of a good head is refused, however it was cut before."""
+        wire = head(b"A:\tb", b"Content-Length: 3", line=b"PUT /a?b HTTP/1.1")
+        end = data.draw(st.integers(1, len(wire) - 1))
+        seen = data.draw(st.integers(0, end - 1))
+        checkPartialHead(wire[:end], seen, LIMITS)
+
+    def test_refusedAtOnce(self) -> None:
+        """What can become no request is refused without waiting for its end."""
+        for wire in [
+            b"\x16\x03\x01\x02",
+            b"GET / HTTP/1.1\n",
+            b"GET /\r\n",
+            b"GET / HTTP/1.1\r\nA\rB",
+            b"GET / HTTP/1.1\r\nA: b\r\n c",
+        ]:
+            for seen in range(len(wire)):
+                try:
+                    checkPartialHead(wire[: seen + 1], seen, LIMITS)
+                except BadRequest:
+                    break
+            else:
+                self.fail(f"{wire!r} was not refused")
+
+
+class RobustnessTests(SynchronousTestCase):
+    """Anything at all."""
+
+    def test_strayBytes(self) -> None:
+        """
+        No control character, lone CR or LF, or continued line passes, wherever it stands.
+
+        We leave this to httptools; here every byte is tried in every place.
+        """
+        good = head(b"A: \tb c ", b"B:", b"Connection: Upgrade", b"Upgrade: x")
+        stray = re.compile(rb"[^\t\n\r -~\x80-\xff]|(?<!\r)\n|\r[^\n]|\n[ \t]")
+        strange = [bytes([octet]) for octet in range(256)]
+        strange += [b"\r ", b"\r\r", b"\r\n ", b"\r\n\t", b"\n\r"]
+        for place in range(len(good)):
+            for octets in strange:
+                for wire in (
+                    good[:place] + octets + good[place:],
+                    good[:place] + octets + good[place + 1 :],
+                ):
+                    whole, end, _ = wire.partition(b"\r\n\r\n")
+                    try:
+                        parse(whole + end)
+                    except BadRequest:
+                        continue
+                    self.assertIsNone(stray.search(whole), whole)
+
+    @given(st.binary(max_size=200))
+    def test_garbage(self, garbage: bytes) -> None:
+        """Bytes are a request or a L{BadRequest}, never another exception."""
+        wire = b"GET / HTTP/1.1\r\nHost: x\r\n" + garbage.replace(b"\r\n\r\n", b"") + b"\r\n\r\n"
+        try:
+            parse(wire)
+        except BadRequest as error:
+            self.assertIn(error.code, range(400, 506))

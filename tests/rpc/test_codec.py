@@ -1,0 +1,302 @@
+"""Messages as dictionaries: keys, presence, oneofs, messages in them, and what is refused."""
+
+from types import MappingProxyType
+from typing import Any
+
+from google.protobuf.message import Message
+
+from storagegate.rpc.codec import codecOf
+from storagegate.rpc.converters import ConversionError
+from tests.rpc.conversioncase import ConversionCase
+from tests.rpc.conversionprotos import (
+    EDITION,
+    POOL,
+    PROTO2,
+    PROTO3,
+    codec,
+    compilePool,
+    messageClass,
+)
+
+SCALARS, PRESENCE, CHOICE = codec("kinds.Scalars"), codec("kinds.Presence"), codec("kinds.Choice")
+TREE, KNOWN, RENAMED = codec("kinds.Tree"), codec("kinds.Known"), codec("kinds.Renamed")
+
+
+class KeyTests(ConversionCase):
+    """Under which names fields are known."""
+
+    def test_camelCase(self) -> None:
+        """Handlers see the names of JSON, also those that the proto sets by hand."""
+        self.assertBothWays(TREE, {"leafName": "x"}, {"leaf_name": "x"})
+        self.assertBothWays(
+            RENAMED, {"outer": "x", "plain": "y"}, {"inner_name": "x", "plain": "y"}
+        )
+
+    def test_ownNames(self) -> None:
+        """Results may have the names of the proto."""
+        value = {"leaf_name": "x", "left_tree": {"leaf_name": "y"}}
+        decoded = TREE.decode(TREE.encode(value))
+        self.assertEqual(decoded, {"leafName": "x", "leftTree": {"leafName": "y"}})
+        self.assertEqual(RENAMED.decode(RENAMED.encode({"inner_name": "x"})), {"outer": "x"})
+
+    def test_bothNames(self) -> None:
+        """A field that is given twice is refused, in either order."""
+        for value in ({"leafName": "x", "leaf_name": "y"}, {"leaf_name": "y", "leafName": "x"}):
+            self.assertRefused(TREE, value, "leaf_name", "is given as leafName, too")
+
+    def test_unknown(self) -> None:
+        """A key that is no field is refused and named, whatever it is."""
+        for key, path in (
+            ("nope", "nope"),
+            ("innerName", "innerName"),
+            ("", "''"),
+            (5, "5"),
+            (None, "None"),
+            ("a\nb", "'a\\nb'"),
+            ("\ud800", "'\\ud800'"),
+        ):
+            self.assertRefused(RENAMED, {key: 1}, path, "is no field of kinds.Renamed")
+        self.assertRefused(
+            TREE, {"many": [{}, {"nope": None}]}, "many[1].nope", "is no field of kinds.Tree"
+        )
+
+    def test_mappings(self) -> None:
+        """Any mapping is a message, nested ones too."""
+        value = MappingProxyType({"leftTree": MappingProxyType({"leafName": "x"})})
+        self.assertEqual(TREE.decode(TREE.encode(value)), {"leftTree": {"leafName": "x"}})
+
+    def test_noMapping(self) -> None:
+        """What is no mapping is no message; bytes are not passed through."""
+        for value, shown in (
+            (b"\x0a\x01x", "b'\\n\\x01x'"),
+            ("x", "'x'"),
+            ([], "a list"),
+            (None, "None"),
+            (5, "5"),
+        ):
+            self.assertRefused(TREE, value, "", f"is a mapping (kinds.Tree), not {shown}")
+        self.assertRefused(TREE, {"leftTree": 5}, "leftTree", "is a mapping (kinds.Tree), not 5")
+
+
+class PresenceTests(ConversionCase):
+    """What is there and what is not."""
+
+    def test_absent(self) -> None:
+        """Scalars at their default, empty lists, empty maps and absent messages are left out."""
+        for each in (SCALARS, PRESENCE, CHOICE, TREE, KNOWN, codec("kinds.Lists")):
+            self.assertEqual(each.decode(b""), {})
+        defaults = {"int32Field": 0, "doubleField": 0.0, "boolField": False, "stringField": ""}
+        self.assertEqual(SCALARS.encode({**defaults, "bytesField": b"", "colorField": "RED"}), b"")
+        self.assertEqual(TREE.encode({"many": [], "named": {}, "tags": {}}), b"")
+
+    def test_setToDefault(self) -> None:
+        """A field with presence is there when it is set, also to its default."""
+        self.assertBothWays(
+            PRESENCE,
+            {"aNumber": 0, "aText": "", "aFlag": False, "aColor": "RED", "someBytes": b""},
+            {"a_number": 0, "a_text": "", "a_flag": False, "a_color": 0, "some_bytes": b""},
+        )
+
+    def test_emptyMessage(self) -> None:
+        """A message without any field set is there, too."""
+        self.assertBothWays(TREE, {"leftTree": {}}, {"left_tree": messageClass("kinds.Tree")()})
+        self.assertEqual(
+            TREE.decode(TREE.encode({"leftTree": {"leafName": None}})), {"leftTree": {}}
+        )
+
+    def test_none(self) -> None:
+        """C{None} is absent, for every kind of field."""
+        for each in (SCALARS, PRESENCE, CHOICE, TREE, codec("kinds.Lists"), codec("kinds.Maps")):
+            for field in each.messageClass.DESCRIPTOR.fields:
+                if field.name != "null_choice":
+                    self.assertEqual(each.encode({field.json_name: None}), b"", field.full_name)
+
+    def test_noneInside(self) -> None:
+        """C{None} is no item of a list and no value of a map: it would be lost."""
+        lists, maps = codec("kinds.Lists"), codec("kinds.Maps")
+        self.assertRefused(lists, {"names": ["a", None]}, "names[1]", "is a string, not None")
+        reason = "is a mapping (kinds.Tree), not None"
+        self.assertRefused(lists, {"trees": [None]}, "trees[0]", reason)
+        self.assertRefused(maps, {"labels": {"a": None}}, "labels['a']", "is a string, not None")
+        self.assertRefused(maps, {"trees": {"a": None}}, "trees['a']", reason)
+
+    def test_fieldless(self) -> None:
+        """A method that gives nothing may return C{None}, if its message has no field."""
+        empty = codec("google.protobuf.Empty")
+        self.assertEqual(empty.encode(None), b"")
+        self.assertEqual(empty.encode({}), b"")
+        self.assertEqual(empty.decode(b""), {})
+        self.assertRefused(empty, {"a": 1}, "a", "is no field of google.protobuf.Empty")
+
+
+class OneofTests(ConversionCase):
+    """One of several."""
+
+    def test_members(self) -> None:
+        """The member that is set is there, also with its default value."""
+        for value, wire in (
+            ({"textChoice": ""}, {"text_choice": ""}),
+            ({"textChoice": "x"}, {"text_choice": "x"}),
+            ({"numberChoice": 0}, {"number_choice": 0}),
+            ({"colorChoice": "RED"}, {"color_choice": 0}),
+            ({"choice": {}}, {"choice": CHOICE.messageClass()}),
+            ({"nullChoice": None}, {"null_choice": 0}),
+            ({"choice": {"numberChoice": 0}, "beside": "y"}, None),
+        ):
+            if wire is not None:
+                self.assertBothWays(CHOICE, value, wire)
+            self.assertEqual(CHOICE.decode(CHOICE.encode(value)), value)
+
+    def test_two(self) -> None:
+        """Two members at once are refused, rather than that one of them is lost."""
+        for value, path, other in (
+            ({"textChoice": "x", "numberChoice": 1}, "numberChoice", "text_choice"),
+            ({"numberChoice": 0, "textChoice": ""}, "textChoice", "number_choice"),
+            ({"choice": {}, "text_choice": ""}, "text_choice", "choice"),
+            ({"textChoice": "", "choice": {}}, "choice", "text_choice"),
+        ):
+            reason = f"is given beside {other}; one is only one of them"
+            self.assertRefused(CHOICE, value, path, reason)
+
+    def test_othersAbsent(self) -> None:
+        """The other members may be C{None}."""
+        value = {"textChoice": None, "numberChoice": 1, "choice": None}
+        self.assertEqual(CHOICE.decode(CHOICE.encode(value)), {"numberChoice": 1})
+
+
+class PassingTests(ConversionCase):
+    """Messages in the place of dictionaries."""
+
+    def test_same(self) -> None:
+        """A message of the class is taken as it is."""
+        message = messageClass("kinds.Tree")(leaf_name="x")
+        self.assertIs(TREE.toMessage(message), message)
+        self.assertEqual(TREE.encode(message), message.SerializeToString())
+        self.assertEqual(TREE.toDict(message), {"leafName": "x"})
+
+    def test_otherPool(self) -> None:
+        """A message of the same name from another pool is written anew."""
+        pool = compilePool(kinds=PROTO3, old=PROTO2, fresh=EDITION)
+        foreign = messageClass("kinds.Tree", pool)(leaf_name="x")
+        self.assertIsNot(type(foreign), TREE.messageClass)
+        self.assertIs(type(TREE.toMessage(foreign)), TREE.messageClass)
+        for value in (
+            foreign,
+            {"leftTree": foreign},
+            {"many": [foreign]},
+            {"named": {"a": foreign}},
+        ):
+            self.assertIn(b"x", TREE.encode(value))
+        self.assertEqual(TREE.toDict(foreign), {"leafName": "x"})
+
+    def test_otherMessage(self) -> None:
+        """A message of another name is refused."""
+        other = messageClass("kinds.Choice")(text_choice="x")
+        reason = "is a kinds.Tree, not a kinds.Choice"
+        self.assertRefused(TREE, other, "", reason)
+        self.assertRefused(TREE, {"leftTree": other}, "leftTree", reason)
+        self.assertRefused(TREE, {"many": [{}, other]}, "many[1]", reason)
+        self.assertRaises(ConversionError, TREE.toDict, other)
+
+    def test_otherShape(self) -> None:
+        """A message of the same name whose bytes mean something else is refused."""
+        pool = compilePool(other='syntax = "proto3"; package kinds; message Tree { bytes a = 1; }')
+        foreign = messageClass("kinds.Tree", pool)(a=b"\xff")
+        self.assertRefused(TREE, foreign, "", "is no kinds.Tree message")
+
+    def test_nested(self) -> None:
+        """Messages may stand in dictionaries, well-known ones too."""
+        tree = messageClass("kinds.Tree")(leaf_name="x")
+        value = {"leftTree": tree, "many": [tree, {}], "named": {"a": tree}}
+        plain = {"leafName": "x"}
+        expected = {"leftTree": plain, "many": [plain, {}], "named": {"a": plain}}
+        self.assertEqual(TREE.decode(TREE.encode(value)), expected)
+        moment = messageClass("google.protobuf.Timestamp")(seconds=5)
+        struct = messageClass("google.protobuf.Struct")()
+        struct["a"] = [1]
+        decoded = KNOWN.decode(KNOWN.encode({"createdAt": moment, "structValue": struct}))
+        self.assertEqual(decoded, {"createdAt": "1970-01-01T00:00:05Z", "structValue": {"a": [1]}})
+
+
+class OldTests(ConversionCase):
+    """What proto2 and editions have besides."""
+
+    PLAIN, NEEDS = codec("old.Plain"), codec("old.Needs")
+
+    def test_presence(self) -> None:
+        """Every field of proto2 has presence; its default is not put in."""
+        self.assertBothWays(self.PLAIN, {"withDefault": 7}, {"with_default": 7})
+        self.assertBothWays(self.PLAIN, {"text": ""}, {"text": ""})
+        self.assertEqual(self.PLAIN.decode(b""), {})
+
+    def test_ignored(self) -> None:
+        """Extensions and groups are left out, and cannot be given."""
+        message: Any = self.PLAIN.messageClass(text="x")
+        message.Extensions[POOL.FindExtensionByName("old.extra")] = 5
+        message.box.width = 3
+        self.assertEqual(self.PLAIN.decode(message.SerializeToString()), {"text": "x"})
+        for key in ("box", "extra", "old.extra", "[old.extra]"):
+            self.assertRefused(self.PLAIN, {key: {}}, key, "is no field of old.Plain")
+
+    def test_required(self) -> None:
+        """A required field that is missing is named."""
+        self.assertRefused(self.NEEDS, {}, "a_name", "is required")
+        value = {"aName": "x", "more": [{"aName": "y"}, {"inner": {"aName": "z"}}]}
+        self.assertRefused(self.NEEDS, value, "more[1].a_name", "is required")
+
+    def test_badText(self) -> None:
+        """Text that is not UTF-8, which proto2 lets through, is refused."""
+        for wire, path in (
+            (b"\x0a\x02\xff\xfe", "text"),
+            (b"\x12\x01a\x12\x02\xff\xfe", "texts"),
+            (b"\x1a\x07\x0a\x01a\x12\x02\xff\xfe", "labels"),
+        ):
+            self.assertUnreadable(self.PLAIN, wire, path, "is no text in UTF-8")
+        wire = b"\x1a\x07\x0a\x02\xff\xfe\x12\x01a"
+        self.assertUnreadable(self.PLAIN, wire, "labels", "has a key that is no text in UTF-8")
+
+    def test_edition(self) -> None:
+        """A message that is only framed as groups are is a message."""
+        framed = codec("fresh.Framed")
+        value = {"inner": {"explicit": 0}, "explicit": 0}
+        self.assertEqual(framed.decode(framed.encode({**value, "implicit": 0})), value)
+
+
+class WireTests(ConversionCase):
+    """Bytes that are none of the message's."""
+
+    def test_noMessage(self) -> None:
+        """They are refused with the message's name."""
+        for wire in (b"\xff", b"\x0a", b"\x0a\x05abc", b"\x0a\x02\xff\xfe"):
+            self.assertUnreadable(TREE, wire, "", "is no kinds.Tree message")
+        error = self.assertRaises(ConversionError, TREE.decode, b"\xff")
+        self.assertEqual(str(error), "is no kinds.Tree message")
+
+    def test_unknownFields(self) -> None:
+        """Fields that a newer client sends are left out."""
+        wire = PRESENCE.encode({"aNumber": 1}) + b"\xa2\x06\x01x"
+        self.assertEqual(PRESENCE.decode(wire), {"aNumber": 1})
+
+
+class CodecTests(ConversionCase):
+    """The codecs themselves."""
+
+    def test_cached(self) -> None:
+        """A class has one codec, which knows its class and its name."""
+        tree = messageClass("kinds.Tree")
+        self.assertIs(codecOf(tree), codecOf(tree))
+        self.assertIs(TREE.messageClass, tree)
+        self.assertEqual(TREE.fullName, "kinds.Tree")
+
+    def test_toMessage(self) -> None:
+        """A dictionary is made a message of the class."""
+        message = TREE.toMessage({"leafName": "x"})
+        self.assertIsInstance(message, Message)
+        self.assertEqual(message, messageClass("kinds.Tree")(leaf_name="x"))
+
+    def test_longChain(self) -> None:
+        """Types that lead to types that lead to types are compiled, as many as protobuf takes."""
+        texts = [f"message M{n} {{ M{n + 1} next = 1; }}" for n in range(400)]
+        pool = compilePool(chain="\n".join(['syntax = "proto3";', *texts, "message M400 {}"]))
+        chain = codecOf(messageClass("M0", pool))
+        self.assertEqual(chain.decode(chain.encode({"next": {"next": {}}})), {"next": {"next": {}}})

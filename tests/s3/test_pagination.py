@@ -1,0 +1,311 @@
+"""Parameters of list requests, tokens, and keys in answers."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from urllib.parse import unquote, unquote_plus
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.s3.errors import S3Error
+from storagegate.s3.pagination import (
+    BucketsQuery,
+    ObjectsQuery,
+    PartsQuery,
+    UploadsQuery,
+    VersionsQuery,
+    encodeKey,
+    makeToken,
+    parseAttributes,
+    parseListBuckets,
+    parseListObjects,
+    parseListObjectsV2,
+    parseListParts,
+    parseListUploads,
+    parseListVersions,
+    parsePartNumber,
+    readToken,
+)
+
+SECRET = b"s" * 32
+KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=100)
+
+
+class ObjectsTests(SynchronousTestCase):
+    """ListObjects and ListObjectsV2."""
+
+    def test_defaults(self) -> None:
+        """Nothing asked for is the first 1,000 keys, plain; version 1 shows owners."""
+        self.assertEqual(
+            parseListObjects({}, SECRET, "b"),
+            ObjectsQuery("", "", "", 1000, False, fetchOwner=True),
+        )
+        self.assertEqual(parseListObjectsV2({}, SECRET, "b"), ObjectsQuery("", "", "", 1000, False))
+
+    def test_version1(self) -> None:
+        """The marker is where the page starts."""
+        query = {
+            "prefix": "p/",
+            "delimiter": "/",
+            "marker": "p/a",
+            "max-keys": "7",
+            "encoding-type": "url",
+            "start-after": "ignored",
+            "fetch-owner": "false",
+        }
+        self.assertEqual(
+            parseListObjects(query, SECRET, "b"),
+            ObjectsQuery("p/", "/", "p/a", 7, True, marker="p/a", fetchOwner=True),
+        )
+
+    def test_version2(self) -> None:
+        """C{start-after} is where the first page starts; the marker of version 1 is ignored."""
+        query = {
+            "list-type": "2",
+            "prefix": "p/",
+            "delimiter": "",
+            "start-after": "p/a",
+            "marker": "ignored",
+            "max-keys": "7",
+            "fetch-owner": "true",
+        }
+        self.assertEqual(
+            parseListObjectsV2(query, SECRET, "b"),
+            ObjectsQuery("p/", "", "p/a", 7, False, startAfter="p/a", fetchOwner=True),
+        )
+
+    def test_token(self) -> None:
+        """In both versions the token says where the page starts, whatever else was sent."""
+        token = makeToken(SECRET, "b", "p/é")
+        query = {"continuation-token": token, "marker": "m", "start-after": "s"}
+        first, second = (parse(query, SECRET, "b") for parse in PARSERS)
+        self.assertEqual((first.after, first.marker, first.token), ("p/é", "m", token))
+        self.assertEqual((second.after, second.startAfter, second.token), ("p/é", "s", token))
+
+    def test_emptyToken(self) -> None:
+        """An empty token is the first page."""
+        for parse in PARSERS:
+            read = parse({"continuation-token": ""}, SECRET, "b")
+            self.assertEqual((read.after, read.token), ("", ""))
+
+    def test_badToken(self) -> None:
+        """A token that is none is 400."""
+        for parse in PARSERS:
+            error = self.assertRaises(S3Error, parse, {"continuation-token": "x"}, SECRET, "b")
+            self.assertEqual((error.code, error.status), ("InvalidArgument", 400))
+
+    def test_maxKeys(self) -> None:
+        """Any whole number is taken and cut to 1,000; 0 is one."""
+        for text, limit in [
+            ("0", 0),
+            ("1", 1),
+            ("0010", 10),
+            ("1000", 1000),
+            ("1001", 1000),
+            ("1000000000", 1000),
+            ("2147483647", 1000),
+        ]:
+            for parse in PARSERS:
+                self.assertEqual(parse({"max-keys": text}, SECRET, "b").limit, limit)
+
+    def test_badMaxKeys(self) -> None:
+        """What is no whole number is 400 and named."""
+        for text in ["-1", "abc", "", "1.0", " 1", "+1", "1_0", "\u0661", "2147483648", "9" * 99]:
+            for parse in PARSERS:
+                error = self.assertRaises(S3Error, parse, {"max-keys": text}, SECRET, "b")
+                self.assertEqual((error.code, error.status), ("InvalidArgument", 400), text)
+                self.assertEqual(error.fields, {"ArgumentName": "max-keys", "ArgumentValue": text})
+
+    def test_encodingType(self) -> None:
+        """C{url} is the only encoding there is."""
+        for text in ["URL", "base64", "url "]:
+            error = self.assertRaises(
+                S3Error, parseListObjects, {"encoding-type": text}, SECRET, "b"
+            )
+            self.assertEqual(error.fields["ArgumentName"], "encoding-type")
+
+
+PARSERS = (parseListObjects, parseListObjectsV2)
+
+
+class OtherListsTests(SynchronousTestCase):
+    """Versions, uploads, parts, buckets."""
+
+    def test_versions(self) -> None:
+        """All parameters are read; a version id needs its key."""
+        self.assertEqual(parseListVersions({}), VersionsQuery("", "", "", "", 1000, False))
+        query = {
+            "prefix": "p",
+            "delimiter": "/",
+            "key-marker": "k",
+            "version-id-marker": "null",
+            "max-keys": "2000",
+            "encoding-type": "url",
+        }
+        self.assertEqual(parseListVersions(query), VersionsQuery("p", "/", "k", "null", 1000, True))
+        del query["key-marker"]
+        error = self.assertRaises(S3Error, parseListVersions, query)
+        self.assertEqual(error.fields["ArgumentName"], "version-id-marker")
+        self.assertRaises(S3Error, parseListVersions, {"max-keys": "-1"})
+
+    def test_uploads(self) -> None:
+        """All parameters are read; without a key the marker of the id is ignored."""
+        self.assertEqual(parseListUploads({}), UploadsQuery("", "", "", "", 1000, False))
+        query = {
+            "prefix": "p",
+            "delimiter": "/",
+            "key-marker": "k",
+            "upload-id-marker": "u",
+            "max-uploads": "2",
+            "encoding-type": "url",
+        }
+        self.assertEqual(parseListUploads(query), UploadsQuery("p", "/", "k", "u", 2, True))
+        del query["key-marker"]
+        self.assertEqual(parseListUploads(query).uploadIdMarker, "")
+        self.assertRaises(S3Error, parseListUploads, {"max-uploads": "x"})
+
+    def test_parts(self) -> None:
+        """Marker and limit are numbers."""
+        self.assertEqual(parseListParts({}), PartsQuery(0, 1000, False))
+        self.assertEqual(
+            parseListParts({"part-number-marker": "5", "max-parts": "10000"}),
+            PartsQuery(5, 1000, False),
+        )
+        for query in [{"part-number-marker": "-1"}, {"max-parts": "x"}]:
+            error = self.assertRaises(S3Error, parseListParts, query)
+            self.assertEqual(error.code, "InvalidArgument")
+
+    def test_buckets(self) -> None:
+        """A page has 1 to 10,000 buckets; the token is that of no bucket."""
+        self.assertEqual(parseListBuckets({}, SECRET), BucketsQuery("", "", 10000, ""))
+        query = {
+            "prefix": "p",
+            "max-buckets": "3",
+            "bucket-region": "eu-west-1",
+            "continuation-token": makeToken(SECRET, "", "last"),
+        }
+        self.assertEqual(parseListBuckets(query, SECRET), BucketsQuery("p", "last", 3, "eu-west-1"))
+        for text in ["0", "10001", "-1", "x", ""]:
+            error = self.assertRaises(S3Error, parseListBuckets, {"max-buckets": text}, SECRET)
+            self.assertEqual(error.fields, {"ArgumentName": "max-buckets", "ArgumentValue": text})
+
+    def test_partNumber(self) -> None:
+        """A part has a number from 1 to 10,000."""
+        self.assertEqual(parsePartNumber({"partNumber": "1"}), 1)
+        self.assertEqual(parsePartNumber({"partNumber": "010000"}), 10000)
+        for query in [{}, *({"partNumber": text} for text in ["", "0", "10001", "-1", "1.0"])]:
+            error = self.assertRaises(S3Error, parsePartNumber, query)
+            self.assertEqual(
+                error.message, "Part number must be an integer between 1 and 10000, inclusive"
+            )
+
+
+class AttributesTests(SynchronousTestCase):
+    """GetObjectAttributes."""
+
+    def test_read(self) -> None:
+        """Names are separated by commas; the parts are paged by two more fields."""
+        read = parseAttributes({b"x-amz-object-attributes": b"ETag, ObjectParts,"})
+        self.assertEqual((read.names, read.partsAfter), ({"ETag", "ObjectParts"}, 0))
+        self.assertEqual(read.partsLimit, 1000)
+        read = parseAttributes(
+            {
+                b"x-amz-object-attributes": b"ObjectParts",
+                b"x-amz-part-number-marker": b"3",
+                b"x-amz-max-parts": b"5000",
+            }
+        )
+        self.assertEqual((read.partsAfter, read.partsLimit), (3, 1000))
+
+    def test_refused(self) -> None:
+        """Nothing asked for, an unknown name and a bad number are told apart."""
+        for value in [None, b"", b",", b" , "]:
+            headers = {} if value is None else {b"x-amz-object-attributes": value}
+            self.assertEqual(
+                self.assertRaises(S3Error, parseAttributes, headers).code, "InvalidRequest"
+            )
+        for value, named in [(b"etag", "etag"), (b"ETag,,ObjectSize", ""), (b"\xff", "\xff")]:
+            error = self.assertRaises(S3Error, parseAttributes, {b"x-amz-object-attributes": value})
+            self.assertEqual(
+                error.fields,
+                {"ArgumentName": "x-amz-object-attributes", "ArgumentValue": named},
+            )
+        error = self.assertRaises(
+            S3Error,
+            parseAttributes,
+            {b"x-amz-object-attributes": b"ETag", b"x-amz-max-parts": b"-1"},
+        )
+        self.assertEqual(error.fields["ArgumentName"], "x-amz-max-parts")
+
+
+class TokenTests(SynchronousTestCase):
+    """Continuation tokens."""
+
+    def assertRefused(self, token: str, secret: bytes = SECRET, bucket: str = "b") -> None:
+        """Assert that a token is the error that S3 gives."""
+        error = self.assertRaises(S3Error, readToken, secret, bucket, token)
+        self.assertEqual((error.code, error.status), ("InvalidArgument", 400))
+        self.assertEqual(error.message, "The continuation token provided is incorrect")
+
+    @given(KEYS)
+    def test_roundTrip(self, position: str) -> None:
+        """Any position is read back, from characters that a query needs not escape."""
+        token = makeToken(SECRET, "b", position)
+        self.assertRegex(token, r"\A[A-Za-z0-9_-]+\Z")
+        self.assertEqual(readToken(SECRET, "b", token), position)
+
+    def test_longestPosition(self) -> None:
+        """A key of 1,024 bytes has a token."""
+        position = "k" * 1024
+        self.assertEqual(readToken(SECRET, "b", makeToken(SECRET, "b", position)), position)
+
+    def test_bound(self) -> None:
+        """A token of another bucket, another store or the list of buckets is refused."""
+        token = makeToken(SECRET, "b", "k")
+        self.assertRefused(token, bucket="c")
+        self.assertRefused(token, bucket="")
+        self.assertRefused(token, secret=b"t" * 32)
+        self.assertRefused(makeToken(SECRET, "", "k"))
+
+    def test_tampered(self) -> None:
+        """Any changed, missing or additional character is refused."""
+        token = makeToken(SECRET, "b", "key")
+        for index, character in enumerate(token):
+            other = "A" if character != "A" else "B"
+            self.assertRefused(token[:index] + other + token[index + 1 :])
+            self.assertRefused(token[:index] + token[index + 1 :])
+        for changed in [token + "A", token + "=", token + "\n", " " + token, token + "é", "x"]:
+            self.assertRefused(changed)
+
+    def test_otherSpelling(self) -> None:
+        """The same bytes written in another way of base64 are no token."""
+        token = makeToken(SECRET, "b", "k")
+        spelling = token[:-1] + chr(ord(token[-1]) + 1)
+        self.assertEqual(urlsafe_b64decode(spelling + "="), urlsafe_b64decode(token + "="))
+        self.assertRefused(spelling)
+
+    def test_forgedPosition(self) -> None:
+        """A position without the secret's MAC, not UTF-8, or far too long is refused."""
+        for raw in [b"", b"k" * 10, b"m" * 16 + b"key", b"m" * 16 + b"\xff", b"m" * 5000]:
+            self.assertRefused(urlsafe_b64encode(raw).decode().rstrip("="))
+
+    @given(st.text(max_size=60))
+    def test_anything(self, token: str) -> None:
+        """Whatever text comes is refused as S3 refuses it."""
+        self.assertRefused(token)
+
+
+class EncodeKeyTests(SynchronousTestCase):
+    """Keys in answers."""
+
+    def test_written(self) -> None:
+        """Slashes and unreserved characters stay, all else is escaped; plain is untouched."""
+        self.assertEqual(encodeKey("a/b c+d%\n\x01é*~", True), "a/b%20c%2Bd%25%0A%01%C3%A9%2A~")
+        self.assertEqual(encodeKey("a/b c+d%\n\x01é*~", False), "a/b c+d%\n\x01é*~")
+
+    @given(KEYS)
+    def test_decoders(self, key: str) -> None:
+        """Both kinds of decoders in use, with and without a plus for a space, read it back."""
+        written = encodeKey(key, True)
+        self.assertEqual((unquote(written), unquote_plus(written)), (key, key))
+        self.assertRegex(written, r"\A[A-Za-z0-9_.~/%-]*\Z")

@@ -1,0 +1,352 @@
+"""The Storage service: the bytes of objects, in and out, and what becomes of streams that break."""
+
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.storage.blobs.layout import BlobLayout
+from storagegate.storage.errors import CorruptBlob, StoreFull
+from tests.services.objectcase import BIG, StorageCase, etagOf, upload
+from tests.services.usercase import Requests, ended
+
+CHUNK = 64 * 1024
+
+
+class BytesCase(StorageCase):
+    """A test with a bucket."""
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        """Make it."""
+        super().setUp()
+        await self.call("CreateBucket", {"bucket": "box"})
+
+    def blobs(self) -> list[str]:
+        """Give the names of the files of all blobs, also those that are being written."""
+        layout = BlobLayout(self.directory)
+        found = [name for _, _, names in os.walk(layout.blobs) for name in names]
+        return found + os.listdir(layout.staging)
+
+    async def assertNothingHeld(self) -> None:
+        """See that an object that is deleted leaves no file, and no file open."""
+        await self.call("DeleteObject", {"bucket": "box", "key": "k"})
+        await self.store.idle()
+        self.assertEqual(self.blobs(), [])
+        blobs = BlobLayout(self.directory).blobs
+        names = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+        opened = [os.readlink(name) for name in names if os.path.lexists(name)]
+        self.assertEqual([path for path in opened if path.startswith(blobs)], [])
+
+
+class ReadTests(BytesCase):
+    """C{GetObject}."""
+
+    async def test_items(self) -> None:
+        """The object comes first, then chunks of 64 KiB."""
+        made = await self.put("box", "k", BIG)
+        first, *rest = await self.stream("GetObject", {"bucket": "box", "key": "k"})
+        self.assertEqual(first, {"object": made})
+        sizes = [len(item["chunk"]) for item in rest]
+        self.assertEqual(sizes, [CHUNK] * 20 + [3])
+        self.assertEqual(b"".join(item["chunk"] for item in rest), BIG)
+        self.assertEqual({tuple(item) for item in rest}, {("chunk",)})
+        await self.assertNothingHeld()
+
+    async def test_datagrams(self) -> None:
+        """Over UDP a chunk has 768 bytes, and over nothing else."""
+        for body in (b"x" * 1000, BIG):
+            await self.put("box", "k", body)
+            request = {"bucket": "box", "key": "k"}
+            _, *rest = await self.stream("GetObject", request, protocol="udp")
+            sizes = [len(item["chunk"]) for item in rest]
+            self.assertEqual(max(sizes), 768)
+            self.assertEqual(b"".join(item["chunk"] for item in rest), body)
+
+    async def test_empty(self) -> None:
+        """An empty object has no chunks."""
+        await self.put("box", "k")
+        self.assertEqual(len(await self.stream("GetObject", {"bucket": "box", "key": "k"})), 1)
+
+    async def test_ranges(self) -> None:
+        """Offset and length choose bytes; what is behind the end is left out."""
+        for body in (BIG[:1000], BIG):
+            await self.put("box", "k", body)
+            size = len(body)
+            for offset, length in (
+                (0, 0),
+                (0, 1),
+                (1, 10),
+                (size - 1, 5),
+                (size, 5),
+                (700, size),
+                (5, 1 << 62),
+            ):
+                read = await self.read("box", "k", offset=offset, length=length)
+                self.assertEqual(read, body[offset : offset + length], (size, offset, length))
+            self.assertEqual(await self.read("box", "k", offset=size - 4), body[-4:])
+            request = {"bucket": "box", "key": "k", "offset": size + 1}
+            await self.refused("INVALID_ARGUMENT", "GetObject", request)
+        for wrong in ({"offset": -1}, {"length": -1}, {"length": 1 << 63}, {"offset": 0.5}):
+            request = {"bucket": "box", "key": "k", **wrong}
+            await self.refused("VALIDATION_ERROR", "GetObject", request)
+
+    async def test_parts(self) -> None:
+        """An object of several parts is read across their borders."""
+        started = await self.s3("POST", "/box/k?uploads")
+        uploadId = started.body.partition(b"<UploadId>")[2].partition(b"<")[0].decode()
+        parts = (os.urandom(5 << 20), b"the end")
+        etags = ""
+        for number, part in enumerate(parts, 1):
+            target = f"/box/k?partNumber={number}&uploadId={uploadId}"
+            etag = (await self.s3("PUT", target, part)).headers["etag"]
+            etags += f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"
+        document = f"<CompleteMultipartUpload>{etags}</CompleteMultipartUpload>".encode()
+        await self.s3("POST", f"/box/k?uploadId={uploadId}", document)
+        whole = b"".join(parts)
+        self.assertEqual(await self.read("box", "k"), whole)
+        border = (5 << 20) - 3
+        self.assertEqual(await self.read("box", "k", offset=border, length=6), whole[border:][:6])
+        # The second part was not open yet when the object was replaced.
+        items = await self.call("GetObject", {"bucket": "box", "key": "k"})
+        await anext(items)
+        read = (await anext(items))["chunk"]
+        await self.put("box", "k", b"new")
+        await self.store.idle()
+        async for item in items:
+            read += item["chunk"]
+        self.assertEqual(read, whole)
+
+    async def test_replaced(self) -> None:
+        """A read that is under way gives the object that it began with, until it is left."""
+        await self.put("box", "k", BIG)
+        items = await self.call("GetObject", {"bucket": "box", "key": "k"})
+        await anext(items)
+        read = (await anext(items))["chunk"]
+        await self.put("box", "k", b"new")
+        async for item in items:
+            read += item["chunk"]
+        self.assertEqual(read, BIG)
+        await self.store.idle()
+        self.assertEqual(self.blobs(), [])
+
+    async def test_left(self) -> None:
+        """A reader that goes away leaves nothing held."""
+        await self.put("box", "k", BIG)
+        items = await self.call("GetObject", {"bucket": "box", "key": "k"})
+        await anext(items)
+        await anext(items)
+        await items.aclose()
+        await self.assertNothingHeld()
+
+    async def test_slowReader(self) -> None:
+        """Nothing is read ahead of a slow reader: one job gives four chunks."""
+        await self.put("box", "k", BIG)
+        jobs = 0
+        run = self.store.run
+
+        def counted(*args: Any) -> Deferred[Any]:
+            nonlocal jobs
+            jobs += 1
+            return run(*args)
+
+        self.patch(self.store, "run", counted)
+        items = await self.call("GetObject", {"bucket": "box", "key": "k"})
+        for _ in range(5):
+            await anext(items)
+        self.assertEqual(jobs, 1)
+        await anext(items)
+        self.assertEqual(jobs, 2)
+        await items.aclose()
+
+    async def test_short(self) -> None:
+        """A blob that has lost bytes ends the call with an error, which is logged."""
+        await self.put("box", "k", BIG)
+        layout = BlobLayout(self.directory)
+        [path] = [
+            os.path.join(folder, name)
+            for folder, _, names in os.walk(layout.blobs)
+            for name in names
+        ]
+        items = await self.call("GetObject", {"bucket": "box", "key": "k"})
+        for _ in range(5):
+            await anext(items)
+        os.truncate(path, 300_000)
+        with self.assertRaises(ServiceError) as caught:
+            async for _ in items:
+                pass
+        self.assertEqual(caught.exception.code, "INTERNAL_ERROR")
+        self.assertEqual(len(self.flushLoggedErrors(CorruptBlob)), 1)
+
+
+class VerifiedReadTests(BytesCase):
+    """C{GetObject} where the store compares what it reads."""
+
+    verifyReads = True
+
+    async def test_read(self) -> None:
+        """The same bytes come in the same chunks, whole or a part of them."""
+        await self.put("box", "k", BIG)
+        self.assertEqual(await self.read("box", "k"), BIG)
+        self.assertEqual(await self.read("box", "k", offset=9, length=99), BIG[9:108])
+        _, *rest = await self.stream("GetObject", {"bucket": "box", "key": "k"})
+        self.assertEqual(max(len(item["chunk"]) for item in rest), CHUNK)
+
+    async def test_left(self) -> None:
+        """A reader that goes away leaves nothing held, whether it has just been given a piece."""
+        for pauses in (False, True):
+            await self.put("box", "k", BIG)
+            items = await self.call("GetObject", {"bucket": "box", "key": "k"})
+            await anext(items)
+            await anext(items)
+            if pauses:
+                await self.store.run(os.getpid)
+            await items.aclose()
+            await self.assertNothingHeld()
+
+    async def test_damaged(self) -> None:
+        """Bytes that are not those that were written never go out whole."""
+        await self.put("box", "k", BIG)
+        layout = BlobLayout(self.directory)
+        for folder, _, names in os.walk(layout.blobs):
+            for name in names:
+                with open(os.path.join(folder, name), "r+b") as file:
+                    file.seek(-1, os.SEEK_END)
+                    file.write(b"X")
+        read = b""
+        with self.assertRaises(ServiceError) as caught:
+            items = await self.call("GetObject", {"bucket": "box", "key": "k"})
+            async for item in items:
+                read += item.get("chunk", b"")
+        self.assertEqual(caught.exception.code, "INTERNAL_ERROR")
+        self.assertLess(len(read), len(BIG))
+        self.assertEqual(len(self.flushLoggedErrors(CorruptBlob)), 1)
+
+
+class WriteTests(BytesCase):
+    """C{PutObject}."""
+
+    async def test_base64(self) -> None:
+        """A wire of text sends chunks in base64."""
+        items = ended({"bucket": "box", "key": "k"}, {"chunk": "aGVs"}, {"chunk": "bG8="})
+        made = await self.call("PutObject", items)
+        self.assertEqual(made["etag"], etagOf(b"hello"))
+        items = ended({"bucket": "box", "key": "k"}, {"chunk": "?"})
+        await self.refused("VALIDATION_ERROR", "PutObject", items)
+        self.assertEqual(await self.read("box", "k"), b"hello")
+
+    async def test_misplaced(self) -> None:
+        """Names come first and once, bytes behind them; else nothing is stored."""
+        named = {"bucket": "box", "key": "k"}
+        for items in (
+            (),
+            ({"bucket": "box"},),
+            ({"key": "k"},),
+            ({"chunk": b"x"},),
+            ({**named, "chunk": b"x"},),
+            (named, {"chunk": b"x", "key": "other"}),
+            (named, {"chunk": b"x", "bucket": "other"}),
+            (named, {"chunk": b"x", "contentType": "a/b"}),
+            (named, {"chunk": b"x"}, named),
+            (named, {"metadata": {"a": "b"}}),
+        ):
+            await self.refused("INVALID_ARGUMENT", "PutObject", ended(*items))
+        await self.refused("NOT_FOUND", "HeadObject", named)
+
+    async def test_protobuf(self) -> None:
+        """Empty fields, which some wires cannot leave out, are none."""
+        empty: dict[str, Any] = {"metadata": {}, "contentType": ""}
+        first = {"bucket": "box", "key": "k", "chunk": b"", **empty}
+        items = ended(first, {"chunk": b"x", "bucket": "", "key": "", **empty}, {"chunk": b""}, {})
+        made = await self.call("PutObject", items)
+        self.assertEqual((made["size"], made["etag"]), (1, etagOf(b"x")))
+
+    async def test_earlyRefusal(self) -> None:
+        """What is sure to be refused is refused before its bytes are read."""
+        for bucket, code in (("none", "NOT_FOUND"), ("\ud800", "INVALID_ARGUMENT")):
+            items = upload(bucket, "k", b"x", b"y")
+            await self.refused(code, "PutObject", items)
+            self.assertEqual(items.read, 1)
+
+    async def test_cut(self) -> None:
+        """Of an upload that breaks, or is cancelled, nothing is seen and nothing is left."""
+        await self.put("box", "k", b"old")
+        for cause in (codedError("CANCELLED", "gone"), None):
+            items = Requests([{"bucket": "box", "key": "k"}, {"chunk": BIG}])
+            call = self.call("PutObject", items)
+            while not items.isAwaited:
+                await self.turn()
+            self.assertEqual(len(await self.keys()), 1)
+            if cause is None:
+                call.cancel()
+            else:
+                items.end(cause)
+            error = await call.addErrback(lambda failure: failure.value)
+            self.assertEqual(error.code, "CANCELLED")
+            self.assertEqual(await self.read("box", "k"), b"old")
+            await self.emptied()
+
+    async def test_backPressure(self) -> None:
+        """No item is asked for while the disk is busy with the last one."""
+        asked = 0
+        waiting: Deferred[None] = Deferred()
+
+        class Sink:
+            """A disk that lags."""
+
+            def write(self, chunk: bytes) -> Deferred[None]:
+                return waiting
+
+            def abort(self) -> None:
+                """Nothing was written."""
+
+        async def items() -> AsyncIterator[Any]:
+            nonlocal asked
+            yield {"bucket": "box", "key": "k"}
+            while True:
+                asked += 1
+                yield {"chunk": b"x" * 1000}
+
+        self.patch(self.store.blobs, "sink", lambda *args: Sink())
+        call = self.call("PutObject", items())
+        self.assertEqual(asked, 1)
+        waiting.errback(StoreFull("no room"))
+        error = await call.addErrback(lambda failure: failure.value)
+        self.assertEqual(error.code, "UNAVAILABLE")
+        self.assertEqual((error.statusCode, error.grpcStatus), (503, 14))
+        self.assertEqual(asked, 1)
+
+    async def turn(self) -> None:
+        """Let the reactor and the store's threads do something."""
+        await self.store.run(os.getpid)
+
+    async def emptied(self) -> None:
+        """Wait until there is no file of any upload."""
+        while self.blobs():
+            await self.turn()
+
+    async def keys(self) -> list[str]:
+        """List the bucket."""
+        return [
+            each["key"] for each in (await self.call("ListObjects", {"bucket": "box"}))["objects"]
+        ]
+
+
+class CancelledReadTests(BytesCase):
+    """A read that is cancelled while it waits for the disk."""
+
+    async def test_cancel(self) -> None:
+        """It ends at once, and holds nothing."""
+        await self.put("box", "k", BIG)
+        items = await self.call("GetObject", {"bucket": "box", "key": "k"})
+        await anext(items)
+
+        async def read() -> Any:
+            return await anext(items)
+
+        reading = Deferred.fromCoroutine(read())
+        reading.cancel()
+        error = await reading.addErrback(lambda failure: failure.value)
+        self.assertTrue(isinstance(error, CancelledError) or error.code == "CANCELLED")
+        await self.assertNothingHeld()

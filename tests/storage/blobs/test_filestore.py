@@ -1,0 +1,131 @@
+"""Blobs as files: the contract, and what the disk sees."""
+
+import os
+
+from twisted.trial.unittest import TestCase
+
+from storagegate.storage.blobs.layout import isBlobId
+from storagegate.storage.blobs.writer import checksumOf
+from storagegate.storage.threadpool import BoundedThreadPool
+from tests.contract.blobs import KIB, MIB, BlobsContract, store
+from tests.support.blobs import BlobsCase, filesBelow, makeBlobs
+from tests.support.pools import ImmediatePool
+
+
+class ThreadedContractTests(BlobsContract, TestCase):
+    """The contract, with real threads and real fsyncs."""
+
+    def setUp(self) -> None:
+        from twisted.internet import reactor
+
+        self.pool = BoundedThreadPool(reactor, threads=4)
+        self.blobs = makeBlobs(self.mktemp(), self.pool)
+
+    async def tearDown(self) -> None:
+        await self.blobs.close()
+        await self.pool.stop()
+
+
+class ImmediateContractTests(BlobsContract, TestCase):
+    """The contract, where every job ends before its caller goes on, and nothing is synced."""
+
+    def setUp(self) -> None:
+        self.blobs = makeBlobs(self.mktemp(), ImmediatePool(), durable=False)
+
+
+class LayoutTests(BlobsCase):
+    """Where the files go, and in which order."""
+
+    def test_order(self) -> None:
+        """
+        Before a finish fires, the bytes are synced, linked under their id, and the directory is
+        synced, with every new directory above it; the first name stays until the settling.
+        """
+        sink = self.blobs.sink(0, 5)
+        sink.write(b"bytes")
+        finished = sink.finish()
+        self.assertNoResult(finished)
+        self.pool.go()
+        blob = self.successResultOf(finished).segments[0].blob
+        self.assertTrue(isBlobId(blob))
+        opened = [args[0] for name, args in self.files.calls if name == "openDirectory"]
+        first = os.path.join(self.directory, "blobs", blob[:2])
+        second = os.path.join(first, blob[2:4])
+        self.assertEqual(opened, [os.path.dirname(first), first, second])
+        names = [n for n in self.called() if n not in ("openDirectory", "close")]
+        self.assertEqual(
+            names,
+            [
+                "create",
+                "write",
+                "sync",
+                "makeDirectory",
+                "syncDirectory",
+                "makeDirectory",
+                "syncDirectory",
+                "link",
+                "syncDirectory",
+            ],
+        )
+        path = os.path.join("blobs", blob[:2], blob[2:4], blob)
+        self.assertEqual(filesBelow(self.directory), [path, os.path.join("staging", blob)])
+        self.blobs.settle([blob])
+        self.pool.goAll()
+        self.assertEqual(filesBelow(self.directory), [path])
+        self.assertEqual(os.stat(os.path.join(self.directory, path)).st_mode & 0o777, 0o600)
+        self.assertEqual(os.stat(second).st_mode & 0o777, 0o700)
+
+    def test_sharedDirectory(self) -> None:
+        """256 blobs in a row share a directory, which is made once; the next goes elsewhere."""
+        blobs = [self.put(b"x") for _ in range(257)]
+        self.assertEqual({blob[:4] for blob in blobs[:256]}, {blobs[0][:4]})
+        self.assertNotEqual(blobs[256][:4], blobs[0][:4])
+        self.assertLessEqual(self.called().count("makeDirectory"), 4)
+
+    def test_oneJob(self) -> None:
+        """A body declared to fit in both buffers costs one job, whatever its chunks."""
+        for size in (1, 100 * KIB, MIB):
+            sink = self.blobs.sink(0, size)
+            for start in range(0, size, 64 * KIB):
+                self.assertIsNone(sink.write(b"x" * min(64 * KIB, size - start)))
+            finished = sink.finish()
+            self.pool.go()
+            self.successResultOf(finished)
+            self.assertEqual(self.pool.waiting, [])
+
+    def test_inlineTouchesNothing(self) -> None:
+        """An inline body costs no job and no file operation."""
+        sink = self.blobs.sink(64 * KIB, 64 * KIB)
+        sink.write(b"x" * 64 * KIB)
+        self.successResultOf(sink.finish())
+        self.assertEqual((self.pool.waiting, self.called(), sink.crcs), ([], [], {}))
+
+    def test_withoutDurability(self) -> None:
+        """With the durability of the operating system nothing is synced."""
+        blobs = makeBlobs(self.mktemp(), ImmediatePool(), self.files, durable=False)
+        content = self.successResultOf(store(blobs, b"x" * 2 * MIB))
+        self.successResultOf(blobs.discard([content.segments[0].blob]))
+        self.assertEqual({"sync", "syncDirectory"} & set(self.called()), set())
+
+    def test_checksum(self) -> None:
+        """After the finish the sink tells the CRC of the blob, whatever the chunks."""
+        body = os.urandom(MIB + 9)
+        sink = self.blobs.sink(0)
+        for start in range(0, len(body), 100_000):
+            sink.write(body[start : start + 100_000])
+            self.assertEqual(sink.crcs, {})
+            self.pool.goAll()
+        finished = sink.finish()
+        self.pool.goAll()
+        blob = self.successResultOf(finished).segments[0].blob
+        self.assertEqual(sink.crcs, {blob: checksumOf(body)})
+
+    def test_discardIsDurable(self) -> None:
+        """A discard syncs each directory once, so that no crash brings a forgotten blob back."""
+        blobs = [self.put(b"x") for _ in range(3)]
+        self.called()
+        discarded = self.blobs.discard(blobs)
+        self.pool.go()
+        self.successResultOf(discarded)
+        self.assertEqual(self.called().count("syncDirectory"), 1)
+        self.assertEqual(filesBelow(self.directory), [])

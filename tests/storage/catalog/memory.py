@@ -1,0 +1,46 @@
+"""A catalog in memory, without threads: its functions are plain functions of a connection."""
+
+from collections.abc import Mapping
+from sqlite3 import Connection
+
+from storagegate.storage.catalog.buckets import createBucket
+from storagegate.storage.catalog.connections import Durability, Purpose, connect, migrate
+from storagegate.storage.catalog.objects import Deletion, Put, deleteObjects, putObjects
+from storagegate.storage.catalog.refcounts import ReferenceDelta
+from storagegate.storage.catalog.transactions import Apply, Mutation, oneByOne, runTogether
+from storagegate.storage.catalog.uploads import createUpload
+from storagegate.storage.records import ObjectRecord, WriteCondition
+from tests.contract.catalogcase import ALWAYS, bucketNamed
+
+CREATE_BUCKET = oneByOne(createBucket)
+CREATE_UPLOAD = oneByOne(createUpload)
+
+
+def memoryCatalog() -> Connection:
+    """Open a catalog in memory that has the bucket C{b}, and a neighbour on each side of it."""
+    connection = connect(":memory:", Durability.OS, Purpose.WRITER)
+    migrate(connection, "memory")
+    change(connection, CREATE_BUCKET, *map(bucketNamed, ("a", "b", "c")))
+    return connection
+
+
+def change(connection: Connection, apply: Apply, *arguments: object) -> list[object]:
+    """Run mutations together and give their outcomes."""
+    return runTogether(connection, [Mutation(apply, argument) for argument in arguments])[0]
+
+
+def putOf(
+    record: ObjectRecord,
+    condition: WriteCondition = ALWAYS,
+    crcs: Mapping[str, int] | None = None,
+) -> Mutation:
+    """Make the mutation that stores an object."""
+    claim = ReferenceDelta(record.content.segments, crcs or {})
+    inline = record.content.inline or b""
+    return Mutation(putObjects, Put(record, condition, claim), weight=len(inline))
+
+
+def deletionOf(*keys: bytes) -> Mutation:
+    """Make the mutation that removes objects of the bucket C{b}."""
+    entries = tuple((key, None, ALWAYS) for key in keys)
+    return Mutation(deleteObjects, Deletion("b", entries), frees=True)

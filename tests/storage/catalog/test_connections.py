@@ -1,0 +1,329 @@
+"""The catalog's file: made, migrated, refused, survived, watched."""
+
+import os
+import shutil
+import sqlite3
+import stat
+from typing import Any
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from storagegate.storage.catalog.admin import openForTools
+from storagegate.storage.catalog.connections import (
+    MIGRATIONS,
+    PAGE_SIZE,
+    Durability,
+    Purpose,
+    connect,
+    prepare,
+)
+from storagegate.storage.catalog.refcounts import checkInline
+from storagegate.storage.catalog.sqlite import SQLiteCatalog, lookUp, readSecret
+from storagegate.storage.catalog.transactions import Mutation, runTogether
+from storagegate.storage.catalog.wal import LOOK_AT, CheckpointScheduler, WALCheckpointer
+from storagegate.storage.errors import KeyExists, StoreBusy
+from storagegate.storage.records import AccessKey
+from storagegate.storage.sqlite import CatalogUnusable, FailStopLatch
+from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
+from tests.storage.catalog.memory import CREATE_BUCKET, putOf
+from tests.storage.catalog.test_sqlite import openCatalog
+
+
+class FileCase(SynchronousTestCase):
+    """A case with a path for a catalog."""
+
+    def setUp(self) -> None:
+        """Make a directory."""
+        self.directory = self.mktemp()
+        os.makedirs(self.directory)
+        self.path = os.path.join(self.directory, "catalog.sqlite")
+
+    def connect(self, purpose: Purpose = Purpose.WRITER) -> sqlite3.Connection:
+        """Open the file, making it first."""
+        prepare(self.path, Durability.OS)
+        connection = connect(self.path, Durability.OS, purpose)
+        self.addCleanup(connection.close)
+        return connection
+
+
+class OpenTests(FileCase):
+    """Opening."""
+
+    def test_onlyTheOwnerReads(self) -> None:
+        """The file, its WAL and its shared memory are for the owner only, whatever the umask."""
+        self.addCleanup(os.umask, os.umask(0))
+        connection = self.connect()
+        runTogether(connection, [Mutation(CREATE_BUCKET, bucketNamed("b"))])
+        for name in ("catalog.sqlite", "catalog.sqlite-wal", "catalog.sqlite-shm"):
+            mode = os.stat(os.path.join(self.directory, name)).st_mode
+            self.assertEqual(stat.S_IMODE(mode), 0o600, name)
+
+    def test_newerIsRefused(self) -> None:
+        """A file that a newer program wrote is refused, in one line that says so."""
+        self.connect().execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+        error = self.assertRaises(CatalogUnusable, prepare, self.path, Durability.OS)
+        self.assertIn("newer storagegate", str(error))
+        self.assertNotIn("\n", str(error))
+
+    def test_strangerIsRefused(self) -> None:
+        """A file that is no database is refused, and stays as it is."""
+        with open(self.path, "wb") as file:
+            file.write(b"not a database, but long enough to look at" * 10)
+        self.assertRaises(CatalogUnusable, prepare, self.path, Durability.OS)
+        self.assertEqual(os.path.getsize(self.path), 420)
+
+    def test_againIsTheSame(self) -> None:
+        """Opening again changes nothing: the secret and the contents stay."""
+        first = self.connect()
+        secret = readSecret(first)
+        runTogether(first, [Mutation(CREATE_BUCKET, bucketNamed("b")), putOf(inlineRecord(b"k"))])
+        first.close()
+        again = self.connect()
+        self.assertEqual(readSecret(again), secret)
+        self.assertIsNotNone(lookUp(again, "b", b"k", None)[1])
+
+    def test_failedMigrationLeavesNothing(self) -> None:
+        """A migration that fails is undone as a whole, and can be made again."""
+        from storagegate.storage.catalog import connections
+
+        self.patch(
+            connections, "MIGRATIONS", (*MIGRATIONS, ("CREATE TABLE t (x)", "CREATE NONSENSE"))
+        )
+        self.assertRaises(CatalogUnusable, prepare, self.path, Durability.OS)
+        self.patch(connections, "MIGRATIONS", MIGRATIONS)
+        tables = self.connect().execute("SELECT name FROM sqlite_master WHERE name = 't'")
+        self.assertEqual(tables.fetchall(), [])
+
+    def test_settings(self) -> None:
+        """A durable commit syncs, one that is not does not; readers cannot write."""
+        connection = self.connect()
+        full = connect(self.path, Durability.FULL, Purpose.WRITER)
+        self.addCleanup(full.close)
+        for each, name, value in (
+            (full, "synchronous", 2),
+            (connection, "synchronous", 0),
+            (full, "journal_mode", "wal"),
+            (full, "page_size", PAGE_SIZE),
+            (full, "wal_autocheckpoint", 0),
+        ):
+            self.assertEqual(each.execute(f"PRAGMA {name}").fetchall(), [(value,)], name)
+        reader = self.connect(Purpose.REACTOR)
+        self.assertRaises(sqlite3.OperationalError, reader.execute, "DELETE FROM buckets")
+
+
+class WALTests(FileCase):
+    """The WAL's length."""
+
+    def put(self, connection: sqlite3.Connection, n: int) -> int:
+        """Store 1 MiB; return its weight."""
+        puts = [putOf(inlineRecord(b"%d/%d" % (n, m), bytes(65_536))) for m in range(16)]
+        runTogether(connection, puts)
+        return sum(put.weight for put in puts)
+
+    def size(self) -> int:
+        """Measure the WAL."""
+        return os.path.getsize(self.path + "-wal")
+
+    def begin(self, restartAt: int) -> tuple[sqlite3.Connection, WALCheckpointer]:
+        """Open a catalog with a bucket."""
+        connection = self.connect()
+        runTogether(connection, [Mutation(CREATE_BUCKET, bucketNamed("b"))])
+        return connection, WALCheckpointer(connection, self.directory, FailStopLatch(), restartAt)
+
+    def test_boundedUnderLoad(self) -> None:
+        """While one commit follows the other without a pause the WAL stays bounded."""
+        connection, wal = self.begin(4 * 1024 * 1024)
+        for n in range(40):
+            wal.note(self.put(connection, n))
+            wal.keep()
+        self.assertLess(self.size(), 6 * 1024 * 1024)
+
+    def test_readerInTheWay(self) -> None:
+        """A reader that does not end makes the WAL grow; it is short again when that has gone."""
+        connection, wal = self.begin(2 * 1024 * 1024)
+        reader = self.connect(Purpose.POOL)
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM buckets").fetchall()
+        for n in range(6):
+            wal.note(self.put(connection, n))
+            wal.keep()
+        reader.execute("COMMIT")
+        grown = self.size()
+        self.assertGreater(grown, 5 * 1024 * 1024)
+        for n in range(20):
+            wal.note(self.put(connection, n))
+            wal.keep()
+        self.assertLess(self.size(), grown + 4 * 1024 * 1024)
+        wal.shrink()
+        self.assertEqual(self.size(), 0)
+
+    def test_poolKeepsItShort(self) -> None:
+        """The pool's checkpoints, made when they are due, keep the WAL near their distance."""
+        connection, wal = self.begin(1 << 40)
+        looks = []
+
+        def run(function: Any, *arguments: object) -> Deferred[Any]:
+            looks.append(function)
+            return maybeDeferred(function, *arguments)
+
+        looker = CheckpointScheduler(run, self.connect(Purpose.CHECKPOINT), wal, FailStopLatch())
+        for n in range(40):
+            wal.note(self.put(connection, n))
+            looker.consider()
+        self.assertLess(self.size(), 2 * LOOK_AT)
+        self.assertGreater(len(looks), 2)
+        self.assertLess(len(looks), 10)
+
+    def test_anotherLooks(self) -> None:
+        """A look that finds another process at it is made again later, and nothing is forgotten."""
+        connection, wal = self.begin(1 << 40)
+        while not wal.lookDue:
+            wal.note(self.put(connection, 0))
+        wal.looked(-1, -1)
+        self.assertFalse(wal.lookDue)
+        self.assertFalse(wal.fitsFreed(1))
+        while not wal.lookDue:
+            wal.note(self.put(connection, 0))
+
+    def test_oneLookAtATime(self) -> None:
+        """No second checkpoint is asked of the pool before the first has ended."""
+        connection, wal = self.begin(1 << 40)
+        waiting: list[Deferred[Any]] = []
+
+        def run(function: Any, *arguments: object) -> Deferred[Any]:
+            waiting.append(Deferred())
+            return waiting[-1]
+
+        latch = FailStopLatch()
+        looker = CheckpointScheduler(run, connection, wal, latch)
+        for n in range(20):
+            wal.note(self.put(connection, n))
+            looker.consider()
+        self.assertEqual(len(waiting), 1)
+        waiting[0].errback(StoreBusy())
+        looker.consider()
+        self.assertEqual(len(waiting), 2)
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+        waiting[1].errback(error)
+        looker.consider()
+        self.assertEqual(len(waiting), 3)
+        self.assertIn("disk I/O error", latch.failure or "")
+
+
+class InlineTests(FileCase):
+    """The checksums of inline bytes."""
+
+    def test_rotIsFound(self) -> None:
+        """Bytes that are not those that were written are found, and those that are missing."""
+        connection = self.connect()
+        puts = [putOf(inlineRecord(b"%d" % n, b"%d" % n)) for n in range(5)]
+        runTogether(connection, [Mutation(CREATE_BUCKET, bucketNamed("b")), *puts])
+        whole = checkInline(connection, None, 10)
+        self.assertEqual((whole.damaged, whole.bytesRead, whole.next), ((), 5, None))
+        connection.execute("UPDATE inline SET bytes = x'00' WHERE bytes = x'31'")
+        connection.execute("DELETE FROM inline WHERE bytes = x'33'")
+        damaged: list[tuple[str, bytes]] = []
+        position = None
+        for _ in range(3):
+            page = checkInline(connection, position, 2)
+            damaged += page.damaged
+            position = page.next
+        self.assertEqual(damaged, [("b", b"1"), ("b", b"3")])
+        self.assertIsNone(position)
+
+
+class ToolsTests(FileCase):
+    """The catalog for the command line."""
+
+    def test_keys(self) -> None:
+        """Keys are issued, listed and revoked without a reactor, and seen beside it."""
+        other = self.connect(Purpose.REACTOR)
+        key = AccessKey("AK", "secret", "bob")
+        with openForTools(self.path) as tools:
+            tools.addAccessKey(key)
+            self.assertRaises(KeyExists, tools.addAccessKey, key)
+            self.assertEqual(tools.accessKeys(), [key])
+            self.assertIs(tools.removeAccessKey("AK"), True)
+            self.assertIs(tools.removeAccessKey("AK"), False)
+        generation = other.execute("SELECT value FROM meta WHERE name = 'keysGeneration'")
+        self.assertEqual(generation.fetchall(), [(2,)])
+
+    def test_locked(self) -> None:
+        """Where another process does not let go of the lock, that is a busy store."""
+        other = self.connect()
+        with openForTools(self.path) as tools:
+            tools._connection.execute("PRAGMA busy_timeout = 0")
+            other.execute("BEGIN IMMEDIATE")
+            self.assertRaises(StoreBusy, tools.removeAccessKey, "AK")
+
+
+class LifeTests(TestCase):
+    """A catalog with its threads: opened, closed, cut off, shared."""
+
+    def setUp(self) -> None:
+        """Make a directory."""
+        self.directory = self.mktemp()
+        os.makedirs(self.directory)
+        self.path = os.path.join(self.directory, "catalog.sqlite")
+
+    def open(self, durability: str = "os") -> SQLiteCatalog:
+        """Open the catalog until the test ends."""
+        catalog = openCatalog(self.path, [], durability)
+        self.addCleanup(catalog.close)
+        return catalog
+
+    async def test_closedIsOneFile(self) -> None:
+        """A closed catalog has done what was asked of it, takes no more, and needs no WAL."""
+        catalog = openCatalog(self.path, [], "full")
+        await catalog.createBucket(bucketNamed("b"))
+        waiting = [catalog.putObject(inlineRecord(b"%d" % n), ALWAYS) for n in range(100)]
+        underWay = catalog.listObjects("b", b"", b"", b"", 1000)
+        closed = catalog.close()
+        late = catalog.putObject(inlineRecord(b"late"), ALWAYS)
+        for refused in (late, catalog.buckets(None, "", "", 1)):
+            with self.assertRaises(StoreBusy):
+                await refused
+        await underWay
+        for each in waiting:
+            await each
+        await closed
+        self.assertEqual(sorted(os.listdir(self.directory)), ["catalog.sqlite", "reserve"])
+        again = self.open("full")
+        page = await again.listObjects("b", b"", b"", b"", 1000)
+        self.assertEqual(len(page.objects), 100)
+
+    async def test_answeredIsInTheFile(self) -> None:
+        """What was answered is in the files at that moment, as a cut would leave them."""
+        catalog = self.open("full")
+        await catalog.createBucket(bucketNamed("b"))
+        for n in range(5):
+            stored = await catalog.putObject(inlineRecord(b"%d" % n, bytes(3000)), ALWAYS)
+            copy = os.path.join(self.directory, f"copy{n}")
+            os.makedirs(copy)
+            for end in ("", "-wal"):
+                shutil.copy(self.path + end, os.path.join(copy, "catalog.sqlite" + end))
+            cut = os.path.join(copy, "catalog.sqlite")
+            prepare(cut, Durability.OS)
+            connection = connect(cut, Durability.OS, Purpose.REACTOR)
+            self.assertEqual(lookUp(connection, "b", b"%d" % n, None)[1], stored)
+            connection.close()
+
+    async def test_keysFromOutside(self) -> None:
+        """A key that another process issues is seen at once, and its change of generation."""
+        catalog = self.open()
+        before = catalog.keysGeneration()
+        with openForTools(self.path) as tools:
+            tools.addAccessKey(AccessKey("AK", "secret", "bob"))
+        self.assertNotEqual(catalog.keysGeneration(), before)
+        self.assertEqual([key.accessKey for key in catalog.accessKeys()], ["AK"])
+
+    async def test_failureIsShown(self) -> None:
+        """A catalog that cannot write any more says why, and still reads."""
+        catalog = self.open()
+        await catalog.createBucket(bucketNamed("b"))
+        self.assertIsNone(catalog.failure)
+        catalog._latch.set(OSError("the disk is gone"))
+        self.assertEqual(catalog.failure, "catalog: the disk is gone")
+        self.assertEqual(catalog.bucket("b"), bucketNamed("b"))

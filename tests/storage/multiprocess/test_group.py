@@ -1,0 +1,151 @@
+"""The catalog's part in a store that several processes serve."""
+
+import sqlite3
+from threading import Event, Thread
+from time import monotonic
+
+from attrs import evolve
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.storage.multiprocess.group import SharedHotRecords, SharedWriteLock, share
+from storagegate.storage.multiprocess.memory import HORIZON, NEXT
+from storagegate.storage.multiprocess.readers import ReaderEpoch
+from storagegate.storage.records import Attributes, Bucket, Content, ObjectRecord
+from tests.support.delayed import PATIENCE
+from tests.support.sharedstores import joined, sharedDescriptor
+
+HOME = Bucket("b", "account", 1, "us-east-1")
+RECORD = ObjectRecord("b", b"k", 1, "etag", 1, "account", Attributes(), Content(1, b"x"))
+
+
+class SharedHotRecordsTests(SynchronousTestCase):
+    """L{SharedHotRecords}: what is kept is never older than what was committed."""
+
+    def setUp(self) -> None:
+        """Two processes; one has kept a record."""
+        descriptor = sharedDescriptor(self)
+        self.memory, other = joined(self, descriptor), joined(self, descriptor)
+        self.presence = ReaderEpoch(self.memory, Clock())
+        self.hot = SharedHotRecords(self.memory, self.presence)
+        self.turn, self.other = SharedWriteLock(self.memory), SharedWriteLock(other)
+        self.keep()
+
+    def keep(self) -> None:
+        """Look up, and keep what was found."""
+        self.assertIsNone(self.hot.find("b", b"k"))
+        self.hot.keep(HOME, RECORD)
+        self.hot.findBucket("b")
+        self.hot.keepBucket(HOME)
+
+    def isKept(self) -> bool:
+        """Say whether it is given again."""
+        found = self.hot.find("b", b"k")
+        self.assertEqual(found is None, self.hot.findBucket("b") is None)
+        return found is not None
+
+    def test_kept(self) -> None:
+        """While nobody commits, it is kept."""
+        self.assertTrue(self.isKept())
+        self.assertTrue(self.isKept())
+
+    def test_otherCommits(self) -> None:
+        """From before another's commit on nothing kept is used; after it things are kept again."""
+        self.other.began()
+        self.assertFalse(self.isKept())
+        self.hot.keep(HOME, RECORD)
+        self.other.delivered()
+        self.assertFalse(self.isKept())
+        self.keep()
+        self.assertTrue(self.isKept())
+
+    def test_ownCommit(self) -> None:
+        """What this process commits is not shown before it is forgotten here; the rest stays."""
+        self.turn.began()
+        self.assertFalse(self.isKept())
+        self.turn.delivered()
+        self.assertTrue(self.isKept())
+
+    def test_commitDuringRead(self) -> None:
+        """What was read while another began to commit is not kept."""
+        self.hot.forget([("b", b"k")])
+        self.assertIsNone(self.hot.find("b", b"k"))
+        self.other.began()
+        self.hot.keep(HOME, evolve(RECORD, etag="old"))
+        self.other.delivered()
+        self.assertIsNone(self.hot.find("b", b"k"))
+
+    def test_lookUpsAreTold(self) -> None:
+        """A look-up is told of before it is made, past the records too."""
+        for isPast in (False, True):
+            self.memory.put(HORIZON, 0)
+            hot = SharedHotRecords(self.memory, ReaderEpoch(self.memory, Clock()))
+            if isPast:
+                hot.lookUp()
+            else:
+                hot.find("b", b"k")
+            self.assertNotEqual(self.memory.word(HORIZON, self.memory.slot), 0)
+
+
+class SharedTurnTests(SynchronousTestCase):
+    """L{SharedWriteLock}."""
+
+    def setUp(self) -> None:
+        """Two processes."""
+        descriptor = sharedDescriptor(self)
+        self.one = SharedWriteLock(joined(self, descriptor))
+        self.two = SharedWriteLock(joined(self, descriptor))
+
+    def test_inTurn(self) -> None:
+        """Whoever waits is next, even where the other wants to write again at once."""
+        order = []
+        waits, written = Event(), Event()
+
+        def write() -> None:
+            waits.set()
+            with self.two:
+                order.append("two")
+            written.set()
+
+        thread = Thread(target=write)
+        self.one.__enter__()
+        thread.start()
+        self.assertTrue(waits.wait(PATIENCE))
+        # It has said that it waits; the kernel has it in the queue once nobody can be next.
+        memory = self.one._memory
+        until = monotonic() + PATIENCE
+        while memory.locks.tryLock(NEXT):
+            memory.locks.unlock(NEXT)
+            self.assertLess(monotonic(), until, "nobody is next")
+        self.assertGreater(self.two.waitedSeconds, 0.0)
+        self.assertEqual(self.one.waitedSeconds, 0.0)
+        self.one.__exit__(None, None, None)
+        with self.one:
+            order.append("one")
+        thread.join(PATIENCE)
+        self.assertEqual(order, ["two", "one"])
+        self.assertTrue(written.is_set())
+        self.assertEqual(self.two.waitedSeconds, 0.0)
+
+    def test_deadHoldNothing(self) -> None:
+        """A process that dies while it writes lets the next one write."""
+        self.one.__enter__()
+        self.one._memory.close(isClean=False)
+        with self.two:
+            self.assertEqual(self.two.waitedSeconds, 0.0)
+
+
+class ShareTests(SynchronousTestCase):
+    """L{share}."""
+
+    def test_growthAndLatch(self) -> None:
+        """Every process knows what all have written, and of everybody's failed fsync."""
+        descriptor = sharedDescriptor(self)
+        memories = [joined(self, descriptor), joined(self, descriptor)]
+        one, two = (share(memory, ReaderEpoch(memory, Clock())) for memory in memories)
+        one.growth.add(5)
+        two.growth.add(7)
+        self.assertEqual((one.growth.total, two.growth.total), (12, 12))
+        self.assertIsNone(two.latch.failure)
+        one.latch.set(sqlite3.OperationalError("disk I/O error"))
+        self.assertEqual(two.latch.failure, "catalog: disk I/O error")

@@ -1,0 +1,31 @@
+"""Directories are made with all above them."""
+
+import stat
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.storage.files import makeDirectory
+
+
+class DirectoryTests(SynchronousTestCase):
+    """The making."""
+
+    def setUp(self) -> None:
+        """Name a directory two levels below one that is not there."""
+        self.top = Path(self.mktemp()).absolute()
+        self.path = self.top / "middle" / "data"
+
+    def test_made(self) -> None:
+        """It is made with its mode, and what is above it with the usual one; twice is harmless."""
+        makeDirectory(str(self.path), 0o700)
+        makeDirectory(str(self.path), 0o700)
+        self.assertEqual(stat.S_IMODE(self.path.stat().st_mode), 0o700)
+        self.assertNotEqual(stat.S_IMODE(self.top.stat().st_mode), 0o700)
+
+    def test_taken(self) -> None:
+        """Where a file is, no directory can be; the error names the path."""
+        self.top.write_text("")
+        error = self.assertRaises(OSError, makeDirectory, str(self.top))
+        self.assertIn(str(self.top), str(error))
+        self.assertRaises(OSError, makeDirectory, str(self.path))

@@ -1,0 +1,112 @@
+"""Garbage goes, behind its last reader."""
+
+import errno
+import os
+from collections.abc import Sequence
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.storage.gc import BATCH, GarbageCollector
+
+
+class ReclaimerTests(SynchronousTestCase):
+    """L{GarbageCollector} with its two ends played by the test."""
+
+    def setUp(self) -> None:
+        self.discards: list[tuple[list[str], Deferred[None]]] = []
+        self.forgotten: list[str] = []
+        self.garbage: list[str] = []
+        self.reclaimer = GarbageCollector(self.discard, self.forget, self.read)
+
+    def discard(self, blobs: Sequence[str]) -> Deferred[None]:
+        """Remove files when the test says."""
+        deferred: Deferred[None] = Deferred()
+        self.discards.append((list(blobs), deferred))
+        return deferred
+
+    def forget(self, blobs: Sequence[str]) -> Deferred[None]:
+        """Remove rows."""
+        self.forgotten += blobs
+        gone = set(blobs)
+        self.garbage = [blob for blob in self.garbage if blob not in gone]
+        return succeed(None)
+
+    def read(self, after: str, limit: int) -> Deferred[Sequence[str]]:
+        """Read rows without references."""
+        return succeed([blob for blob in sorted(self.garbage) if blob > after][:limit])
+
+    def removed(self) -> list[str]:
+        """Let the discard that runs succeed."""
+        blobs, deferred = self.discards.pop(0)
+        deferred.callback(None)
+        return blobs
+
+    def test_order(self) -> None:
+        """A blob's row is forgotten only when its file is gone."""
+        self.reclaimer.reclaim(["a", "b"])
+        self.assertEqual(self.forgotten, [])
+        self.assertEqual(self.removed(), ["a", "b"])
+        self.assertEqual(self.forgotten, ["a", "b"])
+
+    def test_oneRound(self) -> None:
+        """One round runs at a time; what comes meanwhile is taken together, in bounded rounds."""
+        self.reclaimer.reclaim(["first"])
+        for number in range(BATCH + 1):
+            self.reclaimer.reclaim([str(number)])
+        self.assertEqual(len(self.discards), 1)
+        idle = self.reclaimer.idle()
+        self.removed()
+        self.assertEqual(len(self.removed()), BATCH)
+        self.assertNoResult(idle)
+        self.assertEqual(self.removed(), [str(BATCH)])
+        self.successResultOf(idle)
+        self.successResultOf(self.reclaimer.idle())
+
+    def test_held(self) -> None:
+        """What a reader holds stays until the last reader has gone."""
+        first = self.reclaimer.hold(["a", "b"])
+        second = self.reclaimer.hold(["b"])
+        self.reclaimer.reclaim(["a", "b", "c"])
+        self.assertEqual(self.removed(), ["c"])
+        first.release()
+        self.assertEqual(self.removed(), ["a"])
+        first.release()
+        self.assertEqual(self.discards, [])
+        second.release()
+        self.assertEqual(self.removed(), ["b"])
+
+    def test_heldButNoGarbage(self) -> None:
+        """A blob that was only read stays for good."""
+        self.reclaimer.hold(["a"]).release()
+        self.assertEqual(self.discards, [])
+        self.assertEqual(self.reclaimer._holds, {})
+
+    def test_catchUp(self) -> None:
+        """Garbage of earlier is read page by page; what is held waits for its reader."""
+        self.garbage = [f"{number:05}" for number in range(BATCH + 2)]
+        hold = self.reclaimer.hold(["00001"])
+        self.reclaimer.catchUp()
+        self.assertEqual(len(self.removed()), BATCH - 1)
+        self.assertEqual(len(self.removed()), 2)
+        self.successResultOf(self.reclaimer.idle())
+        self.assertEqual(self.garbage, ["00001"])
+        hold.release()
+        self.assertEqual(self.removed(), ["00001"])
+
+    def test_backlog(self) -> None:
+        """Past a hundred thousand ids the catalog's memory is used instead of ours."""
+        self.garbage = [f"{number:06}" for number in range(100_500)]
+        self.reclaimer.reclaim(["zzz"])
+        self.reclaimer.reclaim(list(self.garbage))
+        while self.discards:
+            self.removed()
+        self.assertEqual(self.garbage, [])
+
+    def test_failure(self) -> None:
+        """Blobs that could not be removed are not forgotten, and the others go on."""
+        self.reclaimer.reclaim(["a"])
+        self.reclaimer.reclaim(["b"])
+        self.discards.pop(0)[1].errback(OSError(errno.EIO, os.strerror(errno.EIO)))
+        self.assertEqual(self.removed(), ["b"])
+        self.assertEqual(self.forgotten, ["b"])

@@ -1,0 +1,65 @@
+"""The gateway as the daemon serves it, in the reactor that runs the tests."""
+
+import os
+from typing import Any
+
+from twisted.internet.interfaces import IAddress
+from twisted.trial.unittest import TestCase
+
+from storagegate.daemon.config import load
+from storagegate.daemon.gatewayservice import DaemonGatewayService
+from storagegate.daemon.rootcredentials import RootCredentials
+from storagegate.storage.store import ObjectStore
+
+ROOT = RootCredentials("AKROOT", "the-root-secret")
+
+PLACES = {
+    "http": "tcp:0:interface=127.0.0.1",
+    "grpc": "127.0.0.1:0",
+    "tcp": "tcp:0:interface=127.0.0.1",
+    "udp": "127.0.0.1:0",
+}
+
+
+class OpenRoom:
+    """
+    A room with a store of its own.
+
+    @ivar addresses: Where its listeners are, by name.
+    """
+
+    def __init__(self, directory: str, reactor: Any, names: tuple[str, ...], **flags: Any) -> None:
+        """
+        @param directory: The data directory; it is made if it is not there.
+        @param names: Which listeners are on.
+        """
+        os.makedirs(directory, exist_ok=True)
+        places = {name: PLACES[name] if name in names else "off" for name in PLACES}
+        given = {"data": directory, "s3": "off", "admin": "off", **places, **flags}
+        configuration = load(given, {})
+        self.room = DaemonGatewayService(configuration, reactor)
+        self.addresses: dict[str, IAddress] = {
+            name: self.room.open(name, PLACES[name]) for name in names
+        }
+        self.store = ObjectStore.open(os.path.abspath(directory), reactor)
+        self.room.furnish(self.store, ROOT, "us-east-1", os.path.abspath(directory))
+
+    def port(self, name: str) -> int:
+        """Give the port of a listener."""
+        address: Any = self.addresses[name]
+        return int(address.port)
+
+    async def close(self, graceSeconds: float = 0) -> None:
+        """Close the room and then its store."""
+        await self.room.close(graceSeconds)
+        await self.store.close()
+
+
+def openRoom(case: TestCase, *names: str, directory: str | None = None, **flags: Any) -> OpenRoom:
+    """Open a room until the end of a test."""
+    from twisted.internet import reactor
+    from twisted.internet.defer import Deferred
+
+    room = OpenRoom(directory or case.mktemp(), reactor, names, **flags)
+    case.addCleanup(lambda: Deferred.fromCoroutine(room.close()))
+    return room

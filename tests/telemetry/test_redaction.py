@@ -1,0 +1,112 @@
+"""What is taken out of the log."""
+
+import base64
+import json
+from urllib.parse import quote
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.telemetry.redaction import Redactor
+
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl"
+
+SECRET = "f00BAR/5ecret+value"
+
+
+class ShapeTests(SynchronousTestCase):
+    """Secrets that nobody knows, by what they look like."""
+
+    def test_hidden(self) -> None:
+        """In every form that libraries, exceptions and handlers print, the secret is gone."""
+        for text in (
+            f"GET /b/k?X-Amz-Expires=60&X-Amz-Signature={SECRET}&x=1",
+            f"GET /b/k?AWSAccessKeyId=A&Signature={quote(SECRET, safe='')}",
+            f"Authorization: AWS4-HMAC-SHA256 Credential=A/x, Signature={SECRET}",
+            f"authorization: AWS AKIDEXAMPLE:{SECRET}",
+            f"AWS AKIDEXAMPLE:{SECRET}",
+            f"the header was Bearer {SECRET}",
+            f"Basic {base64.b64encode(SECRET.encode()).decode()} refused",
+            f"a token {JWT} came",
+            str({"authorization": f"Bearer {SECRET}"}),
+            str({b"Authorization": [SECRET.encode()]}),
+            str(("cookie", f"session=1; sid={SECRET}")),
+            f"Cookie: a=b; sid={SECRET}",
+            f"Set-Cookie: sid={SECRET}; HttpOnly",
+            json.dumps({"id": 1, "auth": {"token": f"A:{SECRET}"}}),
+            json.dumps(json.dumps({"auth": {"token": SECRET}})),
+            f"Credentials(accessKey='A', secretKey='{SECRET}')",
+            f"x-storage-secret-key: {SECRET}",
+            f"X-Api-Key: {SECRET}",
+            f"/login?user=me&password={SECRET}&next=/",
+            f"password: {SECRET}",
+            f"https://me:{SECRET.replace('/', '_')}@example.com/",
+            f"-----BEGIN EC PRIVATE KEY-----\n{SECRET}\n-----END EC PRIVATE KEY-----",
+        ):
+            shown = Redactor().redact(text)
+            self.assertIn("***", shown, text)
+            for form in (SECRET, SECRET.replace("/", "_"), quote(SECRET, safe=""), "c2lnbmF0"):
+                self.assertNotIn(form, shown, text)
+
+    def test_kept(self) -> None:
+        """What is no secret stays: a log is for reading."""
+        for text in (
+            "listening name=s3 address=127.0.0.1:9000",
+            "a token was refused: Signature has expired",
+            "Invalid token: expired",
+            "GET /b/k?prefix=a%2Fb&continuation-token",
+            "generated the root key pair path=/srv/data/root-credentials",
+            "https://example.com/a/b?c=d",
+            "KeyError: 'password'",
+            "the basic rules",
+        ):
+            self.assertEqual(Redactor().redact(text), text)
+
+    def test_surroundings(self) -> None:
+        """Only the secret goes: what stands around it tells what happened."""
+        self.assertEqual(
+            Redactor().redact("GET /b/k?X-Amz-Signature=abc&x=1 was 403"),
+            "GET /b/k?X-Amz-Signature=***&x=1 was 403",
+        )
+        self.assertEqual(
+            Redactor().redact('{"password":"a\\"b","user":"me"}'),
+            '{"password":***,"user":"me"}',
+        )
+
+
+class KnownTests(SynchronousTestCase):
+    """Secrets that are known, wherever they stand."""
+
+    def test_known(self) -> None:
+        """A known secret is replaced in each form that it travels in."""
+        redactor = Redactor([SECRET])
+        for form in (
+            SECRET,
+            quote(SECRET, safe=""),
+            quote(SECRET),
+            base64.b64encode(SECRET.encode()).decode(),
+        ):
+            self.assertEqual(redactor.redact(f"said {form}!"), "said ***!")
+
+    def test_learns(self) -> None:
+        """Secrets may be learnt at any time, and the old ones stay hidden."""
+        redactor = Redactor(["first-secret"])
+        redactor.hide("second-secret", "")
+        self.assertEqual(redactor.redact("first-secret second-secret"), "*** ***")
+
+    def test_prefix(self) -> None:
+        """A secret that begins as another one does is replaced whole."""
+        self.assertEqual(Redactor(["long-secret", "long-secret-2"]).redact("long-secret-2"), "***")
+
+    def test_short(self) -> None:
+        """A short secret is replaced as a word, and does not tear words apart."""
+        self.assertEqual(Redactor(["min"]).redact("min admin a=min"), "*** admin a=***")
+
+    @given(st.text(min_size=8, max_size=40), st.text(max_size=40), st.text(max_size=40))
+    def test_anywhere(self, secret: str, before: str, after: str) -> None:
+        """Whatever a secret consists of and stands between, it is gone."""
+        shown = Redactor([secret]).redact(before + secret + after)
+        self.assertIn("***", shown)
+        if secret not in before + "***" + after:
+            self.assertNotIn(secret, shown)

@@ -1,1 +1,0 @@
-"""Tests of discovery with real sockets and servers."""
