@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +10,20 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.modules import CHECKOUT, PACKAGE, moduleFiles, parse
 
-# A file that is longer has a second thing in it; a function that is longer does not fit a screen.
-FILE_LINES = 400
-FUNCTION_LINES = 60
+# Past this length a file of the package most likely holds a second concept.
+PACKAGE_FILE_LINES = 800
+
+# Cases of one thing are many, and a file of them is searched rather than read.
+OTHER_FILE_LINES = 1200
+
+# A function that is longer is more than one thought.
+FUNCTION_LINES = 80
+
+# A block of PEM with its contents; the delimiters alone, as in a pattern, are no key.
+KEY_MATERIAL = re.compile(
+    rb"-----BEGIN (?:[A-Z0-9]+ )*(?:PRIVATE KEY|CERTIFICATE)-----\s+"
+    rb"(?:[\w-]+:.*\s+)*[A-Za-z0-9+/=]{16}"
+)
 
 # Hooks whose names others have given: trial's, Resource's, usage's, ast's and httptools'.
 FOREIGN_NAME = re.compile(r"(test|render|opt|visit|on)_\w+")
@@ -37,16 +49,33 @@ def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionD
             yield node
 
 
+def trackedFiles() -> list[Path]:
+    """Return the files that git tracks; in a source distribution, all files that it holds."""
+    if (CHECKOUT / ".git").exists():
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, check=True
+        ).stdout
+        paths = [CHECKOUT / name.decode() for name in listed.split(b"\0") if name]
+    else:
+        paths = list(CHECKOUT.rglob("*"))
+    return [path for path in paths if path.is_file()]
+
+
 class StyleTests(SynchronousTestCase):
     """The sources, read."""
 
     def test_fileLength(self) -> None:
-        """No file is longer than a file that does one thing."""
-        long = [str(path) for path in ourFiles() if path.read_text().count("\n") > FILE_LINES]
+        """No file is so long that a second concept is in it."""
+        long = []
+        for path in ourFiles():
+            isPackage = path.is_relative_to(CHECKOUT / PACKAGE)
+            limit = PACKAGE_FILE_LINES if isPackage else OTHER_FILE_LINES
+            if path.read_text().count("\n") > limit:
+                long.append(str(path))
         self.assertEqual(long, [])
 
     def test_functionLength(self) -> None:
-        """Every function of the package fits a screen."""
+        """Every function of the package is one thought."""
         long = [
             f"{module}.{node.name}"
             for module, path in moduleFiles().items()
@@ -54,6 +83,25 @@ class StyleTests(SynchronousTestCase):
             if (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES
         ]
         self.assertEqual(long, [])
+
+    def test_keyMaterial(self) -> None:
+        """No key and no certificate is in the tree; those of tests stay below C{tests/}."""
+        found = [
+            str(path)
+            for path in trackedFiles()
+            if not path.is_relative_to(CHECKOUT / "tests")
+            and KEY_MATERIAL.search(path.read_bytes())
+        ]
+        self.assertEqual(found, [])
+
+    def test_keyMaterialPattern(self) -> None:
+        """Keys and certificates of every kind are found; the delimiters alone are not."""
+        body = b"MIGHAgEAMBMGByqGSM49AgEG"
+        for kind in (b"PRIVATE KEY", b"EC PRIVATE KEY", b"ENCRYPTED PRIVATE KEY", b"CERTIFICATE"):
+            self.assertTrue(KEY_MATERIAL.search(b"-----BEGIN %s-----\r\n%s" % (kind, body)), kind)
+        encrypted = b"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n" + body
+        self.assertTrue(KEY_MATERIAL.search(encrypted))
+        self.assertIsNone(KEY_MATERIAL.search(b'"-----BEGIN CERTIFICATE-----.+?-----END"'))
 
     def test_names(self) -> None:
         """Functions and their arguments are camelCase, unless a base class has named them."""

@@ -31,11 +31,19 @@ _LOCAL = ("--s3", "tcp:0:interface=127.0.0.1", "--admin", "tcp:0:interface=127.0
 _ROOMS_OFF = ("--http", "off", "--grpc", "off", "--tcp", "off", "--udp", "off")
 
 
-def daemonCommand(data: str | Path, arguments: Sequence[str] = ()) -> list[str]:
-    """Give the command that runs the daemon in the foreground; C{arguments} win over free ports."""
-    start = "from twisted.scripts.twistd import run; run()"
+_PROGRAM = "from twisted.scripts.twistd import run; run()"
+
+
+def daemonCommand(
+    data: str | Path, arguments: Sequence[str] = (), program: str = _PROGRAM
+) -> list[str]:
+    """
+    Give the command that runs the daemon in the foreground; C{arguments} win over free ports.
+
+    @param program: Python code that runs C{twistd} with the arguments of the process.
+    """
     return [
-        *(sys.executable, "-c", start, "-n", "--pidfile=", "storagegate", "--data", str(data)),
+        *(sys.executable, "-c", program, "-n", "--pidfile=", "storagegate", "--data", str(data)),
         *(*_LOCAL, *_ROOMS_OFF, *arguments),
     ]
 
@@ -127,6 +135,7 @@ class Daemon:
         directory: str | Path | None = None,
         prefix: Sequence[str] = (),
         descriptors: Sequence[int] = (),
+        program: str = _PROGRAM,
     ) -> None:
         """
         @param arguments: Flags behind those that L{daemonCommand} gives.
@@ -135,10 +144,11 @@ class Daemon:
         @param directory: The working directory.
         @param prefix: A command that runs the daemon, such as C{strace} with its options.
         @param descriptors: What the process inherits besides its output.
+        @param program: See L{daemonCommand}.
         """
         self.data = Path(data)
         self.code: int | None = None
-        self._command = [*prefix, *daemonCommand(Path(data).absolute(), arguments)]
+        self._command = [*prefix, *daemonCommand(Path(data).absolute(), arguments, program)]
         self._environment = daemonEnvironment(environment)
         self._expect = expect
         self._directory = directory

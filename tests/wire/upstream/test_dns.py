@@ -65,18 +65,23 @@ class DNSCase(DiscoveryCase):
         self.addCleanup(lambda: self.udp.stopListening())
 
     def listen(self, factory: Any, protocol: Any) -> tuple[int, Any]:
-        """Listen at one port over TCP and UDP; give it, and the one of UDP."""
+        """
+        Listen at one port over TCP and UDP.
+
+        TCP comes first: a factory may have several ports, so a number that UDP does not have free
+        is given back and another one is tried. A datagram protocol may have one alone, until the
+        reactor has closed it, and a port that fails to bind does not reach it.
+
+        @return: The number, and the port of UDP.
+        """
         while True:
-            udp = self.reactor.listenUDP(0, protocol, interface="127.0.0.1")
-            port = udp.getHost().port
-            try:
-                tcp = self.reactor.listenTCP(port, factory, interface="127.0.0.1")
-            except CannotListenError:
-                # Somebody else has the same number for TCP.
-                udp.stopListening()
-                continue
+            tcp = self.reactor.listenTCP(0, factory, interface="127.0.0.1")
             self.addCleanup(tcp.stopListening)
-            return port, udp
+            number = tcp.getHost().port
+            try:
+                return number, self.reactor.listenUDP(number, protocol, interface="127.0.0.1")
+            except CannotListenError:
+                tcp.stopListening()
 
     def watch(self, name: str = NAME, **given: Any) -> tuple[DNSWatch, Watcher]:
         """Make a watch."""
@@ -95,6 +100,32 @@ class DNSCase(DiscoveryCase):
         """Take a step that fails."""
         error = await self.assertFailure(Deferred.fromCoroutine(watch.step()), SourceError)
         return str(error)
+
+
+class ServerTests(DNSCase):
+    """The server of these tests."""
+
+    async def test_takenPort(self) -> None:
+        """A number that UDP does not have free is given back, and another one is found."""
+        real, tried = self.reactor, []
+
+        class Reactor:
+            """A reactor whose first number is taken for UDP."""
+
+            listenTCP = staticmethod(real.listenTCP)
+
+            def listenUDP(self, number: int, protocol: Any, interface: str) -> Any:
+                tried.append(number)
+                if len(tried) == 1:
+                    raise CannotListenError(interface, number, OSError())
+                return real.listenUDP(number, protocol, interface=interface)
+
+        protocol = DatagramProtocol()
+        self.reactor = Reactor()
+        number, udp = self.listen(self.factory, protocol)
+        self.addCleanup(udp.stopListening)
+        self.assertEqual([len(tried), tried[-1]], [2, number])
+        self.assertIs(protocol.transport, udp)
 
 
 class AnswerTests(DNSCase):
