@@ -28,8 +28,7 @@ import sys
 from twisted.internet.defer import Deferred
 from twisted.internet.task import react
 
-from storagegate.core.errors import ServiceError
-from storagegate.gateway.gateway import createProtocolGateway
+from storagegate import ServiceError, createProtocolGateway
 
 ORDER = {
     "type": "object",

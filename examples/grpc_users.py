@@ -10,9 +10,7 @@ import sys
 from twisted.internet.defer import Deferred
 from twisted.internet.task import react
 
-from storagegate import server
-from storagegate.core.errors import GrpcError
-from storagegate.rpc.client import createGrpcClient
+from storagegate import GrpcError, createGrpcClient, server
 
 USER = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
 users = []

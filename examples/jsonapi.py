@@ -13,9 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import react
 
 from storagegate import server
-from storagegate.http import cors, json, rateLimit, requestLog
-from storagegate.http.errors import HTTPError
-from storagegate.http.router import Router
+from storagegate.http import HTTPError, Router, cors, json, rateLimit, requestLog
 
 TOKENS = {sha256(f"{name}-token".encode()).hexdigest(): name for name in ("ada", "bob")}
 notes, ids = {}, count(1)

@@ -12,8 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import react
 
 from storagegate import server
-from storagegate.http import sameOrigin, securityHeaders, session, upload, urlencoded
-from storagegate.http.errors import HTTPError
+from storagegate.http import HTTPError, sameOrigin, securityHeaders, session, upload, urlencoded
 
 PASSWORDS = {"ada": "lovelace", "alan": "turing"}  # in service: hashes of them
 files = {user: {} for user in PASSWORDS}

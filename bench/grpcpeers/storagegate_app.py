@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from storagegate import server
-from storagegate.rpc.call import Call
-from storagegate.rpc.protos import loadProto
+from storagegate.rpc import Call, loadProto
 
 
 def once(call: Call) -> Any:

@@ -15,7 +15,7 @@ from storagegate.core.context import ClientInfo
 from storagegate.core.errors import ServiceError
 from storagegate.core.invoker import CallCredentials
 from storagegate.gateway.messages.frames import REQUEST, decodeFrame
-from storagegate.rpc.protos import loadProto
+from storagegate.rpc import loadProto
 
 RUN = results.Run("2026-03-07", "Z80", 2, "6.1", "ext4", 3, 4, {"ws": "8.23"}, "gateway")
 

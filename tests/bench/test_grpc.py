@@ -9,7 +9,7 @@ from bench.bench_grpc import readOptions, takeTurns
 from bench.grpccases import CASES, FRAMED, MESSAGE, SERVICE, Case
 from bench.grpcmeasuring import GRPCServer, complaint, makeCell
 from bench.grpcrecipes import ECHO, RECIPES
-from storagegate.rpc.protos import loadProto
+from storagegate.rpc import loadProto
 
 PYTHON_PEERS = ("grpc.aio", "grpc.server", "grpclib")
 

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
 from storagegate.core.options import OptionError
-from storagegate.http.router import Router
+from storagegate.http import Router
 from storagegate.http.testing import Client
 from tests.wire.http.support import ServedCase, get
 

@@ -8,9 +8,8 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
-from storagegate.http.errors import HTTPError
+from storagegate.http import HTTPError, Router
 from storagegate.http.fetch.handler import ResponseLost
-from storagegate.http.router import Router
 from storagegate.http.testing import Client
 
 

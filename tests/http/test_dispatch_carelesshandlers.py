@@ -12,8 +12,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from storagegate import server
+from storagegate.http import HTTPError
 from storagegate.http.encoding import IBodyEncoder
-from storagegate.http.errors import HTTPError
 from storagegate.http.fetch.handler import ResponseLost
 from storagegate.http.testing import Client
 

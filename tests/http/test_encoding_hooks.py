@@ -6,8 +6,8 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from storagegate import server
+from storagegate.http import HTTPError
 from storagegate.http.encoding import IBodyEncoder
-from storagegate.http.errors import HTTPError
 from storagegate.http.fetch.handler import ResponseLost
 from storagegate.http.testing import Client
 from tests.http.responding import ResponseCase

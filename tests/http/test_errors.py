@@ -6,7 +6,7 @@ from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
-from storagegate.http.errors import HTTPError
+from storagegate.http import HTTPError
 from storagegate.http.testing import Client
 
 

@@ -6,8 +6,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
-from storagegate.http import Request, Response, cors, json, rateLimit, session
-from storagegate.http.router import Router
+from storagegate.http import Request, Response, Router, cors, json, rateLimit, session
 from storagegate.http.testing import Client
 
 

@@ -8,8 +8,7 @@ from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
-from storagegate.http import compression
-from storagegate.http.errors import HTTPError
+from storagegate.http import HTTPError, compression
 from storagegate.http.testing import Client
 from storagegate.net.http.interfaces import ClientLost, HTTPLimits
 from storagegate.net.http.site import Site

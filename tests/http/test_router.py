@@ -6,7 +6,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
-from storagegate.http.router import Router
+from storagegate.http import Router
 from storagegate.http.testing import Client
 
 METHODS = ("get", "post", "put", "patch", "delete", "options")

@@ -8,7 +8,7 @@ from twisted.web.server import NOT_DONE_YET
 from twisted.web.static import Data, File
 
 from storagegate import server
-from storagegate.http.router import Router
+from storagegate.http import Router
 from storagegate.http.testing import Client
 from tests.http.fetching import pieces
 

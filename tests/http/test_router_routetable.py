@@ -11,8 +11,7 @@ from twisted.web.static import Data
 from twisted.web.template import Element, TagLoader, renderer, tags
 
 from storagegate import server
-from storagegate.http import Request, Response, json, text
-from storagegate.http.router import Router
+from storagegate.http import Request, Response, Router, json, text
 from storagegate.http.testing import Client
 from tests.http.fetching import pieces
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 import twisted
+from storagegate.http import Router
 from storagegate.http.development.reloader import (
     FRAMEWORK,
     SCRIPT,
@@ -23,7 +24,6 @@ from storagegate.http.development.reloader import (
     rootOf,
     routerHolders,
 )
-from storagegate.http.router import Router
 
 
 def affected(changed: str, holders: str = "", hasScript: bool = True, **imports: str) -> set[str]:

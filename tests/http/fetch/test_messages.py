@@ -9,8 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 import storagegate.http.fetch.body
-from storagegate.http import Headers, Request, Response
-from storagegate.http.errors import HTTPError
+from storagegate.http import Headers, HTTPError, Request, Response
 from tests.http.fetching import AsyncCase, pieces
 
 

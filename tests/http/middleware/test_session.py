@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import unquote
 
-from storagegate.http.errors import HTTPError
+from storagegate.http import HTTPError
 from tests.http.middleware.browser import START, Browser
 from tests.http.middleware.sessioncase import SessionCase, signed
 

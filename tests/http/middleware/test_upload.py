@@ -7,8 +7,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.options import OptionError
-from storagegate.http import upload
-from storagegate.http.errors import HTTPError
+from storagegate.http import HTTPError, upload
 from tests.http.middleware.uploads import (
     CONTENT_TYPE,
     UploadCase,

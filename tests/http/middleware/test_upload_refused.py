@@ -6,9 +6,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from storagegate.http import upload
+from storagegate.http import HTTPError, upload
 from storagegate.http.application import Runtime
-from storagegate.http.errors import HTTPError
 from tests.http.middleware.uploads import END, UploadCase, chunked, field, file, form, post
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from storagegate.storage.catalog.admin import openForTools
+from storagegate.storage.catalog import SQLiteCatalog, openForTools
 from storagegate.storage.catalog.connections import (
     MIGRATIONS,
     PAGE_SIZE,
@@ -19,7 +19,7 @@ from storagegate.storage.catalog.connections import (
     prepare,
 )
 from storagegate.storage.catalog.refcounts import checkInline
-from storagegate.storage.catalog.sqlite import SQLiteCatalog, lookUp, readSecret
+from storagegate.storage.catalog.sqlite import lookUp, readSecret
 from storagegate.storage.catalog.transactions import Mutation, runTogether
 from storagegate.storage.catalog.wal import LOOK_AT, CheckpointScheduler, WALCheckpointer
 from storagegate.storage.errors import KeyExists, StoreBusy

@@ -11,11 +11,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 from twisted.internet.threads import deferToThread
 
-from storagegate.core.errors import GrpcError
+from storagegate import GrpcError, createGrpcClient
 from storagegate.daemon.config import load
 from storagegate.daemon.gatewayservice import USERS_FILE, DaemonGatewayService
 from storagegate.daemon.rootcredentials import RootCredentials
-from storagegate.rpc.client import createGrpcClient
 from tests.support.services import OpenRoom
 from tests.wire.rpc.support import RPCCase
 

@@ -8,7 +8,7 @@ import grpc
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.error import CannotListenError
 
-from storagegate.rpc.protos import loadProto
+from storagegate import loadProto
 from tests.support.protofiles import writeFiles
 from tests.wire.rpc.applicationcase import ApplicationCase, read, write
 

@@ -9,7 +9,7 @@ from google.protobuf.struct_pb2 import Struct
 from grpc_status import rpc_status
 from twisted.internet.defer import Deferred
 
-from storagegate.core.errors import GrpcError, ServiceError
+from storagegate import GrpcError, ServiceError
 from tests.wire.rpc.applicationcase import PATIENCE, ApplicationCase, read, write
 
 

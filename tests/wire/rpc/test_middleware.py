@@ -10,8 +10,7 @@ from grpc_status import rpc_status
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 
-from storagegate import server
-from storagegate.core.errors import GrpcError, ServiceError
+from storagegate import GrpcError, ServiceError, server
 from storagegate.rpc import authentication, errorHandler, rateLimit, requestLog
 from storagegate.rpc.status import MAX_DETAILS, MESSAGE_LENGTH
 from tests.wire.rpc.support import RPCCase
