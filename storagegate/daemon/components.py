@@ -127,7 +127,7 @@ class Components:
         if sys.__stdout__ is not None:
             print(text, file=sys.__stdout__, flush=True)
 
-    def settleProcess(self) -> None:
+    def freezeHeap(self) -> None:
         """Tune the process once everything is made."""
         freezeHeap()
 

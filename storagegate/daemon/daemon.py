@@ -108,7 +108,7 @@ class Daemon(ProcessService):
             self._announce()
         self._lookout.start()
         self._reactor.callWhenRunning(self._tellReady)
-        self._parts.settleProcess()
+        self._parts.freezeHeap()
 
     def retire(self, patienceSeconds: float) -> None:
         """

@@ -159,7 +159,7 @@ class Supervisor(ProcessService):
         self._announce()
         self._log.info("{count} workers serve", count=self._configuration.workers)
         self._reactor.callWhenRunning(self._tellReady)
-        self._parts.settleProcess()
+        self._parts.freezeHeap()
 
     def stopNow(self) -> None:
         """Begin to stop."""

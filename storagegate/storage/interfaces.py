@@ -48,7 +48,7 @@ class ICatalog(Interface):
         """
         Look up as L{object}, and compare the content's C{inline} with its storage checksum.
 
-        @raise DamagedObject: The bytes are missing or not those that were written.
+        @raise CorruptObject: The bytes are missing or not those that were written.
         """
 
     def buckets(account: str | None, prefix: str, after: str, limit: int) -> Deferred[list[Bucket]]:
@@ -261,14 +261,14 @@ class IBlobStore(Interface):
         """
         Open a blob: at once where its descriptor is cached, else through the pool.
 
-        @raise DamagedBlob: It is missing or known to be damaged.
+        @raise CorruptBlob: It is missing or known to be damaged.
         """
 
     async def openSegment(segment: Segment) -> IBlobReader:
         """
         Open a segment's blob and see that it reaches as far as the segment does.
 
-        @raise DamagedBlob: It is missing, short, or known to be damaged.
+        @raise CorruptBlob: It is missing, short, or known to be damaged.
         """
 
     def discard(blobs: Sequence[str]) -> Deferred[None]:

@@ -45,7 +45,7 @@ def shareMeters(link: Any, meters: MetricsRegistry) -> Snapshot:
     and one that does not answer in time is left out. In a sum both would look like a counter that
     began anew, and all that the others have counted like the work of a moment.
 
-    @param link: The L{WorkerLink<storagegate.net.ipc.WorkerIPC>}.
+    @param link: The L{WorkerIPC<storagegate.net.ipc.WorkerIPC>}.
     @return: Asks all of them, this one included.
     """
     link.answer(_TOPIC, lambda _: asPlain(_named(meters.snapshot(), str(link.index))))

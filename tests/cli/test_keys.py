@@ -24,7 +24,7 @@ PAGE = DOCS / "keys.rst"
 
 PROGRAM = runpy.run_path(str(DOCS / "keys.py"))
 
-ROOMS = ("core", "telemetry", "discovery", "balancing", "gateway")
+ROOMS = ("auth", "core", "telemetry", "upstream", "gateway")
 """The packages in which there are options of the gateway."""
 
 # What an option is after it was read: there is nothing in it that a file could say.

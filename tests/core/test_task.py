@@ -12,7 +12,7 @@ from storagegate.core.task import runWithDeadline
 
 
 class RunTests(SynchronousTestCase):
-    """runCall."""
+    """runWithDeadline."""
 
     def setUp(self) -> None:
         """Make a clock and a handler that waits."""

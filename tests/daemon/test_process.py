@@ -12,7 +12,7 @@ from tests.support.modules import CHECKOUT
 # A pair that hold each other: only the collector finds them.
 SCRIPT = """
 import gc, json, linecache, weakref
-from storagegate.daemon.process import settleProcess, tuneProcess
+from storagegate.daemon.process import freezeHeap, tuneProcess
 
 class Node:
     pass
@@ -32,7 +32,7 @@ seen["leftAtStart"] = made() is not None
 seen["sources"] = len(linecache.cache)
 seen["found"] = gc.get_stats()[2]["collections"] + gc.get_stats()[1]["collections"] - before
 garbage = circle()
-settleProcess()
+freezeHeap()
 seen["left"] = garbage() is not None
 seen["settled"] = gc.isenabled() and not gc.callbacks
 seen["frozen"] = gc.get_freeze_count()
@@ -46,7 +46,7 @@ print(json.dumps(seen))
 # Pages between a few blocks that stay, as a start leaves them.
 TRIMMED = """
 import json
-from storagegate.daemon.process import settleProcess, tuneProcess
+from storagegate.daemon.process import freezeHeap, tuneProcess
 
 def resident():
     with open("/proc/self/statm") as file:
@@ -57,7 +57,7 @@ blocks = [bytes(1000) for _ in range(40_000)]
 kept = blocks[::100]
 del blocks
 before = resident()
-settleProcess()
+freezeHeap()
 print(json.dumps(before - resident()))
 """
 

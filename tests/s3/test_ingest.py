@@ -52,23 +52,23 @@ class Sink:
         self._full = full
 
     def write(self, chunk: bytes) -> Deferred[None] | None:
-        """As IBlobSink."""
+        """As IBlobWriter."""
         if self._full:
             raise StoreFull("no space")
         self.taken.append(chunk)
         return self.waits.pop(0) if self.waits else None
 
     def finish(self) -> Deferred[Content]:
-        """As IBlobSink."""
+        """As IBlobWriter."""
         self.finished = True
         return succeed(Content(sum(map(len, self.taken)), None))
 
     def abort(self) -> None:
-        """As IBlobSink."""
+        """As IBlobWriter."""
         self.aborted = True
 
     def handOver(self) -> Mapping[str, int]:
-        """As IBlobSink."""
+        """As IBlobWriter."""
         return {}
 
 

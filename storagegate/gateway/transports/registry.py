@@ -18,7 +18,7 @@ from storagegate.gateway.transports.websocket import OriginRule
 
 AnswerCacheMaker = Callable[[], Any]
 """
-Makes an L{IAnswerCache<storagegate.gateway.transports.udp.replycache.IReplyCache>} when UDP is
+Makes an L{IReplyCache<storagegate.gateway.transports.udp.replycache.IReplyCache>} when UDP is
 opened.
 """
 

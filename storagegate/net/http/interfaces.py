@@ -28,7 +28,7 @@ class IRequestChannel(IBodySource):
 
     owner: Any = Attribute("The L{IChannelOwner}.")
     transport: Any = Attribute("The connection's transport, C{None} once somebody took it.")
-    wire: Any = Attribute("The L{HTTPWire<storagegate.net.http.channel.ChannelTransport>}.")
+    wire: Any = Attribute("The L{ChannelTransport<storagegate.net.http.channel.ChannelTransport>}.")
     wireFull: bool = Attribute("Whether writing should wait for C{wireResumed}.")
 
     def write(data: bytes) -> None:

@@ -162,7 +162,7 @@ class PeerEpochs:
 
 class PeerReaders:
     """
-    The other processes of the store, for a L{Reclaimer}. Reactor thread.
+    The other processes of the store, for a L{GarbageCollector}. Reactor thread.
 
     @ivar presence: What they are told of the readers of this process.
     @ivar isClean: Whether L{close} has left nothing undone.

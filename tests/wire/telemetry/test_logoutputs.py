@@ -66,10 +66,10 @@ class DescriptorTests(SynchronousTestCase):
         """Lines of several processes in one pipe do not run into each other."""
         program = (
             "import sys\n"
-            "from storagegate.telemetry.log import LineWriter\n"
+            "from storagegate.telemetry.log import BufferedLogWriter\n"
             "from storagegate.telemetry.log import DescriptorOutput\n"
             "from twisted.internet.task import Clock\n"
-            "writer = LineWriter(DescriptorOutput(1))\n"
+            "writer = BufferedLogWriter(DescriptorOutput(1))\n"
             "writer.buffer(Clock())\n"
             "for _ in range(2000): writer.write(sys.argv[1].encode() * 150)\n"
             "writer.finish(60)\n"

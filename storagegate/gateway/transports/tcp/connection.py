@@ -271,7 +271,7 @@ class TCPConnection(Protocol):
 
     def __init__(self, owner: Any) -> None:
         """
-        @param owner: The L{TCPAdapter<storagegate.gateway.transports.tcp.listener.TCPTransport>}.
+        @param owner: The L{TCPTransport<storagegate.gateway.transports.tcp.listener.TCPTransport>}.
         """
         self._owner = owner
         self._limits: TCPLimits = owner.limits
