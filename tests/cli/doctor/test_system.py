@@ -89,14 +89,14 @@ class PermissionTests(SynchronousTestCase):
 # Syncs for ever, with a line after the first.
 SYNCING = """
 import os, sys
-from storagegate.cli.doctor import disk
+from storagegate.cli.doctor import system
 sync = os.fdatasync
 def told(descriptor):
     sync(descriptor)
     print("syncing", flush=True)
 os.fdatasync = told
 while True:
-    list(disk.checkSyncs(sys.argv[1]))
+    list(system.checkSyncs(sys.argv[1]))
 """
 
 
