@@ -176,10 +176,10 @@ def builtInMiddleware(options: ApplicationOptions) -> list[Callable[..., Any]]:
     """
     middleware: list[Callable[..., Any]] = []
     if options.development is not None and options.development.hmr:
-        from storagegate.http.development.livereload import developmentPages
-        from storagegate.http.development.reloader import processWorkshop
+        from storagegate.http.development.livereload import liveReload
+        from storagegate.http.development.reloader import processReloader
 
-        middleware.append(developmentPages(processWorkshop().hub))
+        middleware.append(liveReload(processReloader().hub))
     if options.development is not None and options.development.console:
         from storagegate.http.development.console import ConsoleStream
         from storagegate.http.middleware.requestlog import requestLog
@@ -298,10 +298,10 @@ class Application(Router):
     @ivar runtime: Its threads and its clock; set when it is served.
     @ivar resource: The application as a Twisted resource.
     @ivar trust: Whose C{X-Forwarded} fields are believed, C{None} for nobody's.
-    @cvar workshop: What loads the code of this process again, once C{development.hmr} was served.
+    @cvar reloader: The reloader of this process, if it was needed for C{development.hmr}.
     """
 
-    workshop: ClassVar[Any] = None
+    reloader: ClassVar[Any] = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -310,6 +310,8 @@ class Application(Router):
         self.resource = AppResource(self)
         self._runtime: Runtime | None = None
         self._serving: list[tuple[IListeningPort, Site]] = []
+        # How many calls of listen have not ended.
+        self._opening = 0
         self._refusal: str | None = None
         # How many layers at the beginning are there by options.
         self._builtIn = 0
@@ -369,18 +371,25 @@ class Application(Router):
 
             reactor.callWhenRunning(beginConsole)
 
-        def started(served: tuple[IListeningPort, Site]) -> IListeningPort:
-            self.adopt(*served)
-            if showsConsole and served[1] is site:
-                announce(served[0], isSecure=port.startswith(_SECURE_ENDPOINTS))
-            return served[0]
+        def started(opened: tuple[IListeningPort, bool]) -> IListeningPort:
+            listening, isNew = opened
+            self._opening -= 1
+            self._serving.append((listening, site))
+            if showsConsole and isNew:
+                announce(listening, isSecure=port.startswith(_SECURE_ENDPOINTS))
+            return listening
+
+        def failed(reason: Failure) -> Failure:
+            self._opening -= 1
+            return reason
 
         def refused(reason: Failure) -> Failure:
             # For run(), which otherwise would serve on a port that nobody asked for.
             self._refusal = reason.getErrorMessage()
             return reason
 
-        opening = self._open(reactor, port, site).addCallback(started)
+        self._opening += 1
+        opening = self._open(reactor, port, site).addCallbacks(started, failed)
         return opening.addCallback(self._openWires, reactor).addErrback(refused)
 
     def _openWires(self, port: IListeningPort, reactor: Any) -> Deferred[IListeningPort]:
@@ -393,42 +402,28 @@ class Application(Router):
 
     def _open(
         self, reactor: Any, description: str, site: Site
-    ) -> Deferred[tuple[IListeningPort, Site]]:
-        """Open a port, or in development take it over from the application's old code."""
-        workshop = self._ownWorkshop() or Application.workshop
-        if workshop is not None and workshop.isWanted:
-            taken: Deferred[tuple[IListeningPort, Site]]
-            taken = workshop.listen(self, reactor, description, site)
-            return taken
-        return listen(reactor, description, site).addCallback(lambda port: (port, site))
+    ) -> Deferred[tuple[IListeningPort, bool]]:
+        """
+        Open a port, in development by the reloader.
 
-    def _ownWorkshop(self) -> Any:
-        """Give what loads the code of this process again, if this application wants it."""
+        @return: The port, and whether its address was not listened on before a reload.
+        """
         development = self.settings.development
-        if development is None or not development.hmr:
-            return None
-        from storagegate.http.development.reloader import processWorkshop
+        if development is not None and development.hmr and Application.reloader is None:
+            from storagegate.http.development.reloader import processReloader
 
-        # Known to the class: the next version of the code may not want it, but takes over.
-        Application.workshop = processWorkshop()
-        Application.workshop.isWanted = True
-        return Application.workshop
+            Application.reloader = processReloader()
+        if self.reloader is not None:
+            # In a child of the supervisor also if a change has switched hmr off.
+            opening: Deferred[tuple[IListeningPort, bool]]
+            opening = self.reloader.listen(self, reactor, description, site)
+            return opening
+        return listen(reactor, description, site).addCallback(lambda port: (port, True))
 
     @property
     def connections(self) -> int:
         """Count the connections of its listeners."""
         return sum(site.connections for _, site in self._serving)
-
-    def adopt(self, port: IListeningPort, site: Site) -> None:
-        """Count a listener among those that L{close} closes."""
-        self._serving.append((port, site))
-
-    def forget(self, port: IListeningPort) -> None:
-        """Leave a listener to another application, or to whoever closes it."""
-        for served in self._serving:
-            if served[0] is port:
-                self._serving.remove(served)
-                break
 
     def close(self, graceMs: int = DEFAULT_GRACE_MS, patienceMs: int = 0) -> Deferred[None]:
         """
@@ -442,8 +437,8 @@ class Application(Router):
         serving, self._serving = self._serving, []
 
         def drain(result: Any, port: IListeningPort, site: Site) -> Deferred[None]:
-            if self.workshop is not None:
-                self.workshop.released(port)
+            if self.reloader is not None:
+                self.reloader.released(port)
             return site.drain(graceMs / 1000, patienceMs / 1000)
 
         # The port lets the last clients in when it closes, so that comes first.
@@ -472,21 +467,14 @@ class Application(Router):
         @raise SystemExit: If the place is taken.
         """
         reactor = processReactor()
-        workshop = self._ownWorkshop()
-        if workshop is not None:
-            workshop.scriptServes()
         if self._refusal is not None:
             raise SystemExit(self._refusal)
         listening = None
-        if port is not None or hostname is not None or not self._serving:
+        if port is not None or hostname is not None or not (self._serving or self._opening):
             listening = self.listen(port, hostname, reactor=reactor)
             if started is not None:
                 listening.addCallback(started)
-        if self.workshop is not None:
-            self.workshop.scriptWaits()
-        # In development another one may be serving by then.
-        closer = self if workshop is None else workshop
-        runUntilStopped(reactor, listening, lambda: closer.close(graceMs))
+        runUntilStopped(reactor, listening, lambda: self.close(graceMs))
 
     def createFetchHandler(self) -> Any:
         """

@@ -36,14 +36,12 @@ KINDS: dict[str, tuple[Any, Any]] = {
 # What an application is made of, and no user's business.
 PARTS = {
     "addLayer",
-    "adopt",
     "connections",
     "dropLayers",
-    "forget",
     "index",
     "layers",
+    "reloader",
     "trust",
-    "workshop",
 }
 
 

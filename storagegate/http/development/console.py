@@ -1,18 +1,20 @@
 """
-The console: requests, errors and where the application listens.
+The console and the error page: what the developer of an application sees of it.
 
 Lines about requests and listeners go to the standard output, errors to the standard error output.
-
-What a browser is shown in development in place of an answer.
 """
 
 import os
 import re
 import sys
+import sysconfig
+import traceback
 from collections.abc import Mapping
+from functools import lru_cache
 from html import escape
-from typing import Any
+from typing import Any, Self
 
+from attrs import asdict, frozen
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import (
     ILogObserver,
@@ -22,122 +24,23 @@ from twisted.logger import (
 )
 from zope.interface import implementer
 
-from storagegate.http.development.reloader import reportOf
+_FRAMEWORK = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+
+_INSTALLED = (
+    *(os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")),
+    os.path.realpath(sysconfig.get_path("scripts")) + os.sep,
+    os.path.realpath(_FRAMEWORK) + os.sep,
+)
+
+_PACKAGES = ("site-packages", "dist-packages")
 
 _COLOURS = re.compile("\x1b\\[[0-9;]*m")
 
-# Whose progress is nobody's news.
+# Loggers that are shown from warnings on, but for those of development.
 _QUIET = ("twisted.", "storagegate.", "log_legacy")
-_NEWS = "storagegate.http.development."
+_DEVELOPMENT = "storagegate.http.development."
 
 RED, GREEN, YELLOW, CYAN = 31, 32, 33, 36
-
-
-def paint(text: str, colour: int) -> str:
-    """Give text in a colour; a L{ConsoleStream} takes it off where there is none."""
-    return f"\x1b[1;{colour}m{text}\x1b[0m"
-
-
-def hasColours(stream: Any) -> bool:
-    """
-    Say whether a stream shows colours: if it is a terminal, unless C{NO_COLOR} or C{FORCE_COLOR}
-    says something else, the first of the two being stronger.
-    """
-    if os.environ.get("NO_COLOR"):
-        return False
-    if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
-        return True
-    isTerminal = getattr(stream, "isatty", None)
-    return bool(isTerminal and isTerminal()) and os.environ.get("TERM") != "dumb"
-
-
-class ConsoleStream:
-    """
-    An output of the process, whatever that is when something is written.
-
-    @ivar name: C{stdout} or C{stderr}.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def write(self, text: str) -> None:
-        """Write text, in colours if it shows them."""
-        stream = getattr(sys, self.name)
-        if stream is None:
-            return
-        stream.write(text if hasColours(stream) else _COLOURS.sub("", text))
-        stream.flush()
-
-
-@implementer(ILogObserver)
-class ConsoleObserver:
-    """
-    Shows events: warnings and errors of everybody, the news of the application's own loggers.
-
-    @ivar replaying: While events are repeated that came before; the worst have been shown.
-    """
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self.replaying = False
-
-    def __call__(self, event: Any) -> None:
-        """Show an event."""
-        level = event.get("log_level", LogLevel.info)
-        namespace = event.get("log_namespace") or ""
-        if self.replaying and level == LogLevel.critical:
-            return
-        if level < LogLevel.warn and (
-            level < LogLevel.info
-            or (namespace.startswith(_QUIET) and not namespace.startswith(_NEWS))
-        ):
-            return
-        colour = {LogLevel.info: CYAN, LogLevel.warn: YELLOW}.get(level, RED)
-        text = paint(formatEvent(event), colour)
-        failure = event.get("log_failure")
-        if failure is not None:
-            report = reportOf(failure.value, failure.getTracebackObject())
-            text += "\n" + report.text.rstrip().replace(report.title, paint(report.title, RED))
-        try:
-            self._stream.write(text + "\n")
-        except (OSError, ValueError):
-            # Nobody is left to be told.
-            pass
-
-
-def beginConsole() -> None:
-    """
-    Show the log on the console, unless the process logs somewhere already.
-
-    To be called when the reactor runs: until then a script may still begin to log.
-    """
-    # There is no other way to ask; until logging begins, this prints what is critical.
-    if getattr(globalLogBeginner, "_temporaryObserver", None) is None:
-        return
-    observer = ConsoleObserver(ConsoleStream("stderr"))
-    observer.replaying = True
-    globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
-    observer.replaying = False
-
-
-def announce(port: IListeningPort, isSecure: bool) -> None:
-    """Say where an application listens."""
-    line = f"listening on {paint(addressOf(port.getHost(), isSecure), GREEN)}\n"
-    ConsoleStream("stdout").write(line)
-
-
-def addressOf(address: Any, isSecure: bool) -> str:
-    """Give the URL of a listener, or the name of its socket."""
-    host = getattr(address, "host", None)
-    if host is None:
-        name = address.name
-        return "unix:" + (name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name))
-    if host in ("0.0.0.0", "::"):
-        host = "localhost"
-    elif ":" in host:
-        host = f"[{host}]"
-    return f"{'https' if isSecure else 'http'}://{host}:{address.port}"
 
 
 _PAGE = """\
@@ -153,11 +56,79 @@ _PAGE = """\
 """
 
 
+@lru_cache(maxsize=10_000)
+def isInstalled(path: str) -> bool:
+    """Return whether a file came with Python, with a package or with the framework."""
+    real = os.path.realpath(path)
+    return real.startswith(_INSTALLED) or any(part in _PACKAGES for part in real.split(os.sep))
+
+
+@frozen
+class ErrorReport:
+    """
+    An error as its developer sees it.
+
+    @ivar title: Its type and message, in one line.
+    @ivar file: The last file of the application in the traceback; of a C{SyntaxError} its own.
+    @ivar line: The line in that file.
+    @ivar text: The traceback, without the frames that only called the application.
+    """
+
+    title: str
+    file: str | None
+    line: int | None
+    text: str
+
+    @classmethod
+    def of(cls, error: BaseException, trace: Any = None) -> Self:
+        """
+        Describe an error.
+
+        @param trace: Its traceback, if C{__traceback__} is not there any more.
+        """
+        described = traceback.TracebackException(type(error), error, trace or error.__traceback__)
+        own = [frame for frame in described.stack if not _isForeign(frame.filename)]
+        file, line = (own[-1].filename, own[-1].lineno) if own else (None, None)
+        bare = list(described.format_exception_only())
+        title = " ".join(bare[-1].split())
+        if isinstance(error, SyntaxError) and error.filename is not None:
+            file, line = error.filename, error.lineno
+        if isinstance(error, SyntaxError) and not own:
+            # It names its place itself; the frames are those of the compiler's callers.
+            return cls(title, file, line, "".join(bare))
+        _dropFramework(described)
+        return cls(title, file, line, "".join(described.format()))
+
+    def asMapping(self) -> dict[str, Any]:
+        """Return the attributes by name."""
+        return asdict(self)
+
+
+def _isForeign(path: str) -> bool:
+    return path.startswith("<") or isInstalled(path)
+
+
+def _isFramework(path: str) -> bool:
+    return path.startswith((_FRAMEWORK, "<frozen ")) or (
+        f"{os.sep}twisted{os.sep}" in path and "site-packages" in path
+    )
+
+
+def _dropFramework(described: traceback.TracebackException | None) -> None:
+    """Drop the frames of the framework, also from the causes, unless there are no others."""
+    # Chains have no circles: Python cuts them when it describes an exception.
+    while described is not None:
+        kept = [frame for frame in described.stack if not _isFramework(frame.filename)]
+        if kept:
+            described.stack = traceback.StackSummary.from_list(kept)
+        described = described.__cause__ or described.__context__
+
+
 def errorPage(status: int, shape: Mapping[str, Any]) -> str:
     """
-    Write a page about an error.
+    Write the page that a browser gets in place of an error's JSON.
 
-    @param shape: The answer that others would get as JSON.
+    @param shape: What other clients get as JSON.
     """
     request = f"{shape['method']} {shape['path']}" if "path" in shape else ""
     return _PAGE.format(
@@ -165,3 +136,111 @@ def errorPage(status: int, shape: Mapping[str, Any]) -> str:
         detail=escape(request),
         trace=escape("".join(shape.get("traceback", ()))),
     )
+
+
+def paint(text: str, colour: int) -> str:
+    """Return text in a colour, which a L{ConsoleStream} removes where there is none."""
+    return f"\x1b[1;{colour}m{text}\x1b[0m"
+
+
+def hasColours(stream: Any) -> bool:
+    """
+    Return whether a stream shows colours: terminals do. C{NO_COLOR} and C{FORCE_COLOR} override
+    that, in this order.
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
+        return True
+    isTerminal = getattr(stream, "isatty", None)
+    return bool(isTerminal and isTerminal()) and os.environ.get("TERM") != "dumb"
+
+
+class ConsoleStream:
+    """
+    C{sys.stdout} or C{sys.stderr}, looked up at each write.
+
+    @ivar name: C{stdout} or C{stderr}.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def write(self, text: str) -> None:
+        """Write text, in colours if the stream shows them."""
+        stream = getattr(sys, self.name)
+        if stream is None:
+            return
+        stream.write(text if hasColours(stream) else _COLOURS.sub("", text))
+        stream.flush()
+
+
+@implementer(ILogObserver)
+class ConsoleObserver:
+    """
+    Show log events: warnings and errors of all loggers, more from the application's own.
+
+    @ivar replaying: Whether events from before the start of logging are repeated. Critical ones
+        have been shown already.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.replaying = False
+
+    def __call__(self, event: Any) -> None:
+        """Show an event."""
+        level = event.get("log_level", LogLevel.info)
+        namespace = event.get("log_namespace") or ""
+        if self.replaying and level == LogLevel.critical:
+            return
+        if level < LogLevel.warn and (
+            level < LogLevel.info
+            or (namespace.startswith(_QUIET) and not namespace.startswith(_DEVELOPMENT))
+        ):
+            return
+        colour = {LogLevel.info: CYAN, LogLevel.warn: YELLOW}.get(level, RED)
+        text = paint(formatEvent(event), colour)
+        failure = event.get("log_failure")
+        if failure is not None:
+            report = ErrorReport.of(failure.value, failure.getTracebackObject())
+            text += "\n" + report.text.rstrip().replace(report.title, paint(report.title, RED))
+        try:
+            self._stream.write(text + "\n")
+        except (OSError, ValueError):
+            # The output is closed, and there is no other.
+            pass
+
+
+def beginConsole() -> None:
+    """
+    Show the log on the console, unless the process logs somewhere already.
+
+    Call it when the reactor runs: until then a script may still begin to log.
+    """
+    # No public name says whether logging has begun; until then this prints critical events.
+    if getattr(globalLogBeginner, "_temporaryObserver", None) is None:
+        return
+    observer = ConsoleObserver(ConsoleStream("stderr"))
+    observer.replaying = True
+    globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
+    observer.replaying = False
+
+
+def announce(port: IListeningPort, isSecure: bool) -> None:
+    """Print where an application listens."""
+    line = f"listening on {paint(addressOf(port.getHost(), isSecure), GREEN)}\n"
+    ConsoleStream("stdout").write(line)
+
+
+def addressOf(address: Any, isSecure: bool) -> str:
+    """Return the URL of a listener, or the name of its socket."""
+    host = getattr(address, "host", None)
+    if host is None:
+        name = address.name
+        return "unix:" + (name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name))
+    if host in ("0.0.0.0", "::"):
+        host = "localhost"
+    elif ":" in host:
+        host = f"[{host}]"
+    return f"{'https' if isSecure else 'http'}://{host}:{address.port}"

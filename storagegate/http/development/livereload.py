@@ -1,17 +1,17 @@
 """
-The middleware that lets pages take part in development.
+Live reload of pages that a browser has open: a script in each page listens to server-sent events.
 
-The open pages, and what they are told.
+::
 
-The script of pages in development.
-
-Puts a tag into an HTML page that passes by in pieces.
+    hello   {"version"}                        first on each stream
+    error   {"title", "file", "line", "text"}  a change does not load; repeated on new streams
+    reload  {"version", "files"}               files have changed
 """
 
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from secrets import token_hex
 from typing import Any
@@ -19,47 +19,61 @@ from typing import Any
 from zope.interface import implementer
 
 from storagegate.http.contenttypes import parseContentType
+from storagegate.http.development.supervisor import FileState, fileState
 from storagegate.http.encoding import IBodyEncoder
+from storagegate.http.layers import LayerList
+from storagegate.http.middleware.staticfiles import StaticOptions
 from storagegate.net.http.interfaces import ClientLost
 
-# One is a page that somebody looks at.
+PAGE_SUFFIXES = (".css", ".htm", ".html", ".js", ".mjs", ".svg", ".xhtml")
+"""Files that pages are made of: a change of one that is served reloads pages."""
+
+_PREFIX = "/__storagegate/"
+_EVENTS_PATH = _PREFIX + "hmr"
+_SCRIPT_PATH = _PREFIX + "hmr.js"
+
+# A stream is a page that is visible in a browser.
 _MAX_STREAMS = 100
 
-# What is watched because a page was made of it.
+# Files that are watched because C{sendFile} sent them.
 _MAX_FILES = 1000
 
-PAGE_SUFFIXES = (".css", ".htm", ".html", ".js", ".mjs", ".svg", ".xhtml")
-"""What a page is made of: a change of such a file reloads pages, where it is served."""
+_HTML = ("text/html", "application/xhtml+xml")
+
+# What changes while pages are open must not come from a cache when they are reloaded.
+_UNCACHED = (*_HTML, "text/css", "text/javascript", "application/javascript", "image/svg+xml")
+
+# Values of Sec-Fetch-Dest for pages; fragments that scripts request are no pages.
+_DOCUMENTS = ("document", "iframe", "frame")
+
+_CONDITIONS = (b"if-none-match", b"if-modified-since")
+
+_BODY = b"</body"
+_BODY_END = re.compile(_BODY + rb"[\s>]", re.IGNORECASE)
 
 
 class LiveReloadHub:
     """
-    Tells open pages, by server-sent events, what has happened::
+    Sends events to the open pages.
 
-        hello   {"version"}                       first on each stream
-        error   {"title", "file", "line", "text"} something does not load; repeated to new streams
-        reload  {"version", "files"}              something has changed
-
-    @ivar files: Files that were sent and may be parts of pages.
-    @ivar fileNoted: Called when there is another one, before it is sent.
+    @ivar files: Files with L{PAGE_SUFFIXES} that C{sendFile} sent, each with its state before.
     """
 
     def __init__(self) -> None:
-        # Another process has another one, so that pages see that the server was restarted.
+        # Another process has another one, so that pages see that the program was restarted.
         self._process = token_hex(4)
         self._count = 0
         self._error: Mapping[str, Any] | None = None
         self._streams: dict[Any, None] = {}
-        self.files: dict[str, None] = {}
-        self.fileNoted: Callable[[], object] | None = None
+        self.files: dict[str, FileState] = {}
 
     @property
     def version(self) -> str:
-        """Give the version of the code and the files that pages are made by now."""
+        """Return the version of the code and the files that pages are made from now."""
         return f"{self._process}.{self._count}"
 
     def connect(self, res: Any) -> None:
-        """Begin a stream of events; it ends when the page goes away, or by L{endAll}."""
+        """Begin a stream of events; it ends when its client disconnects, or by L{endAll}."""
         if len(self._streams) >= _MAX_STREAMS:
             res.status(503).header("Retry-After", "5").send("There are too many open pages")
             return
@@ -67,42 +81,46 @@ class LiveReloadHub:
         res.startBody(None)
         self._streams[res] = None
         res.on("close", lambda: self._streams.pop(res, None))
-        # How soon a page tries again when the server was stopped.
+        # The delay before a page reconnects, in milliseconds.
         self._send(res, "retry: 500\n\n" + _event("hello", {"version": self.version}))
         if self._error is not None:
             self._send(res, _event("error", self._error))
 
     def noteFile(self, path: str | os.PathLike[str], root: str | os.PathLike[str] | None) -> None:
-        """Remember a file that is being sent."""
-        name = os.path.abspath(os.path.join(os.fspath(root or ""), os.fspath(path)))
-        if name.endswith(PAGE_SUFFIXES) and len(self.files) < _MAX_FILES:
-            isNew = name not in self.files
-            self.files[name] = None
-            if isNew and self.fileNoted is not None:
-                self.fileNoted()
-
-    def reload(self, files: list[str], isRepaired: bool) -> None:
         """
-        Reload all pages, those too that are not connected now.
+        Watch a file that is about to be sent.
 
-        @param isRepaired: Whether there is no error to be shown any more.
+        @param root: The directory that a relative path begins at; C{None} for the current one.
+        """
+        name = os.path.abspath(os.path.join(os.fspath(root or ""), os.fspath(path)))
+        isNew = name not in self.files and len(self.files) < _MAX_FILES
+        if isNew and name.endswith(PAGE_SUFFIXES):
+            self.files[name] = fileState(name)
+
+    def reload(self, files: list[str]) -> None:
+        """
+        Reload all pages; a page without a stream reloads when it connects again.
+
+        @param files: The paths that have changed.
         """
         self._count += 1
-        if isRepaired:
-            self._error = None
         self._broadcast(_event("reload", {"version": self.version, "files": files}))
 
     def fail(self, report: Mapping[str, Any]) -> None:
-        """Show an error in all pages."""
+        """
+        Show an error in all pages.
+
+        @param report: C{title}, C{file}, C{line} and C{text}.
+        """
         self._error = report
         self._broadcast(_event("error", report))
 
     def beat(self) -> None:
-        """Say something, so that nobody on the way takes the connections for dead."""
+        """Send a comment, so that proxies keep idle connections open."""
         self._broadcast(":\n\n")
 
     def endAll(self) -> None:
-        """End all streams; pages will try to connect again."""
+        """End all streams; pages connect again."""
         for res in list(self._streams):
             del self._streams[res]
             res.end()
@@ -117,7 +135,7 @@ class LiveReloadHub:
         except ClientLost:
             return
         if isBehind:
-            # It reads nothing: nothing is kept for it. It may connect again.
+            # The client does not read: nothing is buffered for it. It may connect again.
             res.lean.abort()
 
 
@@ -125,15 +143,145 @@ def _event(name: str, data: Mapping[str, Any]) -> str:
     return f"event: {name}\ndata: {json.dumps(data)}\n\n"
 
 
-PREFIX = "/__storagegate/"
-EVENTS_PATH = PREFIX + "hmr"
-SCRIPT_PATH = PREFIX + "hmr.js"
+def liveReload(hub: LiveReloadHub) -> Callable[[Any, Any, Any], Any]:
+    """
+    Make the middleware that serves the script and the events, and inserts the script into pages.
 
-# Listens while its page is seen: a browser has six connections to a server, and a dozen pages that
-# are open in the background would leave none. A page that comes back learns the version that it has
-# missed. All styles are set by properties: a content policy may forbid the others.
-SCRIPT = (
-    """\
+    It must be the first: a page is changed before other middleware compresses it.
+    """
+
+    def serve(req: Any, res: Any, next: Any) -> Any:
+        if req.method not in ("GET", "HEAD") or "inDevelopment" in req.__dict__:
+            return next()
+        # An application may be mounted in another.
+        req.inDevelopment = True
+        if req.lean.path.startswith(_PREFIX.encode("ascii")):
+            if req.method == "GET" and req.path == _EVENTS_PATH:
+                return hub.connect(res)
+            if req.path == _SCRIPT_PATH:
+                res.header({"Content-Type": "text/javascript", "Cache-Control": "no-cache"})
+                return res.send(SCRIPT)
+        _prepare(hub, req, res)
+        return next()
+
+    return serve
+
+
+def _prepare(hub: LiveReloadHub, req: Any, res: Any) -> None:
+    destination = req.get("sec-fetch-dest")
+    isPage = destination in _DOCUMENTS or (
+        destination is None and req.get("x-requested-with") is None
+    )
+    if isPage and "html" in (req.get("accept") or ""):
+        # A page in the browser's cache may be without the script.
+        for name in _CONDITIONS:
+            req.lean.headers.pop(name, None)
+    # The version at this moment: a change from now on is not in this response.
+    res.beforeHead(partial(_changeHead, res, hub.version if isPage else None))
+    send = res.sendFile
+
+    def sendFile(path: Any, root: Any = None, **options: Any) -> Any:
+        hub.noteFile(path, root)
+        return send(path, root, **options)
+
+    res.sendFile = sendFile
+
+
+def _changeHead(res: Any, version: str | None) -> None:
+    """
+    Change a head before it is sent, and have the script inserted into the body.
+
+    @param version: The version of the page; C{None} for a response to something else.
+    """
+    contentType = res.get("Content-Type")
+    if not isinstance(contentType, str):
+        return
+    parsed = parseContentType(contentType)
+    caching = res.get("Cache-Control")
+    if parsed.type in _UNCACHED and caching is not None and "no-store" not in caching:
+        res.header("Cache-Control", "no-cache")
+    isPlain = (res.get("Content-Encoding") or "identity") == "identity"
+    isWhole = res.statusCode not in (204, 205, 206, 304)
+    # The tag is ASCII, so the page's encoding has to contain it.
+    isReadable = not (parsed.charset or "").lower().startswith(("utf-16", "utf-32"))
+    if version is not None and parsed.type in _HTML and isPlain and isWhole and isReadable:
+        res.remove("ETag").remove("Last-Modified").remove("Accept-Ranges")
+        tag = f'<script src="{_SCRIPT_PATH}?v={version}"></script>'.encode("ascii")
+        # Encoders run in the reverse order of their registration.
+        res.encodeBody(lambda length: TagInserter(tag))
+
+
+@implementer(IBodyEncoder)
+class TagInserter:
+    """
+    Insert a tag before the end of an HTML body, or at the end of a page without that mark.
+
+    Its methods may be called in any thread, one at a time.
+    """
+
+    flushes = False
+
+    def __init__(self, tag: bytes) -> None:
+        self._tag = tag
+        self._held = b""
+        self._isDone = False
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return a chunk, without what may be the first half of the mark."""
+        if self._isDone:
+            return chunk
+        page, self._held = self._held + chunk, b""
+        mark = _BODY_END.search(page)
+        if mark is not None:
+            self._isDone = True
+            return page[: mark.start()] + self._tag + page[mark.start() :]
+        for length in range(min(len(_BODY), len(page)), 0, -1):
+            if _BODY.startswith(page[-length:].lower()):
+                self._held = page[-length:]
+                return page[:-length]
+        return page
+
+    def flush(self) -> bytes:
+        """Return what is held; a mark that is cut here is not found."""
+        held, self._held = self._held, b""
+        return held
+
+    def finish(self) -> bytes:
+        """Return what is held, and the tag if it was not inserted before."""
+        if self._isDone:
+            return b""
+        self._isDone = True
+        return self.flush() + self._tag
+
+
+def staticRoots(app: LayerList) -> frozenset[str]:
+    """Return the directories that an application and its routers serve with C{staticFiles}."""
+    return frozenset(
+        os.fsdecode(function.args[0].root)
+        for function in _functions(app, set())
+        if isinstance(function, partial)
+        and function.args
+        and isinstance(function.args[0], StaticOptions)
+    )
+
+
+def _functions(router: LayerList, seen: set[int]) -> Iterator[Any]:
+    if id(router) in seen:
+        return
+    seen.add(id(router))
+    for layer in router.layers:
+        yield from (function for function, _ in layer.handlers)
+        if layer.route is not None:
+            for _, registered in layer.route.registrations:
+                yield from (function for function, _ in registered)
+        if layer.router is not None:
+            yield from _functions(layer.router, seen)
+
+
+# The script listens only while its page is visible: a browser opens six connections to a server,
+# and a dozen pages in the background would leave none. A page that is shown again asks anew.
+# Styles are set by properties, since a content policy may forbid style elements and attributes.
+SCRIPT = """\
 (function () {
   "use strict";
   if (window.storagegateHmr) return;
@@ -214,136 +362,5 @@ SCRIPT = (
   });
   look();
 })();
-"""
-).replace("EVENTS_PATH", EVENTS_PATH)
-"""The script itself; its address has the version of the code that has made the page."""
-
-
-_END = b"</body"
-_BODY_END = re.compile(_END + rb"[\s>]", re.IGNORECASE)
-
-
-@implementer(IBodyEncoder)
-class TagInserter:
-    """
-    Inserts a tag before the end of the body, or at the end where that is not marked.
-
-    Its methods may be called in any thread, one at a time.
-    """
-
-    flushes = False
-
-    def __init__(self, tag: bytes) -> None:
-        self._tag = tag
-        self._held = b""
-        self._isDone = False
-
-    def feed(self, chunk: bytes) -> bytes:
-        """Pass a piece on, without what may be the first half of the mark."""
-        if self._isDone:
-            return chunk
-        page, self._held = self._held + chunk, b""
-        mark = _BODY_END.search(page)
-        if mark is not None:
-            self._isDone = True
-            return page[: mark.start()] + self._tag + page[mark.start() :]
-        for length in range(min(len(_END), len(page)), 0, -1):
-            if _END.startswith(page[-length:].lower()):
-                self._held = page[-length:]
-                return page[:-length]
-        return page
-
-    def flush(self) -> bytes:
-        """Give what is held; a mark that is cut just here is not found."""
-        held, self._held = self._held, b""
-        return held
-
-    def finish(self) -> bytes:
-        """Give what is held, and the tag if it is not in the page yet."""
-        if self._isDone:
-            return b""
-        self._isDone = True
-        return self.flush() + self._tag
-
-
-_HTML = ("text/html", "application/xhtml+xml")
-
-# What changes while pages are open must not come from a cache when they are reloaded.
-_UNCACHED = (*_HTML, "text/css", "text/javascript", "application/javascript", "image/svg+xml")
-
-# What browsers say they want a page for; parts that scripts ask for are no pages.
-_PAGES = ("document", "iframe", "frame")
-
-_CONDITIONS = (b"if-none-match", b"if-modified-since")
-
-
-def developmentPages(hub: LiveReloadHub) -> Callable[[Any, Any, Any], Any]:
-    """
-    Make the middleware: it serves the script of pages and its events, and puts the script into
-    every HTML page.
-
-    It comes first. What it does to a body is done before all others, so that it can be compressed.
-    """
-
-    def serve(req: Any, res: Any, next: Any) -> Any:
-        if req.method not in ("GET", "HEAD") or "inDevelopment" in req.__dict__:
-            return next()
-        # An application may be mounted in another.
-        req.inDevelopment = True
-        if req.lean.path.startswith(PREFIX.encode("ascii")):
-            if req.method == "GET" and req.path == EVENTS_PATH:
-                return hub.connect(res)
-            if req.path == SCRIPT_PATH:
-                return _sendScript(res)
-        _prepare(hub, req, res)
-        return next()
-
-    return serve
-
-
-def _sendScript(res: Any) -> None:
-    res.header({"Content-Type": "text/javascript", "Cache-Control": "no-cache"}).send(SCRIPT)
-
-
-def _prepare(hub: LiveReloadHub, req: Any, res: Any) -> None:
-    """Get ready to change the response."""
-    wanted = req.get("sec-fetch-dest")
-    isPage = wanted in _PAGES or (wanted is None and req.get("x-requested-with") is None)
-    if isPage and "html" in (req.get("accept") or ""):
-        # A page that the browser has kept from another time has no script in it.
-        for name in _CONDITIONS:
-            req.lean.headers.pop(name, None)
-    # The version of now: code that is loaded from now on has no part in this answer.
-    res.beforeHead(partial(_change, res, hub.version if isPage else None))
-    send = res.sendFile
-
-    def sendFile(path: Any, root: Any = None, **options: Any) -> Any:
-        hub.noteFile(path, root)
-        return send(path, root, **options)
-
-    res.sendFile = sendFile
-
-
-def _change(res: Any, version: str | None) -> None:
-    """
-    Change a head that is about to be sent, and let the body be changed.
-
-    @param version: What the page is made by; L{None} if the answer is no page.
-    """
-    contentType = res.get("Content-Type")
-    if not isinstance(contentType, str):
-        return
-    parsed = parseContentType(contentType)
-    caching = res.get("Cache-Control")
-    if parsed.type in _UNCACHED and caching is not None and "no-store" not in caching:
-        res.header("Cache-Control", "no-cache")
-    isPlain = (res.get("Content-Encoding") or "identity") == "identity"
-    isWhole = res.statusCode not in (204, 205, 206, 304)
-    # The tag is ASCII, and so must be whatever the page is written in.
-    isReadable = not (parsed.charset or "").lower().startswith(("utf-16", "utf-32"))
-    isPage = version is not None and parsed.type in _HTML
-    if isPage and isPlain and isWhole and isReadable:
-        res.remove("ETag").remove("Last-Modified").remove("Accept-Ranges")
-        tag = f'<script src="{SCRIPT_PATH}?v={version}"></script>'.encode("ascii")
-        # Added now, it is asked first.
-        res.encodeBody(lambda length: TagInserter(tag))
+""".replace("EVENTS_PATH", _EVENTS_PATH)
+"""The script of pages; its address in a page has the version of the code that made the page."""

@@ -1,22 +1,28 @@
 """What the console shows."""
 
 import io
+import json
 import os
 import sys
+import sysconfig
 from typing import Any
 
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.logger import Logger, LogLevel, globalLogBeginner
 from twisted.trial.unittest import SynchronousTestCase
 
+import storagegate
+import twisted
 from storagegate import server
 from storagegate.http.development.console import (
     ConsoleObserver,
     ConsoleStream,
+    ErrorReport,
     addressOf,
     announce,
     beginConsole,
     hasColours,
+    isInstalled,
 )
 from storagegate.http.testing import Client
 
@@ -170,3 +176,85 @@ class AddressTests(SynchronousTestCase):
         port: Any = Port()
         announce(port, False)
         self.assertEqual(output.getvalue(), "listening on http://127.0.0.1:3000\n")
+
+
+def caught(function: Any) -> BaseException:
+    """Give what a function raises."""
+    try:
+        function()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+class ReportTests(SynchronousTestCase):
+    """Errors as a developer sees them."""
+
+    def test_place(self) -> None:
+        """The place is the last in the application's own code, not that in what it called."""
+        error = caught(lambda: json.loads("{"))
+        report = ErrorReport.of(error)
+        self.assertEqual(report.file, __file__)
+        assert report.line is not None
+        with open(__file__) as file:
+            self.assertIn('json.loads("{")', file.read().splitlines()[report.line - 1])
+        self.assertTrue(report.title.startswith("json.decoder.JSONDecodeError: Expecting"))
+        self.assertIn("json/decoder.py", report.text)
+
+    def test_syntax(self) -> None:
+        """A syntax error is at the place that it names, and shows the line."""
+        error = caught(lambda: compile("x = = 1\n", "/p/a.py", "exec"))
+        # As where the script itself has it: no frame is the application's.
+        report = ErrorReport.of(error.with_traceback(None))
+        self.assertEqual((report.file, report.line), ("/p/a.py", 1))
+        self.assertEqual(report.title, "SyntaxError: invalid syntax")
+        self.assertNotIn("Traceback", report.text)
+
+    def test_framework(self) -> None:
+        """The frames of the framework are left out, those of a cause too."""
+        client = Client(server.http())
+        error = caught(lambda: client.get("nothing"))
+        report = ErrorReport.of(error)
+        self.assertNotIn("storagegate/http/", report.text)
+        try:
+            raise KeyError("outer") from error
+        except KeyError as outer:
+            self.assertNotIn("storagegate/http/", ErrorReport.of(outer).text)
+
+    def test_onlyFramework(self) -> None:
+        """An error that is all the framework's own keeps its frames."""
+        client = Client(server.http())
+        error = caught(lambda: client.get("nothing"))
+        trace = error.__traceback__
+        while trace is not None and "tests" in trace.tb_frame.f_code.co_filename:
+            trace = trace.tb_next
+        report = ErrorReport.of(error, trace)
+        self.assertIn("storagegate/http/", report.text)
+        self.assertIsNone(report.file)
+
+    def test_importedSyntax(self) -> None:
+        """A syntax error in a module comes with the traceback of its import."""
+        error = caught(lambda: compile("x = = 1\n", "/p/a.py", "exec"))
+        report = ErrorReport.of(error)
+        self.assertEqual((report.file, report.line), ("/p/a.py", 1))
+        self.assertIn("Traceback", report.text)
+
+    def test_installed(self) -> None:
+        """What came with Python, with a package or with the framework is not the application's."""
+        framework = os.path.dirname(storagegate.__file__)
+        for path in (
+            json.__file__,
+            twisted.__file__,
+            framework + "/http/router.py",
+            sysconfig.get_path("scripts") + "/trial",
+            "/home/me/project/.venv/lib/python3.11/site-packages/x.py",
+        ):
+            self.assertTrue(isInstalled(path), path)
+        self.assertFalse(isInstalled("/home/me/project/app.py"))
+
+    def test_mapping(self) -> None:
+        """A report can be sent."""
+        self.assertEqual(
+            ErrorReport("t", None, None, "x").asMapping(),
+            {"title": "t", "file": None, "line": None, "text": "x"},
+        )

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,16 @@ class Script(ProcessProtocol):
     """
     A running script.
 
+    It is the supervisor, whose children write to the same outputs: it has ended when they have.
+
     @ivar output: All that it has written.
+    @ivar status: Its exit code, if it has ended by itself.
     @ivar ended: Fires when it has ended.
     """
 
     def __init__(self) -> None:
         self.output = ""
+        self.status: int | None = None
         self.ended: Deferred[None] = Deferred()
 
     def outReceived(self, data: bytes) -> None:
@@ -56,13 +61,19 @@ class Script(ProcessProtocol):
 
     def processEnded(self, reason: Failure) -> None:
         """Take note."""
+        self.status = getattr(reason.value, "exitCode", None)
         self.ended.callback(None)
 
     def processorSeconds(self) -> float:
-        """Tell how much time of a processor it has taken so far."""
-        fields = Path(f"/proc/{self.transport.pid}/stat").read_text().rpartition(")")[2].split()  # type: ignore[union-attr]
-        # In user mode and in the kernel; see proc_pid_stat(5), whose third field is the first here.
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Return the processor time of the script and its children so far, in seconds."""
+        pid: int = self.transport.pid  # type: ignore[union-attr]
+        # In user mode and in the kernel, and those of children that have ended; see
+        # proc_pid_stat(5), whose third field is the first here.
+        ticks = sum(map(int, _statistics(pid)[11:15]))
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            with suppress(OSError):
+                ticks += sum(map(int, _statistics(int(child))[11:13]))
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def signal(self, name: str) -> None:
         """Send it a signal; harmless where it has ended."""
@@ -70,6 +81,10 @@ class Script(ProcessProtocol):
             self.transport.signalProcess(name)  # type: ignore[union-attr]
         except ProcessExitedAlready:
             pass
+
+
+def _statistics(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 class Page:

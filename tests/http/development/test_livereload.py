@@ -1,16 +1,30 @@
-"""What development does to answers."""
+"""Pages that reload themselves: the script in them, and the events that they get."""
 
 import gzip
+import json
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
 
 from storagegate import server
-from storagegate.http import compression, securityHeaders, staticFiles
-from storagegate.http.development.livereload import LiveReloadHub, developmentPages
-from storagegate.http.testing import Client, TestResponse
+from storagegate.http import Router, compression, securityHeaders, staticFiles
+from storagegate.http.development import livereload
+from storagegate.http.development.livereload import (
+    LiveReloadHub,
+    TagInserter,
+    liveReload,
+    staticRoots,
+)
+from storagegate.http.development.supervisor import fileState
+from storagegate.http.encoding import IBodyEncoder
+from storagegate.http.fetch.handler import ResponseLost
+from storagegate.http.testing import Client, TestCall, TestResponse
 
 PAGE = "<html><body>" + "x" * 2000 + "</body></html>"
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "Sec-Fetch-Dest": "document"}
@@ -23,7 +37,7 @@ class PageCase(SynchronousTestCase):
         """Make it."""
         self.hub = LiveReloadHub()
         self.app = server.http()
-        self.app.use(developmentPages(self.hub))
+        self.app.use(liveReload(self.hub))
         self.client = Client(self.app)
 
     def tag(self) -> str:
@@ -48,13 +62,18 @@ class ScriptTests(PageCase):
         self.assertEqual(response.headers["content-length"], str(len(expected)))
         head = self.client.head("/", headers=BROWSER)
         self.assertEqual(head.headers["content-length"], str(len(expected)))
-        self.hub.reload([], isRepaired=True)
+        self.hub.reload([])
         self.assertIn(self.tag(), self.get().text)
         self.assertNotEqual(self.get().text, expected)
 
     def test_versionOfRequest(self) -> None:
         """A page that old code was making while new code was loaded is of the old version."""
-        self.app.get("/", lambda req, res: self.hub.reload([], True) or res.html("x"))
+
+        def answer(req: Any, res: Any) -> None:
+            self.hub.reload([])
+            res.html("x")
+
+        self.app.get("/", answer)
         before = self.tag()
         self.assertEqual(self.get().text, "x" + before)
 
@@ -131,7 +150,7 @@ class ScriptTests(PageCase):
     def test_mounted(self) -> None:
         """A page of an application that is mounted in another has the script once."""
         inner = server.http()
-        inner.use(developmentPages(self.hub))
+        inner.use(liveReload(self.hub))
         inner.get("/", lambda req, res: res.html("x"))
         self.app.use("/inner", inner)
         self.assertEqual(self.get("/inner").text, "x" + self.tag())
@@ -187,7 +206,20 @@ class CacheTests(PageCase):
         self.app.get("/b", lambda req, res: res.sendFile(str(root / "b.txt")))
         self.get("/a")
         self.get("/b")
-        self.assertEqual(list(self.hub.files), [str(root / "a.html")])
+        path = str(root / "a.html")
+        self.assertEqual(self.hub.files, {path: fileState(path)})
+
+    def test_staticRoots(self) -> None:
+        """Directories that C{staticFiles} serves are found, in routers too, and once."""
+        root = Path(self.mktemp()).absolute()
+        for name in ("a", "b"):
+            (root / name).mkdir(parents=True)
+        router = Router()
+        router.use(staticFiles(root / "b"))
+        self.app.use(staticFiles(root / "a"))
+        self.app.use("/more", router)
+        self.app.use("/again", router)
+        self.assertEqual(staticRoots(self.app), {str(root / "a"), str(root / "b")})
 
 
 class ErrorPageTests(SynchronousTestCase):
@@ -224,3 +256,140 @@ class ErrorPageTests(SynchronousTestCase):
             self.assertEqual(response.json()["error"], "Not Found")
         served = Client(server.http()).get("/none", headers=BROWSER)
         self.assertEqual(served.json()["error"], "Not Found")
+
+
+ERROR = {"title": "E: x", "file": "a.py", "line": 3, "text": "..."}
+
+
+def events(call: TestCall) -> list[tuple[str, Any]]:
+    """Read the events of a stream."""
+    found = []
+    for block in call.received.decode().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
+        if "event" in fields:
+            found.append((fields["event"], json.loads(fields["data"])))
+    return found
+
+
+class HubTests(SynchronousTestCase):
+    """Pages that listen."""
+
+    def setUp(self) -> None:
+        """Make an application with open pages."""
+        self.hub = LiveReloadHub()
+        app = server.http()
+        app.use(liveReload(self.hub))
+        self.client = Client(app)
+
+    def open(self, **options: Any) -> TestCall:
+        """Let a page connect."""
+        return self.client.start("GET", "/__storagegate/hmr", **options)
+
+    def test_stream(self) -> None:
+        """A page hears the version first, then of each reload, and is asked to come again soon."""
+        page = self.open()
+        self.assertEqual(events(page), [("hello", {"version": self.hub.version})])
+        self.assertIn(b"retry: 500\n", page.received)
+        self.hub.reload(["a.py"])
+        told = {"version": self.hub.version, "files": ["a.py"]}
+        self.assertEqual(events(page)[1:], [("reload", told)])
+        self.assertEqual(events(self.open()), [("hello", {"version": self.hub.version})])
+
+    def test_processes(self) -> None:
+        """Another process has another version, so that pages see that it was restarted."""
+        self.assertNotEqual(LiveReloadHub().version, LiveReloadHub().version)
+
+    def test_error(self) -> None:
+        """An error is sent to all pages, also to those that open later, until the process ends."""
+        page = self.open()
+        self.hub.fail(ERROR)
+        self.assertEqual(events(page)[1:], [("error", ERROR)])
+        self.assertEqual(events(self.open())[1:], [("error", ERROR)])
+        self.hub.reload(["a.css"])
+        self.assertEqual(events(self.open())[1:], [("error", ERROR)])
+
+    def test_beat(self) -> None:
+        """A beat is a comment: it keeps connections alive and says nothing."""
+        page = self.open()
+        before = page.received
+        self.hub.beat()
+        self.assertEqual(page.received, before + b":\n\n")
+
+    def test_gone(self) -> None:
+        """A page that goes away makes room, and nothing is written to it."""
+        for _ in range(livereload._MAX_STREAMS):
+            page = self.open()
+        self.assertEqual(self.open().response.status, 503)
+        page.disconnect()
+        self.client.flush()
+        self.assertFalse(self.open().done)
+        self.hub.reload([])
+
+    def test_behind(self) -> None:
+        """A page that reads nothing is dropped, and others are told."""
+        slow = self.open(reading=False)
+        page = self.open()
+        for _ in range(100):
+            self.hub.fail({"text": "x" * 10_000})
+            page.collect()
+        self.assertEqual(len(events(page)), 101)
+        slow.reading = True
+        self.client.flush()
+        self.assertRaises(ResponseLost, lambda: slow.response)
+
+    def test_endAll(self) -> None:
+        """All streams can be ended in order."""
+        page = self.open()
+        self.hub.endAll()
+        self.assertEqual(page.response.status, 200)
+        self.hub.reload([])
+
+
+TAG = b"<tag>"
+
+
+def insert(*pieces: bytes) -> bytes:
+    """Put the tag into a page that comes in pieces."""
+    inserter = TagInserter(TAG)
+    return b"".join([*map(inserter.feed, pieces), inserter.finish()])
+
+
+class InserterTests(SynchronousTestCase):
+    """Where the tag goes."""
+
+    def test_encoder(self) -> None:
+        """It is an encoder as responses want it."""
+        self.assertTrue(verifyObject(IBodyEncoder, TagInserter(TAG)))
+
+    def test_places(self) -> None:
+        """The tag comes before the end of the body, else at the end of the page."""
+        for page, result in [
+            (b"<body>x</body></html>", b"<body>x<tag></body></html>"),
+            (b"<BODY>x</BODY >", b"<BODY>x<tag></BODY >"),
+            (b"x</bodyguard>", b"x</bodyguard><tag>"),
+            (b"x</body></body>", b"x<tag></body></body>"),
+            (b"x</bod", b"x</bod<tag>"),
+            (b"", b"<tag>"),
+        ]:
+            self.assertEqual(insert(page), result)
+
+    @given(
+        st.lists(st.sampled_from([b"</body", b"<", b"/", b"</BO", b"dy", b">", b" ", b"x"])),
+        st.lists(st.integers(0, 60)),
+    )
+    def test_pieces(self, parts: list[bytes], cuts: list[int]) -> None:
+        """However a page is cut, the result is the same, and nothing but the tag is added."""
+        page = b"".join(parts)
+        places = sorted({min(cut, len(page)) for cut in cuts} | {0, len(page)})
+        pieces = [page[a:b] for a, b in pairwise(places)]
+        result = insert(*pieces)
+        self.assertEqual(result, insert(page))
+        self.assertEqual(result.replace(TAG, b"", 1), page)
+
+    def test_prompt(self) -> None:
+        """What cannot be the mark is passed on at once, and a flush holds nothing back."""
+        inserter = TagInserter(TAG)
+        self.assertEqual(inserter.feed(b"<p>Hi</"), b"<p>Hi")
+        self.assertEqual(inserter.flush(), b"</")
+        self.assertEqual(inserter.feed(b"p>"), b"p>")
+        self.assertEqual(inserter.finish(), TAG)
