@@ -12,5 +12,5 @@ setup(
         "storagegate.protos",
     ],
     package_dir={"storagegate.protos": "protos"},
-    package_data={"storagegate.protos": ["*.proto", "*.protoset"]},
+    package_data={"storagegate": ["py.typed"], "storagegate.protos": ["*.proto", "*.protoset"]},
 )

@@ -24,9 +24,9 @@ gRPC, with a client that learns the messages by reflection; TCP, a line a messag
 """
 
 import sys
+from typing import Any
 
-from twisted.internet.defer import Deferred
-from twisted.internet.task import react
+from twisted.internet import defer, task
 
 from storagegate import ServiceError, createProtocolGateway
 
@@ -35,24 +35,24 @@ ORDER = {
     "properties": {"id": {"type": "integer"}, "item": {"type": "string", "minLength": 1}},
 }
 ROUTES = {"GET /orders/:id": "Orders.get"}
-orders = []
+orders: list[dict[str, Any]] = []
 
 
-async def create(request, context):
+async def create(request: Any, context: Any) -> Any:
     """Take a request that fits its schema, give a result; the context tells who calls, and how."""
     orders.append({"id": len(orders) + 1, "item": request["item"]})
     print(f"{context.protocol}: {request['item']}", flush=True)
     return orders[-1]
 
 
-async def find(request, context):
+async def find(request: Any, context: Any) -> Any:
     """Fail with a code, a message and a status; each wire has its form for them."""
     if not 1 <= request["id"] <= len(orders):
         raise ServiceError("NOT_FOUND", f"There is no order {request['id']}", 404)
     return orders[request["id"] - 1]
 
 
-async def everything(request, context):
+async def everything(request: Any, context: Any) -> Any:
     """Give a stream: it waits while the client does not read."""
     for order in orders:
         yield order
@@ -65,7 +65,7 @@ methods = {
 }
 
 
-async def main(reactor, first="3000"):
+async def main(reactor: Any, first: str = "3000") -> None:
     port = [int(first) + offset if int(first) else 0 for offset in range(4)]
     gateway = createProtocolGateway(port=port[0], http={"routes": ROUTES})
     gateway.configureGRPC(port=port[1], reflection=True).configureTCP(port=port[2])
@@ -73,7 +73,7 @@ async def main(reactor, first="3000"):
     for wire, listening in (await gateway.listen(reactor=reactor)).items():
         print(f"{wire} listening on 127.0.0.1:{listening.getHost().port}", flush=True)
     reactor.addSystemEventTrigger("before", "shutdown", gateway.stop, 1000)
-    await Deferred()
+    await defer.Deferred[None]()
 
 
-react(main, sys.argv[1:])
+task.react(main, sys.argv[1:])

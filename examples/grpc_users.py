@@ -6,6 +6,8 @@ All four kinds of gRPC call, by messages made of schemas, and a client that lear
 """
 
 import sys
+from collections.abc import AsyncIterator
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import react
@@ -13,10 +15,10 @@ from twisted.internet.task import react
 from storagegate import GrpcError, createGrpcClient, server
 
 USER = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
-users = []
+users: list[dict[str, Any]] = []
 
 
-async def create(request):
+async def create(request: Any) -> Any:
     """Take a request, give a response; an error has a status and may have details."""
     if not request.get("name"):
         raise GrpcError("INVALID_ARGUMENT", "no name", [{"path": "name", "message": "is required"}])
@@ -24,24 +26,24 @@ async def create(request):
     return users[-1]
 
 
-async def createAll(requests):
+async def createAll(requests: AsyncIterator[Any]) -> Any:
     """Take a stream of requests: each is read from the network when it is asked for."""
     return [await create(request) async for request in requests][-1]
 
 
-async def everybody(request):
+async def everybody(request: Any) -> AsyncIterator[Any]:
     """Give a stream of responses: it waits while the client does not read, and ends with it."""
     for user in users:
         yield user
 
 
-async def greet(requests, call):
+async def greet(requests: AsyncIterator[Any], call: Any) -> AsyncIterator[Any]:
     """Do both: the client may wait for each response before its next request."""
     async for request in requests:
         yield {"name": f"{request.get('name')} at {call.getPeer()}"}
 
 
-async def log(call, next):
+async def log(call: Any, next: Any) -> Any:
     """Stand around every call: to refuse it, to change its response, or just to look."""
     print(call.method, flush=True)
     return await next()
@@ -57,12 +59,11 @@ app = server.grpc().withOptions(grpc={"reflection": True})
 app.use(log).addService(name="Users", methods=methods)
 
 
-async def main(reactor, port="3000", call=""):
+async def main(reactor: Any, port: str = "3000", call: str = "") -> None:
     if not call:
-        listening = await app.listen(int(port))
-        print(f"listening on 127.0.0.1:{listening.getHost().port}", flush=True)
+        print(f"listening on 127.0.0.1:{(await app.listen(int(port))).getHost().port}", flush=True)
         reactor.addSystemEventTrigger("before", "shutdown", app.stop, 1000)
-        await Deferred()
+        await Deferred[None]()
     client = createGrpcClient(f"127.0.0.1:{port}", credentials="insecure")
     print(await client.create({"name": "Ada"}, deadlineMs=5000))
     print(await client.createAll({"name": name} for name in ("Alan", "Grace")))
@@ -75,5 +76,4 @@ async def main(reactor, port="3000", call=""):
     await client.close()
 
 
-if __name__ == "__main__":
-    react(main, sys.argv[1:])
+react(main, sys.argv[1:])

@@ -8,18 +8,20 @@ A REST API behind a bearer token: everybody's notes, in memory.
 import sys
 from hashlib import sha256
 from itertools import count
+from typing import Any
 
-from twisted.internet.defer import Deferred
-from twisted.internet.task import react
+from twisted.internet import defer, task
 
 from storagegate import server
-from storagegate.http import HTTPError, Router, cors, json, rateLimit, requestLog
+from storagegate.http import errors, request, response, router
+from storagegate.http.middleware import bodyparser, cors, ratelimit, requestlog
 
 TOKENS = {sha256(f"{name}-token".encode()).hexdigest(): name for name in ("ada", "bob")}
-notes, ids = {}, count(1)
+notes: dict[str, dict[str, Any]] = {}
+ids = count(1)
 
 
-def authenticate(req, res, next):
+def authenticate(req: request.HTTPRequest, res: response.HTTPResponse, next: Any) -> Any:
     scheme, _, token = (req.get("authorization") or "").partition(" ")
     req.user = TOKENS.get(sha256(token.encode()).hexdigest())
     if scheme.lower() == "bearer" and req.user is not None:
@@ -27,53 +29,55 @@ def authenticate(req, res, next):
     return res.status(401).header("WWW-Authenticate", "Bearer").json({"error": "Unknown token"})
 
 
-def findNote(req, res, next):
-    req.note = notes.get(req.params["id"])
-    if req.note is None or req.note["owner"] != req.user:
-        raise HTTPError(404, "There is no such note")
+def findNote(req: request.HTTPRequest, res: response.HTTPResponse, next: Any) -> Any:
+    note = res.locals["note"] = notes.get(req.params["id"])
+    if note is None or note["owner"] != req.user:
+        raise errors.HTTPError(404, "There is no such note")
     return next()
 
 
-def addNote(req, res):
+def addNote(req: request.HTTPRequest, res: response.HTTPResponse) -> None:
     text = req.body.get("text") if isinstance(req.body, dict) else None
     if not isinstance(text, str) or not 1 <= len(text) <= 1000:
-        raise HTTPError(400, "text has 1 to 1000 characters")
+        raise errors.HTTPError(400, "text has 1 to 1000 characters")
     if len(notes) >= 10_000:
-        raise HTTPError(507, "There is no room for more notes")
+        raise errors.HTTPError(507, "There is no room for more notes")
     note = {"id": str(next(ids)), "owner": req.user, "text": text}
     notes[note["id"]] = note
     res.status(201).location(f"{req.baseUrl}/{note['id']}").json(note)
 
 
-def removeNote(req, res):
-    del notes[req.note["id"]]
+def removeNote(req: request.HTTPRequest, res: response.HTTPResponse) -> None:
+    del notes[res.locals["note"]["id"]]
     res.status(204).end()
 
 
-def notFound(req, res):
+def notFound(req: request.HTTPRequest, res: response.HTTPResponse) -> None:
     res.status(404).json({"error": "Not Found", "path": req.path, "method": req.method})
 
 
-def answerError(error, req, res, next):
-    if getattr(error, "statusCode", 500) >= 500:
-        return next(error)  # the framework logs it, and tells the client nothing of it
-    return res.status(error.statusCode).json({"error": str(error)})
+def answerError(
+    error: Exception, req: request.HTTPRequest, res: response.HTTPResponse, next: Any
+) -> Any:
+    status = getattr(error, "statusCode", 500)
+    # The framework logs what is 500, and tells the client nothing of it.
+    return next(error) if status >= 500 else res.status(status).json({"error": str(error)})
 
 
-api = Router().use(authenticate, json()).post("/", addNote)
+api = router.Router().use(authenticate, bodyparser.json()).post("/", addNote)
 api.get("/", lambda req, res: res.json([n for n in notes.values() if n["owner"] == req.user]))
-api.route("/:id").all(findNote).get(lambda req, res: res.json(req.note)).delete(removeNote)
+one = api.route("/:id").all(findNote).delete(removeNote)
+one.get(lambda req, res: res.json(res.locals["note"]))
 
-app = server.http().use(requestLog("dev"), cors(), rateLimit(max=100))
+app = server.http().use(requestlog.requestLog("dev"), cors.cors(), ratelimit.rateLimit(max=100))
 app.use("/notes", api).use(notFound).use(answerError)
 
 
-async def main(reactor, port="3000"):
+async def main(reactor: Any, port: str = "3000") -> None:
     listening = await app.listen(int(port))
     print(f"listening on http://127.0.0.1:{listening.getHost().port}", flush=True)
     reactor.addSystemEventTrigger("before", "shutdown", app.close)
-    await Deferred()
+    await defer.Deferred[None]()
 
 
-if __name__ == "__main__":
-    react(main, sys.argv[1:])
+task.react(main, sys.argv[1:])

@@ -9,12 +9,13 @@ Bodies that take their time, in both directions.
 import sys
 from datetime import datetime
 from itertools import count
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater, react
 
 from storagegate import server
-from storagegate.http import compression
+from storagegate.http import HTTPRequest, HTTPResponse, compression
 
 PAGE = """<!DOCTYPE html><title>Clock</title><h1 id="clock"></h1>
 <script>
@@ -26,12 +27,12 @@ app.use(compression())
 app.get("/", lambda req, res: res.html(PAGE))
 
 # Who is reading /numbers, and what was written to them.
-readers = []
+readers: list[dict[str, Any]] = []
 app.get("/readers", lambda req, res: res.json(readers))
 
 
 @app.get("/clock", cancelOnDisconnect=True)
-async def clock(req, res):
+async def clock(req: HTTPRequest, res: HTTPResponse) -> None:
     """Send the time every second; when the page is closed, the handler is cancelled."""
     res.type("text/event-stream").header("Cache-Control", "no-cache")
     while True:
@@ -40,7 +41,7 @@ async def clock(req, res):
 
 
 @app.get("/numbers")
-async def numbers(req, res):
+async def numbers(req: HTTPRequest, res: HTTPResponse) -> None:
     """Send numbers as fast as the client takes them, until it goes away."""
     reader = {"address": req.ip, "number": 0}
     readers.append(reader)
@@ -52,7 +53,7 @@ async def numbers(req, res):
 
 
 @app.put("/upload")
-async def upload(req, res):
+async def upload(req: HTTPRequest, res: HTTPResponse) -> None:
     """Count what comes: nothing is kept, and the client waits while nobody reads."""
     size = pieces = 0
     async for chunk in req:
@@ -61,12 +62,12 @@ async def upload(req, res):
     res.json({"bytes": size, "pieces": pieces})
 
 
-async def main(reactor, port="3000"):
+async def main(reactor: Any, port: str = "3000") -> None:
     listening = await app.listen(int(port))
     print(f"listening on http://127.0.0.1:{listening.getHost().port}", flush=True)
     # The streams have no end of their own, so a stop does not wait for them.
     reactor.addSystemEventTrigger("before", "shutdown", app.close, 0)
-    await Deferred()
+    await Deferred[None]()
 
 
 if __name__ == "__main__":

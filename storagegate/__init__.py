@@ -5,8 +5,23 @@ The public names are imported when they are first asked for: importing the packa
 reactor nor a database.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from storagegate.core.exports import lazyExports
+
+__version__ = "0.1.0"
+
+EXPORTS = (
+    "storagegate.core.errors:GrpcError",
+    "storagegate.storage.store:ObjectStore",
+    "storagegate.gateway.gateway:ProtocolGateway",
+    "storagegate.s3.resource:S3Resource",
+    "storagegate.core.errors:ServiceError",
+    "storagegate.rpc.client:createGrpcClient",
+    "storagegate.gateway.gateway:createProtocolGateway",
+    "storagegate.rpc.protos:loadProto",
+    "storagegate.server",
+)
 
 if TYPE_CHECKING:
     from storagegate import server as server
@@ -18,19 +33,8 @@ if TYPE_CHECKING:
     from storagegate.rpc.protos import loadProto as loadProto
     from storagegate.s3.resource import S3Resource as S3Resource
     from storagegate.storage.store import ObjectStore as ObjectStore
-
-__version__ = "0.1.0"
-
-_HOMES = {
-    "GrpcError": "storagegate.core.errors",
-    "ObjectStore": "storagegate.storage.store",
-    "ProtocolGateway": "storagegate.gateway.gateway",
-    "S3Resource": "storagegate.s3.resource",
-    "ServiceError": "storagegate.core.errors",
-    "createGrpcClient": "storagegate.rpc.client",
-    "createProtocolGateway": "storagegate.gateway.gateway",
-    "loadProto": "storagegate.rpc.protos",
-}
+else:
+    __getattr__, __dir__ = lazyExports(__name__, EXPORTS)
 
 __all__ = [
     "GrpcError",
@@ -44,15 +48,3 @@ __all__ = [
     "loadProto",
     "server",
 ]
-
-
-def __getattr__(name: str) -> object:
-    if name == "server":
-        return import_module("storagegate.server")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

@@ -1,15 +1,18 @@
 """The public names of the package, and what importing it costs."""
 
+import ast
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
 import storagegate
 import storagegate.http
 import storagegate.rpc
-from tests.support.modules import CHECKOUT
+from storagegate.core.exports import exportedName
+from tests.support.modules import CHECKOUT, parse
 
 PUBLIC = [
     "GrpcError",
@@ -43,6 +46,8 @@ GRPC = [
 
 FRAMEWORK = [
     "HTTPError",
+    "HTTPRequest",
+    "HTTPResponse",
     "Headers",
     "MemoryRateLimitStore",
     "MemorySessionStore",
@@ -94,6 +99,26 @@ class ExportTests(SynchronousTestCase):
         self.assertEqual(dir(storagegate.rpc), GRPC)
         for name in GRPC:
             self.assertTrue(callable(getattr(storagegate.rpc, name)))
+
+    def test_types(self) -> None:
+        """A type checker sees each name as what it is: an import of its own, and nothing else."""
+        for package in (storagegate, storagegate.http, storagegate.rpc):
+            assert package.__file__ is not None
+            (guarded,) = [
+                node for node in parse(Path(package.__file__)).body if isinstance(node, ast.If)
+            ]
+            self.assertEqual(ast.unparse(guarded.test), "TYPE_CHECKING")
+            imported = {}
+            for node in guarded.body:
+                assert isinstance(node, ast.ImportFrom)
+                (alias,) = node.names
+                self.assertEqual(alias.asname, alias.name)
+                imported[alias.name] = f"{node.module}:{alias.name}"
+            listed = {exportedName(export): export for export in package.EXPORTS}
+            if "server" in listed:
+                self.assertEqual(listed.pop("server"), imported.pop("server").replace(":", "."))
+            self.assertEqual(imported, listed)
+            self.assertEqual({*package.__all__} - {"__version__", "server"}, set(listed))
 
     def test_unknown(self) -> None:
         """A name that is not public is an error that says so."""

@@ -65,5 +65,7 @@ class WheelTests(SynchronousTestCase):
         modules = {str(path.relative_to(CHECKOUT)) for path in moduleFiles().values()}
         python = {name for name in names if name.endswith(".py")}
         self.assertEqual(python, {PLUGIN, *modules})
+        # Type checkers read the annotations of a package that has this.
+        self.assertIn("storagegate/py.typed", names)
         self.assertIn("storagegate", twistd(installed, "--help"))
         self.assertRegex(twistd(installed, "storagegate", "--version"), r"\Astoragegate \d")

@@ -16,8 +16,8 @@ Both C{jwt} and C{oauth} know JSON Web Tokens. Where both may be used, a token t
 the issuer of C{oauth} is decided by that, and any other by C{jwt}, in whatever order they are.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypedDict
 
 from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
@@ -169,6 +169,31 @@ def _readJWT(given: Any) -> TokenProvider:
     from storagegate.auth.jwt import readJWT
 
     return readJWT(given)
+
+
+class ProvidersDict(TypedDict, total=False):
+    """The providers of authentication by name, with their options."""
+
+    jwt: Mapping[str, Any]
+    apikey: Mapping[str, Any]
+    oauth: Mapping[str, Any]
+
+
+class RulesDict(TypedDict, total=False):
+    """The providers that each wire may use."""
+
+    http: Sequence[Literal["jwt", "apikey", "oauth"]]
+    websocket: Sequence[Literal["jwt", "apikey", "oauth"]]
+    grpc: Sequence[Literal["jwt", "apikey", "oauth"]]
+    udp: Sequence[Literal["jwt", "apikey", "oauth"]]
+    tcp: Sequence[Literal["jwt", "apikey", "oauth"]]
+
+
+class AuthenticationDict(TypedDict, total=False):
+    """The keywords of a configuration of authentication."""
+
+    providers: ProvidersDict
+    rules: RulesDict
 
 
 def readAuthentication(

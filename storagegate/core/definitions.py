@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from attrs import evolve, field, frozen
 
@@ -104,6 +104,23 @@ class ServiceDefinition:
     authentication: ServiceAuthentication = field(factory=ServiceAuthentication)
     rateLimit: RateLimit | None = None
     others: ServiceMethod | None = None
+
+
+class RateLimitDict(TypedDict, total=False):
+    """The keywords of L{RateLimit}."""
+
+    requests: int
+    window: int
+
+
+class ServiceDefinitionDict(TypedDict, total=False):
+    """The keywords of L{ServiceDefinition}, as L{readService} reads them; its name stands alone."""
+
+    methods: Mapping[str, Any]
+    middleware: Iterable[Callable[..., Any]] | None
+    authentication: Mapping[str, Any] | None
+    rateLimit: RateLimitDict | RateLimit | None
+    others: Any
 
 
 def readService(definition: Any, name: str | None = None) -> ServiceDefinition:

@@ -1,8 +1,13 @@
 """
-Readings of options' values, and the way in which a room changes its options.
+Options: the forms in which they are given, the readings of their values, and their changes.
 
-A reader takes whatever a user gave and returns the value, or raises C{ValueError} with the rest of
-a sentence that begins with the option's name: it is meant as the C{converter} of a field of attrs.
+Options are given as keywords, as one mapping, or as both, and then the keywords win. L{joinOptions}
+and L{takesMapping} are the only places that know that; an unknown name is an L{OptionError} that
+names it.
+
+A reader takes a value as it was given and returns it as it is kept, or raises C{ValueError} with
+the rest of a sentence that begins with the option's name: it is the C{converter} of a field of
+attrs.
 
 Strict readings of numbers and sizes.
 
@@ -11,8 +16,10 @@ C{"1_0"}, C{"+1"}, C{" 1 "} and digits of any script, none of which is a length.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from attrs import NOTHING, AttrsInstance, Factory, evolve, field, fields
 
@@ -114,6 +121,8 @@ def parseAge(value: float | str) -> int:
 
 
 K = TypeVar("K", bound=AttrsInstance)
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
 
 # A token of RFC 9110 section 5.6.2.
 _FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -124,6 +133,102 @@ MERGED = "storagegate.merged"
 
 class OptionError(ValueError):
     """There is no such option, or its value is none; the message names it."""
+
+
+def joinOptions(
+    options: Mapping[str, Any] | None, keywords: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """
+    Join options that are given as a mapping with those that are given as keywords, which win.
+
+    @raise OptionError: If C{options} is no mapping.
+    """
+    if options is None:
+        return keywords
+    if not isinstance(options, Mapping):
+        raise OptionError(f"options are a mapping or keywords, not {options!r:.80}")
+    return {**options, **keywords}
+
+
+def listenArguments(place: Mapping[str, Any], hostname: str | None, reactor: Any) -> dict[str, Any]:
+    """
+    Give the arguments of a C{listen} whose first one is a mapping of them.
+
+    @raise OptionError: If it has a key that is none of them.
+    """
+    keywords = {"hostname": hostname, "reactor": reactor}
+    for name in place:
+        _checkKnown(name, {"port": None, **keywords}, "")
+    given = {name: value for name, value in keywords.items() if value is not None}
+    return {**place, **given}
+
+
+class OptionsFunction(Protocol[P, R_co]):
+    """A function whose options are keywords, or one mapping in place of all parameters."""
+
+    @overload
+    def __call__(self, *arguments: P.args, **options: P.kwargs) -> R_co: ...
+
+    @overload
+    def __call__(self, options: Mapping[str, Any], /, **more: Any) -> R_co: ...
+
+
+class TargetOptionsFunction(Protocol[P, R_co]):
+    """The same, where the mapping may also follow the one positional parameter."""
+
+    @overload
+    def __call__(self, *arguments: P.args, **options: P.kwargs) -> R_co: ...
+
+    @overload
+    def __call__(self, options: Mapping[str, Any], /, **more: Any) -> R_co: ...
+
+    @overload
+    def __call__(self, target: Any, options: Mapping[str, Any], /, **more: Any) -> R_co: ...
+
+
+def takesMapping(function: Callable[P, R_co]) -> OptionsFunction[P, R_co]:
+    """
+    Let a function of options take one mapping in place of keywords, as its first argument.
+
+    The first parameter of C{function} is therefore none that can be a mapping itself.
+
+    @raise OptionError: From the returned function, if the mapping has a key that is no parameter,
+        or a parameter without a default is in neither.
+    """
+    return _takeMapping(function, (1,))
+
+
+def takesTrailingMapping(function: Callable[P, R_co]) -> TargetOptionsFunction[P, R_co]:
+    """
+    Let a function take a mapping as L{takesMapping}, or as the argument after its only positional
+    parameter: C{staticFiles("public", {"maxAge": "1d"})}.
+    """
+    return _takeMapping(function, (1, 2))
+
+
+def _takeMapping(function: Callable[..., R_co], counts: tuple[int, ...]) -> Callable[..., R_co]:
+    """
+    @param counts: With how many positional arguments the last of them may be the mapping.
+    """
+    parameters = signature(function).parameters
+    required = [name for name, each in parameters.items() if each.default is Parameter.empty]
+    prefix = f"{function.__name__}."
+
+    @wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> R_co:
+        if len(arguments) not in counts or not isinstance(arguments[-1], Mapping):
+            return function(*arguments, **keywords)
+        *leading, options = arguments
+        for name in options:
+            _checkKnown(name, parameters, prefix)
+        joined = joinOptions(options, keywords)
+        # What precedes the mapping stands for the first parameter.
+        for name in required[len(leading) :]:
+            if name not in joined:
+                raise OptionError(f"the option {prefix}{name} is missing")
+        return function(*leading, **joined)
+
+    return call
 
 
 def readFlag(value: Any) -> bool:

@@ -12,7 +12,7 @@ A function is C{"module:name"}. Ports and interfaces are the listeners' own keys
 Things of the user's that are named as C{module:name}.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -72,7 +72,7 @@ def configureGateway(gateway: ProtocolGateway, tables: Mapping[str, Any]) -> Non
 
     @raise ConfigurationError: If a table or a key is not known, or a value is not right.
     """
-    configure = {
+    configure: dict[str, Callable[[Mapping[str, Any]], Any]] = {
         "http": gateway.configureHTTP,
         "websocket": gateway.configureWebSocket,
         "grpc": gateway.configureGRPC,

@@ -57,18 +57,15 @@ class DaemonGatewayService:
         self._link = link
         self._httpAddress: Any = None
         self._registration: Any = None
+        places = {
+            "http": listeners.http,
+            "websocket": listeners.http,
+            "grpc": listeners.grpc,
+            "tcp": listeners.tcp,
+            "udp": listeners.udp,
+        }
         self._gateway = ProtocolGateway(
-            protocols=[
-                name
-                for name, place in (
-                    ("http", listeners.http),
-                    ("websocket", listeners.http),
-                    ("grpc", listeners.grpc),
-                    ("tcp", listeners.tcp),
-                    ("udp", listeners.udp),
-                )
-                if place is not None
-            ],
+            {"protocols": [name for name, place in places.items() if place is not None]},
             grpc={"reflection": True, "reusePort": link is not None},
             surroundings=surroundings,
         )

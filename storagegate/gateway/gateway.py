@@ -14,29 +14,54 @@ What a gateway has in common with the rest of its process, or with other process
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from attrs import Factory, asdict, field, frozen
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IListeningPort
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from storagegate.auth.authentication import DEFAULT_RULES, Authentication
+from storagegate.auth.authentication import DEFAULT_RULES, Authentication, AuthenticationDict
 from storagegate.core.context import RequestContext
-from storagegate.core.definitions import ServiceDefinition, readRateLimit, readService
+from storagegate.core.definitions import (
+    DefinitionError,
+    RateLimitDict,
+    ServiceDefinition,
+    ServiceDefinitionDict,
+    readRateLimit,
+    readService,
+)
 from storagegate.core.invoker import CallCredentials, Invoker
-from storagegate.core.options import OptionError, makeOptions, readFunction
+from storagegate.core.options import OptionError, joinOptions, makeOptions, readFunction
 from storagegate.core.ratelimit import RateStoreMaker
 from storagegate.gateway.host import ErrorHook, SocketOwnership, TransportContext
 from storagegate.gateway.metrics import CallMetrics
 from storagegate.gateway.observers import CORRELATION_HEADER, makeObservers, makeTracer
-from storagegate.gateway.options import GatewayOptions, readOptions
+from storagegate.gateway.options import (
+    GatewayOptions,
+    GatewayOptionsDict,
+    GRPCOptionsDict,
+    HTTPOptionsDict,
+    TCPOptionsDict,
+    UDPOptionsDict,
+    WebSocketOptionsDict,
+    readOptions,
+)
 from storagegate.gateway.transports.registry import AnswerCacheMaker, TransportSet
-from storagegate.net.endpoints import processReactor, runUntilStopped
+from storagegate.net.endpoints import ListeningPort, processReactor, runUntilStopped
 from storagegate.telemetry.log import LogSink
 from storagegate.telemetry.metrics import MetricsRegistry
+
+if TYPE_CHECKING:
+    from storagegate.gateway.options import MonitoringOptionsDict
+    from storagegate.upstream.options import DiscoveryOptionsDict
+
+
+class ErrorOptionsDict(TypedDict, total=False):
+    """The keywords of L{ErrorOptions}."""
+
+    transformError: ErrorHook
 
 
 @frozen(kw_only=True)
@@ -49,6 +74,12 @@ class ErrorOptions:
     """
 
     transformError: ErrorHook = field(converter=readFunction)
+
+
+class UDPConfigurationDict(UDPOptionsDict, total=False):
+    """The keywords of C{configureUDP}."""
+
+    protocol: Mapping[str, Callable[..., Any]]
 
 
 class Configurable:
@@ -81,7 +112,9 @@ class Configurable:
         """
         raise NotImplementedError
 
-    def configureHTTP(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+    def configureHTTP(
+        self, config: Mapping[str, Any] | None = None, **more: Unpack[HTTPOptionsDict]
+    ) -> Self:
         """
         Configure HTTP, see L{HTTPOptions<storagegate.gateway.options.HTTPOptions>}.
 
@@ -89,7 +122,9 @@ class Configurable:
         """
         return self._change("http", config, more)
 
-    def configureWebSocket(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+    def configureWebSocket(
+        self, config: Mapping[str, Any] | None = None, **more: Unpack[WebSocketOptionsDict]
+    ) -> Self:
         """
         Configure WebSocket, see L{WebSocketOptions<storagegate.gateway.options.WebSocketOptions>}.
 
@@ -97,7 +132,9 @@ class Configurable:
         """
         return self._change("websocket", config, more)
 
-    def configureGRPC(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+    def configureGRPC(
+        self, config: Mapping[str, Any] | None = None, **more: Unpack[GRPCOptionsDict]
+    ) -> Self:
         """
         Configure gRPC, see L{GRPCOptions<storagegate.gateway.options.GRPCTransportOptions>}.
 
@@ -105,20 +142,24 @@ class Configurable:
         """
         return self._change("grpc", config, more)
 
-    def configureUDP(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+    def configureUDP(
+        self, config: Mapping[str, Any] | None = None, **more: Unpack[UDPConfigurationDict]
+    ) -> Self:
         """
         Configure UDP, see L{UDPOptions<storagegate.gateway.options.UDPOptions>}; C{protocol} may
         hold C{parseMessage} and C{formatResponse}.
 
         @raise OptionError: If there is no such option, or its value is none.
         """
-        given = {**(config or {}), **more}
+        given = dict(joinOptions(config, more))
         protocol = given.pop("protocol", {})
         if not isinstance(protocol, Mapping):
             raise OptionError("the option udp.protocol is a mapping of functions")
         return self._change("udp", given, protocol)
 
-    def configureTCP(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+    def configureTCP(
+        self, config: Mapping[str, Any] | None = None, **more: Unpack[TCPOptionsDict]
+    ) -> Self:
         """
         Configure TCP, see L{TCPOptions<storagegate.gateway.options.TCPOptions>}.
 
@@ -126,7 +167,9 @@ class Configurable:
         """
         return self._change("tcp", config, more)
 
-    def configureAuthentication(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+    def configureAuthentication(
+        self, config: Mapping[str, Any] | None = None, **more: Unpack[AuthenticationDict]
+    ) -> Self:
         """
         Configure who is known: C{providers} and C{rules}, see L{storagegate.auth.authentication}.
 
@@ -137,11 +180,13 @@ class Configurable:
 
         self._checkIdle()
         ownKeys = self.authentication.ownKeys
-        self.authentication = readProviders({**(config or {}), **more})
+        self.authentication = readProviders(joinOptions(config, more))
         self.authentication.ownKeys.update(ownKeys)
         return self
 
-    def configureErrorHandling(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+    def configureErrorHandling(
+        self, config: Mapping[str, Any] | None = None, **more: Unpack[ErrorOptionsDict]
+    ) -> Self:
         """
         Configure what clients see of errors, see
         L{ErrorOptions<storagegate.gateway.gateway.ErrorOptions>}.
@@ -149,11 +194,13 @@ class Configurable:
         @raise OptionError: If there is no such option, or its value is none.
         """
         self._checkIdle()
-        options = makeOptions(ErrorOptions, {**(config or {}), **more})
+        options = makeOptions(ErrorOptions, joinOptions(config, more))
         self.transformError = options.transformError
         return self
 
-    def configureMonitoring(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+    def configureMonitoring(
+        self, config: Mapping[str, Any] | None = None, **more: Unpack["MonitoringOptionsDict"]
+    ) -> Self:
         """
         Configure what is counted, traced and logged, see
         L{MonitoringOptions<storagegate.gateway.options.MonitoringOptions>}.
@@ -164,11 +211,11 @@ class Configurable:
 
         self._checkIdle()
         before = self.monitoring or MonitoringOptions()
-        self.monitoring = readMonitoring(before, {**(config or {}), **more})
+        self.monitoring = readMonitoring(before, joinOptions(config, more))
         return self
 
     def configureServiceDiscovery(
-        self, config: Mapping[str, Any] | None = None, **more: Any
+        self, config: Mapping[str, Any] | None = None, **more: Unpack["DiscoveryOptionsDict"]
     ) -> Self:
         """
         Configure where services are that are not here, see
@@ -180,24 +227,26 @@ class Configurable:
 
         self._checkIdle()
         before = self.discovery or DiscoveryOptions()
-        self.discovery = readDiscovery(before, {**(config or {}), **more})
+        self.discovery = readDiscovery(before, joinOptions(config, more))
         return self
 
-    def configureRateLimit(self, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+    def configureRateLimit(
+        self, config: Mapping[str, Any] | None = None, **more: Unpack[RateLimitDict]
+    ) -> Self:
         """
         Limit every method that has no limit of its own: C{requests} in a C{window} of milliseconds.
 
         @raise DefinitionError: If it is none.
         """
         self._checkIdle()
-        self.invoker.limitAll(readRateLimit("the gateway", {**(config or {}), **more}))
+        self.invoker.limitAll(readRateLimit("the gateway", joinOptions(config, more)))
         return self
 
     def _change(
         self, group: str, config: Mapping[str, Any] | None, more: Mapping[str, Any]
     ) -> Self:
         self._checkIdle()
-        self.settings = readOptions(self.settings, {group: {**(config or {}), **more}})
+        self.settings = readOptions(self.settings, {group: joinOptions(config, more)})
         return self
 
 
@@ -237,13 +286,13 @@ _log = Logger()
 
 
 def createProtocolGateway(
-    options: Mapping[str, Any] | None = None, **more: Any
+    options: Mapping[str, Any] | None = None, **more: Unpack[GatewayOptionsDict]
 ) -> "ProtocolGateway":
     """
     Make a gateway.
 
     @param options: See L{GatewayOptions<storagegate.gateway.options.GatewayOptions>}; as a mapping,
-        by keywords, or both.
+        by keywords, or both, where the keywords win.
     @raise OptionError: If there is no such option, or its value is none.
     """
     return ProtocolGateway(options, **more)
@@ -266,13 +315,13 @@ class ProtocolGateway(Configurable):
         options: Mapping[str, Any] | None = None,
         *,
         surroundings: GatewayResources | None = None,
-        **more: Any,
+        **more: Unpack[GatewayOptionsDict],
     ) -> None:
         """
         @param surroundings: What it shares with others; C{None} for nothing.
         @raise OptionError: If there is no such option, or its value is none.
         """
-        super().__init__({**(options or {}), **more})
+        super().__init__(joinOptions(options, more))
         self._surroundings = around = surroundings or GatewayResources()
         self.protos: dict[str, Any] = {}
         self._metrics = CallMetrics(around.meters, self._streaming)
@@ -284,7 +333,12 @@ class ProtocolGateway(Configurable):
 
     # Services.
 
-    def addService(self, name: Any = None, definition: Any = None, **more: Any) -> Self:
+    def addService(
+        self,
+        name: str | Mapping[str, Any] | ServiceDefinition | None = None,
+        definition: Mapping[str, Any] | ServiceDefinition | None = None,
+        **more: Unpack[ServiceDefinitionDict],
+    ) -> Self:
         """
         Add a service: C{addService("Orders", {...})}, or a definition that has its name.
 
@@ -295,6 +349,8 @@ class ProtocolGateway(Configurable):
         if not isinstance(name, str | None):
             name, definition = None, name
         if more:
+            if isinstance(definition, ServiceDefinition):
+                raise DefinitionError(f"the service {definition.name} is defined already")
             definition = {**(definition or {}), **more}
         service = readService({} if definition is None else definition, name)
         return self.addKnown(service, isKnown=False)
@@ -332,7 +388,7 @@ class ProtocolGateway(Configurable):
         if self._wires is not None:
             raise RuntimeError("the gateway serves already: configure it before")
 
-    def listen(self, *, reactor: Any = None) -> Deferred[dict[str, IListeningPort]]:
+    def listen(self, *, reactor: Any = None) -> Deferred[dict[str, ListeningPort]]:
         """
         Begin to serve over every wire that is enabled.
 
@@ -421,7 +477,7 @@ class ProtocolGateway(Configurable):
         return self.invoker.find(service, method).streaming
 
     @property
-    def ports(self) -> Mapping[str, Any]:
+    def ports(self) -> Mapping[str, ListeningPort]:
         """Give the ports that are open, by wire."""
         return {} if self._wires is None else self._wires.ports
 

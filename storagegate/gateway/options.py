@@ -6,8 +6,8 @@ Sizes are bytes or text such as C{"1mb"}; hooks are functions, plain or C{async}
 What C{configureMonitoring} and C{configureServiceDiscovery} take.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypedDict
 
 from attrs import evolve, field, frozen
 from attrs.converters import optional
@@ -297,6 +297,91 @@ class GatewayOptions:
         )
 
 
+# The same options as keywords: what a type checker knows of them.
+
+
+class HTTPOptionsDict(TypedDict, total=False):
+    """The keywords of L{HTTPOptions}."""
+
+    basePath: str
+    enableCORS: bool
+    routes: Mapping[str, str]
+    transformRequest: Hook | None
+    transformResponse: Hook | None
+    maxRequestBodySize: int | str
+
+
+class WebSocketOptionsDict(TypedDict, total=False):
+    """The keywords of L{WebSocketOptions}."""
+
+    path: str
+    enableCompression: bool
+    allowedOrigins: list[str] | tuple[str, ...]
+    messageFormat: Literal["json", "binary", "msgpack"]
+    maxMessageSize: int | str
+    maxConnections: int
+    pingSeconds: int
+    routeMessage: Hook | None
+    formatResponse: Hook | None
+    handleStreaming: Mapping[str, Hook]
+
+
+class GRPCOptionsDict(TypedDict, total=False):
+    """The keywords of L{GRPCTransportOptions}."""
+
+    port: int
+    hostname: str | None
+    reflection: bool
+    reusePort: bool
+    maxMessageSize: int | str
+    protoFiles: list[str] | tuple[str, ...]
+    services: Mapping[str, str]
+    methodMapping: Mapping[str, str]
+    transformRequest: Hook | None
+    transformResponse: Hook | None
+
+
+class UDPOptionsDict(TypedDict, total=False):
+    """The keywords of L{UDPOptions}."""
+
+    port: int
+    hostname: str | None
+    maxPacketSize: int | str
+    parseMessage: Hook | None
+    formatResponse: Hook | None
+    routeMessage: Hook | None
+
+
+class TCPOptionsDict(TypedDict, total=False):
+    """The keywords of L{TCPOptions}."""
+
+    port: int
+    hostname: str | None
+    keepAlive: bool
+    noDelay: bool
+    maxFrameSize: int | str
+    maxConnections: int
+    maxConnectionsPerAddress: int
+
+
+class GatewayOptionsDict(TypedDict, total=False):
+    """The keywords of L{GatewayOptions}."""
+
+    protocols: Sequence[Literal["http", "websocket", "grpc", "udp", "tcp"]] | None
+    port: int
+    hostname: str
+    enableHTTP: bool | None
+    enableWebSocket: bool | None
+    enableGRPC: bool | None
+    enableUDP: bool | None
+    enableTCP: bool | None
+    http: HTTPOptionsDict | HTTPOptions
+    websocket: WebSocketOptionsDict | WebSocketOptions
+    grpc: GRPCOptionsDict | GRPCTransportOptions
+    udp: UDPOptionsDict | UDPOptions
+    tcp: TCPOptionsDict | TCPOptions
+
+
 def readOptions(before: GatewayOptions, changes: Mapping[str, Any]) -> GatewayOptions:
     """
     Change some options; those of a wire that are not named stay as they were.
@@ -393,6 +478,14 @@ class MonitoringOptions:
     metrics: MetricsOptions = groupField(MetricsOptions)
     tracing: TracingOptions = groupField(TracingOptions)
     logging: LoggingOptions | None = groupField()
+
+
+class MonitoringOptionsDict(TypedDict, total=False):
+    """The keywords of L{MonitoringOptions}."""
+
+    metrics: Mapping[str, Any] | MetricsOptions
+    tracing: Mapping[str, Any] | TracingOptions
+    logging: Mapping[str, Any] | LoggingOptions | None
 
 
 def readMonitoring(before: MonitoringOptions, changes: Mapping[str, Any]) -> MonitoringOptions:

@@ -5,41 +5,71 @@ The public names are imported when they are first asked for: an application pays
 middleware that it uses.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from storagegate.http.errors import HTTPError as HTTPError
-    from storagegate.http.router import Router as Router
+from storagegate.core.exports import lazyExports
 
-_HOMES = {
-    "HTTPError": "storagegate.http.errors",
-    "Headers": "storagegate.http.fetch.headers",
-    "MemoryRateLimitStore": "storagegate.core.ratelimit",
-    "MemorySessionStore": "storagegate.http.sessions.memory",
-    "Request": "storagegate.http.fetch.messages",
-    "Response": "storagegate.http.fetch.messages",
-    "Router": "storagegate.http.router",
-    "SQLiteSessionStore": "storagegate.http.sessions.sqlite",
-    "SharedRateLimitStore": "storagegate.core.ratelimit",
-    "SharedTable": "storagegate.core.sharedtable",
-    "compression": "storagegate.http.middleware.compression",
-    "cors": "storagegate.http.middleware.cors",
-    "json": "storagegate.http.middleware.bodyparser",
-    "rateLimit": "storagegate.http.middleware.ratelimit",
-    "raw": "storagegate.http.middleware.bodyparser",
-    "requestLog": "storagegate.http.middleware.requestlog",
-    "sameOrigin": "storagegate.http.middleware.sameorigin",
-    "securityHeaders": "storagegate.http.middleware.securityheaders",
-    "session": "storagegate.http.middleware.session",
-    "staticFiles": "storagegate.http.middleware.staticfiles",
-    "text": "storagegate.http.middleware.bodyparser",
-    "upload": "storagegate.http.middleware.upload",
-    "urlencoded": "storagegate.http.middleware.bodyparser",
-}
+EXPORTS = (
+    "storagegate.http.errors:HTTPError",
+    "storagegate.http.request:HTTPRequest",
+    "storagegate.http.response:HTTPResponse",
+    "storagegate.http.fetch.headers:Headers",
+    "storagegate.core.ratelimit:MemoryRateLimitStore",
+    "storagegate.http.sessions.memory:MemorySessionStore",
+    "storagegate.http.fetch.messages:Request",
+    "storagegate.http.fetch.messages:Response",
+    "storagegate.http.router:Router",
+    "storagegate.http.sessions.sqlite:SQLiteSessionStore",
+    "storagegate.core.ratelimit:SharedRateLimitStore",
+    "storagegate.core.sharedtable:SharedTable",
+    "storagegate.http.middleware.compression:compression",
+    "storagegate.http.middleware.cors:cors",
+    "storagegate.http.middleware.bodyparser:json",
+    "storagegate.http.middleware.ratelimit:rateLimit",
+    "storagegate.http.middleware.bodyparser:raw",
+    "storagegate.http.middleware.requestlog:requestLog",
+    "storagegate.http.middleware.sameorigin:sameOrigin",
+    "storagegate.http.middleware.securityheaders:securityHeaders",
+    "storagegate.http.middleware.session:session",
+    "storagegate.http.middleware.staticfiles:staticFiles",
+    "storagegate.http.middleware.bodyparser:text",
+    "storagegate.http.middleware.upload:upload",
+    "storagegate.http.middleware.bodyparser:urlencoded",
+)
+
+if TYPE_CHECKING:
+    from storagegate.core.ratelimit import MemoryRateLimitStore as MemoryRateLimitStore
+    from storagegate.core.ratelimit import SharedRateLimitStore as SharedRateLimitStore
+    from storagegate.core.sharedtable import SharedTable as SharedTable
+    from storagegate.http.errors import HTTPError as HTTPError
+    from storagegate.http.fetch.headers import Headers as Headers
+    from storagegate.http.fetch.messages import Request as Request
+    from storagegate.http.fetch.messages import Response as Response
+    from storagegate.http.middleware.bodyparser import json as json
+    from storagegate.http.middleware.bodyparser import raw as raw
+    from storagegate.http.middleware.bodyparser import text as text
+    from storagegate.http.middleware.bodyparser import urlencoded as urlencoded
+    from storagegate.http.middleware.compression import compression as compression
+    from storagegate.http.middleware.cors import cors as cors
+    from storagegate.http.middleware.ratelimit import rateLimit as rateLimit
+    from storagegate.http.middleware.requestlog import requestLog as requestLog
+    from storagegate.http.middleware.sameorigin import sameOrigin as sameOrigin
+    from storagegate.http.middleware.securityheaders import securityHeaders as securityHeaders
+    from storagegate.http.middleware.session import session as session
+    from storagegate.http.middleware.staticfiles import staticFiles as staticFiles
+    from storagegate.http.middleware.upload import upload as upload
+    from storagegate.http.request import HTTPRequest as HTTPRequest
+    from storagegate.http.response import HTTPResponse as HTTPResponse
+    from storagegate.http.router import Router as Router
+    from storagegate.http.sessions.memory import MemorySessionStore as MemorySessionStore
+    from storagegate.http.sessions.sqlite import SQLiteSessionStore as SQLiteSessionStore
+else:
+    __getattr__, __dir__ = lazyExports(__name__, EXPORTS)
 
 __all__ = [
     "HTTPError",
+    "HTTPRequest",
+    "HTTPResponse",
     "Headers",
     "MemoryRateLimitStore",
     "MemorySessionStore",
@@ -63,13 +93,3 @@ __all__ = [
     "upload",
     "urlencoded",
 ]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

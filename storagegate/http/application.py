@@ -16,31 +16,37 @@ C{tcp}: this room knows none by name.
 What an application needs of the world around it: threads and time.
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Self, TypeVar
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, Unpack, cast
 
 from attrs import field, frozen
 from attrs.converters import optional
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
-from twisted.internet.interfaces import IListeningPort, IReactorTime
-from twisted.internet.threads import deferToThreadPool
+from twisted.internet.interfaces import IListeningPort
 from twisted.python.failure import Failure
 
 from storagegate.core.options import (
     changeOptions,
+    joinOptions,
+    listenArguments,
     readFlag,
     readHostname,
     readNumber,
     readPort,
     readSize,
 )
-from storagegate.http.request import Trust, compileTrust
+from storagegate.http.request import Trust, TrustedProxies, compileTrust
 from storagegate.http.resource import AppResource, describeRejection
 from storagegate.http.router import Router
-from storagegate.net.endpoints import listen, processReactor, runUntilStopped
+from storagegate.http.runtime import Runtime, reactorRuntime
+from storagegate.net.endpoints import ListeningPort, listen, processReactor, runUntilStopped
 from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.http.site import Site
+
+if TYPE_CHECKING:
+    from storagegate.http.fetch.messages import Request, Response
+
 
 DEFAULT_BODY_SIZE = 10 * 1024 * 1024
 """A body that is held whole, unless the application says otherwise: larger ones want a stream."""
@@ -92,6 +98,22 @@ def _development(value: Any) -> DevelopmentOptions | None:
     if not isinstance(value, Mapping):
         raise ValueError("is a mapping of options, True or False")
     return changeOptions(DevelopmentOptions(), value, "development.")
+
+
+@frozen(kw_only=True)
+class RouterOptions:
+    """
+    Every option of a router.
+
+    @ivar caseSensitive: Whether C{/About} and C{/about} differ.
+    @ivar mergeParams: Whether C{req.params} has the parameters of the path that the router is
+        mounted at.
+    @ivar strict: Whether C{/about/} and C{/about} differ.
+    """
+
+    caseSensitive: bool = field(default=False, converter=readFlag)
+    mergeParams: bool = field(default=False, converter=readFlag)
+    strict: bool = field(default=False, converter=readFlag)
 
 
 @frozen(kw_only=True)
@@ -158,6 +180,93 @@ class ApplicationOptions:
         )
 
 
+# The same options as keywords: what a type checker knows of them.
+
+
+class RouterOptionsDict(TypedDict, total=False):
+    """The keywords of L{RouterOptions}."""
+
+    caseSensitive: bool
+    mergeParams: bool
+    strict: bool
+
+
+class DevelopmentOptionsDict(TypedDict, total=False):
+    """The keywords of L{DevelopmentOptions}."""
+
+    hmr: bool
+    console: bool
+
+
+AllowedOrigin = (
+    bool
+    | str
+    | re.Pattern[str]
+    | Sequence[str | re.Pattern[str]]
+    | Callable[[str, Any], bool | str | Awaitable[bool | str]]
+)
+"""C{origin} of L{cors<storagegate.http.middleware.cors.cors>}."""
+
+
+class CORSOptionsDict(TypedDict, total=False):
+    """The keywords of L{cors<storagegate.http.middleware.cors.cors>}."""
+
+    origin: AllowedOrigin
+    methods: str | Sequence[str]
+    credentials: bool
+    allowedHeaders: str | Sequence[str] | None
+    exposedHeaders: str | Sequence[str] | None
+    maxAge: int | None
+    preflightContinue: bool
+    optionsSuccessStatus: int
+
+
+class CompressionOptionsDict(TypedDict, total=False):
+    """The keywords of L{compression<storagegate.http.middleware.compression.compression>}."""
+
+    threshold: int | str
+    level: int
+    filter: Callable[[Any, Any], bool] | None
+
+
+class RateLimitOptionsDict(TypedDict, total=False):
+    """The keywords of L{rateLimit<storagegate.http.middleware.ratelimit.rateLimit>}."""
+
+    windowMs: float
+    max: int | Callable[..., Any]
+    standardHeaders: str | bool | None
+    legacyHeaders: bool
+    message: Any
+    statusCode: int
+    skip: Callable[..., Any] | None
+    skipFailedRequests: bool
+    skipSuccessfulRequests: bool
+    keyGenerator: Callable[..., Any] | None
+    handler: Callable[..., Any] | None
+    store: Any
+
+
+class OptionsDict(TypedDict, total=False):
+    """The keywords of L{ApplicationOptions}."""
+
+    port: int
+    hostname: str
+    development: bool | DevelopmentOptionsDict | DevelopmentOptions | None
+    maxRequestBodySize: int | str | None
+    keepAlive: bool
+    keepAliveTimeout: int
+    headersTimeout: int
+    requestTimeout: int
+    cors: bool | CORSOptionsDict | None
+    compression: bool | CompressionOptionsDict | None
+    rateLimit: bool | RateLimitOptionsDict | None
+    trustProxy: TrustedProxies
+    websocket: Mapping[str, Any] | None
+    grpc: Mapping[str, Any] | None
+    udp: Mapping[str, Any] | None
+    tcp: Mapping[str, Any] | None
+
+
 def readOptions(before: ApplicationOptions, changes: Mapping[str, Any]) -> ApplicationOptions:
     """
     Change some options.
@@ -188,15 +297,15 @@ def builtInMiddleware(options: ApplicationOptions) -> list[Callable[..., Any]]:
     if options.cors is not None:
         from storagegate.http.middleware.cors import cors
 
-        middleware.append(cors(**options.cors))
+        middleware.append(cors(options.cors))
     if options.rateLimit is not None:
         from storagegate.http.middleware.ratelimit import rateLimit
 
-        middleware.append(rateLimit(**options.rateLimit))
+        middleware.append(rateLimit(options.rateLimit))
     if options.compression is not None:
         from storagegate.http.middleware.compression import compression
 
-        middleware.append(compression(**options.compression))
+        middleware.append(compression(options.compression))
     if options.websocket is not None:
         middleware.append(options.websocket["gateway"].webSocketMiddleware())
     return middleware
@@ -248,38 +357,6 @@ def _gateways(options: ApplicationOptions) -> Iterator[tuple[Any, list[str]]]:
     yield from found.values()
 
 
-T = TypeVar("T")
-
-
-@frozen
-class Runtime:
-    """
-    The world around an application.
-
-    @ivar clock: For delays; its time has no meaning of its own.
-    @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread.
-    @ivar now: The time in seconds since 1970.
-    """
-
-    clock: IReactorTime
-    run: Callable[..., Deferred[Any]]
-    now: Callable[[], float] = field(default=time.time)
-
-
-def reactorRuntime(reactor: Any) -> Runtime:
-    """
-    Make the runtime of an application on a real reactor.
-
-    Jobs wait in the reactor's own thread pool. They are bounded by the requests that a listener
-    lets in, each of which waits for its own.
-    """
-
-    def run(function: Callable[..., T], *arguments: Any) -> Deferred[T]:
-        return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
-
-    return Runtime(reactor, run)
-
-
 DEFAULT_GRACE_MS = 30_000
 """What a request in flight is given to end in; the longest that most balancers wait."""
 
@@ -316,18 +393,22 @@ class Application(Router):
         # How many layers at the beginning are there by options.
         self._builtIn = 0
 
-    def withOptions(self, **options: Any) -> Self:
+    def withOptions(
+        self, options: Mapping[str, Any] | None = None, /, **more: Unpack[OptionsDict]
+    ) -> Self:
         """
         Change options, see L{ApplicationOptions<storagegate.http.application.ApplicationOptions>}.
 
         Those of a listener hold for the next L{listen}.
 
+        @param options: As a mapping, by keywords, or both, where the keywords win.
         @raise OptionError: If there is no such option, or its value is none.
         """
-        self.settings = readOptions(self.settings, options)
-        configureGateways(options)
+        given = joinOptions(options, more)
+        self.settings = readOptions(self.settings, given)
+        configureGateways(given)
         self.trust = compileTrust(self.settings.trustProxy)
-        if options.keys() & {"cors", "compression", "rateLimit", "development", "websocket"}:
+        if given.keys() & {"cors", "compression", "rateLimit", "development", "websocket"}:
             self._installBuiltIn()
         return self
 
@@ -343,17 +424,23 @@ class Application(Router):
         self._runtime = runtime
 
     def listen(
-        self, port: int | str | None = None, hostname: str | None = None, *, reactor: Any = None
-    ) -> Deferred[IListeningPort]:
+        self,
+        port: int | str | Mapping[str, Any] | None = None,
+        hostname: str | None = None,
+        *,
+        reactor: Any = None,
+    ) -> Deferred[ListeningPort]:
         """
         Start serving.
 
         @param port: Where; 0 takes a free one. Or one of Twisted's endpoint strings, such as
-            C{ssl:443:privateKey=key.pem:certKey=cert.pem}.
+            C{ssl:443:privateKey=key.pem:certKey=cert.pem}; or a mapping of these parameters.
         @param hostname: The name or address of the interface.
         @return: The listening port. Fails with C{CannotListenError} if the place is taken.
         @raise OptionError: If the port is no number from 0 to 65535.
         """
+        if isinstance(port, Mapping):
+            return self.listen(**listenArguments(port, hostname, reactor))
         if reactor is None:
             reactor = processReactor()
         if self._runtime is None:
@@ -371,13 +458,13 @@ class Application(Router):
 
             reactor.callWhenRunning(beginConsole)
 
-        def started(opened: tuple[IListeningPort, bool]) -> IListeningPort:
+        def started(opened: tuple[IListeningPort, bool]) -> ListeningPort:
             listening, isNew = opened
             self._opening -= 1
             self._serving.append((listening, site))
             if showsConsole and isNew:
                 announce(listening, isSecure=port.startswith(_SECURE_ENDPOINTS))
-            return listening
+            return cast(ListeningPort, listening)
 
         def failed(reason: Failure) -> Failure:
             self._opening -= 1
@@ -392,7 +479,7 @@ class Application(Router):
         opening = self._open(reactor, port, site).addCallbacks(started, failed)
         return opening.addCallback(self._openWires, reactor).addErrback(refused)
 
-    def _openWires(self, port: IListeningPort, reactor: Any) -> Deferred[IListeningPort]:
+    def _openWires(self, port: ListeningPort, reactor: Any) -> Deferred[ListeningPort]:
         """Open the wires of gateways that options name; if one cannot be, close all."""
 
         def failed(reason: Failure) -> Deferred[Any]:
@@ -454,7 +541,7 @@ class Application(Router):
         port: int | str | None = None,
         hostname: str | None = None,
         *,
-        started: Callable[[IListeningPort], Any] | None = None,
+        started: Callable[[ListeningPort], Any] | None = None,
         graceMs: int = RUN_GRACE_MS,
     ) -> None:
         """
@@ -476,7 +563,7 @@ class Application(Router):
                 listening.addCallback(started)
         runUntilStopped(reactor, listening, lambda: self.close(graceMs))
 
-    def createFetchHandler(self) -> Any:
+    def createFetchHandler(self) -> "Callable[[Request], Awaitable[Response]]":
         """
         Give a function that answers standard requests, without a listener.
 

@@ -6,17 +6,29 @@ What may be registered to handle requests, and how it is called.
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Union
 
 from attrs import frozen
 
 from storagegate.http.matcher import RouteIndex
 from storagegate.http.patterns import Pattern
+from storagegate.http.request import HTTPRequest
+from storagegate.http.response import HTTPResponse
 
-HandlerFunction = Callable[..., Any]
-"""C{(req, res)}, C{(req, res, next)} or, for errors, C{(error, req, res, next)}."""
+NextFunction = Callable[..., Any]
+"""C{next()}, C{next(error)}, C{next("route")} or C{next("router")}; awaitable."""
 
-Handler = tuple[HandlerFunction, int]
+RouteHandler = Callable[[HTTPRequest, HTTPResponse], Any]
+MiddlewareHandler = Callable[[HTTPRequest, HTTPResponse, NextFunction], Any]
+ErrorHandler = Callable[[Any, HTTPRequest, HTTPResponse, NextFunction], Any]
+
+HandlerFunction = RouteHandler | MiddlewareHandler | ErrorHandler
+"""A function, a coroutine function or one that returns a Deferred."""
+
+HandlerArgument = Union[HandlerFunction, list[Any], "tuple[HandlerArgument, ...]"]
+"""What a registration takes: a handler, or a list of them, which may be nested."""
+
+Handler = tuple[Callable[..., Any], int]
 """A function, and with how many arguments it is called: 2, 3, or 4 for one that takes errors."""
 
 ERROR_HANDLER = 4

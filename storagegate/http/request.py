@@ -34,6 +34,9 @@ _NAMED = {
     "uniquelocal": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"),
 }
 
+TrustedProxies = bool | int | str | Iterable[str] | Trust | None
+"""C{trustProxy} of an application, see L{compileTrust}."""
+
 # More addresses in a row than any chain of proxies has.
 _MAX_HOPS = 50
 

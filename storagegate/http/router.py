@@ -18,19 +18,28 @@ import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from inspect import isawaitable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Union, Unpack, cast, overload
 
 import msgspec
 from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.web.iweb import IRenderable
-from twisted.web.resource import IResource
+from twisted.web.resource import IResource, Resource
 from zope.interface import implementer
 
+from storagegate.core.options import changeOptions, joinOptions
+from storagegate.http.application import RouterOptions, RouterOptionsDict
 from storagegate.http.fetch.body import WholeSource
 from storagegate.http.fetch.headers import decodeFields
 from storagegate.http.fetch.messages import Request, Response, receivedRequest
-from storagegate.http.layers import HandlerFunction, Layer, LayerList, RouteLayer, readHandlers
+from storagegate.http.layers import (
+    HandlerArgument,
+    HandlerFunction,
+    Layer,
+    LayerList,
+    RouteLayer,
+    readHandlers,
+)
 from storagegate.http.patterns import Pattern, compilePattern
 from storagegate.net.http.interfaces import IWebResponse
 
@@ -160,7 +169,16 @@ class IncomingBody:
         return body.encode("utf-8") if isinstance(body, str) else msgspec.json.encode(body)
 
 
-RouteHandler = Callable[[Request], Response | Awaitable[Response]]
+StandardHandler = Callable[[Request], Response | Awaitable[Response]]
+
+HTMLPage = Union[str, os.PathLike[str], IRenderable, IResource, Resource, "Element"]
+
+RouteTable = Mapping[str, StandardHandler | Mapping[str, StandardHandler] | HTMLPage]
+"""Paths, each with a handler, handlers by method, or an HTML page."""
+
+if TYPE_CHECKING:
+    # Takes 20 ms to import.
+    from twisted.web.template import Element
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 
@@ -170,7 +188,7 @@ _HOP_FIELDS = frozenset(["connection", "keep-alive", "transfer-encoding"])
 _PAGE_SUFFIXES = (".html", ".htm")
 
 
-def installRoutes(router: Any, routes: Mapping[str, Any]) -> None:
+def installRoutes(router: Any, routes: RouteTable) -> None:
     """
     Register every entry of a route table.
 
@@ -229,7 +247,7 @@ def _pageElement(element: Any) -> Callable[[Any, Any], Any]:
     return render
 
 
-def _standardHandler(handler: RouteHandler) -> Callable[[Any, Any], Any]:
+def _standardHandler(handler: StandardHandler) -> Callable[[Any, Any], Any]:
     def answer(req: Any, res: Any) -> Any:
         headers = decodeFields(req.lean.headerList)
         body = IncomingBody(req)
@@ -243,7 +261,7 @@ def _standardHandler(handler: RouteHandler) -> Callable[[Any, Any], Any]:
     return answer
 
 
-async def _answerLater(handler: RouteHandler, result: Any, req: Any, res: Any) -> None:
+async def _answerLater(handler: StandardHandler, result: Any, req: Any, res: Any) -> None:
     response = await result
     if not isinstance(response, Response):
         raise _notAResponse(handler, response)
@@ -375,7 +393,66 @@ class _ForeignReply:
 
 Path = str | re.Pattern[str]
 
-Decorator = Callable[[HandlerFunction], HandlerFunction]
+H = TypeVar("H", bound=HandlerFunction)
+R = TypeVar("R", bound="Router")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class HandlerDecorator(Protocol):
+    """Registers the function that it decorates, and returns it as it is."""
+
+    def __call__(self, function: H, /) -> H: ...
+
+
+class RouteRegistration(Protocol[R_co]):
+    """Registers handlers for a path and returns the router, or without any is a decorator."""
+
+    @overload
+    def __call__(self, path: Path, /, *, cancelOnDisconnect: bool = False) -> HandlerDecorator: ...
+
+    @overload
+    def __call__(
+        self,
+        path: Path,
+        handler: HandlerArgument,
+        /,
+        *handlers: HandlerArgument,
+        cancelOnDisconnect: bool = False,
+    ) -> R_co: ...
+
+
+class ChainRegistration(Protocol):
+    """The same for a chain, which has its path already."""
+
+    @overload
+    def __call__(self, /, *, cancelOnDisconnect: bool = False) -> HandlerDecorator: ...
+
+    @overload
+    def __call__(
+        self,
+        handler: HandlerArgument,
+        /,
+        *handlers: HandlerArgument,
+        cancelOnDisconnect: bool = False,
+    ) -> "RouteChain": ...
+
+
+class RegistrationMethod(Protocol):
+    """A registration method as a type checker sees it: of a router, or of a chain."""
+
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> Any: ...
+
+    @overload
+    def __get__(self, instance: "RouteChain", owner: Any = None) -> ChainRegistration: ...
+
+    @overload
+    def __get__(self, instance: R, owner: Any = None) -> RouteRegistration[R]: ...
+
+
+def _registration(method: Callable[..., Any]) -> RegistrationMethod:
+    """Declare the type of a registration method, which stays a plain function."""
+    return cast(RegistrationMethod, method)
 
 
 class _Registration:
@@ -391,6 +468,7 @@ class _Registration:
     ) -> Any:
         raise NotImplementedError
 
+    @_registration
     def get(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
         """
         Register handlers for GET, and for HEAD unless that has its own.
@@ -400,30 +478,37 @@ class _Registration:
         """
         return self._register("GET", arguments, cancelOnDisconnect)
 
+    @_registration
     def post(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
         """Register handlers for POST, as L{get}."""
         return self._register("POST", arguments, cancelOnDisconnect)
 
+    @_registration
     def put(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
         """Register handlers for PUT, as L{get}."""
         return self._register("PUT", arguments, cancelOnDisconnect)
 
+    @_registration
     def patch(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
         """Register handlers for PATCH, as L{get}."""
         return self._register("PATCH", arguments, cancelOnDisconnect)
 
+    @_registration
     def delete(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
         """Register handlers for DELETE, as L{get}."""
         return self._register("DELETE", arguments, cancelOnDisconnect)
 
+    @_registration
     def head(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
         """Register handlers for HEAD, as L{get}."""
         return self._register("HEAD", arguments, cancelOnDisconnect)
 
+    @_registration
     def options(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
         """Register handlers for OPTIONS, as L{get}; without any it is answered with C{Allow}."""
         return self._register("OPTIONS", arguments, cancelOnDisconnect)
 
+    @_registration
     def all(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
         """Register handlers for every method, as L{get}."""
         return self._register(None, arguments, cancelOnDisconnect)
@@ -454,15 +539,25 @@ class Router(LayerList, _Registration):
     """
 
     def __init__(
-        self, *, caseSensitive: bool = False, mergeParams: bool = False, strict: bool = False
+        self, options: Mapping[str, Any] | None = None, /, **more: Unpack[RouterOptionsDict]
     ) -> None:
         """
-        @param caseSensitive: Whether C{/About} and C{/about} differ.
-        @param mergeParams: Whether C{req.params} has the parameters of the path that the router
-            is mounted at.
-        @param strict: Whether C{/about/} and C{/about} differ.
+        @param options: See L{RouterOptions<storagegate.http.application.RouterOptions>}; as a
+        mapping,
+            by keywords, or both, where the keywords win.
+        @raise OptionError: If there is no such option, or its value is none.
         """
-        super().__init__(caseSensitive, mergeParams, strict)
+        given = changeOptions(RouterOptions(), joinOptions(options, more))
+        super().__init__(given.caseSensitive, given.mergeParams, given.strict)
+
+    @overload
+    def use(self, path: Path, /) -> HandlerDecorator: ...
+
+    @overload
+    def use(self, path: Path, handler: "MountArgument", /, *handlers: "MountArgument") -> Self: ...
+
+    @overload
+    def use(self, handler: "MountArgument", /, *handlers: "MountArgument") -> Self: ...
 
     def use(self, *arguments: Any) -> Any:
         """
@@ -505,7 +600,7 @@ class Router(LayerList, _Registration):
         self.addLayer(Layer(pattern, route=route))
         return RouteChain(route)
 
-    def withRoutes(self, routes: Mapping[str, Any]) -> Self:
+    def withRoutes(self, routes: "RouteTable") -> Self:
         """
         Install a route table: paths, each with a handler of standard requests, a mapping of
         methods to such handlers, or an HTML page.
@@ -548,8 +643,12 @@ class Router(LayerList, _Registration):
         return self
 
 
-def _decorator(register: Callable[[HandlerFunction], Any]) -> Decorator:
-    def decorate(function: HandlerFunction) -> HandlerFunction:
+MountArgument = HandlerArgument | Router | IResource | Resource
+"""What C{use} takes."""
+
+
+def _decorator(register: Callable[[Any], Any]) -> HandlerDecorator:
+    def decorate(function: H) -> H:
         register(function)
         return function
 

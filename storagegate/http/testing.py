@@ -27,12 +27,12 @@ from attrs import frozen
 from twisted.internet.defer import Deferred, execute
 from twisted.internet.task import Clock
 
-from storagegate.http.application import Runtime
 from storagegate.http.fetch.body import decodeJSON, makeSource
 from storagegate.http.fetch.handler import MemoryClientConnection, makeSite
 from storagegate.http.fetch.headers import Headers, HeadersInit
 from storagegate.http.fetch.memory import LOCALHOST, MemoryResponseHead, RequestWire
 from storagegate.http.fetch.messages import TargetURL, parseURL
+from storagegate.http.runtime import Runtime
 
 _MAX_BODY = 64 * 1024 * 1024
 """More than any test wants; a response that never ends would fill the memory."""

@@ -13,7 +13,7 @@ The one place that looks for a reactor which nobody handed in, and runs it for s
 import re
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
@@ -39,6 +39,19 @@ def inheritedDescriptor(place: str) -> int | None:
     """Give the descriptor of a place that another process has bound; C{None} for other places."""
     match = _INHERITED.fullmatch(place)
     return None if match is None else int(match[1])
+
+
+class ListeningPort(Protocol):
+    """
+    An open port, as the type checkers of users know it: C{IListeningPort} is for them no type that
+    has methods.
+    """
+
+    def getHost(self) -> Any:
+        """Return the address, such as L{IPv4Address<twisted.internet.address.IPv4Address>}."""
+
+    def stopListening(self) -> Any:
+        """Close the port. Connections stay."""
 
 
 def listen(reactor: Any, description: str, factory: IProtocolFactory) -> Deferred[IListeningPort]:

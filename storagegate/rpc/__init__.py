@@ -5,35 +5,49 @@ The public names are imported when they are first asked for.
 """
 
 import os
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from storagegate.rpc.call import Call as Call
-    from storagegate.rpc.client import createGrpcClient as createGrpcClient
-    from storagegate.rpc.protos import loadProto as loadProto
+from storagegate.core.exports import lazyExports
 
 # By itself gRPC starts its threads anew in every fork of the process. They are in the way of what
 # follows: once the descriptors they wait on are closed, as before any program is run, they abort
 # the child. It is read when grpc is first imported; whoever has set it knows why.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-_HOMES = {
-    "Call": "storagegate.rpc.call",
-    "ConversionError": "storagegate.rpc.codec",
-    "GrpcError": "storagegate.core.errors",
-    "MemoryRateLimitStore": "storagegate.core.ratelimit",
-    "ProtoError": "storagegate.rpc.protos",
-    "SharedRateLimitStore": "storagegate.core.ratelimit",
-    "SharedTable": "storagegate.core.sharedtable",
-    "authentication": "storagegate.rpc.middleware",
-    "createGrpcClient": "storagegate.rpc.client",
-    "errorHandler": "storagegate.rpc.middleware",
-    "loadProto": "storagegate.rpc.protos",
-    "protoPath": "storagegate.rpc.protos",
-    "rateLimit": "storagegate.rpc.middleware",
-    "requestLog": "storagegate.rpc.middleware",
-}
+EXPORTS = (
+    "storagegate.rpc.call:Call",
+    "storagegate.rpc.codec:ConversionError",
+    "storagegate.core.errors:GrpcError",
+    "storagegate.core.ratelimit:MemoryRateLimitStore",
+    "storagegate.rpc.protos:ProtoError",
+    "storagegate.core.ratelimit:SharedRateLimitStore",
+    "storagegate.core.sharedtable:SharedTable",
+    "storagegate.rpc.middleware:authentication",
+    "storagegate.rpc.client:createGrpcClient",
+    "storagegate.rpc.middleware:errorHandler",
+    "storagegate.rpc.protos:loadProto",
+    "storagegate.rpc.protos:protoPath",
+    "storagegate.rpc.middleware:rateLimit",
+    "storagegate.rpc.middleware:requestLog",
+)
+
+if TYPE_CHECKING:
+    from storagegate.core.errors import GrpcError as GrpcError
+    from storagegate.core.ratelimit import MemoryRateLimitStore as MemoryRateLimitStore
+    from storagegate.core.ratelimit import SharedRateLimitStore as SharedRateLimitStore
+    from storagegate.core.sharedtable import SharedTable as SharedTable
+    from storagegate.rpc.call import Call as Call
+    from storagegate.rpc.client import createGrpcClient as createGrpcClient
+    from storagegate.rpc.codec import ConversionError as ConversionError
+    from storagegate.rpc.middleware import authentication as authentication
+    from storagegate.rpc.middleware import errorHandler as errorHandler
+    from storagegate.rpc.middleware import rateLimit as rateLimit
+    from storagegate.rpc.middleware import requestLog as requestLog
+    from storagegate.rpc.protos import ProtoError as ProtoError
+    from storagegate.rpc.protos import loadProto as loadProto
+    from storagegate.rpc.protos import protoPath as protoPath
+else:
+    __getattr__, __dir__ = lazyExports(__name__, EXPORTS)
 
 __all__ = [
     "Call",
@@ -51,13 +65,3 @@ __all__ = [
     "rateLimit",
     "requestLog",
 ]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

@@ -12,7 +12,7 @@ Where a gRPC server listens, looked at before grpc core is.
 import socket
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self, TypedDict, Unpack
 
 from attrs import field, fields, frozen
 from attrs.converters import optional
@@ -26,6 +26,8 @@ from storagegate.core.errors import GRPC_STATUSES, GrpcError
 from storagegate.core.options import (
     changeOptions,
     groupField,
+    joinOptions,
+    listenArguments,
     readFlag,
     readHostname,
     readNumber,
@@ -35,7 +37,7 @@ from storagegate.core.options import (
 )
 from storagegate.net.endpoints import processReactor, runUntilStopped
 from storagegate.rpc.call import Call
-from storagegate.rpc.credentials import GRPCTLSOptions, readTLS
+from storagegate.rpc.credentials import GRPCTLSOptions, TLSOptionsDict, readTLS
 from storagegate.rpc.dispatch import CallDispatch, GRPCRoute, Middleware, Refused, serviceRoutes
 from storagegate.rpc.health import HEALTH, Health
 from storagegate.rpc.interfaces import IServerCall, MessageByteCounter, NullByteCounter
@@ -253,6 +255,50 @@ class RPCOptions:
         return options.compression is not None and length > options.compressionOptions.threshold
 
 
+# The same options as keywords: what a type checker knows of them.
+
+
+class MessageCompressionDict(TypedDict, total=False):
+    """The keywords of L{CompressionOptions}."""
+
+    level: int | None
+    threshold: int | str
+
+
+class GRPCSettingsDict(TypedDict, total=False):
+    """The keywords of L{GRPCServerOptions}."""
+
+    maxReceiveMessageLength: int | str | None
+    maxSendMessageLength: int | str | None
+    keepaliveTimeMs: int | None
+    keepaliveTimeoutMs: int | None
+    keepalivePermitWithoutCalls: bool | None
+    http2MaxPingsWithoutData: int | None
+    http2MinTimeBetweenPingsMs: int | None
+    http2MaxPingStrikes: int | None
+    maxConnectionIdle: int | None
+    maxConnectionAge: int | None
+    maxConnectionAgeGrace: int | None
+    maxConcurrentStreams: int | None
+    overloadProtection: bool
+    maxMetadataSize: int | str | None
+    reusePort: bool
+    compression: Literal["gzip", "deflate", "identity"] | None
+    compressionOptions: MessageCompressionDict | CompressionOptions
+    maxConcurrentRpcs: int
+    reflection: bool
+    health: bool
+
+
+class RPCOptionsDict(TypedDict, total=False):
+    """The keywords of L{RPCOptions}."""
+
+    port: int
+    hostname: str
+    grpc: GRPCSettingsDict | GRPCServerOptions
+    tls: TLSOptionsDict | GRPCTLSOptions | None
+
+
 def readOptions(before: RPCOptions, changes: Mapping[str, Any]) -> RPCOptions:
     """
     Change some options; those under C{grpc} that are not named stay as they were.
@@ -313,8 +359,13 @@ class RPCPort:
         self._engine = engine
         self._address = address
 
-    def getHost(self) -> IPv4Address | IPv6Address | UNIXAddress:
-        """Give the port's own address."""
+    def getHost(self) -> Any:
+        """
+        Give the port's own address.
+
+        @return: An L{IPv4Address<twisted.internet.address.IPv4Address>}, C{IPv6Address} or
+            C{UNIXAddress}: only the caller knows which it is, so a type checker takes any.
+        """
         return self._address
 
     def connections(self) -> int:
@@ -363,14 +414,17 @@ class GRPCServer:
         """Count the connections that are there, see L{RPCPort.connections}."""
         return sum(port.connections() for port in (*self._ports, *self._closing))
 
-    def withOptions(self, **options: Any) -> Self:
+    def withOptions(
+        self, options: Mapping[str, Any] | None = None, /, **more: Unpack[RPCOptionsDict]
+    ) -> Self:
         """
         Change options, see L{RPCOptions<storagegate.rpc.application.RPCOptions>}; they hold for the
         next L{listen}.
 
+        @param options: As a mapping, by keywords, or both, where the keywords win.
         @raise OptionError: If there is no such option, or its value is none.
         """
-        self.settings = readOptions(self.settings, options)
+        self.settings = readOptions(self.settings, joinOptions(options, more))
         return self
 
     def use(self, middleware: Middleware) -> Self:
@@ -388,11 +442,11 @@ class GRPCServer:
 
     def addService(
         self,
-        service: Any = None,
-        methods: Mapping[str, Any] | None = None,
+        service: str | Mapping[str, Any] | RPCService | None = None,
+        methods: Any = None,
         *,
         name: str | None = None,
-        definition: Any = None,
+        definition: RPCService | None = None,
         implementation: Any = None,
     ) -> Self:
         """
@@ -438,7 +492,7 @@ class GRPCServer:
 
     def listen(
         self,
-        port: int | str | None = None,
+        port: int | str | Mapping[str, Any] | None = None,
         hostname: str | None = None,
         *,
         reactor: Any = None,
@@ -446,12 +500,15 @@ class GRPCServer:
         """
         Start serving.
 
-        @param port: Where; 0 takes a free one. Or C{"host:port"} or C{"unix:path"}.
+        @param port: Where; 0 takes a free one. Or C{"host:port"} or C{"unix:path"}; or a mapping of
+            these parameters.
         @param hostname: The name or address of the interface.
         @return: The port. Fails with C{CannotListenError} if the place is taken.
         @raise OptionError: If the port is no number from 0 to 65535, or a file of C{tls} cannot be
             used.
         """
+        if isinstance(port, Mapping):
+            return self.listen(**listenArguments(port, hostname, reactor))
         if reactor is None:
             reactor = processReactor()
         host, number = self._place(port, hostname)

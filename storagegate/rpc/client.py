@@ -12,7 +12,7 @@ import os
 import ssl
 import time
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self, TypedDict
 
 from attrs import frozen
 from twisted.internet.defer import Deferred, succeed
@@ -21,7 +21,7 @@ from twisted.internet.interfaces import IDelayedCall
 from storagegate import __version__
 from storagegate.core.errors import GrpcError
 from storagegate.core.files import readPEM
-from storagegate.core.options import OptionError, changeOptions
+from storagegate.core.options import OptionError, changeOptions, takesMapping
 from storagegate.core.streams import SharedFuture
 from storagegate.net.endpoints import processReactor
 from storagegate.rpc.application import GRPCServerOptions
@@ -71,6 +71,19 @@ class GRPCClientTLS:
     key: bytes | None = None
     chain: bytes | None = None
     serverName: str | None = None
+
+
+class ClientOptionsDict(TypedDict, total=False):
+    """
+    The options of a client as keywords; each is the one of
+    L{GRPCServerOptions<storagegate.rpc.application.GRPCServerOptions>}.
+    """
+
+    compression: Literal["gzip", "deflate", "identity"] | None
+    keepaliveTimeMs: int | None
+    keepaliveTimeoutMs: int | None
+    maxReceiveMessageLength: int | str | None
+    maxSendMessageLength: int | str | None
 
 
 def readAddress(address: Any) -> str:
@@ -199,16 +212,20 @@ def _key(value: Any) -> bytes:
 # Learning is a few small messages; a server that takes longer has another problem.
 _LEARNING_SECONDS = 10.0
 
+# What a mapping after the address may hold; no part of credentials has one of these names.
+_PARAMETERS = frozenset({"credentials", "service", "options", "reactor"})
+
 # Of a service that has many methods, so many are named in an error.
 _NAMED = 20
 
 
+@takesMapping
 def createGrpcClient(
     address: str,
-    credentials: Any = None,
+    credentials: Literal["insecure", "tls"] | Mapping[str, Any] | None = None,
     service: RPCService | str | None = None,
     *,
-    options: Mapping[str, Any] | None = None,
+    options: ClientOptionsDict | None = None,
     reactor: Any = None,
 ) -> "GrpcClient":
     """
@@ -217,11 +234,15 @@ def createGrpcClient(
     Its methods are the service's in camelCase, C{client.getUser({"id": "1"})}, or by their own
     names, C{client["GetUser"]({"id": "1"})}, see L{MethodCaller.__call__}.
 
+    All of these, or those after the address, may be in one mapping.
+
     @param address: C{"host:port"} or C{"unix:path"}.
     @param credentials: C{"insecure"} speaks in the clear and trusts whoever answers: for
         development only. C{"tls"} trusts the authorities that the system trusts. A mapping of
         C{ca}, C{cert}, C{key} (each the path of a PEM file, or its bytes) and C{serverName} names
-        what to trust and who to be; without C{ca} the system's authorities hold.
+        what to trust and who to be; without C{ca} the system's authorities hold. A mapping that
+        names one of the other parameters, or C{credentials}, is no credentials but a mapping of
+        parameters.
     @param service: A service of L{loadProto<storagegate.rpc.protos.loadProto>}, or the full name of
         one, learned by reflection. Without it all of the server's services are learned, and the
         methods whose names are in one of them only are the client's own;
@@ -230,6 +251,11 @@ def createGrpcClient(
         C{keepaliveTimeMs}, C{keepaliveTimeoutMs}, C{compression} (C{"gzip"}).
     @raise ValueError: If one of these is none.
     """
+    if isinstance(credentials, Mapping) and not _PARAMETERS.isdisjoint(credentials):
+        given = {"service": service, "options": options, "reactor": reactor}
+        keywords = {name: value for name, value in given.items() if value is not None}
+        return createGrpcClient({"address": address, **credentials}, **keywords)
+
     from storagegate.rpc.engine.client import ChannelEngine, secureCredentials
 
     tls = readCredentials(credentials)

@@ -11,7 +11,7 @@ import os
 import ssl
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, Required, TypedDict
 
 import grpc
 from attrs import field, frozen
@@ -64,6 +64,15 @@ class GRPCTLSOptions:
     def requiresClient(self) -> bool:
         """Tell whether a client needs a certificate."""
         return self.ca is not None and self.clientAuth != "none"
+
+
+class TLSOptionsDict(TypedDict, total=False):
+    """The keywords of L{GRPCTLSOptions}."""
+
+    cert: Required[str | os.PathLike[str]]
+    key: Required[str | os.PathLike[str]]
+    ca: str | os.PathLike[str] | None
+    clientAuth: Literal["none", "require"] | None
 
 
 def readTLS(value: Any) -> GRPCTLSOptions | None:

@@ -27,12 +27,14 @@ from storagegate.auth.tokens import bearerToken, noteKind
 from storagegate.core.context import rateLimitKey
 from storagegate.core.errors import GrpcError, ServiceError, asGrpcError, isExpected
 from storagegate.core.invoker import adaptHandler, whenKnown
+from storagegate.core.options import takesMapping
 from storagegate.core.ratelimit import Count, MemoryRateLimitStore, checkWindow
 from storagegate.telemetry.log import escapeField, escapeLine
 
 _log = Logger()
 
 
+@takesMapping
 def errorHandler(
     onError: Callable[[Exception, Any], Any] | None = None,
 ) -> Callable[[Any, Callable[[], Any]], Any]:
@@ -131,6 +133,7 @@ MISSING = "Missing authorization"
 INVALID = "Invalid token"
 
 
+@takesMapping
 def authentication(
     verify: Callable[..., Any],
     publicMethods: Iterable[str] = (),
@@ -209,6 +212,7 @@ def _refusal(error: Exception, told: set[str]) -> Exception:
 TOO_MANY = "Too many requests"
 
 
+@takesMapping
 def rateLimit(
     windowMs: float = 60_000,
     max: int = 100,
@@ -317,6 +321,7 @@ class GRPCCallRecord:
     durationMs: float
 
 
+@takesMapping
 def requestLog(
     format: str | Callable[[GRPCCallRecord], str | None] = FORMAT,
     *,

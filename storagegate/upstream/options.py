@@ -14,7 +14,7 @@ Which calls of a service that is elsewhere go to the same instance, wire by wire
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from attrs import evolve, field, frozen
 from attrs.converters import optional
@@ -534,6 +534,19 @@ class DiscoveryOptions:
     etcd: EtcdOptions = groupField(EtcdOptions)
     kubernetes: KubernetesOptions = groupField(KubernetesOptions)
     register: RegisterOptions | None = groupField()
+
+
+class DiscoveryOptionsDict(TypedDict, total=False):
+    """The keywords of L{DiscoveryOptions}."""
+
+    provider: Literal["static", "dns", "consul", "etcd", "kubernetes"] | None
+    services: Mapping[str, Any]
+    routing: Mapping[str, Any] | RoutingOptions
+    dns: Mapping[str, Any] | DNSOptions
+    consul: Mapping[str, Any] | ConsulOptions
+    etcd: Mapping[str, Any] | EtcdOptions
+    kubernetes: Mapping[str, Any] | KubernetesOptions
+    register: Mapping[str, Any] | RegisterOptions | None
 
 
 def readDiscovery(before: DiscoveryOptions, changes: Mapping[str, Any]) -> DiscoveryOptions:

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
 from storagegate.http import Response
-from storagegate.http.application import Runtime
+from storagegate.http.runtime import Runtime
 
 
 async def pieces(*chunks: Any) -> AsyncIterator[Any]:

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import http, server
 from storagegate.core.options import OptionError
-from storagegate.http.application import ApplicationOptions
+from storagegate.http.application import ApplicationOptions, RouterOptions
 from storagegate.http.middleware.upload import Upload, UploadLimits
 from storagegate.http.router import RouteInfo, Router
 from storagegate.http.sessions.session import CookieOptions, Session
@@ -71,7 +71,7 @@ class OptionTests(SynchronousTestCase):
 
     def test_router(self) -> None:
         """The table has the options of a router."""
-        self.checkOptions(FRAMEWORK, "Router", defaults(Router))
+        self.checkOptions(FRAMEWORK, "Router", attributeDefaults(RouterOptions))
 
     def test_middleware(self) -> None:
         """Every middleware has a table of exactly its options, in their order, with defaults."""

@@ -6,6 +6,7 @@ from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.logger import LogLevel
 
 from storagegate.core.errors import GrpcError, ServiceError
+from storagegate.core.options import OptionError
 from storagegate.rpc.middleware import MAX_TOKEN, authentication
 from tests.rpc.middlewarecase import MiddlewareCase, raising
 
@@ -247,6 +248,8 @@ class SetUpTests(MiddlewareCase):
         for names in ("GetUser", 1, None):
             error = self.assertRaises(TypeError, authentication, USERS.get, names)
             self.assertIn("publicMethods", str(error))
-        for verify in (None, USERS, lambda: True, lambda token, call, other: True):
+        error = self.assertRaises(OptionError, authentication, USERS)
+        self.assertIn("there is no option authentication.", str(error))
+        for verify in (None, 7, lambda: True, lambda token, call, other: True):
             error = self.assertRaises(TypeError, authentication, verify)
             self.assertIn("verify", str(error))

@@ -88,3 +88,4 @@ class ProtoPathTests(SynchronousTestCase):
         with tarfile.open(build(source, built, "sdist")) as archive:
             names = {name.partition("/")[2] for name in archive.getnames()}
         self.assertLessEqual({f"protos/{name}" for name in FILES}, names)
+        self.assertIn("storagegate/py.typed", names)

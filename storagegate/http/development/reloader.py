@@ -29,10 +29,10 @@ from twisted.logger import Logger
 from twisted.protocols.basic import LineOnlyReceiver
 from twisted.python.failure import Failure
 
-from storagegate.http.application import Runtime, reactorRuntime
 from storagegate.http.development.console import ErrorReport, isInstalled
 from storagegate.http.development.livereload import PAGE_SUFFIXES, LiveReloadHub, staticRoots
 from storagegate.http.development.supervisor import GRACE_SECONDS, ChangeNotifier, becomeSupervisor
+from storagegate.http.runtime import Runtime, reactorRuntime
 from storagegate.net.endpoints import bind, listen
 from storagegate.net.http.site import Site
 

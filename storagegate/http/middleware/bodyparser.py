@@ -24,10 +24,11 @@ from attrs import field, frozen
 from msgspec import DecodeError
 from msgspec.json import Decoder
 
-from storagegate.core.options import parseSize
+from storagegate.core.options import parseSize, takesMapping
 from storagegate.http.contenttypes import matchesType, parseContentType
 from storagegate.http.errors import HTTPError, bodyTooLarge
 from storagegate.http.inflate import CODINGS, InflatedTooLarge, MalformedCoding, inflate
+from storagegate.http.layers import MiddlewareHandler
 from storagegate.http.querystring import DEPTH_LIMIT, TooDeep, TooManyParameters, parseForm
 
 Parse = Callable[[bytes, str], Any]
@@ -287,13 +288,14 @@ _MARK = b"\xef\xbb\xbf"
 _decode = Decoder().decode
 
 
+@takesMapping
 def json(
     limit: int | str = "100kb",
     strict: bool = True,
     type: Wanted = "application/json",
     inflate: bool = True,
     verify: Callable[[Any, Any, bytes, str | None], Any] | None = None,
-) -> Callable[..., Any]:
+) -> MiddlewareHandler:
     """
     Make middleware that parses bodies in JSON into C{req.body}.
 
@@ -346,12 +348,13 @@ def _malformed(body: bytes, codec: str, reason: str) -> HTTPError:
     return HTTPError(400, f"The body cannot be parsed: {reason}", "entity.parse.failed", body=text)
 
 
+@takesMapping
 def raw(
     type: Wanted = "application/octet-stream",
     limit: int | str = "100kb",
     inflate: bool = True,
     verify: Callable[[Any, Any, bytes, str | None], Any] | None = None,
-) -> Callable[..., Any]:
+) -> MiddlewareHandler:
     """
     Make middleware that puts bodies into C{req.body}, as C{bytes}.
 
@@ -411,13 +414,14 @@ CHARSETS = _findCharsets()
 """The charsets of text that can be read, in lower case, and their codecs."""
 
 
+@takesMapping
 def text(
     type: Wanted = "text/plain",
     limit: int | str = "100kb",
     defaultCharset: str = "utf-8",
     inflate: bool = True,
     verify: Callable[[Any, Any, bytes, str | None], Any] | None = None,
-) -> Callable[..., Any]:
+) -> MiddlewareHandler:
     """
     Make middleware that decodes bodies into C{req.body}, as C{str}.
 
@@ -447,6 +451,7 @@ _FORM_CHARSETS = {"utf-8": "utf-8", "iso-8859-1": "latin-1"}
 _FORM_MARK = b"\xef\xbb\xbf"
 
 
+@takesMapping
 def urlencoded(
     extended: bool = False,
     limit: int | str = "100kb",
@@ -455,7 +460,7 @@ def urlencoded(
     inflate: bool = True,
     type: Wanted = "application/x-www-form-urlencoded",
     verify: Callable[[Any, Any, bytes, str | None], Any] | None = None,
-) -> Callable[..., Any]:
+) -> MiddlewareHandler:
     """
     Make middleware that parses URL-encoded forms into C{req.body}, a dictionary of strings.
 

@@ -22,9 +22,10 @@ from typing import Any
 from attrs import frozen
 from zope.interface import classImplements
 
-from storagegate.core.options import parseSize
+from storagegate.core.options import parseSize, takesMapping
 from storagegate.http.contenttypes import parseContentType
 from storagegate.http.encoding import CODINGS, LEVELS, BodyEncoder, IBodyEncoder, makeEncoder
+from storagegate.http.layers import MiddlewareHandler
 from storagegate.http.negotiation import preferredEncodings
 
 # The encoders lie below the response, and do not know what it asks of them.
@@ -83,9 +84,10 @@ def shouldCompress(req: Any, res: Any) -> bool:
     return isinstance(contentType, str) and compressible(contentType)
 
 
+@takesMapping
 def compression(
     threshold: int | str = 1024, level: int = -1, filter: Filter | None = None
-) -> Callable[[Any, Any, Any], Any]:
+) -> MiddlewareHandler:
     """
     Make a middleware that compresses responses.
 

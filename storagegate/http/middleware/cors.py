@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from storagegate.core.invoker import adaptHandler, whenKnown
+from storagegate.core.options import takesMapping
+from storagegate.http.application import AllowedOrigin
+from storagegate.http.layers import MiddlewareHandler
 from storagegate.http.response import checkFields
 
 METHODS = ("GET", "HEAD", "PUT", "PATCH", "POST", "DELETE")
@@ -23,8 +26,9 @@ _TOKENS = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z, ]+")
 Fields = tuple[tuple[str, str], ...]
 
 
+@takesMapping
 def cors(
-    origin: Any = "*",
+    origin: AllowedOrigin = "*",
     methods: str | Sequence[str] = METHODS,
     credentials: bool = False,
     allowedHeaders: str | Sequence[str] | None = None,
@@ -33,7 +37,7 @@ def cors(
     *,
     preflightContinue: bool = False,
     optionsSuccessStatus: int = 204,
-) -> Callable[[Any, Any, Any], Any]:
+) -> MiddlewareHandler:
     """
     Make the middleware that lets pages of other origins in.
 

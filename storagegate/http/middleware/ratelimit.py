@@ -17,7 +17,9 @@ from twisted.logger import Logger
 
 from storagegate.core.context import rateLimitKey
 from storagegate.core.invoker import Hook, adaptHandler, whenKnown
+from storagegate.core.options import takesMapping
 from storagegate.core.ratelimit import Count, MemoryRateLimitStore, checkWindow
+from storagegate.http.layers import MiddlewareHandler
 
 TOO_MANY = "Too many requests, please try again later."
 
@@ -43,6 +45,7 @@ class RateLimitInfo:
     key: str
 
 
+@takesMapping
 def rateLimit(
     windowMs: float = 60_000,
     max: int | Callable[..., Any] = 5,
@@ -57,7 +60,7 @@ def rateLimit(
     keyGenerator: Callable[..., Any] | None = None,
     handler: Callable[..., Any] | None = None,
     store: Any = None,
-) -> Callable[[Any, Any, Any], Any]:
+) -> MiddlewareHandler:
     """
     Make the middleware that refuses whoever asks too often.
 

@@ -7,19 +7,22 @@ from typing import Any
 from twisted.logger import Logger
 
 from storagegate.core.invoker import adaptHandler
+from storagegate.core.options import takesTrailingMapping
+from storagegate.http.layers import MiddlewareHandler
 from storagegate.telemetry.accesslog import LineFormat, RequestRecord, compileFormat
 from storagegate.telemetry.log import escapeLine
 
 _log = Logger()
 
 
+@takesTrailingMapping
 def requestLog(
     format: str | Callable[..., Any] = "combined",
     *,
     stream: Any = None,
     immediate: bool = False,
     skip: Callable[..., Any] | None = None,
-) -> Callable[[Any, Any, Any], Any]:
+) -> MiddlewareHandler:
     """
     Make the middleware that logs requests when they are over.
 

@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from storagegate.core.options import OptionError
+from storagegate.core.options import OptionError, takesMapping
 from storagegate.http.errors import HTTPError
+from storagegate.http.layers import MiddlewareHandler
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """RFC 9110 section 9.2.1. What they change is not protected: they must not change anything."""
@@ -20,7 +21,8 @@ _ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#@\s:]+|\[[0-9a-f:.]+\])(?::([
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
-def sameOrigin(*, allow: Iterable[str] = ()) -> Any:
+@takesMapping
+def sameOrigin(*, allow: Iterable[str] = ()) -> MiddlewareHandler:
     """
     Make the middleware that refuses what another site sent with the cookies of this one.
 

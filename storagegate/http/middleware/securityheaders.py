@@ -5,9 +5,11 @@ A policy is an option by the name of its header: C{True} or left out, its defaul
 header; a mapping as Helmet's, or for those with one word the word itself, another value.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from storagegate.core.options import takesMapping
+from storagegate.http.layers import MiddlewareHandler
 from storagegate.http.middleware.csp import contentPolicy
 from storagegate.http.response import checkFields
 
@@ -34,6 +36,7 @@ _FRAMES = ("SAMEORIGIN", "DENY")
 _STRICT_SECONDS = 31_536_000
 
 
+@takesMapping
 def securityHeaders(
     *,
     contentSecurityPolicy: bool | Mapping[str, Any] = True,
@@ -49,7 +52,7 @@ def securityHeaders(
     xFrameOptions: Policy = True,
     xPermittedCrossDomainPolicies: Policy = True,
     xXssProtection: bool = True,
-) -> Callable[[Any, Any, Any], Any]:
+) -> MiddlewareHandler:
     """
     Make the middleware that sets Helmet's headers.
 

@@ -4,13 +4,14 @@ Sessions: C{req.session}, kept in a store, found again by a signed cookie.
 One request and its session: what is made, read, sent and kept, and when.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from secrets import token_urlsafe
 from typing import Any
 
 from zope.interface import implementer
 
-from storagegate.core.options import OptionError
+from storagegate.core.options import OptionError, takesMapping
+from storagegate.http.layers import MiddlewareHandler
 from storagegate.http.sessions.memory import MemorySessionStore
 from storagegate.http.sessions.session import (
     EMPTY,
@@ -291,6 +292,7 @@ class RequestSession:
         return (ends - now) * 1000
 
 
+@takesMapping
 def session(
     *,
     secret: str | bytes | Sequence[str | bytes],
@@ -300,10 +302,10 @@ def session(
     saveUninitialized: bool = True,
     rolling: bool = False,
     store: Any = None,
-    genid: Any = None,
+    genid: Callable[[Any], str] | None = None,
     unset: str = "keep",
     absoluteMaxAge: float | None = None,
-) -> Any:
+) -> MiddlewareHandler:
     """
     Make the middleware that gives each request its C{req.session}.
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from attrs import frozen
 
+from storagegate.core.options import takesTrailingMapping
 from storagegate.http.errors import HTTPError
 from storagegate.http.files import (
     IsDirectory,
@@ -25,6 +26,7 @@ from storagegate.http.files import (
     readDotfiles,
     readName,
 )
+from storagegate.http.layers import MiddlewareHandler
 from storagegate.http.negotiation import preferredEncodings
 from storagegate.http.sendfile import FileOptions, readOptions, replyWithFile
 
@@ -57,6 +59,7 @@ class StaticOptions:
     reply: FileOptions
 
 
+@takesTrailingMapping
 def staticFiles(
     root: str | os.PathLike[str],
     *,
@@ -73,7 +76,7 @@ def staticFiles(
     cacheControl: bool = True,
     setHeaders: Callable[[Any, str, os.stat_result], Any] | None = None,
     precompressed: bool = False,
-) -> Callable[[Any, Any, Any], Any]:
+) -> MiddlewareHandler:
     """
     Serve the files of a directory.
 

@@ -21,8 +21,9 @@ from attrs.converters import optional
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
-from storagegate.core.options import OptionError, readSize
+from storagegate.core.options import OptionError, readSize, takesMapping
 from storagegate.http.errors import HTTPError
+from storagegate.http.layers import MiddlewareHandler
 from storagegate.http.querystring import FORM_DEPTH_LIMIT, FieldTree, FormTooDeep
 from storagegate.http.uploadstores import DirectoryStore, IFileStore, MemoryStore, UploadedFile
 from storagegate.net.http.interfaces import BodyLost, ClientLost
@@ -364,9 +365,6 @@ class UploadReader:
             decided.errback(BodyLost("the client went away while a file was judged"))
 
 
-Middleware = Callable[[Any, Any, Callable[..., Any]], Any]
-
-
 class Upload:
     """
     A way to take uploads; its methods make the middleware for a route.
@@ -388,15 +386,15 @@ class Upload:
         if self._directory is not None:
             os.makedirs(self._directory, exist_ok=True)
 
-    def single(self, field: str) -> Middleware:
+    def single(self, field: str) -> MiddlewareHandler:
         """Take one file of one field, into C{req.file}."""
         return self._make({_fieldName(field): 1}, _setFile)
 
-    def array(self, field: str, n: int | None = None) -> Middleware:
+    def array(self, field: str, n: int | None = None) -> MiddlewareHandler:
         """Take up to C{n} files of one field, into the list C{req.files}."""
         return self._make({_fieldName(field): _maximum(n)}, _setList)
 
-    def fields(self, fields: Sequence[Mapping[str, Any]]) -> Middleware:
+    def fields(self, fields: Sequence[Mapping[str, Any]]) -> MiddlewareHandler:
         """
         Take files of several fields, into lists by field in C{req.files}.
 
@@ -410,11 +408,11 @@ class Upload:
             allowed[_fieldName(entry.get("name"))] = _maximum(entry.get("maxCount"))
         return self._make(allowed, _setLists)
 
-    def none(self) -> Middleware:
+    def none(self) -> MiddlewareHandler:
         """Take text fields only."""
         return self._make({}, _setNothing)
 
-    def any(self) -> Middleware:
+    def any(self) -> MiddlewareHandler:
         """Take files of whatever fields, into the list C{req.files}."""
         return self._make(None, _setList)
 
@@ -422,7 +420,7 @@ class Upload:
         self,
         allowed: Mapping[str, int | None] | None,
         setFiles: Callable[[Any, list[UploadedFile]], None],
-    ) -> Middleware:
+    ) -> MiddlewareHandler:
         rules = UploadRules(self._limits, self._filter, allowed)
 
         def takeUpload(req: Any, res: Any, next: Callable[..., Any]) -> Any:
@@ -518,6 +516,7 @@ def _maximum(count: Any) -> int | None:
     return count
 
 
+@takesMapping
 def upload(
     dest: str | os.PathLike[str] | None = None,
     limits: Mapping[str, Any] = {},

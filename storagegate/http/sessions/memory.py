@@ -8,7 +8,7 @@ from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from storagegate.http.application import Runtime
+from storagegate.http.runtime import Runtime
 from storagegate.http.sessions.session import (
     DAY_MS,
     IBoundStore,

@@ -25,7 +25,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from storagegate.http.application import Runtime
+from storagegate.http.runtime import Runtime
 from storagegate.http.sessions.session import (
     DAY_MS,
     IBoundStore,

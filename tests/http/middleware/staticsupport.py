@@ -8,8 +8,8 @@ from twisted.internet.defer import execute
 from twisted.internet.task import Clock
 
 from storagegate import server
-from storagegate.http.application import Runtime
 from storagegate.http.middleware.staticfiles import staticFiles
+from storagegate.http.runtime import Runtime
 from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.http.site import Site
 from tests.http.filesupport import FileCase

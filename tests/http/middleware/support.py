@@ -12,8 +12,8 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
-from storagegate.http.application import Runtime
 from storagegate.http.middleware.ratelimit import rateLimit
+from storagegate.http.runtime import Runtime
 from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.http.site import Site
 

@@ -8,7 +8,7 @@ from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from storagegate.http.application import Runtime
+from storagegate.http.runtime import Runtime
 from storagegate.http.sessions.memory import MemorySessionStore
 from storagegate.http.sessions.sqlite import (
     SessionFileError,

@@ -10,7 +10,7 @@ from twisted.internet.threads import deferToThread
 
 from storagegate import server
 from storagegate.http import SQLiteSessionStore, session
-from storagegate.http.application import reactorRuntime
+from storagegate.http.runtime import reactorRuntime
 from storagegate.http.sessions import sqlite
 from tests.support.modules import CHECKOUT
 from tests.wire.http.support import ServedCase, get
@@ -21,7 +21,7 @@ WRITER = """
 import sys
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
-from storagegate.http.application import reactorRuntime
+from storagegate.http.runtime import reactorRuntime
 from storagegate.http.sessions import sessiontable
 from storagegate.http.sessions.sqlite import SQLiteSessionStore
 

@@ -1,0 +1,91 @@
+"""Mypy and pyright, run as users of the package run them: without the project's own settings."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from attrs import frozen
+
+from tests.support.modules import CHECKOUT
+from tests.support.nodepackages import nodeModules
+
+PYRIGHT = "pyright@1.1.414"
+"""Pinned: a new release must not change what a test of ours says."""
+
+CHECK_SECONDS = 300
+"""Seconds for one run. It takes 10 where nothing else runs."""
+
+_MYPY_LINE = re.compile(r"(?P<path>[^:]+):(?P<line>\d+): error: (?P<message>.*)")
+
+
+@frozen(order=True)
+class TypeProblem:
+    """
+    What a type checker reports.
+
+    @ivar path: The file, relative to the checkout.
+    @ivar line: Its line, from 1.
+    """
+
+    path: str
+    line: int
+    message: str
+
+
+def mypyProblems(files: Sequence[str], cache: str) -> list[TypeProblem]:
+    """
+    Check files with C{mypy --strict}, without the plugins that the project's own run has. Blocks.
+
+    @param files: Relative to the checkout.
+    @param cache: The directory for what mypy keeps.
+    @raise ImportError: If mypy is not installed.
+    """
+    import mypy
+
+    options = ["--strict", "--config-file=", f"--cache-dir={cache}", "--no-error-summary"]
+    # What the package itself looks like is the affair of the project's own run.
+    options += ["--follow-imports=silent", "--namespace-packages", "--explicit-package-bases"]
+    command = [sys.executable, "-m", mypy.__name__, *options, *files]
+    found = [_MYPY_LINE.fullmatch(line) for line in _run(command).splitlines()]
+    return sorted(
+        TypeProblem(each["path"], int(each["line"]), each["message"]) for each in found if each
+    )
+
+
+def pyrightProblems(files: Sequence[str]) -> list[TypeProblem]:
+    """
+    Check files with pyright. Blocks.
+
+    @param files: Relative to the checkout.
+    @raise NodeMissing: If pyright cannot be had.
+    """
+    program = nodeModules(PYRIGHT) / "pyright" / "index.js"
+    command = ["node", str(program), "--outputjson", "--pythonpath", sys.executable, *files]
+    found = json.loads(_run(command))["generalDiagnostics"]
+    return sorted(
+        TypeProblem(
+            str(Path(each["file"]).relative_to(CHECKOUT)),
+            each["range"]["start"]["line"] + 1,
+            each["message"],
+        )
+        for each in found
+        if each["severity"] == "error"
+    )
+
+
+def _run(command: Sequence[str]) -> str:
+    """
+    Run a checker in the checkout and give what it prints.
+
+    @raise RuntimeError: If it did not run to its end.
+    """
+    done = subprocess.run(
+        command, cwd=CHECKOUT, capture_output=True, text=True, timeout=CHECK_SECONDS, check=False
+    )
+    # 1: something is to be reported.
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{command[:3]} failed: {(done.stderr or done.stdout)[-500:]}")
+    return done.stdout

@@ -1,0 +1,1 @@
+"""The package as the type checkers of its users see it."""

@@ -1,0 +1,247 @@
+"""Uses of the public names that type checkers have to accept. Never run."""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.web.static import File
+
+from storagegate import (
+    GrpcError,
+    ProtocolGateway,
+    ServiceError,
+    createGrpcClient,
+    createProtocolGateway,
+    loadProto,
+    server,
+)
+from storagegate.http import (
+    Headers,
+    HTTPError,
+    HTTPRequest,
+    HTTPResponse,
+    MemorySessionStore,
+    Request,
+    Response,
+    Router,
+    compression,
+    cors,
+    json,
+    rateLimit,
+    raw,
+    requestLog,
+    sameOrigin,
+    securityHeaders,
+    session,
+    staticFiles,
+    text,
+    upload,
+    urlencoded,
+)
+from storagegate.rpc import Call, authentication, errorHandler
+from storagegate.rpc import rateLimit as rpcRateLimit
+from storagegate.rpc import requestLog as rpcRequestLog
+
+CONFIGURATION: dict[str, Any] = {"port": 3000}
+
+app = server.http()
+
+
+# Handlers
+
+
+def plain(req: HTTPRequest, res: HTTPResponse) -> None:
+    """Answer at once."""
+    res.status(201).type("text/plain").header("X-A", 1).json({"id": req.params["id"]})
+
+
+async def later(req: HTTPRequest, res: HTTPResponse) -> None:
+    """Answer when the body is there."""
+    agent: str | None = req.get("user-agent")
+    await res.write(f"{agent} {req.ip} {req.query.get('a')}")
+    res.end(await req.read(100))
+
+
+def deferred(req: HTTPRequest, res: HTTPResponse) -> Deferred[None]:
+    """Answer with a file."""
+    return res.sendFile("/etc/hostname", maxAge="1d")
+
+
+def middleware(req: HTTPRequest, res: HTTPResponse, next: Callable[..., Any]) -> Any:
+    """Go on."""
+    req.user = {"name": "ada"}
+    res.locals["started"] = 1
+    return next()
+
+
+def optional(req: HTTPRequest, res: HTTPResponse, next: Callable[..., Any] | None = None) -> Any:
+    """Go on where it can."""
+
+
+def failed(error: Exception, req: HTTPRequest, res: HTTPResponse, next: Callable[..., Any]) -> Any:
+    """Answer an error."""
+    res.status(getattr(error, "statusCode", 500)).json({"error": str(error)})
+
+
+def untyped(req: Any, res: Any) -> Any:
+    """Answer."""
+    raise HTTPError(404, "There is no such thing", code="missing")
+
+
+class Controller:
+    """Handlers with a state."""
+
+    async def show(self, req: HTTPRequest, res: HTTPResponse) -> None:
+        """Answer."""
+
+
+# Registration
+
+app.get("/a/:id", plain).post("/a", middleware, later).put(re.compile("^/b"), deferred)
+app.get("/c", [middleware, plain]).all("/d", Controller().show).delete("/e", untyped)
+app.use(middleware).use("/f", middleware, optional).use(failed).use(File("/srv"))
+app.get("/g", lambda req, res: res.json(req.query), cancelOnDisconnect=True)
+app.route("/h").get(plain).put(middleware, later).all(plain)
+
+
+@app.get("/i")
+async def decorated(req: HTTPRequest, res: HTTPResponse) -> None:
+    """Answer."""
+
+
+@app.post("/j", cancelOnDisconnect=True)
+def decoratedToo(req: HTTPRequest, res: HTTPResponse) -> None:
+    """Answer."""
+
+
+@app.use("/k")
+def decoratedMiddleware(req: HTTPRequest, res: HTTPResponse, next: Callable[..., Any]) -> Any:
+    """Go on."""
+
+
+@app.route("/l").get()
+def decoratedOfChain(req: HTTPRequest, res: HTTPResponse) -> None:
+    """Answer."""
+
+
+same: Callable[[HTTPRequest, HTTPResponse], Awaitable[None]] = decorated
+
+router = Router(mergeParams=True, caseSensitive=False)
+router = Router({"mergeParams": True}, strict=True).get("/", plain)
+app.use("/v1", router).use(router, middleware)
+methods: list[str] = app.getAllowedMethods("/a")
+paths: list[str] = [route.path for route in app.getRoutes("GET")]
+
+# Options
+
+app.withOptions(port=3000, hostname="::1", maxRequestBodySize="10mb", development={"hmr": True})
+app.withOptions({"port": 3000}).withOptions(CONFIGURATION, keepAlive=False)
+app.withOptions(cors={"origin": ["https://a.example"]}, compression=True, trustProxy="loopback")
+app.withOptions(rateLimit={"windowMs": 1000, "max": 5}, development=None)
+
+
+async def listen() -> None:
+    """Open ports."""
+    port: int = (await app.listen(0)).getHost().port
+    print(port, (await rpc.listen(0)).getHost().port, (await gateway.listen())["http"].getHost())
+
+
+app.listen({"port": 3000, "hostname": "::"}).addErrback(lambda reason: None)
+
+# Middleware
+
+app.use(json(), json(limit="1mb", strict=False), json({"limit": 100}))
+app.use(urlencoded(extended=True), urlencoded({"extended": False}), raw(type="x/y"), text({}))
+app.use(cors(), cors(origin=re.compile("a$"), credentials=True), cors({"origin": "*"}, maxAge=1))
+app.use(compression(threshold="1kb", level=6), rateLimit(windowMs=1000, max=lambda req: 5))
+app.use(requestLog("tiny"), requestLog("tiny", {"skip": None}), requestLog(immediate=True))
+app.use(staticFiles("public", maxAge="1d", index=["a.html"]), staticFiles({"root": "public"}))
+app.use(staticFiles("public", {"maxAge": "1d"}), sameOrigin(allow=["https://a.example"]))
+app.use(securityHeaders(xFrameOptions="DENY", originAgentCluster=False))
+app.use(
+    session(secret="s", cookie={"maxAge": 1}, store=MemorySessionStore()), session(CONFIGURATION)
+)
+store = upload("uploads", {"fileSize": "10mb"})
+app.post("/m", store.single("file"), upload({"dest": "x"}).array("files", 3), plain)
+
+# Fetch
+
+fetch = app.createFetchHandler()
+
+
+async def call() -> int:
+    """Call the application without a listener."""
+    response = await fetch(Request("http://a/", method="POST", headers={"A": "b"}, body=b"x"))
+    headers: Headers = response.headers
+    return response.status + len(await response.text()) + len(list(headers))
+
+
+def standard(request: Request) -> Response:
+    """Answer as the Fetch standard has it."""
+    return Response("text", status=201)
+
+
+async def standardLater(request: Request) -> Response:
+    """The same, later."""
+    return Response(None)
+
+
+app.withRoutes({"/n": standard, "/o": {"GET": standard, "POST": standardLater}, "/p": "p.html"})
+
+# gRPC
+
+
+async def log(call: Call, next: Callable[[], Awaitable[Any]]) -> Any:
+    """Go on."""
+    if not call.metadata.get("authorization"):
+        raise GrpcError("UNAUTHENTICATED", "no token")
+    return await next()
+
+
+async def everything(request: Any) -> AsyncIterator[dict[str, int]]:
+    """Give a stream."""
+    yield {"id": 1}
+
+
+users = loadProto("user.proto").UserService
+rpc = server.grpc().withOptions(port=50051, grpc={"reflection": True, "compression": "gzip"})
+rpc.withOptions({"port": 50051}).withOptions(tls={"cert": "a.pem", "key": "b.pem"})
+rpc.use(log).use(authentication(lambda token: token, ["Get"])).use(errorHandler())
+rpc.use(rpcRateLimit(max=3)).use(rpcRateLimit({"max": 3})).use(rpcRequestLog("{path}"))
+rpc.addService(name="Probe", methods={"list": everything, "echo": {"handler": lambda x: x}})
+rpc.addService(definition=users, implementation={"GetUser": lambda call: call.request})
+rpc.addService({"name": "Probe", "methods": {}}).addService("Probe", {"methods": {}}).listen(50051)
+client = createGrpcClient(
+    "127.0.0.1:50051", credentials="insecure", options={"compression": "gzip"}
+)
+client = createGrpcClient({"address": "127.0.0.1:50051", "credentials": "tls"})
+client = createGrpcClient("127.0.0.1:50051", {"credentials": {"ca": "ca.pem"}}, service=users)
+
+
+async def ask() -> Any:
+    """Call a method."""
+    return await client.getUser({"id": "1"}, deadlineMs=1000)
+
+
+# The gateway
+
+
+async def create(request: Any, context: Any) -> dict[str, int]:
+    """Fail."""
+    raise ServiceError("NOT_FOUND", "There is none", 404)
+
+
+gateway: ProtocolGateway = createProtocolGateway(
+    protocols=["http", "tcp"], http={"basePath": "/v1"}
+)
+gateway = createProtocolGateway(CONFIGURATION, enableUDP=True, websocket={"messageFormat": "json"})
+gateway.addService("Orders", methods={"create": create}).addService("Items", {"methods": {}})
+gateway.configureHTTP(routes={"GET /x": "Orders.create"}).configureTCP({"port": 7}, noDelay=True)
+gateway.configureUDP(protocol={"parseMessage": lambda data: data}).configureGRPC(reflection=True)
+gateway.configureAuthentication(providers={"jwt": {"secret": "s"}}, rules={"http": ["jwt"]})
+gateway.configureErrorHandling(transformError=lambda error, protocol: error)
+gateway.configureMonitoring(metrics={"enabled": True}).configureServiceDiscovery(provider="dns")
+gateway.configureRateLimit(requests=1, window=1000).configureRateLimit({"requests": 1, "window": 2})
+app.use("/rpc", gateway.middleware()).withOptions(gateway.getTCPConfig())
+app.withOptions(**gateway.getUDPConfig())

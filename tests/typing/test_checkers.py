@@ -1,0 +1,63 @@
+"""What mypy and pyright say of the public names: right uses pass, wrong ones are reported."""
+
+import re
+from unittest import SkipTest
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.support.modules import CHECKOUT
+from tests.support.nodepackages import NodeMissing
+from tests.support.typecheckers import TypeProblem, mypyProblems, pyrightProblems
+
+RIGHT = "tests/typing/right.py"
+WRONG = "tests/typing/wrong.py"
+EXAMPLES = tuple(
+    str(path.relative_to(CHECKOUT)) for path in sorted((CHECKOUT / "examples").glob("*.py"))
+)
+FILES = (RIGHT, WRONG, *EXAMPLES)
+
+_MARK = re.compile(r"# error(?:: (?P<only>mypy|pyright))?$")
+
+
+def markedLines(checker: str) -> set[int]:
+    """Give the lines of the file of wrong uses that a checker has to report."""
+    found = set()
+    for number, line in enumerate((CHECKOUT / WRONG).read_text().splitlines(), 1):
+        mark = _MARK.search(line)
+        if mark is not None and mark["only"] in (None, checker):
+            found.add(number)
+    return found
+
+
+class CheckerTests(SynchronousTestCase):
+    """One run of each checker over the right uses, the wrong ones and the examples."""
+
+    def test_marks(self) -> None:
+        """The file of wrong uses has many, nearly all of them for both checkers."""
+        both = markedLines("mypy") & markedLines("pyright")
+        self.assertGreater(len(both), 80)
+        self.assertLess(len(markedLines("mypy") ^ markedLines("pyright")), 3)
+
+    def test_mypy(self) -> None:
+        """C{mypy --strict} reports every wrong use and nothing else."""
+        try:
+            problems = mypyProblems(FILES, self.mktemp())
+        except ImportError:
+            raise SkipTest("mypy is not installed: pip install .[test]") from None
+        self._hold("mypy", problems)
+
+    def test_pyright(self) -> None:
+        """So does pyright."""
+        try:
+            problems = pyrightProblems(FILES)
+        except NodeMissing as error:
+            raise SkipTest(f"pyright cannot be had: {error}") from None
+        self._hold("pyright", problems)
+
+    def _hold(self, checker: str, problems: list[TypeProblem]) -> None:
+        """Hold what a checker reports against the marks."""
+        self.assertEqual([each for each in problems if each.path != WRONG], [])
+        reported = {each.line for each in problems}
+        marked = markedLines(checker)
+        self.assertEqual(sorted(marked - reported), [], "wrong uses that pass")
+        self.assertEqual(sorted(reported - marked), [], "reported without a mark")

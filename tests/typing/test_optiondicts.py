@@ -1,0 +1,83 @@
+"""
+The typed keywords of options, held against the options: a static type cannot be derived from a
+class of attrs, so each has its C{TypedDict} beside it.
+"""
+
+from inspect import signature
+from typing import Any
+
+from attrs import fields
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.auth import authentication
+from storagegate.core import definitions
+from storagegate.gateway import gateway, options
+from storagegate.gateway import options as gatewayOptions
+from storagegate.http import application as httpOptions
+from storagegate.http import compression, cors, rateLimit
+from storagegate.rpc import application as rpcOptions
+from storagegate.rpc import client, credentials
+from storagegate.upstream import options as discoveryOptions
+
+CLASSES: list[tuple[Any, Any]] = [
+    (httpOptions.OptionsDict, httpOptions.ApplicationOptions),
+    (httpOptions.DevelopmentOptionsDict, httpOptions.DevelopmentOptions),
+    (httpOptions.RouterOptionsDict, httpOptions.RouterOptions),
+    (rpcOptions.RPCOptionsDict, rpcOptions.RPCOptions),
+    (rpcOptions.GRPCSettingsDict, rpcOptions.GRPCServerOptions),
+    (rpcOptions.MessageCompressionDict, rpcOptions.CompressionOptions),
+    (credentials.TLSOptionsDict, credentials.GRPCTLSOptions),
+    (gatewayOptions.GatewayOptionsDict, gatewayOptions.GatewayOptions),
+    (gatewayOptions.HTTPOptionsDict, gatewayOptions.HTTPOptions),
+    (gatewayOptions.WebSocketOptionsDict, gatewayOptions.WebSocketOptions),
+    (gatewayOptions.GRPCOptionsDict, gatewayOptions.GRPCTransportOptions),
+    (gatewayOptions.UDPOptionsDict, gatewayOptions.UDPOptions),
+    (gatewayOptions.TCPOptionsDict, gatewayOptions.TCPOptions),
+    (gateway.ErrorOptionsDict, gateway.ErrorOptions),
+    (options.MonitoringOptionsDict, options.MonitoringOptions),
+    (discoveryOptions.DiscoveryOptionsDict, discoveryOptions.DiscoveryOptions),
+    (definitions.RateLimitDict, definitions.RateLimit),
+]
+
+FACTORIES: list[tuple[Any, Any]] = [
+    (httpOptions.CORSOptionsDict, cors),
+    (httpOptions.CompressionOptionsDict, compression),
+    (httpOptions.RateLimitOptionsDict, rateLimit),
+]
+
+
+def keys(typed: Any) -> set[str]:
+    """Give the keys of a C{TypedDict}."""
+    return set(typed.__required_keys__ | typed.__optional_keys__)
+
+
+class KeywordTests(SynchronousTestCase):
+    """The names; the types are held by the files that type checkers read."""
+
+    def test_classes(self) -> None:
+        """Each has exactly the options of its class."""
+        for typed, kind in CLASSES:
+            expected = {attribute.alias for attribute in fields(kind)}
+            self.assertEqual(keys(typed), expected, typed.__name__)
+
+    def test_factories(self) -> None:
+        """Those of middleware that options install have exactly its parameters."""
+        for typed, factory in FACTORIES:
+            self.assertEqual(keys(typed), set(signature(factory).parameters), typed.__name__)
+
+    def test_others(self) -> None:
+        """So have those whose options are read without a class."""
+        self.assertEqual(keys(client.ClientOptionsDict), set(client._OPTIONS))
+        service = {attribute.alias for attribute in fields(definitions.ServiceDefinition)}
+        self.assertEqual(keys(definitions.ServiceDefinitionDict), service - {"name"})
+        self.assertEqual(keys(authentication.RulesDict), set(authentication.DEFAULT_RULES))
+        udp = {attribute.alias for attribute in fields(gatewayOptions.UDPOptions)}
+        self.assertEqual(keys(gateway.UDPConfigurationDict), udp | {"protocol"})
+
+    def test_all(self) -> None:
+        """None is left out."""
+        held = {typed for typed, _ in (*CLASSES, *FACTORIES)}
+        for module in (httpOptions, rpcOptions, gatewayOptions):
+            for name, value in vars(module).items():
+                if name.endswith("Dict") and hasattr(value, "__required_keys__"):
+                    self.assertIn(value, held, name)
