@@ -16,264 +16,30 @@ C{tcp}: this room knows none by name.
 What an application needs of the world around it: threads and time.
 """
 
-import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, Unpack, cast
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
 
-from attrs import field, frozen
-from attrs.converters import optional
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IListeningPort
 from twisted.python.failure import Failure
 
 from storagegate.core.options import (
-    changeOptions,
     joinOptions,
     listenArguments,
-    readFlag,
-    readHostname,
-    readNumber,
-    readPort,
-    readSize,
 )
-from storagegate.http.request import Trust, TrustedProxies, compileTrust
+from storagegate.http.options import ApplicationOptions, OptionsDict, readOptions
+from storagegate.http.request import Trust, compileTrust
 from storagegate.http.resource import AppResource, describeRejection
 from storagegate.http.router import Router
 from storagegate.http.runtime import Runtime, reactorRuntime
 from storagegate.net.endpoints import ListeningPort, listen, processReactor, runUntilStopped
-from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.http.site import Site
 
 if TYPE_CHECKING:
     from storagegate.http.fetch.messages import Request, Response
 
 
-DEFAULT_BODY_SIZE = 10 * 1024 * 1024
-"""A body that is held whole, unless the application says otherwise: larger ones want a stream."""
-
-# A day: a longer one is a unit that was mistaken.
-_MAX_TIMEOUT_MS = 24 * 60 * 60 * 1000
-
-
-def _milliseconds(value: Any) -> int:
-    return readNumber(value, 1, _MAX_TIMEOUT_MS, "milliseconds")
-
-
-def _mapping(value: Any) -> Mapping[str, Any] | None:
-    if value is None or value is False:
-        return None
-    if value is True:
-        return {}
-    if not isinstance(value, Mapping):
-        raise ValueError("is a mapping of options, True or False")
-    return dict(value)
-
-
-@frozen(kw_only=True)
-class DevelopmentOptions:
-    """
-    What helps while an application is written, and would harm in service.
-
-    @ivar hmr: Reload the application's modules when a file changes, and the pages that show it.
-    @ivar console: Log requests and errors to the console, in colour.
-    """
-
-    hmr: bool = field(default=False, converter=readFlag)
-    console: bool = field(default=False, converter=readFlag)
-
-
-def _wire(value: Any) -> Mapping[str, Any] | None:
-    if value is None:
-        return None
-    if not isinstance(value, Mapping) or not hasattr(value.get("gateway"), "openFor"):
-        raise ValueError("is what a gateway gives for it, by getTCPConfig() or one like it")
-    return dict(value)
-
-
-def _development(value: Any) -> DevelopmentOptions | None:
-    if value is None or value is False or isinstance(value, DevelopmentOptions):
-        return value or None
-    if value is True:
-        return DevelopmentOptions()
-    if not isinstance(value, Mapping):
-        raise ValueError("is a mapping of options, True or False")
-    return changeOptions(DevelopmentOptions(), value, "development.")
-
-
-@frozen(kw_only=True)
-class RouterOptions:
-    """
-    Every option of a router.
-
-    @ivar caseSensitive: Whether C{/About} and C{/about} differ.
-    @ivar mergeParams: Whether C{req.params} has the parameters of the path that the router is
-        mounted at.
-    @ivar strict: Whether C{/about/} and C{/about} differ.
-    """
-
-    caseSensitive: bool = field(default=False, converter=readFlag)
-    mergeParams: bool = field(default=False, converter=readFlag)
-    strict: bool = field(default=False, converter=readFlag)
-
-
-@frozen(kw_only=True)
-class ApplicationOptions:
-    """
-    Every option of C{withOptions}.
-
-    @ivar port: Where C{listen} listens if it is not told.
-    @ivar hostname: The interface.
-    @ivar development: C{None} in service; otherwise answers show tracebacks.
-    @ivar maxRequestBodySize: If set, no body may be longer. Otherwise only those that are held
-        whole are bounded, by L{DEFAULT_BODY_SIZE}, and streams and uploads have no total.
-    @ivar keepAlive: Whether a connection may have more than one request.
-    @ivar keepAliveTimeout: How long one may idle between them.
-    @ivar headersTimeout: How long the head of a request may take.
-    @ivar requestTimeout: How long a request may go without progress.
-    @ivar cors: Options of the C{cors} middleware, which is then installed first.
-    @ivar compression: The same for C{compression}.
-    @ivar rateLimit: The same for C{rateLimit}.
-    @ivar trustProxy: Whose C{X-Forwarded} fields are believed, see
-        L{compileTrust<storagegate.http.request.compileTrust>}.
-    @ivar websocket: What a gateway's C{getWebSocketConfig} gives: the application answers its
-        WebSockets, too.
-    @ivar grpc: What C{getGRPCConfig} gives: C{listen} opens that wire of the gateway.
-    @ivar udp: The same of C{getUDPConfig}.
-    @ivar tcp: The same of C{getTCPConfig}.
-    """
-
-    port: int = field(default=3000, converter=readPort)
-    hostname: str = field(default="127.0.0.1", converter=readHostname)
-    development: DevelopmentOptions | None = field(default=None, converter=_development)
-    maxRequestBodySize: int | None = field(default=None, converter=optional(readSize))
-    keepAlive: bool = field(default=True, converter=readFlag)
-    keepAliveTimeout: int = field(default=5_000, converter=_milliseconds)
-    headersTimeout: int = field(default=60_000, converter=_milliseconds)
-    requestTimeout: int = field(default=300_000, converter=_milliseconds)
-    cors: Mapping[str, Any] | None = field(default=None, converter=_mapping)
-    compression: Mapping[str, Any] | None = field(default=None, converter=_mapping)
-    rateLimit: Mapping[str, Any] | None = field(default=None, converter=_mapping)
-    trustProxy: Any = field(default=False)
-    websocket: Mapping[str, Any] | None = field(default=None, converter=_wire)
-    grpc: Mapping[str, Any] | None = field(default=None, converter=_wire)
-    udp: Mapping[str, Any] | None = field(default=None, converter=_wire)
-    tcp: Mapping[str, Any] | None = field(default=None, converter=_wire)
-
-    @trustProxy.validator
-    def _checkTrust(self, attribute: Any, value: Any) -> None:
-        compileTrust(value)
-
-    @property
-    def wholeBodySize(self) -> int:
-        """Give how long a body may be that is held whole."""
-        size = self.maxRequestBodySize
-        return DEFAULT_BODY_SIZE if size is None else size
-
-    def limits(self) -> HTTPLimits:
-        """Give the limits of a listener of the application."""
-        return HTTPLimits(
-            keepAlive=self.keepAlive,
-            keepAliveTimeout=self.keepAliveTimeout / 1000,
-            headersTimeout=self.headersTimeout / 1000,
-            requestTimeout=self.requestTimeout / 1000,
-            foreignBodySize=self.wholeBodySize,
-        )
-
-
 # The same options as keywords: what a type checker knows of them.
-
-
-class RouterOptionsDict(TypedDict, total=False):
-    """The keywords of L{RouterOptions}."""
-
-    caseSensitive: bool
-    mergeParams: bool
-    strict: bool
-
-
-class DevelopmentOptionsDict(TypedDict, total=False):
-    """The keywords of L{DevelopmentOptions}."""
-
-    hmr: bool
-    console: bool
-
-
-AllowedOrigin = (
-    bool
-    | str
-    | re.Pattern[str]
-    | Sequence[str | re.Pattern[str]]
-    | Callable[[str, Any], bool | str | Awaitable[bool | str]]
-)
-"""C{origin} of L{cors<storagegate.http.middleware.cors.cors>}."""
-
-
-class CORSOptionsDict(TypedDict, total=False):
-    """The keywords of L{cors<storagegate.http.middleware.cors.cors>}."""
-
-    origin: AllowedOrigin
-    methods: str | Sequence[str]
-    credentials: bool
-    allowedHeaders: str | Sequence[str] | None
-    exposedHeaders: str | Sequence[str] | None
-    maxAge: int | None
-    preflightContinue: bool
-    optionsSuccessStatus: int
-
-
-class CompressionOptionsDict(TypedDict, total=False):
-    """The keywords of L{compression<storagegate.http.middleware.compression.compression>}."""
-
-    threshold: int | str
-    level: int
-    filter: Callable[[Any, Any], bool] | None
-
-
-class RateLimitOptionsDict(TypedDict, total=False):
-    """The keywords of L{rateLimit<storagegate.http.middleware.ratelimit.rateLimit>}."""
-
-    windowMs: float
-    max: int | Callable[..., Any]
-    standardHeaders: str | bool | None
-    legacyHeaders: bool
-    message: Any
-    statusCode: int
-    skip: Callable[..., Any] | None
-    skipFailedRequests: bool
-    skipSuccessfulRequests: bool
-    keyGenerator: Callable[..., Any] | None
-    handler: Callable[..., Any] | None
-    store: Any
-
-
-class OptionsDict(TypedDict, total=False):
-    """The keywords of L{ApplicationOptions}."""
-
-    port: int
-    hostname: str
-    development: bool | DevelopmentOptionsDict | DevelopmentOptions | None
-    maxRequestBodySize: int | str | None
-    keepAlive: bool
-    keepAliveTimeout: int
-    headersTimeout: int
-    requestTimeout: int
-    cors: bool | CORSOptionsDict | None
-    compression: bool | CompressionOptionsDict | None
-    rateLimit: bool | RateLimitOptionsDict | None
-    trustProxy: TrustedProxies
-    websocket: Mapping[str, Any] | None
-    grpc: Mapping[str, Any] | None
-    udp: Mapping[str, Any] | None
-    tcp: Mapping[str, Any] | None
-
-
-def readOptions(before: ApplicationOptions, changes: Mapping[str, Any]) -> ApplicationOptions:
-    """
-    Change some options.
-
-    @raise OptionError: If there is no such option, or its value is none.
-    """
-    return changeOptions(before, changes)
 
 
 def builtInMiddleware(options: ApplicationOptions) -> list[Callable[..., Any]]:

@@ -28,7 +28,6 @@ from twisted.web.resource import IResource, Resource
 from zope.interface import implementer
 
 from storagegate.core.options import changeOptions, joinOptions
-from storagegate.http.application import RouterOptions, RouterOptionsDict
 from storagegate.http.fetch.body import WholeSource
 from storagegate.http.fetch.headers import decodeFields
 from storagegate.http.fetch.messages import Request, Response, receivedRequest
@@ -40,6 +39,7 @@ from storagegate.http.layers import (
     RouteLayer,
     readHandlers,
 )
+from storagegate.http.options import RouterOptions, RouterOptionsDict
 from storagegate.http.patterns import Pattern, compilePattern
 from storagegate.net.http.interfaces import IWebResponse
 

@@ -16,7 +16,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 EXPORTS = (
     "storagegate.rpc.call:Call",
-    "storagegate.rpc.codec:ConversionError",
+    "storagegate.rpc.converters:ConversionError",
     "storagegate.core.errors:GrpcError",
     "storagegate.core.ratelimit:MemoryRateLimitStore",
     "storagegate.rpc.protos:ProtoError",
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from storagegate.core.sharedtable import SharedTable as SharedTable
     from storagegate.rpc.call import Call as Call
     from storagegate.rpc.client import createGrpcClient as createGrpcClient
-    from storagegate.rpc.codec import ConversionError as ConversionError
+    from storagegate.rpc.converters import ConversionError as ConversionError
     from storagegate.rpc.middleware import authentication as authentication
     from storagegate.rpc.middleware import errorHandler as errorHandler
     from storagegate.rpc.middleware import rateLimit as rateLimit

@@ -4,7 +4,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
 from storagegate.core.options import OptionError
-from storagegate.http.application import ApplicationOptions, readOptions
+from storagegate.http.options import ApplicationOptions, readOptions
 from storagegate.http.testing import Client
 
 

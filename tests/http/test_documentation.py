@@ -10,8 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import http, server
 from storagegate.core.options import OptionError
-from storagegate.http.application import ApplicationOptions, RouterOptions
 from storagegate.http.middleware.upload import Upload, UploadLimits
+from storagegate.http.options import ApplicationOptions, RouterOptions
 from storagegate.http.router import RouteInfo, Router
 from storagegate.http.sessions.session import CookieOptions, Session
 from storagegate.http.testing import Client

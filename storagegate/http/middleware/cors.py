@@ -11,8 +11,8 @@ from typing import Any
 
 from storagegate.core.invoker import adaptHandler, whenKnown
 from storagegate.core.options import takesMapping
-from storagegate.http.application import AllowedOrigin
 from storagegate.http.layers import MiddlewareHandler
+from storagegate.http.options import AllowedOrigin
 from storagegate.http.response import checkFields
 
 METHODS = ("GET", "HEAD", "PUT", "PATCH", "POST", "DELETE")

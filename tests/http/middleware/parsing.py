@@ -7,9 +7,10 @@ from twisted.internet.defer import Deferred, execute
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.http.application import Application, Runtime
+from storagegate.http.application import Application
 from storagegate.http.errors import HTTPError
 from storagegate.http.resource import describeRejection
+from storagegate.http.runtime import Runtime
 from storagegate.net.http.site import Site
 from tests.net.support import Connection, head, statuses
 

@@ -12,7 +12,8 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from storagegate import server
-from storagegate.http.application import Application, Runtime
+from storagegate.http.application import Application
+from storagegate.http.runtime import Runtime
 from tests.wire.http.support import RawClient
 
 BOUNDARY = b"aB3x"
