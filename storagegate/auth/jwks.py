@@ -36,23 +36,11 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from jwt import PyJWTError
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
-from twisted.internet.interfaces import (
-    IAddress,
-    IHostnameResolver,
-    IHostResolution,
-    IReactorPluggableNameResolver,
-    IResolutionReceiver,
-    IStreamClientEndpoint,
-)
 from twisted.logger import Logger
-from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
-from twisted.web.client import URI, Agent, BrowserLikePolicyForHTTPS, readBody
-from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgentEndpointFactory, IPolicyForHTTPS
-from zope.interface import implementer
 
 from storagegate.core.errors import codedError
+from storagegate.net.http.client import HTTPClient, HTTPStatusError
+from storagegate.net.tls import ClientTLSOptions
 
 RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _CURVE_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
@@ -193,12 +181,10 @@ def _isForSignatures(entry: Mapping[str, Any]) -> bool:
 
 
 MAX_DOCUMENT_BYTES = 256 * 1024
-"""Of an answer with its head: a hundred keys with certificates have half of it."""
+"""Of a response: a hundred keys with certificates have half of it."""
 
 TIMEOUT_SECONDS = 10.0
 """For one document: calls wait for it, and an issuer that takes longer is down."""
-
-CONNECT_SECONDS = 5.0
 
 Address = IPv4Address | IPv6Address
 
@@ -219,18 +205,6 @@ _URL = re.compile(
 
 class FetchError(Exception):
     """A document cannot be had, or not be used; the text says why."""
-
-
-class NotFetched(FetchError):
-    """
-    A server has answered, and not with the document.
-
-    @ivar status: What with.
-    """
-
-    def __init__(self, url: str, status: int) -> None:
-        super().__init__(f"{url} answers with {status}")
-        self.status = status
 
 
 @frozen
@@ -301,127 +275,36 @@ def _namesLoopback(host: str) -> bool:
     return host == "localhost" if address is None else address.is_loopback
 
 
-@implementer(IResolutionReceiver)
-class _AllowedAddresses:
-    """Hands on the addresses that may be connected to."""
-
-    def __init__(self, receiver: Any, url: DocumentURL, trusted: frozenset[str]) -> None:
-        self._receiver = receiver
-        self._url = url
-        self._trusted = trusted
-
-    def resolutionBegan(self, resolutionInProgress: IHostResolution) -> None:
-        self._receiver.resolutionBegan(resolutionInProgress)
-
-    def addressResolved(self, address: IAddress) -> None:
-        text: Any = getattr(address, "host", None)
-        if text is not None and addressAllowed(text, self._url, self._trusted):
-            self._receiver.addressResolved(address)
-
-    def resolutionComplete(self) -> None:
-        self._receiver.resolutionComplete()
-
-
-@implementer(IReactorPluggableNameResolver, IHostnameResolver)
-class _GuardedReactor:
-    """A reactor whose names lead to allowed addresses only, for one document."""
-
-    def __init__(self, reactor: Any, url: DocumentURL, trusted: frozenset[str]) -> None:
-        self._reactor = reactor
-        self._url = url
-        self._trusted = trusted
-        self.nameResolver = self
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._reactor, name)
-
-    def installNameResolver(self, resolver: IHostnameResolver) -> IHostnameResolver:
-        raise NotImplementedError
-
-    def resolveHostName(
-        self, resolutionReceiver: IResolutionReceiver, *arguments: Any, **more: Any
-    ) -> IHostResolution:
-        receiver = _AllowedAddresses(resolutionReceiver, self._url, self._trusted)
-        resolution: IHostResolution = self._reactor.nameResolver.resolveHostName(
-            receiver, *arguments, **more
-        )
-        return resolution
-
-
-class _Bounded(ProtocolWrapper):
-    """Drops a connection that brings more than a document: heads and trailers count, too."""
-
-    _left = MAX_DOCUMENT_BYTES
-
-    def dataReceived(self, data: bytes) -> None:
-        self._left -= len(data)
-        if self._left < 0:
-            self.transport.abortConnection()  # type: ignore[union-attr]
-        else:
-            super().dataReceived(data)
-
-
-@implementer(IStreamClientEndpoint)
-class _BoundedEndpoint:
-    def __init__(self, endpoint: Any) -> None:
-        self._endpoint = endpoint
-
-    def connect(self, protocolFactory: Any) -> Deferred[Any]:
-        factory = WrappingFactory(protocolFactory)
-        factory.noisy = False
-        factory.protocol = _Bounded
-        connected: Deferred[Any] = self._endpoint.connect(factory)
-        return connected.addCallback(lambda wrapper: wrapper.wrappedProtocol)
-
-
-@implementer(IAgentEndpointFactory)
 class MetadataFetcher:
-    """
-    Fetches documents.
-
-    It uses Twisted's own agent, for it asks for no content coding: what is inflated is bounded by
-    nobody.
-    """
+    """Fetches documents of an issuer."""
 
     def __init__(
-        self, reactor: Any, trusted: frozenset[str], policy: IPolicyForHTTPS | None = None
+        self, reactor: Any, trusted: frozenset[str], tls: ClientTLSOptions | None = None
     ) -> None:
         """
         @param trusted: The hosts that the configuration names.
-        @param policy: Checks certificates; C{None} as browsers do.
+        @param tls: The trust roots; C{None} for those of the system.
         """
         self._reactor = reactor
         self._trusted = trusted
-        self._policy = policy or BrowserLikePolicyForHTTPS()
-        self._agent = Agent.usingEndpointFactory(reactor, self)
+        self._tls = tls or ClientTLSOptions()
 
-    def endpointForURI(self, uri: URI) -> Any:
-        """Give what connects to the host of a URL, if that is allowed."""
-        url = readURL(uri.toBytes().decode("ascii"))
-        endpoint: Any = HostnameEndpoint(
-            _GuardedReactor(self._reactor, url, self._trusted), uri.host, uri.port, CONNECT_SECONDS
-        )
-        if url.scheme == "https":
-            creator: Any = self._policy.creatorForNetloc(uri.host, uri.port)
-            endpoint = wrapClientTLS(creator, endpoint)
-        return _BoundedEndpoint(endpoint)
-
-    def fetch(self, url: DocumentURL) -> Deferred[bytes]:
+    async def fetch(self, url: DocumentURL) -> bytes:
         """
         Fetch a document.
 
-        @return: Fails with L{NotFetched} if the answer is another one.
+        @raise HTTPStatusError: If the status of the response is not 200.
+        @raise HTTPClientError: If there is no response from an allowed address.
         """
-        fetched = Deferred.fromCoroutine(self._fetch(url))
-        return fetched.addTimeout(TIMEOUT_SECONDS, self._reactor)
 
-    async def _fetch(self, url: DocumentURL) -> bytes:
-        headers = Headers({b"Accept": [b"application/json"], b"User-Agent": [b"storagegate"]})
-        response = await self._agent.request(b"GET", url.text.encode("ascii"), headers)
-        body: bytes = await readBody(response)
-        if response.code != 200:
-            raise NotFetched(url.text, response.code)
-        return body
+        def allows(address: str) -> bool:
+            return addressAllowed(address, url, self._trusted)
+
+        client = HTTPClient(self._reactor, url.text, self._tls, MAX_DOCUMENT_BYTES, allows)
+        response = await client.request("GET", seconds=TIMEOUT_SECONDS)
+        if response.status != 200:
+            raise HTTPStatusError(url.text, response.status)
+        return response.body
 
 
 REFRESH_SECONDS = 300.0
@@ -518,7 +401,7 @@ class JWKSCache:
         first, second = _places(self._issuer)
         try:
             document = await self._fetch(first)
-        except NotFetched as error:
+        except HTTPStatusError as error:
             if error.status != 404:
                 raise
             document = await self._fetch(second)

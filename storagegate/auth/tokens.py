@@ -20,6 +20,7 @@ from attrs import field, frozen
 from attrs.converters import optional
 from twisted.logger import Logger
 
+from storagegate.core.cache import TTLCache
 from storagegate.core.context import RequestContext
 from storagegate.core.invoker import CallCredentials, adaptHandler
 from storagegate.core.options import OptionError, makeOptions, readFieldName
@@ -148,8 +149,7 @@ class VerifiedTokenCache:
         @param now: Gives seconds since 1970.
         """
         self._leeway = leeway
-        self._now = now
-        self._checked: dict[bytes, tuple[Any, float]] = {}
+        self._checked: TTLCache[bytes, Any] = TTLCache(MAX_CHECKED, now)
 
     def claims(self, token: str, key: Any, check: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """
@@ -159,14 +159,10 @@ class VerifiedTokenCache:
         @param check: Gives them, or raises.
         """
         digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
-        known = self._checked.get(digest)
-        if known is not None and known[0] is key and self._now() < known[1]:
+        if self._checked.get(digest) is key:
             return dict(unverified(token, 1))
         claims = check()
-        self._checked.pop(digest, None)
-        if len(self._checked) >= MAX_CHECKED:
-            del self._checked[next(iter(self._checked))]
-        self._checked[digest] = (key, int(claims["exp"]) + self._leeway)
+        self._checked.put(digest, key, int(claims["exp"]) + self._leeway)
         return claims
 
 

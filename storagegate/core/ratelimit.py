@@ -15,13 +15,13 @@ what it reads there and has counted itself, and adds that when the count is free
 """
 
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from functools import partial
 
 from attrs import define, field
 from zope.interface import Interface, implementer
 
+from storagegate.core.cache import TTLCache
 from storagegate.core.sharedtable import Change, SharedTable, TableBusy
 
 Count = tuple[int, float]
@@ -35,10 +35,6 @@ restart, so that processes which share their counts find each other's.
 
 MAX_KEYS = 100_000
 """Keys that a store in memory remembers: about 25 MB of them, whoever makes them up."""
-
-# How many ended windows each new one clears away: more than one, so that they get fewer while new
-# ones come, and few, so that no request pays for all.
-_CLEARED = 2
 
 
 class IRateLimitStore(Interface):
@@ -115,10 +111,8 @@ class MemoryRateLimitStore:
         if maxKeys < 1:
             raise ValueError(f"maxKeys is a positive number, not {maxKeys!r}")
         self._seconds = windowMs / 1000
-        self._maxKeys = maxKeys
         self._now = now
-        # In the order in which the windows began, which is that in which they end.
-        self._windows: OrderedDict[str, _Window] = OrderedDict()
+        self._windows: TTLCache[str, _Window] = TTLCache(maxKeys, now, self._seconds)
 
     def __len__(self) -> int:
         """Count the keys that are remembered."""
@@ -130,47 +124,27 @@ class MemoryRateLimitStore:
 
         @return: The requests of this window, this one included, and when it ends.
         """
-        now = self._now()
-        window = self._open(key, now)
+        window = self._windows.get(key)
         if window is None:
-            window = self._begin(key, now)
+            window = _Window(self._now() + self._seconds)
+            self._windows.put(key, window, window.end)
         window.hits += 1
         return window.hits, window.end
 
     def decrement(self, key: str) -> None:
         """Take one request back."""
-        window = self._open(key, self._now())
+        window = self._windows.get(key)
         if window is not None and window.hits:
             window.hits -= 1
 
     def resetKey(self, key: str) -> None:
         """Forget a key."""
-        self._windows.pop(key, None)
+        self._windows.pop(key)
 
     def get(self, key: str) -> Count | None:
         """Give the state of a key, C{None} if it has no open window."""
-        window = self._open(key, self._now())
-        return None if window is None else (window.hits, window.end)
-
-    def _open(self, key: str, now: float) -> _Window | None:
         window = self._windows.get(key)
-        # One that ends too far ahead began before somebody set the clock back.
-        if window is None or not now < window.end <= now + self._seconds:
-            return None
-        return window
-
-    def _begin(self, key: str, now: float) -> _Window:
-        windows = self._windows
-        windows.pop(key, None)
-        for _ in range(_CLEARED):
-            oldest = next(iter(windows), None)
-            if oldest is None or self._open(oldest, now) is not None:
-                break
-            del windows[oldest]
-        if len(windows) >= self._maxKeys:
-            windows.popitem(last=False)
-        window = windows[key] = _Window(now + self._seconds)
-        return window
+        return None if window is None else (window.hits, window.end)
 
 
 ROWS = 200_000

@@ -1,40 +1,47 @@
 """
-Whom a client believes, and who it is, by the files that its options name.
+TLS of clients: options, contexts made of the files that they name, and errors of handshakes.
 
-The options of TLS: whom we believe, and who we are.
-
-What the connections to instances of a service are secured with: its files, and TLS by name.
+OpenSSL is imported when a context is made: options are read in processes that never need one.
 """
 
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 from attrs.converters import optional
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from OpenSSL.crypto import Error as CryptoError
-from OpenSSL.crypto import PKey
 from twisted.internet.abstract import isIPAddress, isIPv6Address
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
-from twisted.internet.ssl import (
-    Certificate,
-    CertificateOptions,
-    optionsForClientTLS,
-    platformTrust,
-    trustRootFromCertificates,
-)
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.core.files import PEMFileError, fileStamp, readPEM
 from storagegate.core.options import OptionError, readFlag
 
+if TYPE_CHECKING:
+    from twisted.internet.ssl import Certificate
+
+MAX_NAMES = 64
+"""Server names of one service whose contexts are cached: each has a copy of the trust roots, which
+takes a megabyte and five milliseconds for those of the system."""
+
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 
 _NAME = re.compile(rf"{_LABEL}(\.{_LABEL}){{0,126}}")
+
+_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+_PROTOCOLS = [b"http/1.1"]
+
+# Alerts of a server that does not accept the client's certificate, and has read no request.
+_REFUSALS = ("certificate", "unknown ca", "access denied", "decrypt error")
+
+_log = Logger()
+
+
+class TLSFileError(OSError):
+    """A file of the options cannot be used; the text begins with the name of the option."""
 
 
 def readFile(value: Any) -> str:
@@ -53,15 +60,14 @@ def _serverName(value: Any) -> str:
 
 
 @frozen(kw_only=True)
-class TLSOptions:
+class ClientTLSOptions:
     """
-    How an C{https} address is believed.
+    The trust roots and the client certificate for connections to an C{https} address.
 
-    @ivar caFile: Certificates of whom to believe, PEM; without it those that the system believes.
-    @ivar certFile: Our own certificate with its chain, PEM, for a server that asks for one.
+    @ivar caFile: Certificates of trusted authorities, PEM; C{None} for those of the system.
+    @ivar certFile: The client's certificate with its chain, PEM, for servers that require one.
     @ivar keyFile: Its key, PEM, without a password.
-    @ivar serverName: The name that the server's certificate has; without it the host of the
-        address.
+    @ivar serverName: The name in the server's certificate; C{None} for the host of the address.
     """
 
     caFile: str | None = field(default=None, converter=optional(readFile))
@@ -71,188 +77,76 @@ class TLSOptions:
 
 
 @frozen(kw_only=True)
-class InstanceTLSOptions(TLSOptions):
+class InstanceTLSOptions(ClientTLSOptions):
     """
-    How instances are spoken to over TLS: if this table is there, all are that say nothing else.
+    TLS to the instances of a service, used for all that do not say otherwise.
 
-    @ivar caFile: Certificates of whom to believe, PEM; without it those that the system believes.
-    @ivar certFile: Our own certificate with its chain, PEM, for instances that ask for one.
-    @ivar keyFile: Its key, PEM, without a password.
-    @ivar serverName: The name that their certificates have; without it the host of each instance,
-        and by DNS the name that was asked for.
-    @ivar verify: Whether certificates are checked; C{false} lets anybody on the way read and
-        change everything.
+    @ivar serverName: The name in their certificates; C{None} for the host of each instance, or for
+        the name that was looked up by DNS.
+    @ivar verify: Whether certificates are verified; without that an attacker on the path can read
+        and change everything.
     """
 
     verify: bool = field(default=True, converter=readFlag)
 
 
-def checkPair(tls: TLSOptions | None, table: str) -> None:
+def checkPair(tls: ClientTLSOptions | None, table: str) -> None:
     """
-    Check that a certificate has its key.
+    Check that a certificate and its key are given together.
 
-    @param table: The name of the options.
-    @raise OptionError: If one of them is alone.
+    @param table: The name of the options, for the error.
+    @raise OptionError: If one of them is missing.
     """
     if tls is not None and (tls.certFile is None) != (tls.keyFile is None):
         raise OptionError(f"the options {table}.certFile and keyFile are given together")
 
 
-_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-
-
-class TLSFileError(OSError):
-    """A file of the options cannot be used; the text begins with the name of the option."""
-
-
-def clientContext(options: TLSOptions, host: str) -> Any:
+def checkFiles(options: ClientTLSOptions, table: str) -> None:
     """
-    Make what secures a connection.
+    Check that the files can be used now.
 
-    The files are read for every one of them: they are small, connections are few, and whoever
-    exchanges them need not start anything anew.
-
-    @param host: Where the server is.
-    @raise TLSFileError: If a file cannot be used.
-    @raise UnicodeError: If its name can be none.
-    """
-    return makeCreator(expectedName(options, host), loadMaterial(options))
-
-
-def expectedName(options: TLSOptions, host: str) -> str:
-    """Give whom a server must prove to be that is found at a host."""
-    # Neither the zone of an address nor the dot that ends a name is in a certificate.
-    return options.serverName or host.partition("%")[0].rstrip(".")
-
-
-def makeCreator(
-    name: str, material: Mapping[str, Any], protocols: list[bytes] | None = None
-) -> Any:
-    """
-    Make what secures connections with whoever proves to be of a name.
-
-    @param material: What L{loadMaterial} gives.
-    @param protocols: What is spoken, as TLS names it; C{None} to say nothing of it.
-    @return: An C{IOpenSSLClientConnectionCreator}.
-    @raise UnicodeError: If the name can be none.
-    """
-    own = {**material}
-    return optionsForClientTLS(
-        name,
-        trustRoot=own.pop("trustRoot"),
-        acceptableProtocols=protocols,
-        extraCertificateOptions=own,
-    )
-
-
-def loadMaterial(options: TLSOptions) -> dict[str, Any]:
-    """
-    Read whom to believe, and who we are.
-
-    @return: What Twisted's C{CertificateOptions} take.
-    @raise TLSFileError: If a file cannot be used.
-    """
-    trust = loadTrust(options) or platformTrust()
-    return {**loadOwn(options), "trustRoot": trust}
-
-
-def loadTrust(options: TLSOptions) -> Any:
-    """
-    Read whom to believe.
-
-    @return: C{None} where no file says.
-    @raise TLSFileError: If the file cannot be used.
-    """
-    if options.caFile is None:
-        return None
-    return trustRootFromCertificates(_certificates("caFile", options.caFile))
-
-
-def loadOwn(options: TLSOptions) -> dict[str, Any]:
-    """
-    Read who we are.
-
-    @return: What Twisted's C{CertificateOptions} take; nothing where there are no files.
-    @raise TLSFileError: If a file cannot be used, or the two do not belong together.
-    """
-    if options.certFile is None or options.keyFile is None:
-        return {}
-    own, *chain = (each.original for each in _certificates("certFile", options.certFile))
-    try:
-        # Without a password, and without asking for one: nobody is at the terminal.
-        found: Any = load_pem_private_key(_content("keyFile", options.keyFile), None)
-        key = PKey.from_cryptography_key(found)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        problem = f"{options.keyFile} is no PEM key, or needs a password"
-        raise TLSFileError(f"keyFile: {problem}") from None
-    if own.to_cryptography().public_key() != found.public_key():
-        problem = f"{options.keyFile} does not belong to the certificate {options.certFile}"
-        raise TLSFileError(f"keyFile: {problem}")
-    return {"certificate": own, "privateKey": key, "extraCertChain": chain or None}
-
-
-def checkFiles(options: TLSOptions, table: str) -> None:
-    """
-    Check that the files can be used as they are now.
-
-    @param table: The name of the options.
-    @raise OptionError: If one cannot.
+    @param table: The name of the options, for the error.
+    @raise OptionError: If one of them cannot be used.
     """
     try:
-        loadMaterial(options)
+        _load(options)
     except TLSFileError as error:
         raise OptionError(f"the option {table}.{error}") from None
 
 
-def stamp(options: TLSOptions) -> Mapping[str, Any]:
-    """Give what is another when a file has changed."""
-    return {
-        file: fileStamp(file)
-        for file in (options.caFile, options.certFile, options.keyFile)
-        if file is not None
-    }
+def expectedName(options: ClientTLSOptions, host: str) -> str:
+    """Return the name that the certificate of a server at a host must have."""
+    # Neither the zone of an address nor the dot that ends a name is in a certificate.
+    return options.serverName or host.partition("%")[0].rstrip(".")
 
 
-def _certificates(option: str, file: str) -> list[Certificate]:
-    found = _PEM.findall(_content(option, file))
-    try:
-        certificates = [Certificate.loadPEM(each) for each in found]
-    except (CryptoError, ValueError):
-        certificates = []
-    if not certificates:
-        raise TLSFileError(f"{option}: there is no certificate in {file}")
-    return certificates
-
-
-def _content(option: str, file: str) -> bytes:
-    try:
-        return readPEM(file)
-    except PEMFileError as error:
-        raise TLSFileError(f"{option}: {error}") from None
-
-
-MAX_NAMES = 64
-"""Names of one service whose TLS is kept ready: each has its own copy of whom to believe, which is
-a megabyte and five milliseconds where that is all that the system believes."""
-
-_PROTOCOLS = [b"http/1.1"]
-
-_log = Logger()
-
-
-class ClientTLS:
+def makeContext(options: ClientTLSOptions, host: str) -> Any:
     """
-    The TLS of one service.
+    Make the context of a connection from the files as they are now.
 
-    The files are looked at with each new connection, and read again when they have changed; while
-    they cannot be used, what was read before holds.
+    @return: An C{IOpenSSLClientConnectionCreator}.
+    @raise TLSFileError: If a file cannot be used.
+    @raise UnicodeError: If a certificate cannot have the name of the host.
+    """
+    return _creator(expectedName(options, host), _load(options), None)
+
+
+class TLSContexts:
+    """
+    The contexts of connections to the instances of one service, by server name.
+
+    The files are checked at each new connection and read again when they have changed. While they
+    cannot be used, the former contents are.
     """
 
-    def __init__(self, service: str, options: InstanceTLSOptions) -> None:
-        self._table = f"services.{service}.tls"
+    def __init__(self, table: str, options: InstanceTLSOptions) -> None:
+        """
+        @param table: The name of the options, for errors and the log.
+        """
+        self._table = table
         self._options = options
         self._creators: OrderedDict[str, Any] = OrderedDict()
-        self._material: Mapping[str, Any] | None = None
+        self._loaded: Mapping[str, Any] | None = None
         self._stamp: Mapping[str, Any] = {}
 
     def check(self) -> None:
@@ -266,40 +160,35 @@ class ClientTLS:
 
     def creator(self, name: str) -> Any:
         """
-        Give what makes the TLS of a connection.
+        Return the context for a server name.
 
-        @param name: Whom the other end must prove to be.
         @return: An C{IOpenSSLClientConnectionCreator}.
-        @raise TLSFileError: If there are files that could never be used.
-        @raise UnicodeError: If the name can be none.
+        @raise TLSFileError: If a file could never be used.
+        @raise UnicodeError: If a certificate cannot have that name.
         """
-        material = self._refresh()
+        loaded = self._refresh()
         if name in self._creators:
             self._creators.move_to_end(name)
             return self._creators[name]
-        creator = self._make(name, material)
+        if self._options.verify:
+            creator = _creator(name, loaded, _PROTOCOLS)
+        else:
+            creator = _unverified(name, loaded)
         self._creators[name] = creator
         if len(self._creators) > MAX_NAMES:
             self._creators.popitem(last=False)
         return creator
 
-    def _make(self, name: str, material: Mapping[str, Any]) -> Any:
-        if self._options.verify:
-            return makeCreator(name, material, _PROTOCOLS)
-        # No address is ever sent as a name (RFC 6066, section 3).
-        isAddress = isIPAddress(name) or isIPv6Address(name)
-        options = CertificateOptions(acceptableProtocols=_PROTOCOLS, **material)
-        return _Unverified(options, None if isAddress else name.encode("ascii"))
-
     def _refresh(self) -> Mapping[str, Any]:
-        """Read the files, unless they are as they were."""
-        found = stamp(self._options)
-        if self._material is not None and found == self._stamp:
-            return self._material
+        options = self._options
+        files = (options.caFile, options.certFile, options.keyFile)
+        found = {file: fileStamp(file) for file in files if file is not None}
+        if self._loaded is not None and found == self._stamp:
+            return self._loaded
         try:
-            material = self._read()
+            loaded = _load(options, options.verify)
         except TLSFileError as error:
-            if self._material is None:
+            if self._loaded is None:
                 raise
             _log.error(
                 "the option {table}.{error}; what it was before holds",
@@ -307,27 +196,120 @@ class ClientTLS:
                 error=error,
             )
         else:
-            self._material = material
+            self._loaded = loaded
             self._creators.clear()
-        # Also of those that cannot be used: nobody is told again before they change.
+        # Also of files that cannot be used: they are logged once until they change.
         self._stamp = found
-        return self._material or {}
-
-    def _read(self) -> Mapping[str, Any]:
-        return loadMaterial(self._options) if self._options.verify else loadOwn(self._options)
+        return self._loaded or {}
 
 
 @implementer(IOpenSSLClientConnectionCreator)
 @frozen
-class _Unverified:
-    """Makes connections with whomever, and says whom they are meant for."""
-
+class _UnverifiedCreator:
     options: Any
     name: bytes | None
 
     def clientConnectionForTLS(self, tlsProtocol: Any) -> Any:
-        """Make the TLS of a connection."""
         connection = self.options.clientConnectionForTLS(tlsProtocol)
         if self.name is not None:
             connection.set_tlsext_host_name(self.name)
         return connection
+
+
+def _unverified(name: str, loaded: Mapping[str, Any]) -> Any:
+    from twisted.internet.ssl import CertificateOptions
+
+    # No address is ever sent as a name (RFC 6066, section 3).
+    isAddress = isIPAddress(name) or isIPv6Address(name)
+    options = CertificateOptions(acceptableProtocols=_PROTOCOLS, **loaded)
+    return _UnverifiedCreator(options, None if isAddress else name.encode("ascii"))
+
+
+def _creator(name: str, loaded: Mapping[str, Any], protocols: list[bytes] | None) -> Any:
+    from twisted.internet.ssl import optionsForClientTLS
+
+    own = {**loaded}
+    return optionsForClientTLS(
+        name,
+        trustRoot=own.pop("trustRoot"),
+        acceptableProtocols=protocols,
+        extraCertificateOptions=own,
+    )
+
+
+def _load(options: ClientTLSOptions, withTrust: bool = True) -> dict[str, Any]:
+    """
+    Read the files.
+
+    @return: Arguments of Twisted's C{CertificateOptions}.
+    @raise TLSFileError: If a file cannot be used, or key and certificate do not belong together.
+    """
+    from twisted.internet.ssl import platformTrust, trustRootFromCertificates
+
+    loaded: dict[str, Any] = {}
+    if withTrust and options.caFile is not None:
+        loaded["trustRoot"] = trustRootFromCertificates(_certificates("caFile", options.caFile))
+    elif withTrust:
+        loaded["trustRoot"] = platformTrust()
+    if options.certFile is not None and options.keyFile is not None:
+        loaded.update(_loadPair(options.certFile, options.keyFile))
+    return loaded
+
+
+def _loadPair(certFile: str, keyFile: str) -> dict[str, Any]:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    from OpenSSL.crypto import PKey
+
+    own, *chain = (each.original for each in _certificates("certFile", certFile))
+    try:
+        # Without a password, and without a prompt for one.
+        found: Any = load_pem_private_key(_content("keyFile", keyFile), None)
+        key = PKey.from_cryptography_key(found)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise TLSFileError(f"keyFile: {keyFile} is no PEM key, or needs a password") from None
+    if own.to_cryptography().public_key() != found.public_key():
+        problem = f"{keyFile} does not belong to the certificate {certFile}"
+        raise TLSFileError(f"keyFile: {problem}")
+    return {"certificate": own, "privateKey": key, "extraCertChain": chain or None}
+
+
+def _certificates(option: str, file: str) -> "list[Certificate]":
+    from OpenSSL.crypto import Error as CryptoError
+    from twisted.internet.ssl import Certificate
+
+    try:
+        found = [Certificate.loadPEM(each) for each in _PEM.findall(_content(option, file))]
+    except (CryptoError, ValueError):
+        found = []
+    if not found:
+        raise TLSFileError(f"{option}: there is no certificate in {file}")
+    return found
+
+
+def _content(option: str, file: str) -> bytes:
+    try:
+        return readPEM(file)
+    except PEMFileError as error:
+        raise TLSFileError(f"{option}: {error}") from None
+
+
+def refusesCertificate(error: BaseException | None) -> bool:
+    """Return whether an error is the alert of a server that refuses the client's certificate."""
+    from OpenSSL.SSL import Error as TLSError
+
+    text = describeError(error) if isinstance(error, TLSError) else ""
+    return " alert " in text and any(words in text for words in _REFUSALS)
+
+
+def describeError(error: BaseException | None) -> str:
+    """Return the problem with a connection in one line."""
+    from OpenSSL.SSL import Error as TLSError
+    from twisted.internet.ssl import VerificationError
+
+    if isinstance(error, VerificationError):
+        return "the certificate is for another name"
+    if isinstance(error, TLSError) and error.args and error.args[0]:
+        # The queue of OpenSSL: of each error the library, the function, and the problem.
+        return str(error.args[0][-1][-1])
+    return f"{type(error).__name__}: {error!s:.200}"

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
+from random import uniform
 from typing import Any, Protocol
 
 from attrs import define, evolve, field, frozen
@@ -27,6 +28,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from storagegate.core.backoff import Backoff
 from storagegate.net.ipc import (
     CONTROL,
     ControlProtocol,
@@ -224,7 +226,7 @@ KILL_SECONDS = 5.0
 _STEADY_SECONDS = 10.0
 """A worker that lived so long had a good start: the next one is started at once."""
 
-_MAX_DELAY_SECONDS = 30.0
+_BACKOFF = Backoff(firstSeconds=1.0, maxSeconds=30.0, jitter=0.0)
 """The longest pause before a worker that dies at every start is tried again."""
 
 
@@ -276,7 +278,7 @@ class WorkerPool:
         self._all: list[WorkerProcess] = []
         self._questions: dict[int, _Question] = {}
         self._ids = count()
-        self._delays = [0.0] * program.setup.count
+        self._crashes = [0] * program.setup.count
         self._replacing: list[IDelayedCall] = []
         self._isStopping = False
         self._isRolling = False
@@ -444,8 +446,9 @@ class WorkerPool:
         return any(each.index == index and not each.isRetired for each in self._all)
 
     def _replaceLater(self, index: int, lived: float) -> None:
-        delay = 0.0 if lived >= _STEADY_SECONDS else self._delays[index]
-        self._delays[index] = min(max(delay * 2, 1.0), _MAX_DELAY_SECONDS)
+        crashes = 0 if lived >= _STEADY_SECONDS else self._crashes[index]
+        self._crashes[index] = crashes + 1
+        delay = _BACKOFF.seconds(crashes - 1, uniform) if crashes else 0.0
         self._replacing = [call for call in self._replacing if call.active()]
         self._replacing.append(self.clock.callLater(delay, self._replace, index))
 

@@ -42,7 +42,12 @@ from storagegate.core.errors import (
 )
 from storagegate.core.invoker import CallCredentials
 from storagegate.core.options import parseDecimal
-from storagegate.net.http.client import ClientRequest, ConnectionLostError, ResponseHead
+from storagegate.net.http.clientconnection import (
+    ClientRequest,
+    ConnectionLostError,
+    HTTPClientError,
+    ResponseHead,
+)
 from storagegate.net.http.lines import NDJSON, LineTooLong, NDJSONDecoder
 from storagegate.telemetry.tracecontext import formatTraceparent, forwardedTracing
 from storagegate.upstream.cluster import CallSlot
@@ -317,7 +322,7 @@ class Attempt:
             self._end("cancelled")
             raise
         try:
-            connection = await member.connections.take()
+            connection = await member.connections.acquire()
         except CancelledError:
             self._end("cancelled")
             raise
@@ -354,7 +359,7 @@ class Attempt:
         """End the call with what the caller's own stream raised."""
         if not self._isOver and self.exchange is not None:
             self._pumpError = failure.value
-            self.exchange.giveUp(ConnectionLostError("the requests broke off"))
+            self.exchange.fail(ConnectionLostError("the requests broke off"))
 
     # The response
 
@@ -408,15 +413,8 @@ class Attempt:
     async def _body(self, head: ResponseHead) -> Any:
         """Read a whole body; errors that it tells are raised."""
         assert self.exchange is not None
-        pieces: list[bytes] = []
-        size = 0
-        while piece := await self.exchange.read():
-            pieces.append(piece)
-            size += len(piece)
-            if size > self._road.maxSize:
-                raise AnswerError(f"an answer of more than {self._road.maxSize} bytes")
+        body = await self.exchange.body(self._road.maxSize)
         self._observe()
-        body = b"".join(pieces)
         try:
             result = await self.decode(readResult, head.status, body)
         except ServiceError as error:
@@ -474,7 +472,7 @@ class Attempt:
         if isinstance(error, ServiceError):
             self._end("error")
             return error
-        if isinstance(error, ConnectionLostError | AnswerError | LineTooLong):
+        if isinstance(error, ConnectionLostError | HTTPClientError | AnswerError | LineTooLong):
             self._end("late" if self._isLate else "failed")
             isUnread = isinstance(error, ConnectionLostError) and error.isUnread
             # The requests of a stream were taken from their caller, whoever has read them or not.
@@ -521,7 +519,7 @@ class Attempt:
     def _late(self) -> None:
         self._isLate = True
         if self.exchange is not None:
-            self.exchange.giveUp(ConnectionLostError("it is late"))
+            self.exchange.fail(ConnectionLostError("it is late"))
 
 
 class _Unavailable(Exception):

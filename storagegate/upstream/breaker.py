@@ -16,8 +16,7 @@ from random import Random
 
 from attrs import frozen
 
-# Enough for any doubling that the options allow; 2 to the power of more is no time.
-_MOST_DOUBLINGS = 30
+from storagegate.core.backoff import Backoff
 
 
 @frozen
@@ -48,6 +47,9 @@ class Breaker:
         @param seconds: Gives the time.
         """
         self._limits = limits
+        self._backoff = Backoff(
+            firstSeconds=limits.seconds, maxSeconds=limits.maxSeconds, jitter=0.2
+        )
         self._seconds = seconds
         self._random = random
         self._failures = 0
@@ -116,8 +118,7 @@ class Breaker:
             self._until = self._seconds()
 
     def _open(self) -> None:
-        doubled = self._limits.seconds * 2 ** min(self._openings, _MOST_DOUBLINGS)
-        length = min(doubled, self._limits.maxSeconds) * self._random.uniform(0.8, 1.0)
+        length = self._backoff.seconds(self._openings, self._random.uniform)
         self._until = self._seconds() + length
         self._openings += 1
         self._failures = 0

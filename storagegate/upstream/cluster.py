@@ -10,6 +10,7 @@ One instance as calls see it: whether it is well, how much it has to do, and its
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from random import Random
 
 from attrs import define
@@ -18,8 +19,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from storagegate.core.errors import ServiceError, codedError
+from storagegate.net.http.clientconnection import ConnectionPool
 from storagegate.upstream.breaker import Breaker, BreakerLimits
-from storagegate.upstream.connections import Connect, Connections
+from storagegate.upstream.connections import Connect
 from storagegate.upstream.instances import Instance
 from storagegate.upstream.metrics import UpstreamMeters
 from storagegate.upstream.options import DiscoveredService
@@ -49,7 +51,7 @@ class InstanceState:
             options.ejectAfter, options.ejectMs / 1000, options.maxEjectMs / 1000
         )
         self.breaker = Breaker(limits, clock.seconds, random)
-        self.connections = Connections(instance, connect, clock)
+        self.connections = ConnectionPool(partial(connect, instance), clock)
         self.isHealthy = True
         self._options = options
         # Checks in a row that said something else than is known.

@@ -21,11 +21,12 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from storagegate.core.options import parseDecimal
-from storagegate.net.http.client import Answer, HTTPSource, Refused, SourceError
+from storagegate.net.http.client import ClientResponse, HTTPClient, HTTPStatusError
+from storagegate.net.http.clientconnection import HTTPClientError
 from storagegate.upstream.httpapi import asJSON, boundedWeight, readEach, readMessage, readSecret
 from storagegate.upstream.instances import Entry, Instance
 from storagegate.upstream.options import ConsulOptions
-from storagegate.upstream.provider import Publish
+from storagegate.upstream.provider import Publish, SourceError
 
 _MAX_INDEX = 2**64 - 1
 
@@ -63,7 +64,7 @@ class ConsulAPI:
     """Asks an agent, with a token."""
 
     def __init__(self, reactor: Any, options: ConsulOptions) -> None:
-        self._source = HTTPSource(reactor, options.address, options.tls)
+        self._source = HTTPClient(reactor, options.address, options.tls)
         self._options = options
 
     async def ask(
@@ -74,7 +75,7 @@ class ConsulAPI:
         body: bytes | None = None,
         wait: float = 0.0,
         isLocal: bool = False,
-    ) -> Answer:
+    ) -> ClientResponse:
         """
         Ask for something.
 
@@ -93,7 +94,7 @@ class ConsulAPI:
             headers["X-Consul-Token"] = readSecret(options.tokenFile)
         target = f"{path}?{urlencode(asked)}" if asked else path
         seconds = wait * _JITTER + options.timeoutMs / 1000
-        return await self._source.ask(method, target, headers, body, seconds)
+        return await self._source.request(method, target, headers, body, seconds)
 
 
 class ConsulWatch:
@@ -119,7 +120,7 @@ class ConsulWatch:
         began = self._seconds()
         answer = await self._api.ask("GET", self._path, query, wait=wait)
         if answer.status != 200:
-            raise Refused(f"Consul's {self._path}", answer.status)
+            raise HTTPStatusError(f"Consul's {self._path}", answer.status)
         found = _readIndex(answer.field("X-Consul-Index"))
         self._publish(*readEach(readMessage(answer.body, list[msgspec.Raw]), _instances))
         # One that went back is of another history, in which the old one says nothing.
@@ -175,13 +176,13 @@ class ConsulRegistry:
 
     async def leave(self) -> None:
         """Take all entries away, each for itself."""
-        failed: SourceError | None = None
+        failed: Exception | None = None
         for entry in self._entries:
             try:
                 await self._put(f"service/deregister/{quote(entry.id, safe='')}")
-            except SourceError as error:
+            except (SourceError, HTTPClientError) as error:
                 # Who is not known any more need not be taken away.
-                if not isinstance(error, Refused) or error.status != 404:
+                if not isinstance(error, HTTPStatusError) or error.status != 404:
                     failed = error
         if failed is not None:
             raise failed
@@ -191,7 +192,7 @@ class ConsulRegistry:
         path = f"/v1/agent/check/pass/{quote(_check(entry), safe='')}"
         answer = await self._api.ask("PUT", path, isLocal=True)
         if answer.status not in (200, 404, 500):
-            raise Refused("Consul's check/pass", answer.status)
+            raise HTTPStatusError("Consul's check/pass", answer.status)
         return answer.status == 200
 
     async def _register(self, entry: Entry) -> None:
@@ -216,7 +217,7 @@ class ConsulRegistry:
     async def _put(self, path: str, body: bytes | None = None) -> None:
         answer = await self._api.ask("PUT", f"/v1/agent/{path}", body=body, isLocal=True)
         if answer.status != 200:
-            raise Refused(f"Consul's {path}", answer.status)
+            raise HTTPStatusError(f"Consul's {path}", answer.status)
 
 
 def _check(entry: Entry) -> str:

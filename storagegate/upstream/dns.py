@@ -17,11 +17,10 @@ from twisted.names import dns
 from twisted.names.client import Resolver
 from twisted.names.error import DNSNameError
 
-from storagegate.net.http.client import SourceError
 from storagegate.upstream.httpapi import boundedWeight, readEach
 from storagegate.upstream.instances import Instance
 from storagegate.upstream.options import DNSOptions
-from storagegate.upstream.provider import Publish
+from storagegate.upstream.provider import Publish, SourceError
 
 _RESOLV_CONF = Path("/etc/resolv.conf")
 

@@ -24,11 +24,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from storagegate.net.http.client import HTTPSource, Refused, SourceError
+from storagegate.net.http.client import HTTPClient, HTTPStatusError
+from storagegate.net.http.clientconnection import HTTPClientError
 from storagegate.upstream.httpapi import asJSON, boundedWeight, readEach, readMessage, readSecret
 from storagegate.upstream.instances import MAX_INSTANCES, Entry, Instance
 from storagegate.upstream.options import EtcdOptions
-from storagegate.upstream.provider import Publish
+from storagegate.upstream.provider import Publish, SourceError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -65,7 +66,7 @@ class EtcdAPI:
     """
 
     def __init__(self, reactor: Any, options: EtcdOptions) -> None:
-        self._members = [HTTPSource(reactor, each, options.tls) for each in options.addresses]
+        self._members = [HTTPClient(reactor, each, options.tls) for each in options.addresses]
         self._member = 0
         self._options = options
         self._seconds = options.timeoutMs / 1000
@@ -95,7 +96,7 @@ class EtcdAPI:
             if self._token is None and self._options.username is not None:
                 self._token = await self._authenticate(self._options.username)
             return await ask()
-        except SourceError:
+        except (SourceError, HTTPClientError):
             # Whatever it was: another member may know better, and the token may be too old.
             self._token = None
             self._member = (self._member + 1) % len(self._members)
@@ -114,9 +115,9 @@ class EtcdAPI:
 
     async def _call(self, path: str, message: Any, kind: type[T]) -> T:
         member = self._members[self._member]
-        answer = await member.ask("POST", path, self._headers(), asJSON(message), self._seconds)
+        answer = await member.request("POST", path, self._headers(), asJSON(message), self._seconds)
         if answer.status != 200:
-            raise Refused(f"etcd's {path}", answer.status, _errorText(answer.body))
+            raise HTTPStatusError(f"etcd's {path}", answer.status, _errorText(answer.body))
         return readMessage(answer.body, kind, lax=True)
 
     async def _follow(
@@ -124,7 +125,7 @@ class EtcdAPI:
     ) -> None:
         member = self._members[self._member]
         body = asJSON(message)
-        await member.follow("POST", path, self._headers(), taken, body, self._seconds, life)
+        await member.stream("POST", path, self._headers(), taken, body, self._seconds, life)
 
 
 def _errorText(body: bytes) -> str:

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from storagegate.core.files import FileTooLong, readSmallFile
-from storagegate.net.http.client import SourceError
 from storagegate.upstream.instances import MAX_INSTANCES, MAX_WEIGHT, Instance, distinct
+from storagegate.upstream.provider import SourceError
 
 T = TypeVar("T")
 R = TypeVar("R")

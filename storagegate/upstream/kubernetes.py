@@ -18,11 +18,11 @@ from urllib.parse import quote, urlencode
 import msgspec
 from attrs import evolve
 
-from storagegate.net.http.client import HTTPSource, Refused, SourceError
+from storagegate.net.http.client import HTTPClient, HTTPStatusError
 from storagegate.upstream.httpapi import readEach, readMessage, readSecret
 from storagegate.upstream.instances import Instance
 from storagegate.upstream.options import SERVICE_ACCOUNT, KubernetesOptions, ownCluster
-from storagegate.upstream.provider import Publish
+from storagegate.upstream.provider import Publish, SourceError
 
 _LIFE_SECONDS = 240
 """Of a watch; the API ends it by itself, and the next one goes on where it has ended."""
@@ -102,7 +102,7 @@ class KubernetesWatch:
         if options.address is None and tls.caFile is None:
             # The API of a cluster vouches for itself.
             tls = evolve(tls, caFile=f"{SERVICE_ACCOUNT}/ca.crt")
-        self._source = HTTPSource(reactor, options.address or ownCluster(), tls)
+        self._source = HTTPClient(reactor, options.address or ownCluster(), tls)
         self._options = options
         self._selector = f"kubernetes.io/service-name={service}"
         self._publish = publish
@@ -136,9 +136,9 @@ class KubernetesWatch:
 
     async def _list(self) -> str:
         seconds = self._options.timeoutMs / 1000
-        answer = await self._source.ask("GET", self._path(), self._headers(), seconds=seconds)
+        answer = await self._source.request("GET", self._path(), self._headers(), seconds=seconds)
         if answer.status != 200:
-            raise Refused("Kubernetes", answer.status, _statusText(answer.body))
+            raise HTTPStatusError("Kubernetes", answer.status, _statusText(answer.body))
         found = readMessage(answer.body, _List)
         if found.kind != "EndpointSliceList" or not found.metadata.version:
             raise SourceError("Kubernetes answers with something else than a list")
@@ -155,7 +155,7 @@ class KubernetesWatch:
                 status = readMessage(bytes(event.object), _Status)
                 if status.code == _GONE:
                     raise _Gone
-                raise Refused("Kubernetes' watch", status.code, status.message)
+                raise HTTPStatusError("Kubernetes' watch", status.code, status.message)
             self._take(event)
             reached[0] = readMessage(bytes(event.object), _Bookmark).metadata.version or reached[0]
 
@@ -168,10 +168,10 @@ class KubernetesWatch:
         seconds = self._options.timeoutMs / 1000
         life = _LIFE_SECONDS + _LATE_SECONDS
         try:
-            await self._source.follow(
-                "GET", path, self._headers(), taken, seconds=seconds, life=life
+            await self._source.stream(
+                "GET", path, self._headers(), taken, seconds=seconds, maxSeconds=life
             )
-        except Refused as error:
+        except HTTPStatusError as error:
             if error.status == _GONE:
                 raise _Gone from None
             raise

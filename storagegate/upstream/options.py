@@ -31,7 +31,7 @@ from storagegate.core.options import (
     readNumber,
     readWord,
 )
-from storagegate.net.tls import InstanceTLSOptions, TLSOptions, checkPair, readFile
+from storagegate.net.tls import ClientTLSOptions, InstanceTLSOptions, checkPair, readFile
 from storagegate.upstream.instances import (
     AUTO,
     Instance,
@@ -356,7 +356,7 @@ class ConsulOptions:
     tags: tuple[str, ...] = field(default=(), converter=_words)
     waitMs: int = field(default=60_000, converter=_wait)
     timeoutMs: int = field(default=10_000, converter=_providerTimeout)
-    tls: TLSOptions = groupField(TLSOptions)
+    tls: ClientTLSOptions = groupField(ClientTLSOptions)
 
 
 @frozen(kw_only=True)
@@ -377,7 +377,7 @@ class EtcdOptions:
     username: str | None = field(default=None, converter=optional(_word))
     passwordFile: str | None = field(default=None, converter=optional(readFile))
     timeoutMs: int = field(default=10_000, converter=_providerTimeout)
-    tls: TLSOptions = groupField(TLSOptions)
+    tls: ClientTLSOptions = groupField(ClientTLSOptions)
 
 
 @frozen(kw_only=True)
@@ -398,7 +398,7 @@ class KubernetesOptions:
     namespace: str | None = field(default=None, converter=optional(readKnownAs))
     portName: str | None = field(default=None, converter=optional(_word))
     timeoutMs: int = field(default=10_000, converter=_providerTimeout)
-    tls: TLSOptions = groupField(TLSOptions)
+    tls: ClientTLSOptions = groupField(ClientTLSOptions)
 
 
 @frozen(kw_only=True)
@@ -585,9 +585,9 @@ def checkDiscovery(options: DiscoveryOptions) -> None:
         checkPair(service.tls, f"services.{name}.tls")
 
 
-def tlsTables(options: DiscoveryOptions) -> dict[str, TLSOptions]:
+def tlsTables(options: DiscoveryOptions) -> dict[str, ClientTLSOptions]:
     """Give the options of TLS that are used, by the name of their table."""
-    tables: dict[str, TLSOptions] = {
+    tables: dict[str, ClientTLSOptions] = {
         f"services.{name}.tls": service.tls
         for name, service in options.services.items()
         if service.tls is not None

@@ -17,7 +17,8 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import Attribute, Interface, implementer
 
-from storagegate.net.http.client import SourceError
+from storagegate.core.backoff import Backoff, Uniform
+from storagegate.net.http.clientconnection import HTTPClientError
 from storagegate.telemetry.log import escapeField
 from storagegate.telemetry.metrics import MetricsRegistry
 from storagegate.upstream.instances import Instance, distinct
@@ -25,6 +26,10 @@ from storagegate.upstream.options import DiscoveredService
 
 Changed = Callable[[tuple[Instance, ...]], None]
 """Takes the instances of a service, all of them, whenever they have changed."""
+
+
+class SourceError(Exception):
+    """A source of instances cannot be read; the text fits a line of a log."""
 
 
 class IProvider(Interface):
@@ -65,15 +70,7 @@ MIN_SECONDS = 0.1
 _log = Logger()
 
 
-def backOff(failures: int, chance: Callable[[], float]) -> float:
-    """
-    Give how long to wait, in seconds: anything from the first wait to one that doubles.
-
-    @param failures: How many there were in a row, this one included.
-    @param chance: Gives a number from 0 to 1: not all come back at once.
-    """
-    longest = min(MAX_SECONDS, FIRST_SECONDS * 2.0 ** min(failures, 10))
-    return FIRST_SECONDS + chance() * (longest - FIRST_SECONDS)
+BACKOFF = Backoff(firstSeconds=FIRST_SECONDS, maxSeconds=MAX_SECONDS, minSeconds=FIRST_SECONDS)
 
 
 class RetryLoop:
@@ -85,7 +82,7 @@ class RetryLoop:
         step: Callable[[], Awaitable[float]],
         failed: Callable[[str], None],
         worked: Callable[[], None],
-        chance: Callable[[], float] = random.random,
+        uniform: Uniform = random.uniform,
     ) -> None:
         """
         @param step: Does it once; gives how many seconds to wait before the next time.
@@ -96,7 +93,7 @@ class RetryLoop:
         self._step = step
         self._failed = failed
         self._worked = worked
-        self._chance = chance
+        self._uniform = uniform
         self._stopped = False
         self._running: Deferred[None] | None = None
 
@@ -113,6 +110,9 @@ class RetryLoop:
         else:
             self._running.addBoth(lambda result: ended.callback(None))
             self._running.cancel()
+            if not ended.called:
+                # The step that has led here is running, and can be cancelled when it waits again.
+                self._clock.callLater(0, self._running.cancel)
         return ended
 
     async def _run(self) -> None:
@@ -121,7 +121,7 @@ class RetryLoop:
         while not self._stopped:
             try:
                 pause = await self._step()
-            except (SourceError, CancelledError) as error:
+            except (SourceError, HTTPClientError, CancelledError) as error:
                 if self._stopped:
                     return
                 self._failed(str(error) or "was cancelled")
@@ -136,7 +136,7 @@ class RetryLoop:
             now = self._clock.seconds()
             failures = 1 if now - failedAt > CALM_SECONDS else failures + 1
             failedAt = now
-            await self._sleep(backOff(failures, self._chance))
+            await self._sleep(BACKOFF.seconds(failures, self._uniform))
 
     async def _sleep(self, seconds: float) -> None:
         if not self._stopped:
@@ -236,7 +236,7 @@ class InstanceProvider:
         makeWatch: MakeWatch | None,
         reactor: Any,
         meters: MetricsRegistry,
-        chance: Callable[[], float],
+        uniform: Uniform,
     ) -> None:
         """
         @param name: That of the provider.
@@ -245,7 +245,7 @@ class InstanceProvider:
         self._services = services
         self._makeWatch = makeWatch
         self._reactor = reactor
-        self._chance = chance
+        self._uniform = uniform
         self._trouble = ProblemReporter(f"discovery by {name}", reactor.seconds)
         self._known: dict[str, _Known] = {}
         self._followers: list[RetryLoop] = []
@@ -304,7 +304,7 @@ class InstanceProvider:
                 self._trouble.begin(service, known.wrong)
 
         step = makeWatch(knownAs, publish).step
-        follower = RetryLoop(self._reactor, step, failed, worked, self._chance)
+        follower = RetryLoop(self._reactor, step, failed, worked, self._uniform)
         self._followers.append(follower)
         follower.start()
 

@@ -1,10 +1,10 @@
 """Makes the provider that the options name, and imports no other."""
 
 import random
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from storagegate.core.backoff import Uniform
 from storagegate.telemetry.metrics import MetricsRegistry
 from storagegate.upstream.options import DiscoveryOptions, checkDiscovery
 from storagegate.upstream.provider import IProvider
@@ -14,12 +14,12 @@ def makeProvider(
     options: DiscoveryOptions,
     reactor: Any,
     meters: MetricsRegistry | None = None,
-    chance: Callable[[], float] = random.random,
+    uniform: Uniform = random.uniform,
 ) -> IProvider:
     """
     Make a provider.
 
-    @param chance: Gives numbers from 0 to 1, by which waits after failures differ.
+    @param uniform: Makes the waits after failures differ.
     @raise OptionError: If an option does not fit the others.
     """
     from storagegate.upstream.provider import InstanceProvider, MakeWatch
@@ -44,5 +44,5 @@ def makeProvider(
 
         makeWatch = partial(KubernetesWatch, reactor, options.kubernetes)
     return InstanceProvider(
-        name, options.services, makeWatch, reactor, meters or MetricsRegistry(), chance
+        name, options.services, makeWatch, reactor, meters or MetricsRegistry(), uniform
     )

@@ -15,6 +15,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
+from storagegate.core.backoff import Backoff
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.upstream.cluster import CallSlot, Choose, Cluster
 from storagegate.upstream.metrics import UpstreamMeters
@@ -25,8 +26,8 @@ RESERVE = 100.0
 # What a service of few calls gets besides: without it, its reserve would not come back for hours.
 _A_SECOND = 1.0
 
-_FIRST_PAUSE = 0.025
-_LONGEST_PAUSE = 0.25
+BACKOFF = Backoff(firstSeconds=0.025, maxSeconds=0.25)
+"""The pause before a call is repeated."""
 
 
 class RetryBudget:
@@ -60,16 +61,6 @@ class RetryBudget:
             return False
         self._left -= 1
         return True
-
-
-def pauseSeconds(attempt: int, random: Random) -> float:
-    """
-    Give the pause before a repetition: any time up to one that doubles, so that calls that failed
-    together do not come back together.
-
-    @param attempt: How many there were already.
-    """
-    return random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt))
 
 
 T = TypeVar("T")
@@ -143,7 +134,7 @@ class Upstream:
                 if not (failed.isUnsent or terms.isRepeatable) or not self._mayRepeat(count):
                     raise failed.error from failed
             tried.add(lease.member.id)
-            await deferLater(self._clock, pauseSeconds(count - 1, self._random))
+            await deferLater(self._clock, BACKOFF.seconds(count - 1, self._random.uniform))
             self._meters.retries.add(1, (name,))
 
     def _mayRepeat(self, count: int) -> bool:

@@ -16,10 +16,10 @@ from storagegate.auth.jwks import (
     DocumentURL,
     FetchError,
     JWKSCache,
-    NotFetched,
     readURL,
 )
 from storagegate.core.errors import ServiceError
+from storagegate.net.http.client import HTTPStatusError
 from tests.support.tokens import ISSUER, ecKey, jwks, rsaKey
 
 DISCOVERY = "https://login.example.com/.well-known/openid-configuration"
@@ -47,7 +47,7 @@ class Web:
         self.fetched.append(url.text)
         if self.held is not None:
             await self.held
-        document = self.documents.get(url.text, NotFetched(url.text, 404))
+        document = self.documents.get(url.text, HTTPStatusError(url.text, 404))
         if isinstance(document, Exception):
             raise document
         assert isinstance(document, bytes)
@@ -221,7 +221,7 @@ class DiscoveryTests(IssuerKeysCase):
     def test_otherError(self) -> None:
         """Only for a document that is not there another one is asked for."""
         self.web.documents[OLDER] = self.web.documents[DISCOVERY]
-        self.web.documents[DISCOVERY] = NotFetched(DISCOVERY, 500)
+        self.web.documents[DISCOVERY] = HTTPStatusError(DISCOVERY, 500)
         self.away()
         self.assertEqual(self.web.fetched, [DISCOVERY])
 

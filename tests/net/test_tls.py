@@ -9,9 +9,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.core.options import OptionError
 from storagegate.net.tls import (
     MAX_NAMES,
-    ClientTLS,
+    ClientTLSOptions,
     InstanceTLSOptions,
-    TLSOptions,
+    TLSContexts,
     checkFiles,
     expectedName,
 )
@@ -47,14 +47,14 @@ class CheckTests(FilesCase):
 
     def refusal(self, **changed: str) -> str:
         """Give what is wrong with files."""
-        options = TLSOptions(**{**self.files, **changed})
+        options = ClientTLSOptions(**{**self.files, **changed})
         error = self.assertRaises(OptionError, checkFiles, options, "services.A.tls")
         return str(error)
 
     def test_good(self) -> None:
         """Good ones are good, and so are none."""
-        checkFiles(TLSOptions(**self.files), "services.A.tls")
-        checkFiles(TLSOptions(), "services.A.tls")
+        checkFiles(ClientTLSOptions(**self.files), "services.A.tls")
+        checkFiles(ClientTLSOptions(), "services.A.tls")
 
     def test_refused(self) -> None:
         """Whatever cannot be used is told in one line that names the option and the file."""
@@ -96,8 +96,10 @@ class CheckTests(FilesCase):
             ("10.0.0.1", "10.0.0.1"),
             ("fe80::1%eth0", "fe80::1"),
         ):
-            self.assertEqual(expectedName(TLSOptions(), host), expected)
-            self.assertEqual(expectedName(TLSOptions(serverName="b.example"), host), "b.example")
+            self.assertEqual(expectedName(ClientTLSOptions(), host), expected)
+            self.assertEqual(
+                expectedName(ClientTLSOptions(serverName="b.example"), host), "b.example"
+            )
 
     def test_tables(self) -> None:
         """Checked are the tables that are used: of services, and of the provider."""
@@ -108,7 +110,7 @@ class CheckTests(FilesCase):
         )
         self.assertEqual(
             tlsTables(options),
-            {"services.A.tls": InstanceTLSOptions(), "consul.tls": TLSOptions()},
+            {"services.A.tls": InstanceTLSOptions(), "consul.tls": ClientTLSOptions()},
         )
 
     def test_options(self) -> None:
@@ -144,7 +146,7 @@ class CreatorTests(FilesCase, LogCase):
     def setUp(self) -> None:
         """Make the TLS of a service."""
         super().setUp()
-        self.tls = ClientTLS("A", InstanceTLSOptions(**self.files))
+        self.tls = TLSContexts("services.A.tls", InstanceTLSOptions(**self.files))
         self.tls.check()
 
     def exchange(self, name: str, content: bytes) -> None:

@@ -87,7 +87,7 @@ class DiscoveryCase(TestCase):
     def provider(self, **given: Any) -> tuple[IProvider, dict[str, Watcher]]:
         """Make and start a provider that watches each of the services that its options have."""
         options = self.options(**given)
-        provider = makeProvider(options, self.reactor, self.meters, chance=lambda: 0.0)
+        provider = makeProvider(options, self.reactor, self.meters, uniform=lambda low, high: low)
         watchers = {}
         for name in options.services:
             watchers[name] = Watcher()

@@ -9,8 +9,13 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.net.http.client import HTTPClientConnection
-from storagegate.upstream.connections import IDLE_SECONDS, MAX_IDLE, Connections, connector
+from storagegate.net.http.clientconnection import (
+    IDLE_SECONDS,
+    MAX_IDLE,
+    ConnectionPool,
+    HTTPClientConnection,
+)
+from storagegate.upstream.connections import connector
 from tests.support.balancing import instances
 
 
@@ -50,8 +55,7 @@ class ConnectionsTests(SynchronousTestCase):
         """Have an instance."""
         self.clock = Clock()
         self.made: list[HTTPClientConnection] = []
-        [instance] = instances("a")
-        self.connections = Connections(instance, lambda instance: self.connect(), self.clock)
+        self.connections = ConnectionPool(self.connect, self.clock)
 
     def connect(self) -> Deferred[HTTPClientConnection]:
         """Connect at once."""
@@ -64,7 +68,7 @@ class ConnectionsTests(SynchronousTestCase):
 
     def take(self) -> HTTPClientConnection:
         """Get a connection."""
-        connection: HTTPClientConnection = self.successResultOf(self.connections.take())
+        connection: HTTPClientConnection = self.successResultOf(self.connections.acquire())
         return connection
 
     def use(self, *used: HTTPClientConnection) -> None:

@@ -12,9 +12,9 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from storagegate.net.http.client import ConnectionLostError
-from storagegate.net.tls import InstanceTLSOptions
-from storagegate.upstream.connections import TLSConnector, refuses
+from storagegate.net.http.clientconnection import ConnectionLostError
+from storagegate.net.tls import InstanceTLSOptions, refusesCertificate
+from storagegate.upstream.connections import TLSConnector
 from storagegate.upstream.instances import Instance
 from storagegate.upstream.options import DiscoveredService
 from storagegate.upstream.provider import LOG_SECONDS
@@ -290,9 +290,9 @@ class SecuringTests(LogCase):
             ("certificate verify failed", False),
         ):
             error = SSL.Error([("SSL routines", "", text)])
-            self.assertEqual(refuses(error), expected, text)
-        self.assertFalse(refuses(ConnectionDone()))
-        self.assertFalse(refuses(SSL.Error()))
+            self.assertEqual(refusesCertificate(error), expected, text)
+        self.assertFalse(refusesCertificate(ConnectionDone()))
+        self.assertFalse(refusesCertificate(SSL.Error()))
 
     def told(self) -> list[str]:
         """Give what the log says of handshakes."""

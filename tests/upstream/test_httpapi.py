@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.net.http.client import MAX_MESSAGE_BYTES, SourceError, _Lines
 from storagegate.upstream.consul import _instances as readEntry
 from storagegate.upstream.etcd import _instances as readValue
 from storagegate.upstream.httpapi import boundedWeight, readEach, readMessage, readSecret
 from storagegate.upstream.instances import MAX_INSTANCES, Instance
+from storagegate.upstream.provider import SourceError
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -68,42 +68,6 @@ class EntryTests(SynchronousTestCase):
     def test_deep(self) -> None:
         """What is nested deeper than anybody reads is nonsense."""
         self.assertRaises(SourceError, readMessage, b"[" * 200_000, object)
-
-
-class LineTests(SynchronousTestCase):
-    """The lines of a stream."""
-
-    @given(st.lists(st.binary(max_size=20)), st.integers(1, 7))
-    def test_pieces(self, pieces: list[bytes], size: int) -> None:
-        """However it is cut into pieces, its lines are the same, and empty ones are none."""
-        wire = b"\n".join(pieces) + b"\n"
-        taken: list[bytes] = []
-        lines = _Lines(taken.append)
-        for at in range(0, len(wire), size):
-            lines.dataReceived(wire[at : at + size])
-        self.assertEqual(taken, [each for each in wire.split(b"\n") if each.strip()])
-        self.assertFalse(lines.done.called)
-
-    def test_long(self) -> None:
-        """A line that is too long ends the stream; nothing after it is taken."""
-        taken: list[bytes] = []
-        lines = _Lines(taken.append)
-        lines.dataReceived(b"a\n" + b"b" * MAX_MESSAGE_BYTES)
-        self.assertFalse(lines.done.called)
-        lines.dataReceived(b"b")
-        self.failureResultOf(lines.done, SourceError)
-        lines.dataReceived(b"\nc\n")
-        self.assertEqual(taken, [b"a"])
-
-    def test_refused(self) -> None:
-        """What whoever takes lines raises ends the stream, and is what its follower hears."""
-
-        def refuse(line: bytes) -> None:
-            raise ZeroDivisionError
-
-        lines = _Lines(refuse)
-        lines.dataReceived(b"a\nb\n")
-        self.failureResultOf(lines.done, ZeroDivisionError)
 
 
 class SecretTests(SynchronousTestCase):

@@ -7,8 +7,8 @@ from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.net.http.client import SourceError
 from storagegate.upstream.provider import (
+    BACKOFF,
     CALM_SECONDS,
     FIRST_SECONDS,
     LOG_SECONDS,
@@ -16,8 +16,13 @@ from storagegate.upstream.provider import (
     MIN_SECONDS,
     ProblemReporter,
     RetryLoop,
-    backOff,
+    SourceError,
 )
+
+
+def longest(low: float, high: float) -> float:
+    """Return the longest delay."""
+    return high
 
 
 class BackOffTests(SynchronousTestCase):
@@ -25,10 +30,11 @@ class BackOffTests(SynchronousTestCase):
 
     def test_grows(self) -> None:
         """The longest wait doubles up to half a minute; the shortest stays a second."""
-        self.assertEqual([backOff(each, lambda: 1.0) for each in (1, 2, 5)], [2, 4, MAX_SECONDS])
+        delays = [BACKOFF.seconds(each, longest) for each in (1, 2, 5)]
+        self.assertEqual(delays, [2, 4, MAX_SECONDS])
         for failures in (1, 5, 10_000):
-            self.assertEqual(backOff(failures, lambda: 0.0), FIRST_SECONDS)
-            self.assertLessEqual(backOff(failures, lambda: 1.0), MAX_SECONDS)
+            self.assertEqual(BACKOFF.seconds(failures, lambda low, high: low), FIRST_SECONDS)
+            self.assertLessEqual(BACKOFF.seconds(failures, longest), MAX_SECONDS)
 
 
 class FollowerTests(SynchronousTestCase):
@@ -41,7 +47,11 @@ class FollowerTests(SynchronousTestCase):
         self.told: list[str | None] = []
         self.answer: Any = 5.0
         self.follower = RetryLoop(
-            self.clock, self.step, self.told.append, lambda: self.told.append(None), lambda: 1.0
+            self.clock,
+            self.step,
+            self.told.append,
+            lambda: self.told.append(None),
+            lambda low, high: high,
         )
 
     async def step(self) -> float:
@@ -67,6 +77,25 @@ class FollowerTests(SynchronousTestCase):
         self.clock.advance(MIN_SECONDS / 2)
         self.assertEqual(self.steps, 3)
         self.assertEqual(self.told, [None] * 3)
+
+    def test_stoppedByStep(self) -> None:
+        """A step that has the loop stopped is cancelled when it waits again."""
+        news: Deferred[None] = Deferred()
+        stopped: list[Deferred[None]] = []
+
+        async def step() -> float:
+            await news
+            stopped.append(follower.stop())
+            await Deferred()
+            return 0.0
+
+        follower = RetryLoop(self.clock, step, self.told.append, lambda: None)
+        follower.start()
+        news.callback(None)
+        self.assertNoResult(stopped[0])
+        self.clock.advance(0)
+        self.successResultOf(stopped[0])
+        self.assertEqual((self.told, self.clock.getDelayedCalls()), ([], []))
 
     def test_fails(self) -> None:
         """It waits the longer the more often it fails, also because of a fault of ours."""

@@ -8,11 +8,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from storagegate.core.options import OptionError
-from storagegate.net.http.client import SourceError
 from storagegate.telemetry.metrics import MetricsRegistry
 from storagegate.upstream.instances import Instance
 from storagegate.upstream.options import DiscoveryOptions, readDiscovery
-from storagegate.upstream.provider import InstanceProvider, IProvider, Publish
+from storagegate.upstream.provider import InstanceProvider, IProvider, Publish, SourceError
 from storagegate.upstream.providers import makeProvider
 from storagegate.upstream.registration import Registration, checkRegistration, makeRegistration
 
@@ -22,6 +21,11 @@ A, B = Instance("10.0.0.1", 80), Instance("10.0.0.2", 80)
 def options(**given: Any) -> DiscoveryOptions:
     """Read options."""
     return readDiscovery(DiscoveryOptions(), given)
+
+
+def shortest(low: float, high: float) -> float:
+    """Return the shortest delay."""
+    return low
 
 
 class Source:
@@ -88,7 +92,7 @@ class SourceTests(SynchronousTestCase):
         self.source = Source()
         services = options(services={"S": {"name": "s-1"}}).services
         self.provider = InstanceProvider(
-            "x", services, self.source.make, self.clock, MetricsRegistry(), lambda: 0.0
+            "x", services, self.source.make, self.clock, MetricsRegistry(), shortest
         )
         self.told: list[Any] = []
         self.provider.watch("S", self.told.append)

@@ -5,7 +5,7 @@ from random import Random
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.upstream.retry import RESERVE, RetryBudget, pauseSeconds
+from storagegate.upstream.retry import BACKOFF, RESERVE, RetryBudget
 
 
 class RetryBudgetTests(SynchronousTestCase):
@@ -59,7 +59,7 @@ class PauseTests(SynchronousTestCase):
         """The longest pause doubles, up to a quarter of a second; any shorter one may come."""
         random = Random(4)
         for attempt, longest in ((0, 0.025), (1, 0.05), (3, 0.2), (4, 0.25), (50, 0.25)):
-            pauses = [pauseSeconds(attempt, random) for _ in range(200)]
+            pauses = [BACKOFF.seconds(attempt, random.uniform) for _ in range(200)]
             self.assertTrue(all(0 <= pause <= longest for pause in pauses))
             self.assertGreater(max(pauses), longest * 0.9)
             self.assertLess(min(pauses), longest * 0.1)

@@ -1,1 +1,1 @@
-"""HTTP/1.1: the channel, its parser, its requests, and the client."""
+"""HTTP/1.1 on the wire: messages, and the client."""

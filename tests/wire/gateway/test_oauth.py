@@ -7,21 +7,18 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory, Protocol
-from twisted.internet.ssl import Certificate, PrivateCertificate
+from twisted.internet.ssl import PrivateCertificate
 from twisted.trial.unittest import TestCase
-from twisted.web.client import (
-    Agent,
-    BrowserLikePolicyForHTTPS,
-    FileBodyProducer,
-    ResponseFailed,
-    readBody,
-)
+from twisted.web.client import Agent, FileBodyProducer, readBody
 from twisted.web.http_headers import Headers
 
-from storagegate.auth.jwks import MAX_DOCUMENT_BYTES, MetadataFetcher, NotFetched, readURL
+from storagegate.auth.jwks import MAX_DOCUMENT_BYTES, MetadataFetcher, readURL
 from storagegate.auth.oauth import readOAuth
 from storagegate.core.errors import ServiceError
 from storagegate.gateway.gateway import createProtocolGateway
+from storagegate.net.http.client import HTTPStatusError
+from storagegate.net.http.clientconnection import HTTPClientError
+from storagegate.net.tls import ClientTLSOptions
 from tests.support.certificates import Authority
 from tests.support.issuerprocess import IssuerProcess
 from tests.support.tokens import AUDIENCE, claims, ecKey, makeContext, rsaKey, signed
@@ -205,9 +202,9 @@ class FetcherTests(TestCase):
         self.addCleanup(port.stopListening)
         return int(port.getHost().port)
 
-    async def fetch(self, url: str, policy: Any = None) -> bytes:
+    async def fetch(self, url: str, tls: Any = None) -> bytes:
         """Fetch a document."""
-        body: bytes = await MetadataFetcher(self.reactor, HERE, policy).fetch(readURL(url))
+        body: bytes = await MetadataFetcher(self.reactor, HERE, tls).fetch(readURL(url))
         return body
 
     async def test_endlessHead(self) -> None:
@@ -218,7 +215,7 @@ class FetcherTests(TestCase):
             again = True
 
         port = self.serve(Endless)
-        with self.assertRaises(ResponseFailed):
+        with self.assertRaises(HTTPClientError):
             await self.fetch(f"http://127.0.0.1:{port}/")
 
     async def test_answers(self) -> None:
@@ -238,9 +235,9 @@ class FetcherTests(TestCase):
             answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
         self.assertEqual(await self.fetch(f"http://127.0.0.1:{self.serve(Good)}/"), b"{}")
-        with self.assertRaises(ResponseFailed):
+        with self.assertRaises(HTTPClientError):
             await self.fetch(f"http://127.0.0.1:{self.serve(Cut)}/")
-        with self.assertRaises(NotFetched) as caught:
+        with self.assertRaises(HTTPStatusError) as caught:
             await self.fetch(f"http://127.0.0.1:{self.serve(Moved)}/")
         self.assertEqual(caught.exception.status, 302)
 
@@ -254,12 +251,11 @@ class FetcherTests(TestCase):
         certificate, key = authority.issue("localhost")
         pem = certificate.read_bytes() + key.read_bytes()
         port = self.serve(Good, PrivateCertificate.loadPEM(pem).options())
-        trusting = BrowserLikePolicyForHTTPS(Certificate.loadPEM(authority.path.read_bytes()))
+        trusting = ClientTLSOptions(caFile=str(authority.path))
         url = f"https://localhost:{port}/"
         self.assertEqual(await self.fetch(url, trusting), b"{}")
         other = Authority(Path(self.mktemp()), "other")
-        strangers = BrowserLikePolicyForHTTPS(Certificate.loadPEM(other.path.read_bytes()))
-        for policy in (None, strangers):
-            with self.assertRaises(Exception) as caught:
-                await self.fetch(url, policy)
-            self.assertIn("certificate verify failed", repr(caught.exception).lower())
+        for tls in (None, ClientTLSOptions(caFile=str(other.path))):
+            with self.assertRaises(HTTPClientError) as caught:
+                await self.fetch(url, tls)
+            self.assertIn("certificate verify failed", str(caught.exception))

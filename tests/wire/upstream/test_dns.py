@@ -10,8 +10,8 @@ from twisted.names.common import ResolverBase
 from twisted.names.server import DNSServerFactory
 from twisted.python.failure import Failure
 
-from storagegate.net.http.client import SourceError
 from storagegate.upstream.dns import DNSWatch
+from storagegate.upstream.provider import SourceError
 from tests.support.discovering import DiscoveryCase, Watcher
 from tests.support.handtimed import HandTimed
 

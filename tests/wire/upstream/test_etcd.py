@@ -7,8 +7,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from storagegate.net.http.client import SourceError
 from storagegate.upstream.etcd import EtcdWatch
+from storagegate.upstream.provider import SourceError
 from tests.contract import discovery as contract
 from tests.support.discovering import DiscoveryCase, Watcher
 from tests.support.handtimed import HandTimed

@@ -1,0 +1,567 @@
+"""
+HTTP/1.1 connections of a client, which send and receive side by side, and their pool.
+
+Twisted's own client returns the head of a response when the request has been sent to its end, so a
+call whose requests depend on its responses would wait forever. Here both directions run at the same
+time, each with back pressure::
+
+    request = connection.begin(head)        send the head
+    await request.write(chunk)              a chunk of the body; finish() ends it
+    await request.head()                    the head of the response
+    await request.read()                    a piece of its body, b"" at its end
+    request.close()                         release the connection, or close it
+"""
+
+from collections import deque
+from collections.abc import Callable
+from socket import MSG_DONTWAIT, MSG_PEEK
+from typing import Any
+
+import httptools
+from attrs import frozen
+from OpenSSL.SSL import Error as TLSError
+from OpenSSL.SSL import WantReadError
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
+from twisted.internet.endpoints import wrapClientTLS
+from twisted.internet.error import ConnectingCancelledError, ConnectionDone
+from twisted.internet.interfaces import IHandshakeListener, IReactorTime
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from storagegate.net.tls import refusesCertificate
+
+HEAD_BYTES = 64 * 1024
+"""
+Bytes of a response's head; those of our servers have a few hundred. It also limits what stands
+between two pieces of a body, and the trailer: the parser joins its parts in quadratic time.
+"""
+
+UNREAD_BYTES = 64 * 1024
+"""Bytes of a body that are buffered before the server has to wait: one read of a socket."""
+
+IDLE_SECONDS = 3.0
+"""How long an idle connection is kept: less than the 5 s after which a gateway closes it. A call
+that crosses the closing is lost."""
+
+MAX_IDLE = 32
+"""Idle connections of a pool: what a busy server uses from one moment to the next."""
+
+_PEEK = MSG_PEEK | MSG_DONTWAIT
+
+_FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+
+
+class HTTPClientError(Exception):
+    """A request has no complete response, or an unexpected one; the text fits a line of a log."""
+
+
+class ConnectionLostError(ConnectionError):
+    """
+    A request ended before its response was complete; the text says why.
+
+    @ivar isUnread: Whether the server is known not to have read the request.
+    """
+
+    def __init__(self, reason: str, isUnread: bool = False) -> None:
+        super().__init__(reason)
+        self.isUnread = isUnread
+
+
+@frozen
+class ResponseHead:
+    """
+    The head of a response.
+
+    @ivar fields: The header fields by name in lower case; of several of a name the last.
+    """
+
+    status: int
+    fields: dict[bytes, bytes]
+
+
+class ClientRequest:
+    """
+    One request and its response, on a connection.
+
+    @ivar received: The head of the response, once it has been received.
+    @ivar isWritten: Whether the request has been sent to its end.
+    @ivar isRead: Whether the response has been received to its end.
+    """
+
+    def __init__(self, connection: "HTTPClientConnection", hasBody: bool) -> None:
+        self._connection = connection
+        self._pieces: deque[bytes] = deque()
+        self._buffered = 0
+        self.received: ResponseHead | None = None
+        self._error: ConnectionLostError | None = None
+        self._waiter: Deferred[None] | None = None
+        self.isWritten = not hasBody
+        self.isRead = False
+
+    # The request
+
+    async def write(self, data: bytes) -> None:
+        """
+        Send a chunk of the body, and wait until the transport accepts another.
+
+        @raise ConnectionLostError: If the connection is lost.
+        """
+        self._check()
+        await self._connection.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def finish(self) -> None:
+        """Send the end of the body."""
+        if self._error is None and not self.isWritten:
+            self.isWritten = True
+            self._connection.send(b"0\r\n\r\n")
+
+    # The response
+
+    async def head(self) -> ResponseHead:
+        """
+        Wait for the head.
+
+        @raise ConnectionLostError: If the connection is lost before it.
+        """
+        while self.received is None:
+            await self._more()
+        return self.received
+
+    async def read(self) -> bytes:
+        """
+        Wait for a piece of the body.
+
+        @return: C{b""} at its end.
+        @raise ConnectionLostError: If the connection is lost before its end.
+        """
+        while not self._pieces:
+            if self.isRead:
+                return b""
+            await self._more()
+        piece = self._pieces.popleft()
+        self._buffered -= len(piece)
+        if self._buffered <= UNREAD_BYTES:
+            self._connection.setReading(True)
+        return piece
+
+    async def body(self, maxBytes: int) -> bytes:
+        """
+        Read the rest of the body.
+
+        @raise HTTPClientError: If it is longer than C{maxBytes}.
+        @raise ConnectionLostError: If the connection is lost before its end.
+        """
+        pieces: list[bytes] = []
+        size = 0
+        while piece := await self.read():
+            pieces.append(piece)
+            size += len(piece)
+            if size > maxBytes:
+                raise HTTPClientError(f"answers with more than {maxBytes} bytes")
+        return b"".join(pieces)
+
+    def fail(self, error: ConnectionLostError) -> None:
+        """End the request with an error, which what waits for the response raises."""
+        self.lost(error)
+        self.notify()
+
+    def close(self) -> None:
+        """Release the connection if both directions are complete, else close it."""
+        self._connection.end(self)
+
+    # Called by the connection
+
+    def gotPiece(self, piece: bytes) -> None:
+        """Receive a piece of the body."""
+        self._pieces.append(piece)
+        self._buffered += len(piece)
+        if self._buffered > UNREAD_BYTES:
+            self._connection.setReading(False)
+
+    def lost(self, error: ConnectionLostError) -> None:
+        """Record that nothing more is received; what is buffered can still be read."""
+        if not self.isRead and self._error is None:
+            self._error = error
+
+    def notify(self) -> None:
+        """Resume what waits for the response."""
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter.callback(None)
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _more(self) -> Deferred[None]:
+        self._check()
+        self._waiter = Deferred()
+        return self._waiter
+
+
+@implementer(IHandshakeListener)
+class HTTPClientConnection(Protocol):
+    """
+    A connection to a server, over TCP or TLS; one request at a time.
+
+    @ivar onFree: Called when another request may begin.
+    @ivar onLost: Called when the connection is lost.
+    """
+
+    def __init__(self) -> None:
+        self.onFree: Callable[[HTTPClientConnection], None] = lambda connection: None
+        self.onLost: Callable[[HTTPClientConnection], None] = lambda connection: None
+        self.isLost = False
+        self._request: ClientRequest | None = None
+        self._parser: Any = None
+        self._fields: dict[bytes, bytes] = {}
+        self._drained: Deferred[None] | None = None
+        self._isFull = self._isSecure = False
+        self._isReading = self._staysOpen = True
+        self._endsByClosing = self._hasReceived = self._hasHead = self._isFramed = False
+        self._sincePiece = 0
+        self._lostBy: Failure | None = None
+        self._handshake: Deferred[None] | None = None
+
+    def connectionMade(self) -> None:
+        """Register for back pressure."""
+        transport: Any = self.transport
+        transport.setTcpNoDelay(True)
+        # Nothing else detects a machine that vanishes during a silent stream.
+        transport.setTcpKeepAlive(True)
+        transport.registerProducer(self, True)
+
+    def begin(
+        self, head: bytes, body: bytes | None = None, endsByClosing: bool = False
+    ) -> ClientRequest:
+        """
+        Send a request.
+
+        @param head: Its head, with the fields that frame its body.
+        @param body: The body, whose C{Content-Length} is in the head; C{None} for a chunked one,
+            see L{ClientRequest.write}.
+        @param endsByClosing: Whether the body of the response may end with the connection
+            (RFC 9112, section 6.3): such an end cannot be told from that of a crashed server.
+        """
+        assert self._request is None, "a request is in flight"
+        self._fields = {}
+        self._hasHead = False
+        self._sincePiece = 0
+        self._endsByClosing = endsByClosing
+        self._parser = httptools.HttpResponseParser(self)
+        self._request = request = ClientRequest(self, hasBody=body is None)
+        self.send(head if body is None else head + body)
+        return request
+
+    def isAlive(self) -> bool:
+        """
+        Return whether the server has left the connection open, as far as this machine knows.
+
+        The reactor sees an end in its next iteration; a call sent before that would be lost though
+        the server has not read it.
+        """
+        if self.isLost:
+            return False
+        transport: Any = self.transport
+        socket = (transport.transport if self._isSecure else transport).getHandle()
+        try:
+            # Bytes that no request has caused are as bad as an end.
+            socket.recv(1, _PEEK)
+            return False
+        except BlockingIOError:
+            if not self._isSecure:
+                return True
+        except OSError:
+            return False
+        try:
+            # The end of TLS may have been read from the socket with the last response.
+            transport.getHandle().recv(1, MSG_PEEK)
+        except WantReadError:
+            return True
+        except TLSError:
+            pass
+        return False
+
+    def send(self, data: bytes) -> None:
+        """Send bytes."""
+        if not self.isLost:
+            self.transport.write(data)  # type: ignore[union-attr]
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes, and wait until the transport accepts more."""
+        self.send(data)
+        if self._isFull:
+            self._drained = Deferred()
+            await self._drained
+
+    def setReading(self, wanted: bool) -> None:
+        """Resume or pause reading."""
+        if wanted is not self._isReading and not self.isLost:
+            self._isReading = wanted
+            transport: Any = self.transport
+            if wanted:
+                transport.resumeProducing()
+            else:
+                transport.pauseProducing()
+
+    def end(self, request: ClientRequest) -> None:
+        """End a request: the connection becomes free, or is closed if it is in between."""
+        if request is not self._request:
+            return
+        self._request = None
+        self._wakeWriter()
+        if self._staysOpen and request.isRead and request.isWritten and not self.isLost:
+            self.setReading(True)
+            self.onFree(self)
+        else:
+            self.abort()
+
+    def abort(self) -> None:
+        """Close the connection immediately."""
+        if not self.isLost:
+            self.transport.abortConnection()  # type: ignore[union-attr]
+
+    # TLS
+
+    def whenSecure(self) -> Deferred[None]:
+        """
+        Wait for the end of the handshake.
+
+        @return: Fails with the reason if the connection is lost. Cancelling it closes the
+            connection.
+        """
+        if self._isSecure:
+            return succeed(None)
+        if self._lostBy is not None:
+            return fail(self._lostBy)
+        self._handshake = Deferred(lambda handshake: self.abort())
+        return self._handshake
+
+    def handshakeCompleted(self) -> None:
+        """Record the end of the handshake."""
+        self._isSecure = True
+        if self._handshake is not None and not self._handshake.called:
+            self._handshake.callback(None)
+
+    # The transport
+
+    def dataReceived(self, data: bytes) -> None:
+        """Receive bytes of a response."""
+        self._hasReceived = True
+        request = self._request
+        if request is None or request.isRead:
+            # Bytes that no request has caused could be taken for the next response.
+            self._staysOpen = False
+            self.abort()
+            return
+        self._sincePiece += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(f"it does not speak HTTP: {error!s:.100}")
+        if self._sincePiece > HEAD_BYTES:
+            self._fail(f"its {'trailer' if self._hasHead else 'head'} is too long")
+        request.notify()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """End the request with the connection."""
+        self.isLost = True
+        self._lostBy = reason
+        request = self._request
+        if request is not None:
+            if self._hasHead and not self._isFramed and reason.check(ConnectionDone):
+                request.isRead = True
+            isUnread = not self._hasReceived and refusesCertificate(reason.value)
+            text = f"the connection was lost: {reason.value!s:.100}"
+            request.lost(ConnectionLostError(text, isUnread))
+            request.notify()
+        self._wakeWriter()
+        if self._handshake is not None and not self._handshake.called:
+            self._handshake.errback(reason)
+        self.onLost(self)
+
+    def pauseProducing(self) -> None:
+        """Stop sending: the transport is full."""
+        self._isFull = True
+
+    def resumeProducing(self) -> None:
+        """Resume sending, also to fail if the connection is lost."""
+        self._isFull = False
+        self._wakeWriter()
+
+    stopProducing = resumeProducing
+
+    def _wakeWriter(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None:
+            drained.callback(None)
+
+    # The parser
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Receive a header field."""
+        self._fields[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        """Receive the end of a head."""
+        status = self._parser.get_status_code()
+        if status < 200:
+            # An interim response: another one follows.
+            self._fields = {}
+            return
+        self._isFramed = not _FRAMING.isdisjoint(self._fields) or status in (204, 304)
+        if not self._isFramed and not self._endsByClosing:
+            # Its end could not be told from a cut.
+            self._fail("its body has no length")
+            return
+        self._hasHead = True
+        self._staysOpen = self._parser.should_keep_alive()
+        if self._request is not None:
+            self._request.received = ResponseHead(status, self._fields)
+
+    def on_body(self, body: bytes) -> None:
+        """Receive a piece of the body."""
+        self._sincePiece = 0
+        if self._request is not None and not self._request.isRead:
+            self._request.gotPiece(body)
+
+    def on_message_complete(self) -> None:
+        """Receive the end of a response."""
+        if self._request is None or not self._hasHead:
+            return
+        if self._request.isRead:
+            self._staysOpen = False
+        self._request.isRead = True
+
+    def _fail(self, reason: str) -> None:
+        """End the request and the connection: what was received is no response."""
+        self._staysOpen = False
+        if self._request is not None:
+            self._request.lost(ConnectionLostError(reason))
+        self.abort()
+
+
+_factory = Factory.forProtocol(HTTPClientConnection)
+_factory.noisy = False
+
+
+async def openConnection(
+    endpoint: Any,
+    clock: IReactorTime,
+    seconds: float,
+    context: Any = None,
+    handshakeFailed: Callable[[Exception], None] = lambda error: None,
+) -> HTTPClientConnection:
+    """
+    Connect, and complete the handshake of TLS, so that no request is sent before it.
+
+    @param endpoint: The endpoint of TCP.
+    @param seconds: For both together; the endpoint limits the time to connect itself.
+    @param context: An C{IOpenSSLClientConnectionCreator}; C{None} without TLS.
+    @param handshakeFailed: Called with the error of a failed handshake, which is raised too.
+    @raise CancelledError: If it is cancelled.
+    """
+    deadline = clock.seconds() + seconds
+    if context is not None:
+        endpoint = wrapClientTLS(context, endpoint, clock)
+    try:
+        connection: HTTPClientConnection = await endpoint.connect(_factory)
+    except ConnectingCancelledError:
+        raise CancelledError from None
+    if context is not None:
+        left = max(0.0, deadline - clock.seconds())
+        try:
+            await connection.whenSecure().addTimeout(left, clock)
+        except CancelledError:
+            raise
+        except Exception as error:
+            handshakeFailed(error)
+            raise
+    return connection
+
+
+class ConnectionPool:
+    """
+    The connections to one server.
+
+    A free connection is used again, the last used first, so that the others expire when there is
+    less to do.
+    """
+
+    def __init__(
+        self, connect: Callable[[], Deferred[HTTPClientConnection]], clock: IReactorTime
+    ) -> None:
+        """
+        @param connect: Makes a connection, or fails, within a limited time.
+        """
+        self._connect = connect
+        self._clock = clock
+        # Free connections, each with the timer that closes it.
+        self._idle: dict[HTTPClientConnection, Any] = {}
+        self._all: set[HTTPClientConnection] = set()
+        self._isClosed = False
+        self._closing: list[Deferred[None]] = []
+
+    @property
+    def count(self) -> int:
+        """Return the number of connections."""
+        return len(self._all)
+
+    def acquire(self) -> Deferred[HTTPClientConnection]:
+        """
+        Return a free connection, or make one. It returns to the pool when its request is closed.
+
+        @return: Fails if none can be made: nothing was sent.
+        """
+        while self._idle:
+            connection, timer = self._idle.popitem()
+            timer.cancel()
+            if connection.isAlive():
+                return succeed(connection)
+            connection.abort()
+        return self._connect().addCallback(self._made)
+
+    def close(self) -> Deferred[None]:
+        """Close free connections now, and the others when their requests end."""
+        return self._close(list(self._idle))
+
+    def abort(self) -> Deferred[None]:
+        """Close all connections now."""
+        return self._close(list(self._all))
+
+    def _close(self, closed: list[HTTPClientConnection]) -> Deferred[None]:
+        self._isClosed = True
+        for connection in closed:
+            self._forgetIdle(connection)
+            connection.abort()
+        if not self._all:
+            return succeed(None)
+        closing: Deferred[None] = Deferred()
+        self._closing.append(closing)
+        return closing
+
+    def _made(self, connection: HTTPClientConnection) -> HTTPClientConnection:
+        self._all.add(connection)
+        connection.onFree = self._free
+        connection.onLost = self._lost
+        return connection
+
+    def _free(self, connection: HTTPClientConnection) -> None:
+        if self._isClosed or len(self._idle) >= MAX_IDLE:
+            connection.abort()
+            return
+        self._idle[connection] = self._clock.callLater(IDLE_SECONDS, connection.abort)
+
+    def _lost(self, connection: HTTPClientConnection) -> None:
+        self._all.discard(connection)
+        self._forgetIdle(connection)
+        if not self._all:
+            closing, self._closing = self._closing, []
+            for each in closing:
+                each.callback(None)
+
+    def _forgetIdle(self, connection: HTTPClientConnection) -> None:
+        timer = self._idle.pop(connection, None)
+        if timer is not None and timer.active():
+            timer.cancel()
