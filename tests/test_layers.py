@@ -33,6 +33,7 @@ HOMES = {
     "grpc": (
         "storagegate.rpc.engine.client",
         "storagegate.rpc.credentials",
+        "storagegate.rpc.engine",
         "storagegate.rpc.engine.server",
     ),
     "grpc_tools": ("storagegate.rpc.protos",),

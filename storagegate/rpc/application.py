@@ -39,6 +39,7 @@ from storagegate.net.endpoints import processReactor, runUntilStopped
 from storagegate.rpc.call import Call
 from storagegate.rpc.credentials import GRPCTLSOptions, TLSOptionsDict, readTLS
 from storagegate.rpc.dispatch import CallDispatch, GRPCRoute, Middleware, Refused, serviceRoutes
+from storagegate.rpc.engine import makeServerEngine
 from storagegate.rpc.health import HEALTH, Health
 from storagegate.rpc.interfaces import IServerCall, MessageByteCounter, NullByteCounter
 from storagegate.rpc.protos import RPCService
@@ -336,6 +337,25 @@ def checkAddress(host: str, port: int, isShared: bool) -> None:
     raise CannotListenError(host, port, reason)
 
 
+def checkSocket(path: str) -> None:
+    """
+    See whether a UNIX socket can be had: grpc core would put its own in the place of another.
+
+    @raise CannotListenError: If a server listens there. What a server left behind is replaced.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except BlockingIOError:
+            # The backlog of a server is full.
+            pass
+        except (OSError, ValueError):
+            # No server, or no path.
+            return
+    raise CannotListenError("unix", path, OSError("another server is there"))
+
+
 DEFAULT_GRACE_MS = 30_000
 """What a call in flight is given to end in; the longest that most balancers wait."""
 
@@ -523,10 +543,10 @@ class GRPCServer:
 
         @raise CannotListenError: If it cannot be had.
         """
-        from storagegate.rpc.engine.server import GrpcioServer
-
         address = host
-        if number is not None:
+        if number is None:
+            checkSocket(host.removeprefix("unix:"))
+        else:
             checkAddress(host, number, self.settings.grpc.reusePort)
             address = f"{_bracketed(host)}:{number}"
         credentials = None
@@ -534,7 +554,7 @@ class GRPCServer:
             from storagegate.rpc.credentials import makeServerCredentials
 
             credentials = makeServerCredentials(self.settings.tls)
-        engine = GrpcioServer(reactor, self.settings.channelArguments(), self.traffic)
+        engine = makeServerEngine(reactor, self.settings.channelArguments(), self.traffic)
         try:
             bound = engine.bind(address, credentials)
         except CannotListenError:

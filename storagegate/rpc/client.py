@@ -27,6 +27,7 @@ from storagegate.net.endpoints import processReactor
 from storagegate.rpc.application import GRPCServerOptions
 from storagegate.rpc.call import wireMetadata
 from storagegate.rpc.clientcall import CallOptions, ClientCall
+from storagegate.rpc.engine import makeClientEngine
 from storagegate.rpc.interfaces import CANCELLED_MESSAGE, ClientClosedError, IClientEngine
 from storagegate.rpc.protos import RPCMethod, RPCService
 from storagegate.rpc.reflection import fetchServices
@@ -256,15 +257,17 @@ def createGrpcClient(
         keywords = {name: value for name, value in given.items() if value is not None}
         return createGrpcClient({"address": address, **credentials}, **keywords)
 
-    from storagegate.rpc.engine.client import ChannelEngine, secureCredentials
-
     tls = readCredentials(credentials)
     target, arguments = readAddress(address), readArguments(options, tls)
     if service is not None and not isinstance(service, RPCService | str):
         raise ValueError(f"a service is that of a loaded proto, or a name, not {service!r:.80}")
     reactor = processReactor() if reactor is None else reactor
-    secure = None if tls is None else secureCredentials(tls.roots, tls.key, tls.chain)
-    engine = ChannelEngine(target, secure, arguments, reactor)
+    secure = None
+    if tls is not None:
+        from storagegate.rpc.credentials import makeChannelCredentials
+
+        secure = makeChannelCredentials(tls.roots, tls.key, tls.chain)
+    engine = makeClientEngine(target, secure, arguments, reactor)
     return GrpcClient(engine, service, reactor)
 
 

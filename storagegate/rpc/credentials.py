@@ -1,5 +1,5 @@
 """
-TLS for a gRPC server, from files that are read again when they change.
+TLS for gRPC servers and clients; a server's from files that are read again when they change.
 
 grpcio asks for the certificate before each handshake, in a thread of its own. The answer is almost
 always that nothing has changed, which takes one C{stat} a file.
@@ -103,6 +103,19 @@ def makeServerCredentials(tls: GRPCTLSOptions) -> grpc.ServerCredentials:
     credentials: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
         files.initial, files.fetch, tls.requiresClient
     )
+    return credentials
+
+
+def makeChannelCredentials(
+    roots: bytes | None, key: bytes | None, chain: bytes | None
+) -> grpc.ChannelCredentials:
+    """
+    Make the credentials of a client that speaks TLS.
+
+    @param roots: The authorities to trust; C{None} for the list that grpcio has.
+    @param key: The client's own key, with C{chain} its certificate; both PEM.
+    """
+    credentials: grpc.ChannelCredentials = grpc.ssl_channel_credentials(roots, key, chain)
     return credentials
 
 

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import grpc
 from grpc._cython import cygrpc
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorFromThreads
@@ -41,16 +40,6 @@ _WAIT_FOR_READY = (
 _CLOSED = "The client is closed"
 
 
-def secureCredentials(roots: bytes | None, key: bytes | None, chain: bytes | None) -> Any:
-    """
-    Make the credentials of a channel that speaks TLS.
-
-    @param roots: The authorities to trust; C{None} for the list that grpcio has.
-    @param key: The client's own key, with C{chain} its certificate; both PEM.
-    """
-    return grpc.ssl_channel_credentials(roots, key, chain)._credentials
-
-
 @implementer(IClientEngine)
 class ChannelEngine:
     """
@@ -68,11 +57,12 @@ class ChannelEngine:
     ) -> None:
         """
         @param target: The server, by a name that gRPC understands.
-        @param credentials: cygrpc's channel credentials, C{None} for plain text.
+        @param credentials: C{grpc.ChannelCredentials}, C{None} for plain text.
         @param arguments: The channel's arguments.
         """
         self.isClosed = False
-        self._channel = cygrpc.Channel(target.encode(), tuple(arguments), credentials)
+        secure = None if credentials is None else credentials._credentials
+        self._channel = cygrpc.Channel(target.encode(), tuple(arguments), secure)
         self._pump = ChannelPoller(
             reactor,
             self._channel.next_call_event,

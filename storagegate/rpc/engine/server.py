@@ -6,7 +6,8 @@ with locks or futures for each message. Here a call is one object whose operatio
 the reactor thread and whose completions come over L{the bridge<storagegate.rpc.engine.queue>}.
 The names
 are those of C{grpc._cython.cygrpc}, which both of grpcio's own servers are written on; it has kept
-them since 2018, but does not promise to, so L{checkLibrary} looks at them before anything starts.
+them since 2018, but does not promise to, so that L{storagegate.rpc.engine} tries them before
+anything starts.
 
 One call of grpcio's server, without a thread, a task or a future of its own.
 
@@ -23,7 +24,6 @@ costs nothing while nobody reads it. To read of 1,000 connections takes 1 millis
 """
 
 import json
-import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -468,7 +468,6 @@ class GrpcioServer:
         @param reactor: Where calls are accepted.
         @param arguments: The channel arguments of grpc core.
         """
-        checkLibrary()
         self.isOpen = True
         self.traffic = traffic
         self._reactor = reactor
@@ -504,8 +503,6 @@ class GrpcioServer:
         @raise CannotListenError: If it cannot be had.
         """
         host, _, port = address.rpartition(":")
-        if host == "unix" and _isServed(port):
-            raise CannotListenError(host, port, OSError("another server is there"))
         try:
             if credentials is None:
                 bound = self._server.add_http2_port(address.encode())
@@ -671,44 +668,3 @@ class GrpcioServer:
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             done.callback(None)
-
-
-def _isServed(path: str) -> bool:
-    """Tell whether somebody listens at a UNIX socket: grpc core would put its own in its place."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
-        asker.setblocking(False)
-        try:
-            asker.connect(path)
-        except BlockingIOError:
-            # So many wait there already.
-            return True
-        except (OSError, ValueError):
-            # Nobody, or no path; what remains of one who has gone is replaced.
-            return False
-    return True
-
-
-def checkLibrary() -> None:
-    """
-    Look whether grpcio has what this file is written on.
-
-    @raise ImportError: If it has not, with the version.
-    """
-    needed = (
-        "CompletionQueue",
-        "Server",
-        "ReceiveMessageOperation",
-        "ReceiveCloseOnServerOperation",
-        "SendInitialMetadataOperation",
-        "SendMessageOperation",
-        "SendStatusFromServerOperation",
-        "WriteFlag",
-        "auth_context",
-        "channelz_get_servers",
-        "channelz_get_server_sockets",
-    )
-    missing = [name for name in needed if not hasattr(cygrpc, name)]
-    if missing:
-        import grpc
-
-        raise ImportError(f"grpcio {grpc.__version__} has no {', '.join(missing)}")

@@ -61,7 +61,8 @@ class ClientCase(TestCase):
     async def closeClean(self, client: GrpcClient) -> None:
         """Close a client and see that it has left no thread."""
         await client.close()
-        self.assertFalse(client._engine._pump._thread and client._engine._pump._thread.is_alive())
+        pump = getattr(client._engine, "_pump", None)
+        self.assertFalse(pump and pump._thread and pump._thread.is_alive())
         self.assertEqual(client._engine._handles, set())
 
     async def assertEnds(self, call: Any, status: str) -> GrpcError:
