@@ -34,7 +34,7 @@ from bench.running import (
 from bench.wrk import describeWrk
 
 WARM_SECONDS = 3
-"""How long a daemon is asked before it is measured: the process that sends spans starts then."""
+"""How long a daemon is asked before it is measured."""
 
 ROUNDS = 5
 

@@ -208,7 +208,7 @@ class Components:
         if self._observation is not None:
             self._observation.stop()
         if self._tracer is not None:
-            await self._tracer.recorder.stop()
+            await self._tracer.stop()
 
     def door(self) -> ListenerProtocol:
         """Make a root whose room comes later."""
@@ -285,9 +285,9 @@ class Components:
 
             resource.observation.add(S3Metrics(self.meters, resource.observation))
         if self._tracer is not None:
-            from storagegate.s3.observers import ExchangeTracer
+            from storagegate.s3.observers import RequestTracer
 
-            resource.observation.add(ExchangeTracer(self._tracer))
+            resource.observation.add(RequestTracer(self._tracer))
             resource.nameTraces(self._tracer.correlationHeader)
         if self._callLog is not None:
             from storagegate.s3.observers import NUMBERS, TEXTS, S3Log

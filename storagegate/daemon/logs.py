@@ -1,5 +1,5 @@
 """
-The log of a process of the daemon: where it goes, in which form, and what it must not show.
+The log of a process of the daemon: its output, its format, and the secrets that it hides.
 
 C{twistd} makes an observer of its own as it starts, unless the application has one. So the daemon
 gives its own to the application that it becomes part of. C{--logfile}, the terminal and
@@ -31,7 +31,7 @@ from storagegate.telemetry.log import (
     BufferedLogWriter,
     DescriptorOutput,
     FileOutput,
-    LineObserver,
+    LogObserver,
     LogSink,
     Output,
 )
@@ -43,18 +43,18 @@ DROPPED = "storagegate_log_lines_dropped_total"
 _DEFAULT_FILE = "twistd.log"
 
 _LAST_SECONDS = 1.0
-"""How long the end of a process waits for whoever reads its last lines."""
+"""How long the end of a process waits for the reader of its last lines."""
 
 _SECRET_KEYS = ("secret", "password", "token", "key")
-"""How the names of options end whose texts are secrets."""
+"""Suffixes of the names of options whose values are secrets."""
 
 
 class Logs:
     """
-    The log of this process; nothing of it is there until L{begin} or L{attach}.
+    The log of this process. It writes nothing before L{begin} or L{attach}.
 
-    @ivar sink: Where lines of calls go; C{None} where the log is not ours.
-    @ivar redactor: Knows the secrets.
+    @ivar sink: Where lines of calls go; C{None} if another observer writes the log.
+    @ivar redactor: Hides the secrets.
     """
 
     _log = Logger()
@@ -64,11 +64,11 @@ class Logs:
         self.redactor = Redactor()
         self._writer: BufferedLogWriter | None = None
         self._file: FileOutput | None = None
-        self._observer: LineObserver | None = None
+        self._observer: LogObserver | None = None
 
     def begin(
         self, output: Output, configuration: Configuration, reactor: Any, worker: int | None = None
-    ) -> LineObserver:
+    ) -> LogObserver:
         """
         Make the observer of this process.
 
@@ -76,7 +76,7 @@ class Logs:
         """
         self._file = output if isinstance(output, FileOutput) else None
         writer = self.sink = self._writer = BufferedLogWriter(output)
-        self._observer = LineObserver(writer, self.redactor, worker=worker)
+        self._observer = LogObserver(writer, self.redactor, worker=worker)
         self.configure(configuration)
         reactor.callWhenRunning(writer.buffer, reactor)
         reactor.addSystemEventTrigger("after", "shutdown", writer.unbuffer)
@@ -113,7 +113,7 @@ class Logs:
         application.setComponent(ILogObserver, observer)
 
     def end(self) -> None:
-        """Write the last lines and let go of the file; blocks for a second at most."""
+        """Write the last lines and close the file; blocks for a second at most."""
         atexit.unregister(self.end)
         if self._writer is not None:
             self._writer.finish(_LAST_SECONDS)
@@ -123,9 +123,9 @@ class Logs:
 
     def handOver(self, inherit: Callable[[int], int]) -> list[Any] | None:
         """
-        Say where the workers of this process log to, for L{takeOver}.
+        Return where the workers of this process log to, for L{takeOver}.
 
-        @param inherit: Has workers inherit a descriptor, and gives its number there.
+        @param inherit: Has workers inherit a descriptor, and returns its number there.
         @return: C{None}: to their standard output.
         """
         return None if self._file is None else [inherit(self._file.descriptor), self._file.path]
@@ -136,8 +136,8 @@ class Logs:
         """
         Begin the log of a worker.
 
-        @param handed: What L{handOver} gave to its supervisor.
-        @param index: Its own among the workers.
+        @param handed: What L{handOver} returned to its supervisor.
+        @param index: The index of this worker.
         """
         if handed is None:
             output: Output = DescriptorOutput(sys.stdout.fileno())
@@ -147,19 +147,19 @@ class Logs:
         globalLogBeginner.beginLoggingTo([self.begin(output, configuration, reactor, index)])
 
     def relay(self, data: bytes) -> None:
-        """Log what workers write, where the log is not ours: lines that are finished already."""
+        """Log the finished lines of workers, if another observer writes the log."""
         for line in data.decode("utf-8", "backslashreplace").splitlines():
             self._log.info("{line}", line=line)
 
     def configure(self, configuration: Configuration) -> None:
-        """Take the form and the level of a configuration, and the secrets in it."""
+        """Apply the format and the level of a configuration, and hide its secrets."""
         self.redactor.hide(*secretsOf(configuration))
         if self._writer is not None and self._observer is not None:
             self._writer.lowest = LEVELS.index(configuration.logLevel)
             self._observer.format = configuration.logFormat
 
     def countInto(self, meters: MetricsRegistry) -> None:
-        """Have the lines that were dropped counted."""
+        """Have the metrics include the lines that were dropped."""
         meters.watch(self._families)
 
     def _families(self) -> Iterable[MetricFamily]:
@@ -169,7 +169,7 @@ class Logs:
 
 
 def secretsOf(configuration: Configuration) -> Iterator[str]:
-    """Give the secrets that a configuration names."""
+    """Yield the secrets in a configuration."""
     if configuration.s3.root is not None:
         yield configuration.s3.root.secretKey
     yield from _secretsIn(configuration.gateway)
@@ -192,7 +192,7 @@ def _twistdOutput(options: Mapping[str, Any]) -> Output | None:
     name = options.get("logfile")
     isForeground = bool(options.get("nodaemon") or options.get("debug"))
     if name == "-" and not isForeground:
-        # It says so itself.
+        # C{twistd} reports that itself.
         return None
     if isForeground and name in (None, "", "-"):
         try:
@@ -200,10 +200,10 @@ def _twistdOutput(options: Mapping[str, Any]) -> Output | None:
         except (OSError, AttributeError):
             return None
     output = FileOutput(name or _DEFAULT_FILE)
-    # A process that is asked to turn its file must not die of the question. The file is turned
-    # before the next line, for the signal may have come in the middle of one.
+    # The signal's default would end the process. The file is moved aside before the next line, for
+    # the signal may have come in the middle of one.
     if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, None):
-        signal.signal(signal.SIGUSR1, lambda number, frame: setattr(output, "isTurned", True))
+        signal.signal(signal.SIGUSR1, lambda number, frame: setattr(output, "isRotationDue", True))
     return output
 
 

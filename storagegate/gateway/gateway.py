@@ -510,7 +510,7 @@ class ProtocolGateway(Configurable):
             await self._stopForwarding()
         finally:
             if self._ownTracer is not None:
-                await self._ownTracer.recorder.stop()
+                await self._ownTracer.stop()
 
     def _stopForwarding(self) -> Deferred[None]:
         forwarding, self._forwarding = self._forwarding, None

@@ -5,14 +5,14 @@ One line of the log for each call, with the fields that were asked for.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError
 from storagegate.core.invoker import InvocationObserver
 from storagegate.gateway.metrics import CallMetrics, Over
-from storagegate.telemetry.accesslog import AccessLog, Told, traceOf
+from storagegate.telemetry.accesslog import AccessLog, Entry, traceBytes
 from storagegate.telemetry.log import LogSink
 from storagegate.telemetry.metrics import MetricsRegistry
 
@@ -29,6 +29,7 @@ def makeTracer(monitoring: Any, reactor: Any, meters: MetricsRegistry | None = N
     """
     if monitoring is None or not monitoring.tracing.enabled:
         return None
+    # Imports OpenTelemetry's SDK, which takes half a second and 40 MB.
     from storagegate.telemetry.otlp import makeTracer
 
     return makeTracer(monitoring.tracing, reactor, meters)
@@ -103,9 +104,12 @@ def makeObservers(
 class CallLog:
     """An observer that logs the end of each call."""
 
-    def __init__(self, lines: AccessLog) -> None:
+    def __init__(self, lines: AccessLog, now: Callable[[], float] = time.time) -> None:
+        """
+        @param now: Returns the time in seconds since 1970.
+        """
         self._lines = lines
-        self._write = lines.write
+        self._now = now
 
     def began(self, context: RequestContext) -> None:
         """Do nothing: the end tells all."""
@@ -113,21 +117,23 @@ class CallLog:
     def ended(self, context: RequestContext, error: ServiceError | None, seconds: float) -> None:
         """Log a call, with its path where that is the name of no method."""
         path = context.metadata.get("path")
-        self._write(
+        entry = (
+            self._now(),
             context.protocol,
             context.service,
             context.method,
             context.client.id,
             seconds,
             "ok" if error is None else error.code,
-            context.tracing.traceId,
-            error is None,
-            None if path is None else {"path": path},
+            traceBytes(context.tracing.traceId),
+            (),
+            (),
         )
+        self._lines.write([entry], error is None, None if path is None else {"path": path})
 
     def follow(self, metrics: CallMetrics, sink: LogSink) -> None:
         """
-        Log what is counted: whoever does both notes down once what a call was.
+        Log what is counted, from the same record of a call.
 
         @param sink: Where the lines go.
         """
@@ -137,17 +143,17 @@ class CallLog:
             metrics.tell()
             return []
 
-        metrics.follow(self._endedAll, lambda: sink.promise(make))
+        metrics.follow(self._endedAll, lambda: sink.writeLater(make))
 
     def _endedAll(self, calls: Sequence[Over]) -> None:
         """Log calls that are over."""
         shift = time.time() - time.monotonic()
-        good: list[Told] = []
-        bad: list[Told] = []
+        good: list[Entry] = []
+        bad: list[Entry] = []
         for when, protocol, service, method, _, client, seconds, code, trace in calls:
             status = "ok" if code is None else code
-            id = traceOf(trace)
+            id = traceBytes(trace)
             told = (when + shift, protocol, service, method, client, seconds, status, id, (), ())
             (good if code is None else bad).append(told)
-        self._lines.writeAll(good)
-        self._lines.writeAll(bad, isGood=False)
+        self._lines.write(good)
+        self._lines.write(bad, isGood=False)

@@ -28,7 +28,7 @@ from storagegate.gateway.transports.http.routes import readRoutes
 from storagegate.gateway.transports.websocket import OriginRule
 from storagegate.telemetry.accesslog import FIELDS
 from storagegate.telemetry.log import LEVELS
-from storagegate.telemetry.otlp import TracingOptions, readCollector
+from storagegate.telemetry.tracing import TracingOptions, readCollector
 
 PROTOCOLS = ("http", "websocket", "grpc", "udp", "tcp")
 """The wires, in the words of the options."""

@@ -7,13 +7,11 @@ written as it is here, and by those who are told.
 What is counted of S3 requests.
 
 One line of the log for each request of S3, like those of calls.
-
-Requests of S3 as they are recorded.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from time import perf_counter, time, time_ns
+from time import perf_counter, time
 from typing import Protocol
 
 from msgspec import Struct
@@ -24,9 +22,9 @@ from storagegate.core.context import Tracing
 from storagegate.net.http.interfaces import BadRequest
 from storagegate.net.http.message import ChannelRequest
 from storagegate.s3.errors import CODES
-from storagegate.telemetry.accesslog import MAX_TEXT, AccessLog, Told
+from storagegate.telemetry.accesslog import MAX_TEXT, AccessLog, Entry
 from storagegate.telemetry.metrics import OTHER, MetricFamily, MetricsRegistry, gaugeFamily
-from storagegate.telemetry.tracing import EXCHANGE, MAX_PATH, Tracer
+from storagegate.telemetry.tracing import Tracer, Value, boundedText
 
 UNKNOWN = "Unknown"
 """The operation of a request that was refused before it was known what it asks for."""
@@ -39,6 +37,9 @@ TOGETHER = 64
 
 WAIT_SECONDS = 0.02
 """How long a request waits for others."""
+
+MAX_PATH = 1024
+"""Bytes of a path that a span keeps: spans wait in memory."""
 
 _log = Logger()
 
@@ -157,6 +158,53 @@ def _lostStatus(request: ChannelRequest) -> int:
     return error.code if isinstance(error, BadRequest) else LOST_STATUS
 
 
+class RequestTracer:
+    """An observer of S3 requests that records them as spans."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._bound = tracer.bound.encode("ascii")
+
+    def ended(self, exchanges: Sequence[S3RequestRecord]) -> None:
+        """Record the requests that are sampled."""
+        bound = self._bound
+        for exchange in exchanges:
+            if exchange.tracing is not None:
+                self._record(exchange, exchange.tracing)
+            elif exchange.traceId[16:] < bound:
+                self._record(exchange, Tracing(exchange.traceId.decode("ascii")))
+
+    def _record(self, exchange: S3RequestRecord, received: Tracing) -> None:
+        tracing = self._tracer.decide(received)
+        if self._tracer.admit(tracing):
+            isFailed = exchange.status >= 500
+            attributes = spanAttributes(exchange)
+            self._tracer.record(
+                tracing, exchange.operation, attributes, exchange.seconds, isFailed=isFailed
+            )
+
+
+def spanAttributes(exchange: S3RequestRecord) -> dict[str, Value]:
+    """Describe a request by OpenTelemetry's conventions, without its query: that may be signed."""
+    request = exchange.request
+    attributes: dict[str, Value] = {
+        "rpc.system.name": "aws-api",
+        "rpc.method": f"S3/{exchange.operation}",
+        "storagegate.protocol": "s3",
+        "http.request.method": request.method.decode("latin-1"),
+        "http.response.status_code": exchange.status,
+        "http.request.body.size": exchange.bytesIn,
+        "http.response.body.size": exchange.bytesOut,
+        "url.scheme": "https" if request.secure else "http",
+        "url.path": boundedText(request.path[:MAX_PATH].decode("latin-1")),
+        "client.address": request.clientHost,
+        "aws.request_id": exchange.requestId.decode("ascii"),
+    }
+    if exchange.errorCode is not None or exchange.status >= 400:
+        attributes["error.type"] = exchange.errorCode or str(exchange.status)
+    return attributes
+
+
 _MAX_SETS = 3000
 """All operations with every status that they may have; the default would do for half of them."""
 
@@ -250,8 +298,8 @@ class S3Log:
     def ended(self, exchanges: Sequence[S3RequestRecord]) -> None:
         """Log requests."""
         now = self._now()
-        good: list[Told] = []
-        bad: list[Told] = []
+        good: list[Entry] = []
+        bad: list[Entry] = []
         for exchange in exchanges:
             status = exchange.status
             told = (
@@ -267,51 +315,5 @@ class S3Log:
                 ((exchange.accessKey or "")[:MAX_TEXT],),
             )
             (good if status < 400 else bad).append(told)
-        self._lines.writeAll(good)
-        self._lines.writeAll(bad, isGood=False)
-
-
-class ExchangeTracer:
-    """An observer of the requests of S3."""
-
-    def __init__(self, tracer: Tracer) -> None:
-        self._bound = tracer.bound.encode("ascii")
-        self._decide = tracer.decide
-        self._put = tracer.recorder.put
-
-    def ended(self, exchanges: Sequence[S3RequestRecord]) -> None:
-        """Record those that are to be recorded."""
-        bound = self._bound
-        for exchange in exchanges:
-            if exchange.tracing is not None:
-                self._record(exchange, exchange.tracing)
-            elif exchange.traceId[16:] < bound:
-                self._record(exchange, Tracing(exchange.traceId.decode("ascii")))
-
-    def _record(self, exchange: S3RequestRecord, named: Tracing) -> None:
-        """Record a request, if its trace is recorded."""
-        tracing = self._decide(named)
-        if not tracing.sampled or tracing.ownId is None:
-            return
-        request = exchange.request
-        self._put(
-            (
-                EXCHANGE,
-                tracing.traceId,
-                tracing.ownId,
-                tracing.spanId,
-                tracing.state,
-                time_ns(),
-                exchange.seconds,
-                exchange.operation,
-                request.method,
-                request.path[:MAX_PATH],
-                request.clientHost,
-                request.secure,
-                exchange.status,
-                exchange.errorCode,
-                exchange.bytesIn,
-                exchange.bytesOut,
-                exchange.requestId.decode("ascii"),
-            )
-        )
+        self._lines.write(good)
+        self._lines.write(bad, isGood=False)

@@ -1,9 +1,9 @@
 """
-What must not be in a log, taken out of text that others wrote.
+Removes secrets from the text of the log.
 
-Our own lines do not name secrets. But an exception's message, the line of a library or what a
-user's handler prints may hold whatever a client has sent. So everything on its way into the log
-passes here: secrets that are known are replaced wherever they stand, others by what they look like.
+The daemon's own lines name no secrets, but the message of an exception, the line of a library or
+the output of a user's handler may hold anything that a client has sent. Known secrets are replaced
+wherever they stand, others by their shape.
 """
 
 import base64
@@ -15,16 +15,16 @@ from urllib.parse import quote
 from msgspec import json
 
 HIDDEN = "***"
-"""What stands in the place of a secret."""
+"""Replaces a secret."""
 
 SHORT = 8
-"""A known secret that is shorter is replaced as a word only, or it would tear words apart."""
+"""A shorter known secret is replaced as a whole word only."""
 
 _HINTS = (
     *("secret", "token", "passw", "pwd", "auth", "cookie", "sign", "key", "bearer", "basic"),
     *("eyj", "://", "aws", "jwt", "credential", "session"),
 )
-"""One of these is in every text that a shape below may match: a look for them costs little."""
+"""One of these is in every text that a shape may match: to search for them costs little."""
 
 _NAME = (
     r"(?:secret(?:[-_]?access)?[-_]?key|secret|passw(?:or)?d|pwd|passphrase|token|signature|"
@@ -38,7 +38,7 @@ _FIELD = r"(?:(?:proxy-)?authorization|(?:set-)?cookie2?)"
 _QUOTED = r"""(?:"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?)"""
 _BARE = r"""[^\s,;&)}\]"'#]"""
 
-# No pattern begins with what it may look through a long text for: each stands on its own words.
+# No pattern begins with a repetition: each has words of its own to search for.
 _SHAPES = (
     # The file of a key.
     (
@@ -71,12 +71,12 @@ _SHAPES = (
     # https://user:password@host
     (r"""(://[^\s/:@"']{0,256}:)[^\s/@"']{1,256}@""", rf"\1{HIDDEN}@"),
 )
-"""Patterns with what takes the place of a match."""
+"""Patterns and their replacements."""
 
 
 @cache
 def _shapes() -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Compile the patterns, once there is a line that one of them may match."""
+    """Compile the patterns when the first line needs them."""
     return tuple(
         (re.compile(pattern, re.IGNORECASE | re.ASCII), replacement)
         for pattern, replacement in _SHAPES
@@ -84,7 +84,7 @@ def _shapes() -> tuple[tuple[re.Pattern[str], str], ...]:
 
 
 class Redactor:
-    """Takes secrets out of text; what it knows may grow at any time."""
+    """Removes secrets from text; known ones may be added at any time."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._known: set[str] = set()
@@ -92,17 +92,17 @@ class Redactor:
         self.hide(*secrets)
 
     def hide(self, *secrets: str) -> None:
-        """Learn secrets: from now on they are replaced wherever they stand."""
+        """Add known secrets, which are replaced wherever they stand."""
         new = {secret for secret in secrets if secret} - self._known
         if not new:
             return
         self._known |= new
+        forms = {form for each in self._known for form in _forms(each)}
         # The longest first: one may be the beginning of another.
-        forms = sorted({form for each in self._known for form in _forms(each)}, key=_longest)
-        self._pattern = re.compile("|".join(forms))
+        self._pattern = re.compile("|".join(sorted(forms, key=lambda form: (-len(form), form))))
 
     def redact(self, text: str) -> str:
-        """Give a text without secrets."""
+        """Return a text without secrets."""
         if self._pattern is not None:
             text = self._pattern.sub(HIDDEN, text)
         lowered = text.lower()
@@ -112,12 +112,8 @@ class Redactor:
         return text
 
 
-def _longest(form: str) -> tuple[int, str]:
-    return -len(form), form
-
-
 def _forms(secret: str) -> set[str]:
-    """Give the patterns of a secret in the forms that it travels in."""
+    """Return the patterns of a secret as texts, URLs, JSON and Base64 have it."""
     plain = {secret, json.encode(secret).decode()[1:-1], repr(secret)[1:-1]}
     plain |= {quote(secret, safe=safe, errors="replace") for safe in ("", "/")}
     plain.add(base64.b64encode(secret.encode("utf-8", "surrogatepass")).decode())

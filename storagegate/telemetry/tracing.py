@@ -1,202 +1,238 @@
 """
-What decides in the reactor's thread whether a call is recorded, and takes note of its end.
+Which calls, requests and forwarded attempts are recorded, and the spans that describe them.
 
-A call whose caller says whether it records the trace is recorded as the caller does; of the
-others, a part by the id of the trace, so that everybody who sees it decides alike
-(U{https://opentelemetry.io/docs/specs/otel/trace/sdk/#sampling}).
+A call whose caller says whether it records the trace is recorded as the caller does; of the others,
+a part by the id of the trace, so that every process that sees the trace decides alike
+(U{https://opentelemetry.io/docs/specs/otel/trace/sdk/#sampling}). That is decided on the text of
+the id, before anything of OpenTelemetry's SDK (L{storagegate.telemetry.otlp}) is touched.
 
-Calls and requests that have ended, as they are recorded: plain values, for they go to another
-process.
-
-The attributes of spans, by the semantic conventions of OpenTelemetry.
-
-U{https://opentelemetry.io/docs/specs/semconv/}: C{rpc.*}, C{http.*}, C{url.*}, C{client.*},
-C{error.type}; what they have no name for begins with C{storagegate.}.
-
-The way of spans from the reactor's thread to a collector.
-
-Records wait in a queue of bounded length. A thread takes them out in batches and exports them; it
-begins with the first record. Whatever the collector does, the reactor's thread appends to the
-queue, or counts what found no room in it.
+Attributes follow OpenTelemetry's semantic conventions
+(U{https://opentelemetry.io/docs/specs/semconv/}): C{rpc.*}, C{http.*}, C{url.*}, C{client.*},
+C{error.type}; those without a name there begin with C{storagegate.}.
 """
 
-import threading
-from collections import deque
+import os
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from time import time_ns
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
 
-from twisted.internet.defer import Deferred, succeed
+from attrs import field, frozen
+from attrs.converters import optional
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from storagegate.core.context import RequestContext, Tracing
 from storagegate.core.errors import ServiceError
-from storagegate.telemetry.metrics import MetricFamily, MetricsRegistry
+from storagegate.core.options import OptionError, readFlag, readFunction, readNumber, readWord
 from storagegate.telemetry.tracecontext import newSpanId
 
-MAX_PATH = 1024
-"""Bytes of a path that are kept: records wait in memory."""
-
-MAX_AGENT = 256
-"""Characters of the name of a client's program that are kept, for the same reason."""
-
-
-class SpanTiming(NamedTuple):
-    """
-    Where in a trace something is, and when it was.
-
-    @ivar spanId: Its own span.
-    @ivar parentId: The span that it belongs to, C{None} for the first of a trace.
-    @ivar state: The C{tracestate}.
-    @ivar endNs: When it ended, in nanoseconds since 1970.
-    """
-
-    traceId: str
-    spanId: str
-    parentId: str | None
-    state: str
-    endNs: int
-    seconds: float
-
-
-class CallSpan(NamedTuple):
-    """
-    A call of a service.
-
-    @ivar error: The code of its error; C{None} if it went well.
-    @ivar statusCode: The status of its answer over HTTP.
-    @ivar extra: What the user's C{spanAttributes} gave.
-    """
-
-    protocol: str
-    service: str
-    method: str
-    address: str
-    port: int
-    userAgent: str | None
-    error: str | None
-    statusCode: int
-    extra: dict[str, Any] | None
-
-
-class ExchangeRecord(NamedTuple):
-    """A request of S3."""
-
-    operation: str
-    verb: bytes
-    path: bytes
-    address: str
-    isSecure: bool
-    status: int
-    error: str | None
-    bytesIn: int
-    bytesOut: int
-    requestId: str
-
-
-class ForwardRecord(NamedTuple):
-    """An attempt to have a call answered by somebody else."""
-
-    service: str
-    method: str
-    host: str
-    port: int
-    error: str | None
-
-
-Record = CallSpan | ExchangeRecord | ForwardRecord
-
-CALL, EXCHANGE, FORWARD = range(3)
-
-_KINDS: tuple[type[Record], ...] = (CallSpan, ExchangeRecord, ForwardRecord)
-
-_PLACE_LENGTH = 1 + len(SpanTiming._fields)
-
-
-def readRecord(item: list[Any]) -> tuple[SpanTiming, Record]:
-    """
-    Read what is recorded.
-
-    @param item: C{CALL}, C{EXCHANGE} or C{FORWARD}; the fields of the place; those of the record.
-        In one flat tuple: to make named ones costs as much as all the rest.
-    """
-    kind = _KINDS[item[0]]
-    return SpanTiming._make(item[1:_PLACE_LENGTH]), kind._make(item[_PLACE_LENGTH:])
-
-
 MAX_ATTRIBUTES = 112
-"""Of a user's on one span: with ours, the 128 that OpenTelemetry itself keeps."""
+"""Attributes of one span that C{spanAttributes} gives: with ours, the 128 that the SDK keeps."""
 
 MAX_TEXT = 1024
-"""Characters of a value, and of a name: more is no name of anything, and spans wait in memory."""
+"""Characters of an attribute's name or value: spans wait in memory."""
+
+MAX_AGENT = 256
+"""Characters of a C{User-Agent} that are kept, for the same reason."""
 
 MAX_ITEMS = 128
-"""Of a value that is a list."""
+"""Items of an attribute that is a list."""
 
 _INT64 = 1 << 63
+
+_log = Logger()
 
 Value = Any
 """Text, a truth value, a number, or a list of one of these kinds."""
 
+PROVIDERS = ("otlp", "jaeger", "zipkin")
 
-def callAttributes(record: CallSpan) -> dict[str, Value]:
-    """Describe a call of a service."""
-    protocol = record.protocol
-    found: dict[str, Value] = {
-        "rpc.system.name": "grpc" if protocol == "grpc" else "storagegate",
-        "rpc.method": f"{record.service}/{record.method}",
-        "storagegate.protocol": protocol,
-        "client.address": record.address,
-    }
-    if record.port:
-        found["client.port"] = record.port
-    if protocol == "http":
-        found["http.response.status_code"] = record.statusCode
-    if record.userAgent:
-        found["user_agent.original"] = _text(record.userAgent)
-    if record.error is not None:
-        found["error.type"] = _text(record.error)
-    if record.extra:
-        # What a call is called is not a user's to say.
-        found = {**record.extra, **found}
-    return found
+_DEFAULT_ENDPOINTS: Mapping[str, tuple[str, str]] = {
+    "otlp": ("http://127.0.0.1:4318", "/v1/traces"),
+    # Jaeger accepts OTLP since 1.35, and nothing else since 2.0.
+    "jaeger": ("http://127.0.0.1:4318", "/v1/traces"),
+    "zipkin": ("http://127.0.0.1:9411", "/api/v2/spans"),
+}
+
+_OTLP_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+_OTLP_HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
+_SERVICE_NAME = "OTEL_SERVICE_NAME"
+
+_PACKAGES: Mapping[str, str] = {
+    "otlp": "opentelemetry.exporter.otlp.proto.http",
+    "jaeger": "opentelemetry.exporter.otlp.proto.http",
+    "zipkin": "opentelemetry.exporter.zipkin.json",
+}
 
 
-def requestAttributes(record: ExchangeRecord) -> dict[str, Value]:
-    """Describe a request of S3. Its query is left out: signatures are there."""
-    found: dict[str, Value] = {
-        "rpc.system.name": "aws-api",
-        "rpc.method": f"S3/{record.operation}",
-        "storagegate.protocol": "s3",
-        "http.request.method": record.verb.decode("latin-1"),
-        "http.response.status_code": record.status,
-        "http.request.body.size": record.bytesIn,
-        "http.response.body.size": record.bytesOut,
-        "url.scheme": "https" if record.isSecure else "http",
-        "url.path": _text(record.path.decode("latin-1")),
-        "client.address": record.address,
-        "aws.request_id": record.requestId,
-    }
-    if record.error is not None or record.status >= 400:
-        found["error.type"] = record.error or str(record.status)
-    return found
+def _provider(value: Any) -> str:
+    return readWord(value, PROVIDERS)
 
 
-def attemptAttributes(record: ForwardRecord) -> dict[str, Value]:
-    """Describe a call that was made on somebody's behalf."""
-    found: dict[str, Value] = {
-        "rpc.system.name": "storagegate",
-        "rpc.method": f"{record.service}/{record.method}",
-        "server.address": record.host,
-        "server.port": record.port,
-    }
-    if record.error is not None:
-        found["error.type"] = _text(record.error)
-    return found
+def _url(value: Any) -> str:
+    if not isinstance(value, str) or not value.isascii() or not value.isprintable():
+        raise ValueError("is a URL")
+    try:
+        parts = urlsplit(value)
+        isGood = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        isGood = False
+    if not isGood or parts.fragment:
+        raise ValueError("is a URL such as http://127.0.0.1:4318/v1/traces")
+    return value
+
+
+def _fieldName(value: Any) -> str:
+    if not isinstance(value, str) or not value.replace("-", "").isalnum() or not value.isascii():
+        raise ValueError("is the name of a header field")
+    return value
+
+
+def _headers(value: Any) -> Mapping[str, str]:
+    if not isinstance(value, Mapping):
+        raise ValueError("is a mapping of header fields")
+    for name, text in value.items():
+        _fieldName(name)
+        if not isinstance(text, str) or not text.isascii() or not text.isprintable():
+            # The value may be a key: it is not shown.
+            raise ValueError(f"has text as the value of {name}")
+    return dict(value)
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError("is a name")
+    return value
+
+
+def _ratio(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError("is a number from 0 to 1")
+    return float(value)
+
+
+def _spans(value: Any) -> int:
+    return readNumber(value, 1, 1_000_000, "spans")
+
+
+def _milliseconds(value: Any) -> int:
+    return readNumber(value, 1, 600_000, "milliseconds")
+
+
+@frozen(kw_only=True)
+class TracingOptions:
+    """
+    Where calls are traced to.
+
+    @ivar enabled: Whether spans are recorded, which needs C{pip install 'storagegate[tracing]'}.
+    @ivar provider: How spans are sent; without it C{otlp}. C{jaeger} is sent OTLP as well.
+    @ivar endpoint: The collector's URL; without it C{http://127.0.0.1:4318/v1/traces}, and
+        C{http://127.0.0.1:9411/api/v2/spans} for C{zipkin}.
+    @ivar headers: Header fields of what goes to the collector.
+    @ivar serviceName: What the spans say who we are; without it C{storagegate}.
+    @ivar sampleRatio: Which part is recorded of the calls whose callers do not say.
+    @ivar correlationHeader: Which field of HTTP carries the id of the trace.
+    @ivar spanAttributes: C{(context)} gives a mapping of attributes, at the end of a call.
+    @ivar queueSize: How many spans wait for the collector; further ones are dropped.
+    @ivar batchSize: How many of them are sent at a time.
+    @ivar intervalMs: How long a span waits for others.
+    @ivar timeoutMs: How long the collector may take for an answer.
+    """
+
+    enabled: bool = field(default=False, converter=readFlag)
+    provider: str | None = field(default=None, converter=optional(_provider))
+    endpoint: str | None = field(default=None, converter=optional(_url))
+    headers: Mapping[str, str] = field(factory=dict, converter=_headers, repr=False)
+    serviceName: str | None = field(default=None, converter=optional(_name))
+    sampleRatio: float = field(default=1.0, converter=_ratio)
+    correlationHeader: str = field(default="X-Trace-ID", converter=_fieldName)
+    spanAttributes: Any = field(default=None, converter=optional(readFunction))
+    queueSize: int = field(default=2048, converter=_spans)
+    batchSize: int = field(default=512, converter=_spans)
+    intervalMs: int = field(default=5000, converter=_milliseconds)
+    timeoutMs: int = field(default=10_000, converter=_milliseconds)
+
+
+@frozen(kw_only=True)
+class Collector:
+    """
+    Where spans are sent: the options, completed by the environment.
+
+    @ivar serviceName: C{None} if neither names one.
+    """
+
+    provider: str
+    endpoint: str
+    headers: Mapping[str, str] = field(repr=False)
+    serviceName: str | None
+    timeoutSeconds: float
+
+
+def readCollector(
+    options: TracingOptions, environment: Mapping[str, str] = os.environ
+) -> Collector:
+    """
+    Read where spans are sent.
+
+    @raise OptionError: If a variable of the environment has no valid value, or OpenTelemetry is not
+        installed.
+    """
+    provider = options.provider or "otlp"
+    _checkInstalled(_PACKAGES[provider])
+    server, path = _DEFAULT_ENDPOINTS[provider]
+    headers = options.headers
+    if provider != "zipkin":
+        headers = headers or _listedHeaders(environment.get(_OTLP_HEADERS, ""))
+        named = environment.get(_OTLP_ENDPOINT, "").strip()
+        if named:
+            try:
+                server = _url(named)
+            except ValueError as error:
+                raise OptionError(f"the variable {_OTLP_ENDPOINT} {error}") from None
+    endpoint = options.endpoint
+    if endpoint is None:
+        # The variable names a server: other signals than traces have other paths there.
+        endpoint = server.rstrip("/") + path
+    elif urlsplit(endpoint).path in ("", "/"):
+        endpoint = endpoint.rstrip("/") + path
+    return Collector(
+        provider=provider,
+        endpoint=endpoint,
+        headers=headers,
+        serviceName=options.serviceName or environment.get(_SERVICE_NAME) or None,
+        timeoutSeconds=options.timeoutMs / 1000,
+    )
+
+
+def _listedHeaders(text: str) -> Mapping[str, str]:
+    """Read C{name=value,name=value}, the values escaped as in URLs."""
+    found = {}
+    for each in text.split(","):
+        name, separator, value = each.partition("=")
+        if separator:
+            found[name.strip()] = unquote(value.strip())
+    try:
+        return _headers(found)
+    except ValueError as error:
+        raise OptionError(f"the variable {_OTLP_HEADERS} {error}") from None
+
+
+def _checkInstalled(package: str) -> None:
+    for name in ("opentelemetry.sdk.trace", package):
+        try:
+            found = find_spec(name)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            raise OptionError(
+                f"the option tracing.enabled needs {name}: pip install 'storagegate[tracing]'"
+            )
 
 
 def readAttributes(given: Mapping[Any, Any]) -> dict[str, Value]:
-    """Take a user's attributes; what can be none is left out."""
+    """Return the attributes that a collector can take; others are left out."""
     found: dict[str, Value] = {}
     for name, value in given.items():
         if len(found) >= MAX_ATTRIBUTES:
@@ -204,12 +240,12 @@ def readAttributes(given: Mapping[Any, Any]) -> dict[str, Value]:
         if isinstance(name, str) and name:
             known = readValue(value)
             if known is not None:
-                found[_text(name)] = known
+                found[boundedText(name)] = known
     return found
 
 
 def readValue(value: Any) -> Value:
-    """Give a value as a collector can take it; C{None} if it is none."""
+    """Return a value as a collector can take it, C{None} if it cannot."""
     if isinstance(value, list | tuple):
         return _readItems(value)
     return _readScalar(value)
@@ -217,10 +253,10 @@ def readValue(value: Any) -> Value:
 
 def _readScalar(value: Any) -> Value:
     if isinstance(value, str):
-        return _text(value)
+        return boundedText(value)
     if isinstance(value, bool | float):
         return value
-    # What is larger has no place in the messages, and would cost all that are sent with it.
+    # OTLP has no larger integers: one would cost the whole batch.
     return value if isinstance(value, int) and -_INT64 <= value < _INT64 else None
 
 
@@ -230,246 +266,62 @@ def _readItems(values: Sequence[Any]) -> Value:
     return items if len(kinds) == 1 and None not in items else None
 
 
-def _text(value: str) -> str:
-    """Give text that has a form in UTF-8, and an end."""
+def boundedText(value: str) -> str:
+    """Return text that can be encoded in UTF-8, with a bounded length."""
     return value[:MAX_TEXT].encode("utf-8", "replace").decode("utf-8")
 
 
-FLUSH_SECONDS = 2
-"""What the end of the process waits for the collector: a part of the ten seconds that a container
-is given after it was told to stop."""
+class ISpanPipeline(Protocol):
+    """What makes and exports spans: L{SpanPipeline<storagegate.telemetry.otlp.SpanPipeline>}."""
 
-COMPLAINT_SECONDS = 60
-"""Between two lines of the log that say that spans are lost."""
+    def admit(self) -> bool:
+        """Return whether there is room for a span."""
 
-_log = Logger()
-
-
-class Exporter(Protocol):
-    """Who sends spans; it lives in the thread that made it."""
-
-    def export(self, records: Sequence[Any]) -> str | None:
-        """Send them; blocking. Gives why they are lost, C{None} if they are not."""
-
-    def close(self) -> None:
-        """Let go of what it has; blocking."""
-
-    def abort(self) -> None:
-        """Have L{export} return soon. Called in another thread."""
-
-
-def _startThread(work: Callable[[], None]) -> None:
-    # It must not keep a process that has ended: what it waits for may never come.
-    threading.Thread(target=work, name="tracing", daemon=True).start()
-
-
-class Recorder:
-    """
-    Keeps records and has them exported.
-
-    The counts are of whole spans; each is written by one thread only.
-
-    @ivar dropped: Those that found no room.
-    @ivar exported: Those that the collector has taken.
-    @ivar failed: Those that it has not.
-    """
-
-    def __init__(
+    def add(
         self,
-        open: Callable[[], Exporter],
-        reactor: Any,
+        tracing: Tracing,
+        name: str,
+        attributes: Mapping[str, Any],
+        endNs: int,
+        seconds: float,
         *,
-        meters: MetricsRegistry | None = None,
-        queueSize: int = 2048,
-        batchSize: int = 512,
-        intervalSeconds: float = 5.0,
-        startThread: Callable[[Callable[[], None]], None] = _startThread,
+        isFailed: bool = False,
+        isClient: bool = False,
     ) -> None:
-        """
-        @param open: Makes the exporter, in the thread.
-        @param reactor: Gives the time, and takes calls from the thread.
-        @param intervalSeconds: How long a record waits for others.
-        """
-        self.dropped = self.exported = self.failed = 0
-        self._open = open
-        self._reactor = reactor
-        self._records: deque[Any] = deque()
-        self._queueSize = queueSize
-        self._batchSize = min(batchSize, queueSize)
-        self._intervalSeconds = intervalSeconds
-        self._startThread = startThread
-        self._hasThread = self._isStopping = self._isGivenUp = False
-        self._exporter: Exporter | None = None
-        self._wake = threading.Event()
-        self._ended: Deferred[None] = Deferred()
-        self._lastComplaint = float("-inf")
-        if meters is not None:
-            meters.watch(self._families)
-
-    def put(self, record: Any) -> None:
-        """Keep a record, if there is room."""
-        records = self._records
-        if len(records) >= self._queueSize or self._isStopping:
-            self.dropped += 1
-            if not self._isStopping:
-                self._complain("the collector does not take them fast enough")
-            return
-        records.append(record)
-        if len(records) == self._batchSize:
-            self._wake.set()
-        if not self._hasThread:
-            self._hasThread = True
-            self._startThread(self._work)
+        """Add a span that has ended."""
 
     def stop(self) -> Deferred[None]:
-        """
-        Send what waits, for L{FLUSH_SECONDS} at most.
-
-        @return: Fires when all is sent or given up.
-        """
-        if self._isStopping or not self._hasThread:
-            self._isStopping = True
-            return succeed(None)
-        self._isStopping = True
-        self._wake.set()
-        timer = self._reactor.callLater(FLUSH_SECONDS, self._giveUp)
-
-        def ended(result: None) -> None:
-            if timer.active():
-                timer.cancel()
-
-        return self._ended.addCallback(ended)
-
-    def _giveUp(self) -> None:
-        self._isGivenUp = True
-        self.dropped += len(self._records)
-        self._records.clear()
-        if self._exporter is not None:
-            self._exporter.abort()
-        self._finish()
-
-    def _finish(self) -> None:
-        if not self._ended.called:
-            self._ended.callback(None)
-
-    # In the thread.
-
-    def _work(self) -> None:
-        """Export until it is told to stop. Runs in the thread."""
-        try:
-            exporter = self._exporter = self._open()
-        except Exception as error:
-            self._tell(self._refuse, f"tracing does not work: {error}")
-            return
-        while True:
-            self._wake.wait(self._intervalSeconds)
-            self._wake.clear()
-            isLast = self._isStopping
-            while self._records and not self._isGivenUp:
-                self._exportBatch(exporter)
-            if isLast:
-                break
-        exporter.close()
-        if not self._isGivenUp:
-            self._tell(self._finish)
-
-    def _exportBatch(self, exporter: Exporter) -> None:
-        records = self._records
-        batch: list[Any] = []
-        try:
-            while len(batch) < self._batchSize:
-                batch.append(records.popleft())
-        except IndexError:
-            if not batch:
-                # They were given up just now.
-                return
-        try:
-            problem = exporter.export(batch)
-        except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
-        if problem is None:
-            self.exported += len(batch)
-        else:
-            self.failed += len(batch)
-            if not self._isGivenUp:
-                self._tell(self._complain, problem)
-
-    def _tell(self, function: Callable[..., None], *arguments: Any) -> None:
-        self._reactor.callFromThread(function, *arguments)
-
-    # In the reactor's thread.
-
-    def _refuse(self, problem: str) -> None:
-        """Drop everything, now and later: the exporter cannot be made."""
-        _log.error("{problem}", problem=_line(problem))
-        self._isStopping = True
-        self.dropped += len(self._records)
-        self._records.clear()
-        self._finish()
-
-    def _complain(self, problem: str) -> None:
-        now = self._reactor.seconds()
-        if now - self._lastComplaint < COMPLAINT_SECONDS:
-            return
-        self._lastComplaint = now
-        _log.warn(
-            "spans are lost: {problem}; exported={exported} failed={failed} dropped={dropped}",
-            problem=_line(problem),
-            exported=self.exported,
-            failed=self.failed,
-            dropped=self.dropped,
-        )
-
-    def _families(self) -> list[MetricFamily]:
-        outcomes = {"exported": self.exported, "dropped": self.dropped, "failed": self.failed}
-        return [
-            MetricFamily(
-                "storagegate_spans_total",
-                "Spans by what became of them.",
-                "counter",
-                ("outcome",),
-                (),
-                "sum",
-                [((outcome,), value) for outcome, value in outcomes.items()],
-            )
-        ]
-
-
-def _line(text: str) -> str:
-    """Give text of anybody's as a part of one line."""
-    shown = text if text.isprintable() else repr(text)
-    return shown if len(shown) <= 300 else f"{shown[:300]}..."
+        """Export what waits, for a bounded time."""
 
 
 class Tracer:
     """
-    Records calls of services, requests of S3 and what is forwarded.
+    Decides what is recorded, and records calls of services, S3 requests and forwarded attempts.
 
-    @ivar recorder: Takes the records.
     @ivar bound: A trace of which no caller has decided is recorded if the last 16 digits of its id
-        come before this.
+        sort before this.
     @ivar spanAttributes: The user's C{(context)}, C{None} for none.
-    @ivar correlationHeader: The field of HTTP that has the id of a trace.
+    @ivar correlationHeader: The HTTP header field that has the id of a trace.
     """
 
     def __init__(
         self,
-        recorder: Recorder,
+        pipeline: ISpanPipeline,
         sampleRatio: float = 1.0,
         spanAttributes: Callable[[RequestContext], Mapping[str, Any] | None] | None = None,
         correlationHeader: str = "X-Trace-ID",
     ) -> None:
-        self.recorder = recorder
-        # Of the 64 lower bits of a trace's id, which are random wherever it was made.
+        self._pipeline = pipeline
+        # Of the 64 lower bits of a trace's id, which are random in every implementation.
         bound = round(sampleRatio * (1 << 64))
-        # Text is compared in half the time of numbers; no digit comes after "g".
+        # Text is compared in half the time of numbers; no digit sorts after "g".
         self.bound = f"{bound:016x}" if bound >> 64 == 0 else "g"
         self.spanAttributes = spanAttributes
         self.correlationHeader = correlationHeader
         self._hasComplained = False
 
     def decide(self, tracing: Tracing) -> Tracing:
-        """Give a call's trace, with a span of its own if the call is recorded."""
+        """Return a call's trace, with a span of its own if the call is recorded."""
         if tracing.spanId is None:
             if tracing.traceId[16:] >= self.bound:
                 return tracing
@@ -477,48 +329,79 @@ class Tracer:
             return tracing
         return Tracing(tracing.traceId, tracing.spanId, True, tracing.state, newSpanId())
 
+    def admit(self, tracing: Tracing) -> bool:
+        """
+        Return whether a span is to be made: it is sampled, and there is room for it.
+
+        @param tracing: As L{decide} returned it.
+        """
+        return tracing.sampled and tracing.ownId is not None and self._pipeline.admit()
+
+    def record(
+        self,
+        tracing: Tracing,
+        name: str,
+        attributes: Mapping[str, Any],
+        seconds: float,
+        *,
+        isFailed: bool = False,
+        isClient: bool = False,
+    ) -> None:
+        """
+        Record a span that ends now and that L{admit} has admitted.
+
+        @param seconds: How long it took.
+        @param isFailed: Whether the status of the span is an error.
+        @param isClient: Whether it is of a request that was sent, not received.
+        """
+        self._pipeline.add(
+            tracing, name, attributes, time_ns(), seconds, isFailed=isFailed, isClient=isClient
+        )
+
     def forwarded(
         self,
         tracing: Tracing,
         service: str,
         method: str,
-        place: tuple[str, int],
+        address: tuple[str, int],
         seconds: float,
         error: str | None,
     ) -> None:
         """
-        Take note of an attempt to have a call answered by somebody else.
+        Record an attempt to forward a call.
 
         @param tracing: What
-        L{forwardedTracing<storagegate.telemetry.tracecontext.forwardedTracing>} gave;
-            nothing is recorded of a call that is not sampled.
-        @param place: The host and the port that were asked.
-        @param error: What became of it, in a word; C{None} if it went well.
+        L{forwardedTracing<storagegate.telemetry.tracecontext.forwardedTracing>}
+            returned; nothing is recorded of a call that is not sampled.
+        @param address: Host and port of the instance.
+        @param error: The outcome in a word; C{None} if it succeeded.
         """
-        if tracing.sampled and tracing.ownId is not None:
-            self.recorder.put(
-                (
-                    FORWARD,
-                    tracing.traceId,
-                    tracing.ownId,
-                    tracing.spanId,
-                    tracing.state,
-                    time_ns(),
-                    seconds,
-                    service,
-                    method,
-                    *place,
-                    error,
-                )
-            )
+        if not self.admit(tracing):
+            return
+        attributes: dict[str, Value] = {
+            "rpc.system.name": "storagegate",
+            "rpc.method": f"{service}/{method}",
+            "server.address": address[0],
+            "server.port": address[1],
+        }
+        if error is not None:
+            attributes["error.type"] = boundedText(error)
+        self.record(
+            tracing,
+            f"{service}/{method}",
+            attributes,
+            seconds,
+            isFailed=error is not None,
+            isClient=True,
+        )
 
-    def extra(self, context: RequestContext) -> Any:
-        """Ask the user for attributes; what goes wrong there is told once."""
+    def extra(self, context: RequestContext) -> Mapping[str, Value]:
+        """Return the attributes that C{spanAttributes} gives; its first failure is logged."""
         assert self.spanAttributes is not None
         try:
             found = self.spanAttributes(context)
             if found is None:
-                return None
+                return {}
             if isinstance(found, Mapping):
                 return readAttributes(found)
             if hasattr(found, "close"):
@@ -529,49 +412,53 @@ class Tracer:
             if not self._hasComplained:
                 self._hasComplained = True
                 _log.failure("spanAttributes failed; this is told once")
-            return None
+            return {}
+
+    def stop(self) -> Deferred[None]:
+        """Export the spans that wait, for two seconds at most."""
+        return self._pipeline.stop()
 
 
 class CallTracer:
     """An observer of the calls of services."""
 
     def __init__(self, tracer: Tracer) -> None:
-        self._decide = tracer.decide
+        self._tracer = tracer
         self._bound = tracer.bound
-        self._put = tracer.recorder.put
-        self._extra = None if tracer.spanAttributes is None else tracer.extra
 
     def began(self, context: RequestContext) -> None:
         """Decide, before the handler sees the context."""
         tracing = context.tracing
-        # Of most calls it is known with this what C{decide} would say.
+        # This alone decides most calls; C{decide} decides the others alike.
         if tracing.spanId is not None or tracing.traceId[16:] < self._bound:
-            context.tracing = self._decide(tracing)
+            context.tracing = self._tracer.decide(tracing)
 
     def ended(self, context: RequestContext, error: ServiceError | None, seconds: float) -> None:
         """Record the call's end."""
         tracing = context.tracing
-        if tracing.ownId is None or not tracing.sampled:
+        if tracing.ownId is None:
             return
-        client = context.client
-        agent = client.userAgent
-        self._put(
-            (
-                CALL,
-                tracing.traceId,
-                tracing.ownId,
-                tracing.spanId,
-                tracing.state,
-                time_ns(),
-                seconds,
-                context.protocol,
-                context.service,
-                context.method,
-                client.address,
-                client.port,
-                None if agent is None else agent[:MAX_AGENT],
-                None if error is None else error.code,
-                200 if error is None else error.statusCode,
-                None if self._extra is None else self._extra(context),
-            )
-        )
+        tracer = self._tracer
+        if not tracer.admit(tracing):
+            return
+        client, protocol = context.client, context.protocol
+        name = f"{context.service}/{context.method}"
+        # The user's attributes come first: they cannot replace ours.
+        attributes: dict[str, Value] = {}
+        if tracer.spanAttributes is not None:
+            attributes.update(tracer.extra(context))
+        attributes["rpc.system.name"] = "grpc" if protocol == "grpc" else "storagegate"
+        attributes["rpc.method"] = name
+        attributes["storagegate.protocol"] = protocol
+        attributes["client.address"] = client.address
+        if client.port:
+            attributes["client.port"] = client.port
+        if protocol == "http":
+            attributes["http.response.status_code"] = 200 if error is None else error.statusCode
+        if client.userAgent:
+            attributes["user_agent.original"] = boundedText(client.userAgent[:MAX_AGENT])
+        if error is not None:
+            attributes["error.type"] = boundedText(error.code)
+        # A mistake of the caller is no failure of the server.
+        isFailed = error is not None and error.statusCode >= 500
+        tracer.record(tracing, name, attributes, seconds, isFailed=isFailed)

@@ -16,12 +16,17 @@ from storagegate.core.errors import ServiceError, codedError
 from storagegate.gateway.gateway import GatewayResources, createProtocolGateway
 from storagegate.gateway.observers import CallLog
 from storagegate.s3.observers import NUMBERS, TEXTS, S3Log, S3RequestRecord
-from storagegate.telemetry.accesslog import FIELDS, MAX_KNOWN, AccessLog
-from storagegate.telemetry.log import PROMISED_SECONDS, BufferedLogWriter, asJSON
+from storagegate.telemetry.accesslog import FIELDS, MAX_TEMPLATES, AccessLog, Entry
+from storagegate.telemetry.log import LATER_SECONDS, BufferedLogWriter, formatJSON
 from tests.gateway.test_gateway import call, echo
-from tests.telemetry.test_log_observer import Sink
+from tests.support.log import Sink
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+def entry(method: str, client: str = "c") -> Entry:
+    """Make the entry of a call."""
+    return (0.0, "tcp", "S", method, client, 0.001, "ok", TRACE.encode(), (), ())
 
 
 class SinkCase(SynchronousTestCase):
@@ -46,7 +51,7 @@ class CallTests(SinkCase):
 
     def test_fields(self) -> None:
         """A line has the specification's fields and the trace, in this order."""
-        CallLog(AccessLog(sink=self.sink, now=lambda: 1.5)).ended(self.context(), None, 0.0123456)
+        CallLog(AccessLog(sink=self.sink), lambda: 1.5).ended(self.context(), None, 0.0123456)
         line = self.only()
         self.assertEqual(tuple(line), FIELDS)
         self.assertEqual(
@@ -90,14 +95,14 @@ class CallTests(SinkCase):
         What is no id of a trace is left out.
         """
         sink = Sink()
-        log = CallLog(AccessLog(sink=sink, now=lambda: 1.5))
+        log = CallLog(AccessLog(sink=sink), lambda: 1.5)
         context = self.context(client)
         context.tracing = Tracing(trace)
         for _ in range(2):
             log.ended(context, ServiceError(code, "no", 400), 0.001)
         first, second = sink.lines
         self.assertEqual(first, second)
-        wanted = asJSON(
+        wanted = formatJSON(
             {
                 "timestamp": "1970-01-01T00:00:01.500Z",
                 "protocol": "tcp",
@@ -115,11 +120,11 @@ class CallTests(SinkCase):
     def test_manyClients(self) -> None:
         """Of callers without number only some are remembered, and each is told by its own name."""
         lines = AccessLog(sink=self.sink)
-        for number in range(2 * MAX_KNOWN + 5):
-            lines.write("tcp", "S", "get", f"c{number}", 0.001, "ok", TRACE, True)
-        self.assertLessEqual(len(lines.known), MAX_KNOWN)
+        for number in range(2 * MAX_TEMPLATES + 5):
+            lines.write([entry("get", f"c{number}")])
+        self.assertLessEqual(len(lines.templates), MAX_TEMPLATES)
         names = [json.loads(line)["client_id"] for line in self.sink.lines]
-        self.assertEqual(names, [f"c{number}" for number in range(2 * MAX_KNOWN + 5)])
+        self.assertEqual(names, [f"c{number}" for number in range(2 * MAX_TEMPLATES + 5)])
 
     def test_turn(self) -> None:
         """Lines are put together a little later, many at once, in the order of their calls."""
@@ -128,11 +133,11 @@ class CallTests(SinkCase):
         writer.buffer(clock)
         lines = AccessLog(sink=writer)
         for number in range(3):
-            lines.write("tcp", "S", f"m{number}", "c", 0.001, "ok", TRACE, True)
-        self.assertEqual(lines.known, {})
-        clock.advance(PROMISED_SECONDS)
-        lines.write("tcp", "S", "m3", "c", 0.001, "ok", TRACE, True)
-        clock.advance(PROMISED_SECONDS)
+            lines.write([entry(f"m{number}")])
+        self.assertEqual(lines.templates, {})
+        clock.advance(LATER_SECONDS)
+        lines.write([entry("m3")])
+        clock.advance(LATER_SECONDS)
         methods = [json.loads(line)["method"] for line in output.getvalue().splitlines()]
         self.assertEqual(methods, ["m0", "m1", "m2", "m3"])
 
@@ -148,7 +153,7 @@ class CallTests(SinkCase):
         self.successResultOf(call(gateway))
         self.failureResultOf(call(gateway, method="none"), ServiceError)
         self.assertEqual(output.getvalue(), b"")
-        clock.advance(PROMISED_SECONDS)
+        clock.advance(LATER_SECONDS)
         [line] = [json.loads(line) for line in output.getvalue().splitlines()]
         self.assertEqual((line["method"], line["status"]), ("echo", "ok"))
         ended = datetime.fromisoformat(line["timestamp"]).timestamp()
@@ -159,8 +164,7 @@ class CallTests(SinkCase):
     def test_impossible(self) -> None:
         """A line that cannot be made is told, and costs no other line."""
         impossible: Any = object()
-        told = (0.0, "tcp", "S", "m", "c", 0.001, "ok", TRACE.encode(), (), ())
-        AccessLog(sink=self.sink).writeAll([(impossible, *told[1:]), told])
+        AccessLog(sink=self.sink).write([(impossible, *entry("m")[1:]), entry("m")])
         self.assertEqual(self.only()["method"], "m")
         self.assertEqual(len(self.flushLoggedErrors(TypeError)), 1)
 

@@ -2,9 +2,9 @@
 A collector of spans, run as a program: it prints its port, keeps what it is sent, and tells.
 
 C{POST /MODE/...} takes spans: C{ok} keeps them, C{away} answers 503, C{nonsense} something that is
-no HTTP, C{silent} nothing, C{huge} an answer without end, C{elsewhere} sends away. C{GET /N} gives
-the spans once there are N of them, and C{GET /requests/N} the heads of requests, whatever became
-of them.
+no HTTP, C{silent} nothing, C{huge} an answer without end, C{trickle} one byte by byte,
+C{elsewhere} sends away. C{GET /N} gives the spans once there are N of them, and C{GET /requests/N}
+the heads of requests, whatever became of them.
 
 Protocol Buffers are read here by hand, with the numbers of C{opentelemetry/proto/trace/v1}: what
 is wrong with the packages that wrote them must not be wrong here, too.
@@ -22,6 +22,7 @@ from typing import Any
 SECONDS = 120
 
 _news = threading.Condition()
+_pause = threading.Event()
 _spans: list[dict[str, Any]] = []
 _requests: list[dict[str, Any]] = []
 
@@ -164,6 +165,16 @@ class Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
             case "silent":
                 self.rfile.read(1)
+            case "trickle":
+                self.send_response(200)
+                self.send_header("Content-Length", "1000")
+                self.end_headers()
+                try:
+                    while True:
+                        self.wfile.write(b"x")
+                        _pause.wait(0.05)
+                except OSError:
+                    self.close_connection = True
             case "huge":
                 self.send_response(200)
                 self.send_header("Transfer-Encoding", "chunked")

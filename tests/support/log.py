@@ -1,5 +1,7 @@
 """What a test needs to read the log."""
 
+from collections.abc import Callable, Sequence
+
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
@@ -22,3 +24,19 @@ class LogCase(SynchronousTestCase):
     def logged(self) -> list[str]:
         """Give the text of every event so far."""
         return [formatEvent(event) for event in self._logEvents]
+
+
+class Sink:
+    """Keeps lines."""
+
+    def __init__(self) -> None:
+        self.lowest = 1
+        self.lines: list[bytes] = []
+
+    def write(self, line: bytes, isUrgent: bool = False) -> None:
+        """Keep a line."""
+        self.lines.append(line)
+
+    def writeLater(self, make: Callable[[], Sequence[bytes]]) -> None:
+        """Keep lines at once."""
+        self.lines.extend(make())

@@ -389,7 +389,7 @@ def _ofTracing(tables: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
     if not isinstance(tracing, Mapping) or not tracing.get("enabled"):
         return
     from storagegate.core.options import OptionError, makeOptions
-    from storagegate.telemetry.otlp import TracingOptions, readCollector
+    from storagegate.telemetry.tracing import TracingOptions, readCollector
 
     given = {name: tracing[name] for name in ("provider", "endpoint") if name in tracing}
     try:

@@ -52,8 +52,8 @@ def _readFormat(format: Any) -> LineFormat:
         return compileFormat(format)
     write = adaptHandler(format, "format")
 
-    def writeLine(exchange: RequestRecord) -> str | None:
-        line = write(exchange.req, exchange.res)
+    def writeLine(record: RequestRecord) -> str | None:
+        line = write(record.req, record.res)
         return None if line is None else escapeLine(str(line))
 
     return writeLine
@@ -78,29 +78,29 @@ class _RequestLog:
     def logEnd(self, req: Any, res: Any, next: Any) -> Any:
         """Go on with a request, and log it when it is over."""
         now = req.app.runtime.now
-        exchange = RequestRecord(req, res, now, now())
+        record = RequestRecord(req, res, now, now())
         isLogged = False
 
         def answer() -> None:
-            exchange.answered = now()
+            record.answered = now()
 
         def end(isLost: bool) -> None:
             nonlocal isLogged
             if not isLogged:
                 isLogged = True
-                exchange.isLost = isLost
-                self._log(exchange)
+                record.isLost = isLost
+                self._log(record)
 
         res.beforeHead(answer)
         res.on("finish", lambda: end(False))
         res.on("close", lambda: end(True))
         return next()
 
-    def _log(self, exchange: RequestRecord) -> None:
+    def _log(self, record: RequestRecord) -> None:
         try:
-            if self._skip is not None and self._skip(exchange.req, exchange.res):
+            if self._skip is not None and self._skip(record.req, record.res):
                 return
-            line = self._writeLine(exchange)
+            line = self._writeLine(record)
         except Exception:
             # Others want to know of the end of the request, too.
             _log.failure("requestLog: no line for a request")

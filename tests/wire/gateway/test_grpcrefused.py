@@ -9,10 +9,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 
 from storagegate.gateway.gateway import GatewayResources, createProtocolGateway
-from storagegate.telemetry.tracing import CallSpan, Tracer
+from storagegate.telemetry.tracing import Tracer
 from tests.support.gateway import Probe
-from tests.telemetry.test_log_observer import Sink
-from tests.telemetry.test_tracing_tracer import KeptRecorder
+from tests.support.log import Sink
+from tests.support.spans import KeptPipeline
 from tests.wire.gateway.test_grpc import PROTO, TIMEOUT
 from tests.wire.rpc.support import RPCCase
 
@@ -25,8 +25,8 @@ class RefusedTests(RPCCase):
     async def serve(self, **options: Any) -> None:
         """Serve a fixture, and connect a client."""
         self.sink = Sink()
-        self.recorder = KeptRecorder()
-        around = GatewayResources(logSink=self.sink, tracer=Tracer(self.recorder))
+        self.pipeline = KeptPipeline()
+        around = GatewayResources(logSink=self.sink, tracer=Tracer(self.pipeline))
         self.gateway = createProtocolGateway(
             protocols=["grpc"],
             grpc={"port": 0, "maxMessageSize": 1000, **options},
@@ -83,10 +83,8 @@ class RefusedTests(RPCCase):
             line = await self.line()
             told = [line[name] for name in ("service", "method", "status", "path", "trace_id")]
             self.assertEqual(told, ["unknown", "unknown", "UNIMPLEMENTED", path, TRACE])
-            [(place, record)] = self.recorder.kept
-            self.assertEqual(place.traceId, TRACE)
-            assert isinstance(record, CallSpan)
-            self.assertEqual((record.service, record.method), ("unknown", "unknown"))
+            [span] = self.pipeline.spans
+            self.assertEqual((span.tracing.traceId, span.name), (TRACE, "unknown/unknown"))
 
     async def test_longPath(self) -> None:
         """Whoever makes names up fills neither the log nor the page."""
@@ -107,7 +105,7 @@ class RefusedTests(RPCCase):
             line = await self.line()
             self.assertEqual((line["method"], line["status"]), ("echo", code))
             self.assertEqual(self.samples("requests_total"), {("grpc", "Probe", "echo", code): 1})
-            self.assertEqual(len(self.recorder.kept), 1)
+            self.assertEqual(len(self.pipeline.spans), 1)
 
     async def test_missing(self) -> None:
         """An RPC of a proto that nothing answers is as unknown as any other."""

@@ -66,8 +66,7 @@ class DescriptorTests(SynchronousTestCase):
         """Lines of several processes in one pipe do not run into each other."""
         program = (
             "import sys\n"
-            "from storagegate.telemetry.log import BufferedLogWriter\n"
-            "from storagegate.telemetry.log import DescriptorOutput\n"
+            "from storagegate.telemetry.log import BufferedLogWriter, DescriptorOutput\n"
             "from twisted.internet.task import Clock\n"
             "writer = BufferedLogWriter(DescriptorOutput(1))\n"
             "writer.buffer(Clock())\n"
@@ -124,7 +123,7 @@ class FileTests(SynchronousTestCase):
     def test_asked(self) -> None:
         """It is moved before the next line when somebody asks for it, once."""
         self.write(b"old")
-        self.output.isTurned = True
+        self.output.isRotationDue = True
         self.write(b"new", b"er")
         self.assertEqual((self.text(), self.text(1)), ("new\ner\n", "old\n"))
 

@@ -280,6 +280,15 @@ class CollectorTests(TracedCase):
         """It says nothing."""
         self.check("silent", "the collector does not answer: .*timed out")
 
+    def test_trickle(self) -> None:
+        """It answers byte by byte: that is not waited for beyond the time that it has."""
+        daemon = self.started(f'endpoint = "{self.collector.url("trickle")}"\ntimeoutMs = 200')
+        for count in (1, 2, 3):
+            self.assertEqual(self.callHTTP(daemon)[0], 200)
+            self.collector.requests(count)
+        self.assertEqual(daemon.stop(), 0)
+        self.assertNotIn("spans are lost", daemon.log)
+
     def test_huge(self) -> None:
         """It answers without end: nobody reads that to its end, and the spans are taken."""
         daemon = self.started(f'endpoint = "{self.collector.url("huge")}"\ntimeoutMs = 60000')
