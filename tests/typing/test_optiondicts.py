@@ -13,8 +13,8 @@ from storagegate.auth import authentication
 from storagegate.core import definitions
 from storagegate.gateway import gateway, options
 from storagegate.gateway import options as gatewayOptions
-from storagegate.http import options as httpOptions
 from storagegate.http import compression, cors, rateLimit
+from storagegate.http import options as httpOptions
 from storagegate.rpc import application as rpcOptions
 from storagegate.rpc import client, credentials
 from storagegate.upstream import options as discoveryOptions
