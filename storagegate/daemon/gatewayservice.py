@@ -129,7 +129,7 @@ class DaemonGatewayService:
         users = SQLiteUserStore(os.path.join(directory, USERS_FILE), self._reactor)
         self._closers.append(users.close)
         self._add(makeUserService(users, bus=self._link))
-        credentials = AccessKeyStore(store.catalog, self._reactor, root.accessKey, root.secretKey)
+        credentials = AccessKeyStore(store.accessKeys, root.accessKey, root.secretKey)
         self._credentials = credentials
         self._gateway.authentication.ownKeys["Storage"] = _StorageKeys(
             storageAuthenticate(credentials)

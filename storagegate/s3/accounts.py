@@ -1,8 +1,8 @@
 """
 Who may come in: the root pair of the configuration and the keys that the operator issued.
 
-Issued keys live in the catalog, where another process adds and removes them; a running daemon
-looks at the catalog's generation number at most twice a second and so obeys within a second.
+Issued keys live in the catalog, where another process adds and removes them; the store polls their
+generation twice a second in the background, so a running daemon obeys within a second.
 
 What an issued key may do: a kind of access, narrowed by a bucket and a key pattern.
 
@@ -15,9 +15,11 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from attrs import field, frozen
-from twisted.internet.interfaces import IReactorTime
 
-from storagegate.storage.interfaces import ICatalog
+from storagegate.s3.errors import S3Error
+from storagegate.s3.operation import Operation
+from storagegate.storage.accesskeys import AccessKeySnapshot
+from storagegate.storage.errors import StoreBusy
 from storagegate.storage.records import AccessKey
 
 _GRANTS = {
@@ -90,9 +92,6 @@ class KeyPolicy:
 FULL_ACCESS = KeyPolicy()
 
 
-REFRESH_SECONDS = 0.5
-"""Half of the second within which a revoked key must stop working."""
-
 ROOT_ACCOUNT = "root"
 """The account of the root pair: it owns what it creates and may act on everything."""
 
@@ -126,15 +125,12 @@ def _credentialOf(key: AccessKey) -> AccountKey:
 
 
 class AccessKeyStore:
-    """Find the credential of an access key. Reactor thread."""
+    """Find the credential of an access key. Reactor thread, synchronously."""
 
-    def __init__(
-        self, catalog: ICatalog, clock: IReactorTime, rootAccessKey: str, rootSecretKey: str
-    ) -> None:
-        self._catalog = catalog
-        self._clock = clock
+    def __init__(self, keys: AccessKeySnapshot, rootAccessKey: str, rootSecretKey: str) -> None:
+        """@param keys: The issued keys of the store, which keeps them fresh."""
+        self._keys = keys
         self._generation = -1
-        self._checkAt = 0.0
         self._issued: dict[str, AccountKey] = {}
         self.setRoot(rootAccessKey, rootSecretKey)
 
@@ -144,13 +140,19 @@ class AccessKeyStore:
         self._root = AccountKey(identity, secretKey)
 
     def find(self, accessKey: str) -> AccountKey | None:
-        """Look an access key up; the root pair wins over an issued key of the same name."""
+        """
+        Look an access key up; the root pair wins over an issued key of the same name.
+
+        @raise StoreBusy: The catalog could not be read for the last time: a key may be revoked.
+        """
         if accessKey == self._root.identity.accessKey:
             return self._root
-        now = self._clock.seconds()
-        if now >= self._checkAt:
-            self._refresh()
-            self._checkAt = now + REFRESH_SECONDS
+        keys = self._keys
+        if keys.problem is not None:
+            raise StoreBusy(f"access keys were not read: {keys.problem}")
+        if keys.generation != self._generation:
+            self._issued = {name: _credentialOf(key) for name, key in keys.keys.items()}
+            self._generation = keys.generation
         return self._issued.get(accessKey)
 
     def prove(self, accessKey: str, secretKey: bytes) -> Identity | None:
@@ -161,9 +163,37 @@ class AccessKeyStore:
         matches = hmac.compare_digest(secretKey, expected)
         return credential.identity if credential is not None and matches else None
 
-    def _refresh(self) -> None:
-        generation = self._catalog.keysGeneration()
-        if generation != self._generation:
-            keys = self._catalog.accessKeys()
-            self._issued = {key.accessKey: _credentialOf(key) for key in keys}
-            self._generation = generation
+
+_LISTS = frozenset({"ListObjects", "ListObjectsV2", "ListObjectVersions", "ListMultipartUploads"})
+
+
+def authorise(policy: KeyPolicy, access: str, bucket: str, key: bytes | None) -> None:
+    """
+    Ask a policy for one access.
+
+    @param bucket: Empty for the service itself.
+    @raise S3Error: C{AccessDenied}.
+    """
+    name = key.decode("utf-8", "replace") if key is not None else None
+    if not policy.allows(access, bucket or None, name):
+        raise S3Error("AccessDenied")
+
+
+def authoriseOperation(
+    policy: KeyPolicy, operation: Operation, bucket: str, key: bytes, prefix: str = ""
+) -> None:
+    """
+    Ask a policy for what an operation does.
+
+    A list is asked for by its prefix; what names several objects judges each of them itself.
+
+    @param key: Empty where the bucket or the service is addressed.
+    @param prefix: What a list is asked for by.
+    @raise S3Error: C{AccessDenied}.
+    """
+    named: bytes | None = key or None
+    if not key and operation.name in _LISTS:
+        named = prefix.encode()
+        if not policy.coversPrefix(prefix):
+            raise S3Error("AccessDenied")
+    authorise(policy, operation.access.value, bucket, named)

@@ -5,7 +5,7 @@ Copies: a new name (or a part) for bytes that are there already; no byte is writ
 """
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from attrs import evolve, frozen
 
@@ -62,7 +62,7 @@ class MultipartService:
         kind: str,
     ) -> MultipartUpload:
         """Begin an upload. C{algorithm} and C{kind} may be empty: the client named none."""
-        self._service.bucket(identity, bucket)
+        await self._service.bucket(identity, bucket)
         upload = MultipartUpload(
             bucket,
             key,
@@ -76,14 +76,16 @@ class MultipartService:
         await self._catalog.createUpload(upload)
         return upload
 
-    def upload(self, identity: Identity, bucket: str, key: bytes, uploadId: str) -> MultipartUpload:
+    async def upload(
+        self, identity: Identity, bucket: str, key: bytes, uploadId: str
+    ) -> MultipartUpload:
         """
         Look an upload up.
 
         @raise S3Error: C{NoSuchUpload}, or whatever the bucket gives.
         """
-        self._service.bucket(identity, bucket)
-        found: MultipartUpload | None = self._catalog.upload(bucket, key, uploadId)
+        await self._service.bucket(identity, bucket)
+        found: MultipartUpload | None = await self._catalog.upload(bucket, key, uploadId)
         if found is None:
             raise S3Error("NoSuchUpload", fields={"UploadId": uploadId})
         return found
@@ -125,7 +127,7 @@ class MultipartService:
 
         @param after: Key and upload id; see L{ICatalog.uploads}.
         """
-        self._service.bucket(identity, bucket)
+        await self._service.bucket(identity, bucket)
         key, uploadId = after
         page: tuple[
             list[MultipartUpload], list[str], tuple[str, str] | None
@@ -187,7 +189,7 @@ class MultipartService:
         pairs = [(part.number, part.etag) for part in chosen]
         return await self._store.completeUpload(upload.uploadId, record, pairs, condition)
 
-    def completed(
+    async def completed(
         self, identity: Identity, bucket: str, key: bytes, named: Sequence[CompletedPart]
     ) -> ObjectRecord | None:
         """
@@ -195,9 +197,9 @@ class MultipartService:
 
         @raise S3Error: Whatever the bucket gives.
         """
-        self._service.bucket(identity, bucket)
+        await self._service.bucket(identity, bucket)
         record: ObjectRecord | None
-        _, record = self._catalog.object(bucket, key)
+        _, record = await self._catalog.object(bucket, key)
         if record is None or len(record.attributes.parts) != len(named):
             return None
         pairs = zip(record.attributes.parts, named, strict=True)
@@ -306,7 +308,7 @@ class CopyService:
     async def copyCurrent(
         self,
         identity: Identity,
-        find: Callable[[], ObjectRecord],
+        find: Callable[[], Awaitable[ObjectRecord]],
         want: Callable[[ObjectRecord], CopyRequest],
     ) -> ObjectRecord:
         """
@@ -317,7 +319,7 @@ class CopyService:
         @raise S3Error: As L{copyObject}, and whatever C{find} gives.
         """
         for _ in range(TRIES):
-            source = find()
+            source = await find()
             try:
                 return await self.copyObject(identity, source, want(source))
             except ConcurrentChange:

@@ -2,21 +2,25 @@
 What may be done with buckets and objects, and by whom: the domain, without HTTP.
 
 Every method takes the L{Identity<storagegate.s3.accounts.Identity>} on whose behalf it acts
-and raises L{S3Error<storagegate.s3.errors.S3Error>} for a refusal.
+and raises L{S3Error<storagegate.s3.errors.S3Error>} for a refusal. Who may do what is decided by
+L{ObjectService.authorise} and L{ObjectService.authoriseAccess}, which every front door calls first,
+and by the look-up of the bucket, which every method makes. What is set for a bucket is read by
+L{ObjectService.settings} and made by L{ObjectService.createBucket}.
 
 Which bytes of which blobs make up a run of an object, and digests over stored content.
 """
 
-import os
 from collections.abc import Callable, Sequence
 
 from attrs import frozen
 
-from storagegate.s3.accounts import Identity
+from storagegate.s3.accounts import Identity, authorise, authoriseOperation
 from storagegate.s3.checksums import Hasher
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.ingest import IngestedBody
-from storagegate.storage.errors import BucketExists, NoSuchKey
+from storagegate.s3.names import checkBucketName
+from storagegate.s3.operation import Operation
+from storagegate.storage.errors import BucketExists, CorruptBlob, NoSuchKey
 from storagegate.storage.interfaces import IBlobWriter
 from storagegate.storage.records import (
     NULL_VERSION,
@@ -67,8 +71,7 @@ class ObjectService:
         self.region = region
         self.nowMs = nowMs
         self._catalog = store.catalog
-        verifies = store.verifier is not None
-        self._lookUp = self._catalog.verified if verifies else self._catalog.object
+        self._verifies = store.verifier is not None
 
     def _own(self, identity: Identity, bucket: Bucket | None, name: str) -> Bucket:
         if bucket is None:
@@ -77,9 +80,72 @@ class ObjectService:
             raise S3Error("AccessDenied")
         return bucket
 
-    def bucket(self, identity: Identity, name: str) -> Bucket:
+    async def authorise(
+        self,
+        identity: Identity,
+        operation: Operation,
+        bucket: str = "",
+        key: bytes = b"",
+        prefix: str = "",
+    ) -> None:
+        """
+        Decide whether an identity may do what an operation does: by the policy of its key.
+
+        @param bucket: Empty for the service itself.
+        @param key: Empty where the bucket or the service is addressed.
+        @param prefix: What a list is asked for by.
+        @raise S3Error: C{AccessDenied}.
+        """
+        authoriseOperation(identity.policy, operation, bucket, key, prefix)
+
+    async def authoriseAccess(
+        self, identity: Identity, access: str, bucket: str, key: bytes
+    ) -> None:
+        """
+        Decide on one object that an operation names besides, or later than, its address: the source
+        of a copy, an entry of a delete-many, the key in a form.
+
+        @param access: C{"read"} or C{"write"}.
+        @raise S3Error: C{AccessDenied}.
+        """
+        authorise(identity.policy, access, bucket, key)
+
+    def listable(self, identity: Identity, buckets: Sequence[Bucket]) -> list[Bucket]:
+        """Choose those of an account's buckets that the identity may list."""
+        allows = identity.policy.allows
+        return [each for each in buckets if allows("list", each.name, None)]
+
+    async def settings(
+        self, identity: Identity, bucket: str, key: bytes = b"", versionId: str | None = None
+    ) -> Bucket:
+        """
+        Look up the bucket whose settings, or those of an object in it, are read or made.
+
+        @param key: Empty for the bucket's own.
+        @return: Its region and its owner are all that can be set today.
+        """
+        found = await self.bucket(identity, bucket)
+        if key:
+            await self.object(identity, bucket, key, versionId)
+        return found
+
+    async def checkWrite(
+        self, identity: Identity, bucket: str, key: bytes, condition: WriteCondition
+    ) -> None:
+        """
+        Refuse before a body is read what is sure to be refused after it.
+
+        The condition is judged again, for good, in the transaction that writes.
+        """
+        await self.bucket(identity, bucket)
+        if condition.absent:
+            _, record = await self._catalog.object(bucket, key)
+            if record is not None:
+                raise S3Error("PreconditionFailed", fields={"Condition": "If-None-Match"})
+
+    async def bucket(self, identity: Identity, name: str) -> Bucket:
         """Look up a bucket that the identity may act on."""
-        return self._own(identity, self._catalog.bucket(name), name)
+        return self._own(identity, await self._catalog.bucket(name), name)
 
     async def buckets(
         self, identity: Identity, prefix: str, after: str, limit: int
@@ -89,8 +155,15 @@ class ObjectService:
         found: list[Bucket] = await self._catalog.buckets(account, prefix, after, limit)
         return found
 
-    async def createBucket(self, identity: Identity, name: str) -> Bucket:
-        """Create a bucket that the identity's account owns."""
+    async def createBucket(self, identity: Identity, name: str, region: str = "") -> Bucket:
+        """
+        Create a bucket that the identity's account owns.
+
+        @param region: Where it is to be; empty is here.
+        """
+        checkBucketName(name)
+        if region and region != self.region:
+            raise S3Error("IllegalLocationConstraintException")
         bucket = Bucket(name, identity.account, self.nowMs(), self.region)
         try:
             await self._catalog.createBucket(bucket)
@@ -102,16 +175,16 @@ class ObjectService:
 
     async def deleteBucket(self, identity: Identity, name: str) -> None:
         """Remove an empty bucket."""
-        self.bucket(identity, name)
+        await self.bucket(identity, name)
         await self.store.deleteBucket(name)
 
-    def object(
+    async def object(
         self, identity: Identity, bucket: str, key: bytes, versionId: str | None = None
     ) -> ObjectRecord:
         """Look up an object with all that a read of it needs."""
         checkVersion(versionId)
         record: ObjectRecord | None
-        found, record = self._lookUp(bucket, key)
+        found, record = await self._catalog.object(bucket, key, verify=self._verifies)
         self._own(identity, found, bucket)
         if record is None:
             raise S3Error("NoSuchKey", fields={"Key": key.decode()})
@@ -128,7 +201,7 @@ class ObjectService:
         contentTypes: bool = False,
     ) -> ObjectListing:
         """List a page of a bucket; see L{ICatalog.listObjects}."""
-        self.bucket(identity, bucket)
+        await self.bucket(identity, bucket)
         page: ObjectListing = await self._catalog.listObjects(
             bucket, prefix, delimiter, after, limit, contentTypes
         )
@@ -169,7 +242,7 @@ class ObjectService:
 
         @return: For each entry L{None}, or what concerns it.
         """
-        self.bucket(identity, bucket)
+        await self.bucket(identity, bucket)
         rows = [(entry.key, entry.versionId, entry.condition) for entry in entries]
         results = await self.store.deleteObjects(bucket, rows)
         return [each if isinstance(each, Exception) else None for each in results]
@@ -181,12 +254,6 @@ class ObjectService:
             raise S3Error("NoSuchKey", fields={"Key": entry.key.decode(errors="replace")})
         if error is not None:
             raise error
-
-
-DIGEST_JOB = 8 << 20
-"""Bytes that one pool job reads and hashes: worth a hop, and soon over for those who wait."""
-
-_READ = 1 << 20
 
 
 def segmentsOf(content: Content, start: int, length: int) -> tuple[Segment, ...]:
@@ -207,22 +274,10 @@ def segmentsOf(content: Content, start: int, length: int) -> tuple[Segment, ...]
     return tuple(found)
 
 
-def _digestRun(fd: int, offset: int, length: int, hashers: Sequence[Hasher]) -> None:
-    """Read and hash a run of a file. Runs in a pool thread."""
-    while length:
-        chunk = os.pread(fd, min(length, _READ), offset)
-        if not chunk:
-            raise EOFError("a blob is shorter than its record says")
-        for hasher in hashers:
-            hasher.update(chunk)
-        offset += len(chunk)
-        length -= len(chunk)
-
-
 async def digest(
     store: ObjectStore, content: Content, start: int, length: int, hashers: Sequence[Hasher]
 ) -> None:
-    """Feed C{length} bytes from C{start} of a content to the hashers, in the pool."""
+    """Feed C{length} bytes from C{start} of a content to the hashers."""
     if content.inline is not None:
         for hasher in hashers:
             hasher.update(content.inline[start : start + length])
@@ -230,12 +285,12 @@ async def digest(
     hold = store.hold(content)
     try:
         for segment in segmentsOf(content, start, length):
-            handle = await store.blobs.openSegment(segment)
+            handle = await store.blobs.open(segment)
             try:
-                for done in range(0, segment.length, DIGEST_JOB):
-                    size = min(DIGEST_JOB, segment.length - done)
-                    await store.run(_digestRun, handle.fd, segment.offset + done, size, hashers)
+                count = await handle.digest(hashers, segment.offset, segment.length)
             finally:
                 handle.release()
+            if count < segment.length:
+                raise CorruptBlob(f"blob {segment.blob} has become shorter")
     finally:
         hold.release()

@@ -19,7 +19,8 @@ from typing import Any
 
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.handlers import buckets, get, lists, multipart, post, put
-from storagegate.s3.request import Access, Level, Operation, S3Request, StaticResponse
+from storagegate.s3.operation import Access, Level, Operation, StaticResponse
+from storagegate.s3.request import S3Request
 from storagegate.s3.xml.reader import BUCKET_LIMIT, COMPLETE_LIMIT, DELETE_LIMIT
 from storagegate.s3.xml.writer import document
 

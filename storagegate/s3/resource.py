@@ -35,8 +35,9 @@ from storagegate.s3.multipart import CopyService, MultipartService
 from storagegate.s3.names import parseQuery, splitTarget
 from storagegate.s3.objects import ObjectService
 from storagegate.s3.observers import RequestObservers, S3RequestRecord
+from storagegate.s3.operation import XML
 from storagegate.s3.operations import ROUTES, findOperation
-from storagegate.s3.request import XML, Pairs, S3Request, S3Services
+from storagegate.s3.request import Pairs, S3Request, S3Services
 from storagegate.storage.store import ObjectStore
 from storagegate.telemetry.tracecontext import namedTracing, newTraceId
 
@@ -97,6 +98,7 @@ class S3Resource(CoroutineResource):
         self.services = services
         self.observation = RequestObservers(clock)
         self.nameTraces("X-Trace-ID")
+        self._accessKeys = services.store.accessKeys
         self._clock = clock
         self._throttle = AuthFailureThrottle(clock)
         # Ids need not be secret, only distinct: also from those before a restart.
@@ -112,6 +114,8 @@ class S3Resource(CoroutineResource):
 
     async def serve(self, request: ChannelRequest) -> None:
         """Answer one request."""
+        if not self._accessKeys.isLoaded:
+            await self._accessKeys.loaded()
         exchange = self._observe(request) if self.observation.isOn else None
         try:
             headers: Mapping[bytes, bytes] = request.headers
@@ -152,7 +156,7 @@ class S3Resource(CoroutineResource):
             if authenticated.source is SignatureSource.FORM:
                 # What a form's fields are signed for is to store its file, whatever the query says.
                 raise S3Error("AccessDenied")
-            call.authoriseOperation()
+            await call.authoriseOperation()
             await ROUTES[operation.name](call)
         finally:
             if exchange is not None:
@@ -229,7 +233,7 @@ def makeS3Resource(
     @param requireSignedPayload: Whether a body must be signed for where there is no TLS.
     @param rootAccessKey: The root pair; see L{AccessKeyStore}.
     """
-    credentials = AccessKeyStore(store.catalog, reactor, rootAccessKey, rootSecretKey)
+    credentials = AccessKeyStore(store.accessKeys, rootAccessKey, rootSecretKey)
     objects = ObjectService(store, region, lambda: int(time.time() * 1000))
     multipart = MultipartService(objects)
     services = S3Services(

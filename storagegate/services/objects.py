@@ -1,7 +1,7 @@
 """
 The Storage service: the buckets and objects that S3 serves, in the gateway's form::
 
-    credentials = Credentials(store.catalog, reactor, rootAccessKey, rootSecretKey)
+    credentials = Credentials(store.accessKeys, rootAccessKey, rootSecretKey)
     definition = makeStorageService(store, credentials)
     authentication.ownKeys["Storage"] = APIKeyProvider(storageAuthenticate(credentials))
 
@@ -22,11 +22,9 @@ from storagegate.core.errors import codedError
 from storagegate.s3.accounts import AccessKeyStore, Identity
 from storagegate.s3.ingest import BodyExpectation, ingest
 from storagegate.s3.multipart import CopyRequest, CopyService, MultipartService
-from storagegate.s3.names import checkBucketName
 from storagegate.s3.objects import DeleteEntry, ObjectService
 from storagegate.s3.operations import OPERATIONS
 from storagegate.s3.pagination import BUCKETS_LIMIT, makeToken
-from storagegate.s3.request import authoriseOperation
 from storagegate.services import objectschemas as shapes
 from storagegate.services.objectschemas import (
     attributesOf,
@@ -133,18 +131,16 @@ class _Storage:
     async def listBuckets(self, request: Request, context: RequestContext) -> Result:
         """List the account's buckets by name, as many as a page of S3 has at most."""
         with translated():
-            identity = _admitted(context, "ListBuckets")
+            identity = await self._admitted(context, "ListBuckets")
             found = await self._objects.buckets(identity, "", "", BUCKETS_LIMIT)
-            allows = identity.policy.allows
-            shown = [each for each in found if allows("list", each.name, None)]
+            shown = self._objects.listable(identity, found)
             return {"buckets": [shapes.bucketShape(each) for each in shown]}
 
     async def createBucket(self, request: Request, context: RequestContext) -> Result:
         """Create a bucket."""
         with translated():
             bucket = bucketOf(request)
-            identity = _admitted(context, "CreateBucket", bucket)
-            checkBucketName(bucket)
+            identity = await self._admitted(context, "CreateBucket", bucket)
             await self._objects.createBucket(identity, bucket)
             return {}
 
@@ -152,7 +148,7 @@ class _Storage:
         """Remove an empty bucket."""
         with translated():
             bucket = bucketOf(request)
-            identity = _admitted(context, "DeleteBucket", bucket)
+            identity = await self._admitted(context, "DeleteBucket", bucket)
             await self._objects.deleteBucket(identity, bucket)
             return {}
 
@@ -160,7 +156,9 @@ class _Storage:
         """List a page of a bucket."""
         with translated():
             page = readListing(request, self._secret)
-            identity = _admitted(context, "ListObjectsV2", page.bucket, prefix=page.prefix)
+            identity = await self._admitted(
+                context, "ListObjectsV2", page.bucket, prefix=page.prefix
+            )
             found = await self._objects.listObjects(
                 identity,
                 page.bucket,
@@ -181,13 +179,13 @@ class _Storage:
     async def headObject(self, request: Request, context: RequestContext) -> Result:
         """Describe an object."""
         with translated():
-            return shapes.objectShape(self._found(context, "HeadObject", request))
+            return shapes.objectShape(await self._found(context, "HeadObject", request))
 
     async def getObject(self, request: Request, context: RequestContext) -> AsyncIterator[Result]:
         """Give an object: what it is, then its bytes."""
         most = DATAGRAM_CHUNK if context.protocol == "udp" else CHUNK
         with translated():
-            record = self._found(context, "GetObject", request)
+            record = await self._found(context, "GetObject", request)
             start, length = readRange(request, record.size)
             # An overwrite or a delete in the meantime must not take the blobs from under us.
             hold = self._store.hold(record.content)
@@ -205,10 +203,10 @@ class _Storage:
         first, body = await beginUpload(requests)
         with translated():
             bucket, key = bucketOf(first), keyOf(first)
-            identity = _admitted(context, "PutObject", bucket, key)
+            identity = await self._admitted(context, "PutObject", bucket, key)
             attributes = attributesOf(first)
             # What is sure to be refused is refused before its bytes are read.
-            self._objects.bucket(identity, bucket)
+            await self._objects.bucket(identity, bucket)
             received = await ingest(
                 body, BodyExpectation(), lambda limit: self._objects.sink(None, limit), INLINE_LIMIT
             )
@@ -221,7 +219,7 @@ class _Storage:
         """Delete an object; one that is not there is deleted already, as in S3."""
         with translated():
             bucket, key = bucketOf(request), keyOf(request)
-            identity = _admitted(context, "DeleteObject", bucket, key)
+            identity = await self._admitted(context, "DeleteObject", bucket, key)
             await self._objects.deleteObject(identity, bucket, DeleteEntry(key))
             return {}
 
@@ -229,9 +227,9 @@ class _Storage:
         """Give an object's bytes a second name."""
         with translated():
             wanted = CopyRequest(bucketOf(request), keyOf(request))
-            identity = _admitted(context, "CopyObject", wanted.bucket, wanted.key)
+            identity = await self._admitted(context, "CopyObject", wanted.bucket, wanted.key)
             source = {"bucket": bucketOf(request, "fromBucket"), "key": textOf(request, "fromKey")}
-            self._objects.bucket(identity, wanted.bucket)
+            await self._objects.bucket(identity, wanted.bucket)
             record = await self._copies.copyCurrent(
                 identity,
                 # Whoever copies reads.
@@ -249,16 +247,17 @@ class _Storage:
         """
         with translated():
             bucket, prefix = bucketOf(request), textOf(request, "prefix")
-            identity = _admitted(context, "ListObjectsV2", bucket, prefix=prefix)
-            self._objects.bucket(identity, bucket)
+            identity = await self._admitted(context, "ListObjectsV2", bucket, prefix=prefix)
+            # Joined before the look-up: a bucket that is deleted meanwhile ends the watch.
             box = self._watches.join(bucket, prefix)
             try:
+                await self._objects.bucket(identity, bucket)
                 while (change := await box.get()) is not None:
                     self._checkKey(identity)
                     # What another program does to the bucket is not seen. Once it was deleted here,
                     # what waits is of the time before.
                     if not box.isOver:
-                        self._objects.bucket(identity, bucket)
+                        await self._objects.bucket(identity, bucket)
                     yield change
             finally:
                 self._watches.leave(bucket, box)
@@ -269,24 +268,30 @@ class _Storage:
         if credential is None or credential.identity != identity:
             raise codedError("UNAUTHENTICATED", "The access key is not valid any more")
 
-    def _found(self, context: RequestContext, operation: str, request: Request) -> ObjectRecord:
+    async def _found(
+        self, context: RequestContext, operation: str, request: Request
+    ) -> ObjectRecord:
         """Look up the object of a request that may read it."""
         bucket, key = bucketOf(request), keyOf(request)
-        identity = _admitted(context, operation, bucket, key)
-        return self._objects.object(identity, bucket, key)
+        identity = await self._admitted(context, operation, bucket, key)
+        return await self._objects.object(identity, bucket, key)
 
+    async def _admitted(
+        self,
+        context: RequestContext,
+        operation: str,
+        bucket: str = "",
+        key: bytes = b"",
+        prefix: str = "",
+    ) -> Identity:
+        """
+        Give who calls, if it may do what S3 calls an operation.
 
-def _admitted(
-    context: RequestContext, operation: str, bucket: str = "", key: bytes = b"", prefix: str = ""
-) -> Identity:
-    """
-    Give who calls, if the policy of the key allows what S3 calls an operation.
-
-    @raise S3Error: C{AccessDenied}.
-    """
-    identity = context.authentication
-    if not isinstance(identity, Identity):
-        # A user of something else than the store's own keys is nobody here.
-        raise codedError("UNAUTHENTICATED", "An access key of the store is required")
-    authoriseOperation(identity.policy, OPERATIONS[operation], bucket, key, prefix)
-    return identity
+        @raise S3Error: C{AccessDenied}.
+        """
+        identity = context.authentication
+        if not isinstance(identity, Identity):
+            # A user of something else than the store's own keys is nobody here.
+            raise codedError("UNAUTHENTICATED", "An access key of the store is required")
+        await self._objects.authorise(identity, OPERATIONS[operation], bucket, key, prefix)
+        return identity

@@ -7,7 +7,6 @@ The workers of a daemon with several tell each other, too. What one commits is t
 two commit at one time may be told in either order.
 """
 
-import os
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 from typing import Any
@@ -102,12 +101,12 @@ def _cut(data: bytes, most: int) -> list[bytes]:
 
 async def _pieces(store: ObjectStore, segment: Segment) -> AsyncGenerator[bytes, None]:
     """Read a segment, a piece whenever one is asked for."""
-    handle = await store.blobs.openSegment(segment)
+    handle = await store.blobs.open(segment)
     try:
         offset, end = segment.offset, segment.offset + segment.length
         while offset < end:
             size = min(_PIECE, end - offset)
-            piece = await store.run(os.pread, handle.fd, size, offset)
+            piece = await handle.read(offset, size)
             if not piece:
                 raise CorruptBlob(f"blob {segment.blob} has become shorter")
             offset += len(piece)

@@ -17,12 +17,13 @@ from sqlite3 import Connection
 
 from attrs import frozen
 
+from storagegate.storage.blobids import isBlobId
 from storagegate.storage.blobs.fsync import SyncGroup, WriteFence
-from storagegate.storage.blobs.layout import BlobLayout, Shards, isBlobId
+from storagegate.storage.blobs.layout import BlobLayout, Shards
+from storagegate.storage.blobs.writer import checksumOf
 from storagegate.storage.catalog import refcounts
 from storagegate.storage.catalog.connections import Durability as CatalogDurability
 from storagegate.storage.catalog.connections import Purpose, connect, prepare
-from storagegate.storage.catalog.refcounts import BlobRow
 from storagegate.storage.catalog.transactions import (
     Apply,
     Mutation,
@@ -32,8 +33,9 @@ from storagegate.storage.catalog.transactions import (
     runAlone,
 )
 from storagegate.storage.files import DirectoryLock, Files, unlinkIfThere
+from storagegate.storage.records import BlobRow
 from storagegate.storage.recovery import sweepStaging
-from storagegate.storage.scrub import checkBlob, readPiece
+from storagegate.storage.scrub import checkBlob
 from storagegate.storage.sqlite import CatalogUnusable
 
 # Where segments are kept.
@@ -143,6 +145,10 @@ def check(
         lock.release()
 
 
+_PIECE = 1024 * 1024
+"""Bytes read at a time."""
+
+
 class _Check:
     """One run over one store."""
 
@@ -242,10 +248,11 @@ class _Check:
             fd = self._files.openForReading(path)
             try:
                 offset = crc = 0
-                count = -1
-                while count:
-                    count, crc = readPiece(self._files, fd, offset, crc)
-                    offset += count
+                while piece := self._files.read(fd, _PIECE, offset):
+                    # What is hot for readers of other files stays in memory.
+                    self._files.dropCache(fd, offset, len(piece))
+                    crc = checksumOf(piece, crc)
+                    offset += len(piece)
             finally:
                 self._files.close(fd)
             return checkBlob(row.size, row.crc, offset, crc)

@@ -1,20 +1,27 @@
 """
 The two halves of the store, cut so that each can be exchanged.
 
-Whatever says I{reactor thread, at once} answers in about ten microseconds from a warm page cache.
-Everything else returns a Deferred that fires in the reactor thread. Contract suites:
-C{tests/contract/}.
+All methods are called in the reactor thread, and what they return fires there. A look-up is a
+coroutine: the embedded catalog answers from memory or from a warm page in about ten microseconds
+and never suspends, a catalog behind a network does. So a caller that needs its blobs to stay takes
+a lease on them (L{ObjectStore.hold<storagegate.storage.store.ObjectStore.hold>}) before it awaits
+anything else, and a catalog whose look-ups suspend has L{ICatalog.graceSeconds} besides. Contract
+suites: C{tests/contract/}.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 from storagegate.storage.records import (
     AccessKey,
+    BlobRow,
     Bucket,
     Content,
+    InlineCheck,
+    InlinePosition,
     MultipartUpload,
     ObjectListing,
     ObjectRecord,
@@ -26,32 +33,48 @@ from storagegate.storage.records import (
 
 class ICatalog(Interface):
     """
-    Metadata and transactions.
+    Metadata, transactions, and the reference counts of blobs.
+
+    Look-ups and lists are coroutines; to cancel one is to hear no more of it. A read that begins
+    after the Deferred of a mutation has fired sees that mutation, in every process; only buckets
+    may be C{bucketStaleSeconds} old.
 
     Every mutation is durable (as far as the store's durability says) when its Deferred fires, and
     is atomic: its condition is judged in the same transaction that writes. A mutation that fails
-    has changed nothing. All mutations that wait are committed together. Besides the errors named,
-    each may fail with C{StoreFull}, C{StoreReadOnly} or C{StoreBusy}.
+    has changed nothing. All mutations that wait are committed together. A mutation goes on if its
+    Deferred is cancelled. Besides the errors named, each may fail with C{StoreFull},
+    C{StoreReadOnly} or C{StoreBusy}.
     """
 
-    def bucket(name: str) -> Bucket | None:
-        """Look a bucket up. Reactor thread, at once."""
+    bucketStaleSeconds: float = Attribute(
+        "How old a bucket may be that a look-up finds; 0 where it is never old."
+    )
+    graceSeconds: float = Attribute(
+        "How long a blob stays after its last reference went: longer than a look-up may take to"
+        " come back. 0 where look-ups do not suspend, so that leases suffice."
+    )
+    failure: str | None = Attribute(
+        "Why nothing more is written until a restart; C{None} while writes are possible."
+    )
+    waiting: int = Attribute("How many mutations wait for a commit.")
 
-    def object(
-        bucket: str, key: bytes, versionId: str | None = None
-    ) -> tuple[Bucket | None, ObjectRecord | None]:
-        """Look up a bucket and an object in it, in one query. Reactor thread, at once."""
+    async def bucket(name: str) -> Bucket | None:
+        """Look a bucket up."""
 
-    def verified(
-        bucket: str, key: bytes, versionId: str | None = None
+    async def object(
+        bucket: str, key: bytes, versionId: str | None = None, *, verify: bool = False
     ) -> tuple[Bucket | None, ObjectRecord | None]:
         """
-        Look up as L{object}, and compare the content's C{inline} with its storage checksum.
+        Look up a bucket and an object in it, in one query.
 
-        @raise CorruptObject: The bytes are missing or not those that were written.
+        @param verify: Whether the content's C{inline} is compared with its storage checksum.
+        @raise DamagedObject: The bytes are missing or not those that were written.
         """
 
-    def buckets(account: str | None, prefix: str, after: str, limit: int) -> Deferred[list[Bucket]]:
+    async def upload(bucket: str, key: bytes, uploadId: str) -> MultipartUpload | None:
+        """Look a multipart upload up."""
+
+    async def buckets(account: str | None, prefix: str, after: str, limit: int) -> list[Bucket]:
         """
         List buckets by name.
 
@@ -59,14 +82,14 @@ class ICatalog(Interface):
         @param after: Names strictly after this one.
         """
 
-    def listObjects(
+    async def listObjects(
         bucket: str,
         prefix: bytes,
         delimiter: bytes,
         after: bytes,
         limit: int,
         contentTypes: bool = ...,
-    ) -> Deferred[ObjectListing]:
+    ) -> ObjectListing:
         """
         List a page of current objects in key order, at the cost of the answer's size.
 
@@ -76,7 +99,7 @@ class ICatalog(Interface):
         @param limit: Objects and common prefixes together; 0 gives an empty page with no C{last}.
         @param contentTypes: Whether the rows have their content types, which costs a look into the
             attributes of each.
-        @raise NoSuchBucket: As a failure of the Deferred.
+        @raise NoSuchBucket: The bucket is not there.
         """
 
     def createBucket(bucket: Bucket) -> Deferred[None]:
@@ -131,9 +154,6 @@ class ICatalog(Interface):
         @raise NoSuchBucket: The bucket is not there.
         """
 
-    def upload(bucket: str, key: bytes, uploadId: str) -> MultipartUpload | None:
-        """Look an upload up. Reactor thread, at once."""
-
     def putPart(
         bucket: str, key: bytes, uploadId: str, part: Part, crcs: Mapping[str, int] = ...
     ) -> Deferred[None]:
@@ -145,18 +165,16 @@ class ICatalog(Interface):
         @raise ConcurrentChange: As for L{putObject}.
         """
 
-    def parts(
-        bucket: str, key: bytes, uploadId: str, after: int, limit: int
-    ) -> Deferred[list[Part]]:
+    async def parts(bucket: str, key: bytes, uploadId: str, after: int, limit: int) -> list[Part]:
         """
         List parts by number, those after C{after}.
 
         @raise NoSuchUpload: The upload is not there.
         """
 
-    def uploads(
+    async def uploads(
         bucket: str, prefix: bytes, delimiter: bytes, keyAfter: bytes, idAfter: str, limit: int
-    ) -> Deferred[tuple[list[MultipartUpload], list[str], tuple[str, str] | None]]:
+    ) -> tuple[list[MultipartUpload], list[str], tuple[str, str] | None]:
         """
         List uploads in progress, by key and then by id.
 
@@ -190,11 +208,11 @@ class ICatalog(Interface):
         @raise NoSuchUpload: The upload is not there (any more).
         """
 
-    def accessKeys() -> list[AccessKey]:
-        """All issued keys. Reactor thread; short, for keys are few."""
+    async def accessKeys() -> tuple[int, list[AccessKey]]:
+        """Read the generation of the issued keys and all of them, in one snapshot."""
 
-    def keysGeneration() -> int:
-        """A number that changes whenever a key is issued or revoked. Reactor thread, at once."""
+    async def keysGeneration() -> int:
+        """Read the number that changes whenever a key is issued or revoked, in any process."""
 
     def addAccessKey(key: AccessKey) -> Deferred[None]:
         """
@@ -204,10 +222,78 @@ class ICatalog(Interface):
         """
 
     def removeAccessKey(accessKey: str) -> Deferred[bool]:
-        """Revoke a key; say whether it was there."""
+        """Revoke a key; the result says whether it was there."""
+
+    async def knownBlobs(ids: Sequence[str]) -> frozenset[str]:
+        """Find which of these blobs have a row."""
+
+    async def referenced(ids: Sequence[str]) -> frozenset[str]:
+        """Find which of these blobs an object or a part names."""
+
+    async def garbage(after: str, limit: int) -> list[str]:
+        """
+        List blobs that nothing names since more than C{graceSeconds}, by id.
+
+        @param after: Ids strictly after this one.
+        """
+
+    async def blobRow(id: str) -> BlobRow | None:
+        """Look a blob up."""
+
+    async def blobRows(after: str, limit: int) -> list[BlobRow]:
+        """
+        List all blobs by id.
+
+        @param after: Ids strictly after this one.
+        """
+
+    async def checkInline(start: InlinePosition | None, limit: int) -> InlineCheck:
+        """
+        Compare the inline bytes of a page of objects with their checksums.
+
+        @param start: The C{next} of the page before; L{None} begins.
+        @param limit: Objects in the page.
+        """
+
+    def newBlobId() -> str:
+        """
+        Make an id that no blob has had, at once, from memory. On a network it carries the lease
+        of this node, and a write that brings a new blob is refused once that lease is over.
+
+        @raise StoreReadOnly: This node may not write now.
+        """
+
+    def forgetBlobs(ids: Sequence[str]) -> Deferred[None]:
+        """Remove the rows of blobs that were removed. Those that are named stay."""
+
+    def markDamaged(blob: str) -> Deferred[None]:
+        """Record that the bytes of a blob are not those that were written."""
+
+    def damagedBlobs() -> frozenset[str]:
+        """
+        Return the blobs that were marked before the catalog was opened, or by this process since;
+        they are few.
+        """
 
     def secret() -> bytes:
-        """32 random bytes, made once for this store: list tokens are signed with them."""
+        """Return 32 random bytes, made once for this store: list tokens are signed with them."""
+
+    def health() -> Mapping[str, str | None]:
+        """
+        Return of each part why the catalog cannot take writes now, or C{None}; from memory.
+
+        @return: C{catalog}, and what else a back end has to report.
+        """
+
+    def measure(onBatch: Callable[[int, float], None]) -> None:
+        """
+        Have each commit reported.
+
+        @param onBatch: Called with the number of its mutations and the seconds that it took.
+        """
+
+    def close() -> Deferred[None]:
+        """Commit what waits, then close. Once."""
 
 
 class IBlobWriter(Interface):
@@ -235,18 +321,74 @@ class IBlobWriter(Interface):
         """Give the CRC-32C of each new blob away, once, with the duty to see to the blobs."""
 
 
-class IBlobReader(Interface):
-    """A blob open for reading."""
+class Hashing(Protocol):
+    """What L{IBlobReader} feeds bytes to: anything that C{hashlib} makes, or a CRC."""
 
-    fd: int = Attribute("For C{pread} and C{sendfile}; its own position is never used.")
+    def update(self, data: bytes, /) -> object:
+        """Take bytes; called in a thread or in the reactor thread, never in two at one time."""
+
+
+class ByteSink(Protocol):
+    """What L{IBlobReader.sendTo} needs of a response that has begun."""
+
+    def send(self, chunk: bytes) -> Deferred[None] | None:
+        """Send bytes; a Deferred is to be waited for before the next."""
+
+    async def sendFile(
+        self, fd: int, offset: int, count: int, run: Callable[..., Deferred[Any]]
+    ) -> None:
+        """Send a run of an open file."""
+
+
+class IBlobReader(Interface):
+    """A blob open for reading: whether a file of this machine or bytes of another."""
+
     size: int = Attribute("Bytes in the blob.")
 
+    async def sendTo(response: ByteSink, offset: int, length: int) -> None:
+        """
+        Send a run of the blob as a part of a body: by C{sendfile} from a local file, else by
+        ranged reads, the next of which begins when the client has taken the last.
+
+        @raise DamagedBlob: The blob ended before the run, or cannot be read.
+        """
+
+    async def read(offset: int, length: int, hashers: Sequence[Hashing] = ...) -> bytes:
+        """
+        Read a run of the blob.
+
+        @param length: At most a few hundred KiB: it is in memory at once.
+        @param hashers: Are fed the bytes.
+        @return: Fewer bytes than asked for only at the end of the blob.
+        @raise OSError: It cannot be read.
+        """
+
+    async def digest(hashers: Sequence[Hashing], offset: int, length: int) -> int:
+        """
+        Feed a run of the blob to hashers, without having it in memory at once.
+
+        @return: How many bytes there were: fewer than asked for only at the end of the blob.
+        @raise OSError: It cannot be read.
+        """
+
     def release() -> None:
-        """Say that the descriptor is not needed any more. Exactly once."""
+        """Let go of the blob. Exactly once."""
 
 
 class IBlobStore(Interface):
-    """Immutable bytes by id."""
+    """
+    Immutable bytes by id. The ids come from L{ICatalog.newBlobId}.
+
+    The order of a write: C{finish} of a sink (the bytes are durable, nothing names them), the
+    commit of the catalog, L{settle}, the response. The order of a removal: the commit that drops
+    the last reference, leases and grace, L{discard}, L{ICatalog.forgetBlobs}. A crash leaves blobs
+    that were not settled: L{unconfirmed} finds them.
+    """
+
+    failure: str | None = Attribute(
+        "Why nothing is written or removed until a restart; C{None} while that is possible."
+    )
+    damaged: frozenset[str] = Attribute("The blobs that are known to be damaged.")
 
     def sink(inlineLimit: int, expectedSize: int | None = None) -> IBlobWriter:
         """
@@ -257,22 +399,55 @@ class IBlobStore(Interface):
         @param expectedSize: The declared size in bytes, if there is one.
         """
 
-    def open(blob: str) -> IBlobReader | Deferred[IBlobReader]:
+    async def open(segment: Segment) -> IBlobReader:
         """
-        Open a blob: at once where its descriptor is cached, else through the pool.
+        Open a segment's blob and check that it reaches as far as the segment does.
 
-        @raise CorruptBlob: It is missing or known to be damaged.
+        A blob of this machine that was read lately opens without suspending.
+
+        @raise DamagedBlob: It is missing, short, or known to be damaged.
         """
 
-    async def openSegment(segment: Segment) -> IBlobReader:
+    async def openToCheck(blob: str) -> IBlobReader:
         """
-        Open a segment's blob and see that it reaches as far as the segment does.
+        Open a blob that is read once, from beginning to end, to check it: neither the handle nor
+        the bytes are kept in a cache.
 
-        @raise CorruptBlob: It is missing, short, or known to be damaged.
+        @raise DamagedBlob: It is missing.
+        @raise OSError: It cannot be opened.
         """
 
     def discard(blobs: Sequence[str]) -> Deferred[None]:
-        """Remove blobs that nobody names any more, in the pool."""
+        """Remove blobs that nothing names any more. One that is gone is removed."""
 
     def settle(blobs: Sequence[str]) -> None:
-        """The catalog has committed these blobs: their staging links can go, in the background."""
+        """The catalog has committed these blobs; what marked them as new goes in the background."""
+
+    async def unconfirmed(olderThanSeconds: float) -> Sequence[str]:
+        """
+        List blobs that were never settled: what a crash left, or an upload that was not removed.
+
+        @param olderThanSeconds: Longer than an upload may last: younger ones may be in progress.
+        """
+
+    def forget(blobs: Sequence[str]) -> None:
+        """Let go of what is open of blobs that another process has removed."""
+
+    def markDamaged(blobs: Iterable[str]) -> None:
+        """Open these blobs no more."""
+
+    def failStop(reason: str) -> None:
+        """Write and remove nothing more until a restart. The first reason stays."""
+
+    def health() -> Mapping[str, str | None]:
+        """
+        Return of each part why blobs cannot be written now, or C{None}; from memory.
+
+        @return: C{blobs}, and what else a back end has to report.
+        """
+
+    def idle() -> Deferred[None]:
+        """Wait until nothing is left to do in the background."""
+
+    async def close() -> None:
+        """Finish what runs in the background, and close what is open. Once."""

@@ -233,3 +233,42 @@ class AccessKey:
     prefixPattern: str = ""
     email: str = ""
     createdMs: int = 0
+
+
+@frozen
+class BlobRow:
+    """
+    A blob that the catalog knows.
+
+    @ivar crc: CRC-32C of all its bytes.
+    @ivar refs: Segments that name it.
+    """
+
+    id: str
+    size: int
+    crc: int
+    refs: int
+    damaged: bool
+
+
+@frozen
+class InlinePosition:
+    """Where in the catalog a check of inline bytes has come to."""
+
+    bucketId: int
+    key: bytes
+
+
+@frozen
+class InlineCheck:
+    """
+    What a page of such a check found.
+
+    @ivar damaged: Bucket and key of objects whose bytes are not those that were written.
+    @ivar bytesRead: How much was read.
+    @ivar next: Where to go on; L{None} at the end.
+    """
+
+    damaged: tuple[tuple[str, bytes], ...]
+    bytesRead: int
+    next: InlinePosition | None

@@ -11,12 +11,17 @@ from collections.abc import Callable, Collection, Sequence
 from attrs import define
 from twisted.logger import Logger
 
+from storagegate.storage.blobids import isBlobId
 from storagegate.storage.blobs.fsync import SyncGroup
-from storagegate.storage.blobs.layout import BlobLayout, Shards, isBlobId
+from storagegate.storage.blobs.layout import BlobLayout, Shards
 from storagegate.storage.files import Files, unlinkIfThere
+from storagegate.storage.interfaces import IBlobStore, ICatalog
 
 _BATCH = 500
 """Ids in one question to the catalog."""
+
+_UNCONFIRMED_SECONDS = 24 * 3600.0
+"""An upload that has written nothing for a day is not in progress any more."""
 
 _log = Logger()
 
@@ -100,6 +105,31 @@ def sweepLeft(
         for blob in (*unknown, *settled):
             unlinkIfThere(files, layout.stagingPath(blob))
     if names:
+        _tell(swept)
+    return swept
+
+
+async def removeUnconfirmed(
+    catalog: ICatalog, blobs: IBlobStore, olderThanSeconds: float = _UNCONFIRMED_SECONDS
+) -> Swept:
+    """
+    Remove blobs that were written and never committed, while others are; settle those that were.
+
+    @param olderThanSeconds: Longer than an upload may last.
+    @raise StoreError: One of the two cannot be asked, or written, now.
+    @raise OSError: The disk refuses.
+    """
+    left = await blobs.unconfirmed(olderThanSeconds)
+    swept = Swept()
+    for start in range(0, len(left), _BATCH):
+        batch = left[start : start + _BATCH]
+        known = await catalog.knownBlobs(batch)
+        unknown = [blob for blob in batch if blob not in known]
+        blobs.settle(sorted(known))
+        await blobs.discard(unknown)
+        swept.settled += len(known)
+        swept.removed += len(unknown)
+    if left:
         _tell(swept)
     return swept
 

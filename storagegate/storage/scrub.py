@@ -21,14 +21,10 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from storagegate.storage.blobs.layout import BlobLayout
-from storagegate.storage.blobs.writer import checksumOf
-from storagegate.storage.catalog.refcounts import BlobRow, IBlobLedger, InlinePosition
+from storagegate.storage.blobs.writer import BlobChecksum
 from storagegate.storage.errors import CorruptBlob, StoreError
-from storagegate.storage.files import Files
-from storagegate.storage.interfaces import IBlobReader, IBlobStore
-from storagegate.storage.records import Segment
-from storagegate.storage.threadpool import IWorkPool
+from storagegate.storage.interfaces import IBlobReader, IBlobStore, ICatalog
+from storagegate.storage.records import BlobRow, InlinePosition, Segment
 
 
 def checkBlob(size: int, crc: int | None, foundSize: int, foundCrc: int) -> str | None:
@@ -54,7 +50,7 @@ class CorruptionLog:
 
     _log = Logger()
 
-    def __init__(self, catalog: IBlobLedger, damaged: Callable[[Sequence[str]], object]) -> None:
+    def __init__(self, catalog: ICatalog, damaged: Callable[[Sequence[str]], object]) -> None:
         self._catalog = catalog
         self._damaged = damaged
 
@@ -81,26 +77,13 @@ _START_SECONDS = 60.0
 """Before the first round: a daemon that starts has more urgent reads to make."""
 
 _PIECE = 1024 * 1024
-"""Bytes read in one job: no thread of the pool is kept for long."""
+"""Bytes read at a time: no thread of the pool is kept for long."""
 
 _PAGE = 500
 """Rows read at a time."""
 
 _INLINE_PAGE = 64
 """Objects read at a time that have their bytes in the catalog: 4 MiB at most."""
-
-
-def readPiece(files: Files, fd: int, offset: int, crc: int) -> tuple[int, int]:
-    """
-    Read on in a blob. Blocks; may run in a pool thread.
-
-    @param crc: The CRC of what is before C{offset}.
-    @return: How many bytes were there, none at the end, and the CRC with them.
-    """
-    piece = files.read(fd, _PIECE, offset)
-    # What is hot for readers must not be pushed out of memory by what nobody asked for.
-    files.dropCache(fd, offset, len(piece))
-    return len(piece), checksumOf(piece, crc)
 
 
 class Scrubber:
@@ -121,10 +104,8 @@ class Scrubber:
 
     def __init__(
         self,
-        catalog: IBlobLedger,
-        layout: BlobLayout,
-        files: Files,
-        pool: IWorkPool,
+        catalog: ICatalog,
+        blobs: IBlobStore,
         clock: IReactorTime,
         report: CorruptionLog,
         bytesPerSecond: int = BYTES_PER_SECOND,
@@ -132,9 +113,7 @@ class Scrubber:
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._catalog = catalog
-        self._layout = layout
-        self._files = files
-        self._pool = pool
+        self._blobs = blobs
         self._clock = clock
         self._report = report
         self._bytesPerSecond = bytesPerSecond
@@ -215,7 +194,7 @@ class Scrubber:
     async def _check(self, row: BlobRow) -> None:
         try:
             problem = await self._read(row)
-        except FileNotFoundError:
+        except CorruptBlob:
             problem = "is missing"
         except OSError as error:
             problem = f"cannot be read: {error.strerror or error}"
@@ -224,20 +203,19 @@ class Scrubber:
 
     async def _read(self, row: BlobRow) -> str | None:
         """Read a blob at the rate that is allowed; say what is wrong with it."""
-        path = self._layout.path(row.id)
-        fd = await self._pool.run(self._files.openForReading, path)
-        offset = crc = 0
+        blob = await self._blobs.openToCheck(row.id)
+        offset, crc = 0, BlobChecksum()
         try:
             while not self._stopping:
-                count, crc = await self._pool.run(readPiece, self._files, fd, offset, crc)
+                count = await blob.digest([crc], offset, _PIECE)
                 if not count:
-                    return checkBlob(row.size, row.crc, offset, crc)
+                    return checkBlob(row.size, row.crc, offset, crc.value)
                 offset += count
                 self.bytesRead += count
                 await self._pause(count / self._bytesPerSecond)
             return None
         finally:
-            await self._pool.runAnyway(self._files.close, fd)
+            blob.release()
 
     async def _pause(self, seconds: float) -> None:
         if self._stopping or not seconds:
@@ -252,16 +230,10 @@ class Scrubber:
 
 
 PIECE = 256 * 1024
-"""Bytes read in one job; as many are in memory for each answer under way."""
+"""Bytes read at a time; as many are in memory for each answer under way."""
 
 Take = Callable[[bytes], Deferred[None] | None]
 """Takes a piece; a Deferred is to be waited for before the next."""
-
-
-def _readPiece(files: Files, fd: int, offset: int, length: int, crc: int) -> tuple[bytes, int]:
-    """Read on in a blob. Blocks; runs in a pool thread."""
-    piece = files.read(fd, min(length, PIECE), offset)
-    return piece, checksumOf(piece, crc)
 
 
 def _drop(piece: bytes) -> None:
@@ -275,22 +247,18 @@ async def _wait(taken: Deferred[None] | None) -> None:
 
 
 class VerifyingReader:
-    """Reads segments in the pool. Methods: reactor thread."""
+    """Reads segments. Methods: reactor thread."""
 
     _log = Logger()
 
     def __init__(
         self,
-        catalog: IBlobLedger,
+        catalog: ICatalog,
         blobs: IBlobStore,
-        files: Files,
-        pool: IWorkPool,
         report: CorruptionLog,
     ) -> None:
         self._catalog = catalog
         self._blobs = blobs
-        self._files = files
-        self._pool = pool
         self._report = report
 
     async def read(self, segment: Segment, take: Take) -> None:
@@ -299,10 +267,10 @@ class VerifyingReader:
 
         @raise CorruptBlob: The blob is not what was written; C{take} has not had the last piece.
         """
-        row = self._catalog.blobRow(segment.blob)
+        row: BlobRow | None = await self._catalog.blobRow(segment.blob)
         if row is None:
             raise CorruptBlob(f"blob {segment.blob} is not known")
-        handle = await self._blobs.openSegment(segment)
+        handle = await self._blobs.open(segment)
         try:
             if segment.length == row.size:
                 await self._compare(handle, row, take)
@@ -315,18 +283,18 @@ class VerifyingReader:
     async def _compare(self, handle: IBlobReader, row: BlobRow, take: Take) -> None:
         """Read a whole blob; keep its last piece back until its checksum is right."""
         problem = checkBlob(row.size, None, handle.size, 0)
-        crc, offset, piece = 0, 0, b""
+        crc, offset, piece = BlobChecksum(), 0, b""
         while problem is None and offset < row.size:
             if piece:
                 await _wait(take(piece))
             try:
-                piece, crc = await self._read(handle, offset, row.size - offset, crc)
+                piece = await handle.read(offset, min(PIECE, row.size - offset), [crc])
             except OSError as error:
                 problem = f"cannot be read: {error.strerror or error}"
             else:
                 offset += len(piece)
                 if not piece or offset == row.size:
-                    problem = checkBlob(row.size, row.crc, offset, crc)
+                    problem = checkBlob(row.size, row.crc, offset, crc.value)
         if problem is not None:
             raise await self._damaged(row, problem)
         await _wait(take(piece))
@@ -335,16 +303,11 @@ class VerifyingReader:
         """Read a part of a blob that has just been compared."""
         offset, end = segment.offset, segment.offset + segment.length
         while offset < end:
-            piece, _ = await self._read(handle, offset, end - offset, 0)
+            piece = await handle.read(offset, min(PIECE, end - offset))
             if not piece:
                 raise CorruptBlob(f"blob {segment.blob} has become shorter")
             await _wait(take(piece))
             offset += len(piece)
-
-    def _read(
-        self, handle: IBlobReader, offset: int, length: int, crc: int
-    ) -> Deferred[tuple[bytes, int]]:
-        return self._pool.run(_readPiece, self._files, handle.fd, offset, length, crc)
 
     async def _damaged(self, row: BlobRow, problem: str) -> CorruptBlob:
         """Report a blob, and make the error for its reader."""

@@ -24,18 +24,26 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from storagegate.storage.blobs.filestore import FileBlobs
+from storagegate.storage.accesskeys import AccessKeySnapshot
+from storagegate.storage.backends import (
+    BLOBS,
+    CATALOGS,
+    DEFAULT_BLOBS,
+    DEFAULT_CATALOG,
+    BackEndContext,
+    OpenCatalog,
+    loadBackEnd,
+)
 from storagegate.storage.blobs.fsync import SyncGroup, WriteFence
 from storagegate.storage.blobs.layout import BlobLayout, Shards
 from storagegate.storage.catalog import refcounts
 from storagegate.storage.catalog.connections import Durability as CatalogDurability
 from storagegate.storage.catalog.connections import Purpose, connect, prepare
-from storagegate.storage.catalog.sqlite import SQLiteCatalog
 from storagegate.storage.catalog.wal import Reserve
 from storagegate.storage.errors import StoreError, StoreReadOnly
 from storagegate.storage.files import DirectoryLock, Files
 from storagegate.storage.gc import BlobLease, GarbageCollector
-from storagegate.storage.interfaces import IBlobWriter
+from storagegate.storage.interfaces import IBlobStore, IBlobWriter, ICatalog
 from storagegate.storage.multiprocess.memory import ProcessGroupConfig
 from storagegate.storage.records import (
     INLINE_LIMIT,
@@ -45,7 +53,7 @@ from storagegate.storage.records import (
     Part,
     WriteCondition,
 )
-from storagegate.storage.recovery import sweepStaging
+from storagegate.storage.recovery import removeUnconfirmed, sweepStaging
 from storagegate.storage.scrub import BYTES_PER_SECOND, CorruptionLog, Scrubber, VerifyingReader
 from storagegate.storage.sqlite import CatalogUnusable
 from storagegate.storage.threadpool import BoundedThreadPool
@@ -68,12 +76,16 @@ class StoreSettings:
     @ivar random: C{os.urandom} or what replaces it.
     @ivar scrubBytesPerSecond: How fast blobs are read again in the background.
     @ivar verifyReads: Whether there is a verifier.
+    @ivar catalog: The name of a back end of the catalog.
+    @ivar blobs: The name of a back end of the blobs.
     """
 
     durability: str
     random: Callable[[int], bytes]
     scrubBytesPerSecond: int
     verifyReads: bool
+    catalog: str
+    blobs: str
 
 
 @frozen
@@ -87,8 +99,9 @@ class StoreComponents:
     @ivar company: The other processes, where there may be some.
     """
 
-    catalog: SQLiteCatalog
-    blobs: FileBlobs
+    catalog: ICatalog
+    accessKeys: AccessKeySnapshot
+    blobs: IBlobStore
     pool: BoundedThreadPool
     reclaimer: GarbageCollector
     catchUp: IDelayedCall
@@ -125,39 +138,59 @@ def openPieces(
         else:
             company.takeOver(path, layout, files, syncs, durable)
         pool = BoundedThreadPool(reactor)
-        owner = b"" if company is None else company.owner
-        blobs = FileBlobs(layout, pool, files, latch, durable, options.random, owner)
-        reclaimer = GarbageCollector(
-            lambda ids: _discard(blobs, company, ids),
-            lambda ids: catalog.forgetBlobs(ids),
-            lambda after, limit: catalog.garbage(after, limit),
-            None if company is None else company.neighbours,
+        context = BackEndContext(
+            directory,
+            reactor,
+            pool,
+            files,
+            options.durability,
+            options.random,
+            lambda ids: reclaimer.reclaim(ids),
+            latch,
+            None if company is None else company.commons,
+            b"" if company is None else company.owner,
         )
-        commons = None if company is None else company.commons
-        catalog = SQLiteCatalog(
-            path, reactor, pool.run, options.durability, reclaimer.reclaim, commons
-        )
-        catalog.open()
-        if company is None:
-            shards = Shards(layout, files, syncs, options.random)
-            sweepStaging(layout, files, shards, syncs, catalog.knownBlobs)
-        blobs.markDamaged(catalog.damagedBlobs())
+        catalog, blobs = _openBackEnds(context, options)
+        reclaimer = _makeReclaimer(catalog, blobs, reactor, company)
         report = CorruptionLog(catalog, lambda ids: _markDamaged(blobs, company, ids))
-        scrubber = Scrubber(
-            catalog, layout, files, pool, reactor, report, options.scrubBytesPerSecond
-        )
+        scrubber = Scrubber(catalog, blobs, reactor, report, options.scrubBytesPerSecond)
+        accessKeys = AccessKeySnapshot(catalog, reactor)
+        accessKeys.start()
         return StoreComponents(
             catalog,
+            accessKeys,
             blobs,
             pool,
             reclaimer,
             _begin(reactor, scrubber, reclaimer, company),
             scrubber,
-            VerifyingReader(catalog, blobs, files, pool, report) if options.verifyReads else None,
+            VerifyingReader(catalog, blobs, report) if options.verifyReads else None,
             lambda: files.space(directory),
             opened.pop_all(),
             company,
         )
+
+
+def _openBackEnds(context: BackEndContext, options: StoreSettings) -> tuple[ICatalog, IBlobStore]:
+    """Open the two halves by their names, the catalog first: recovery of blobs needs it."""
+    found: OpenCatalog = loadBackEnd(CATALOGS, options.catalog)(context)
+    blobs: IBlobStore = loadBackEnd(BLOBS, options.blobs)(context, found)
+    blobs.markDamaged(found.catalog.damagedBlobs())
+    return found.catalog, blobs
+
+
+def _makeReclaimer(
+    catalog: ICatalog, blobs: IBlobStore, reactor: Any, company: "ProcessGroup | None"
+) -> GarbageCollector:
+    return GarbageCollector(
+        lambda ids: _discard(blobs, company, ids),
+        catalog.forgetBlobs,
+        catalog.garbage,
+        None if company is None else company.neighbours,
+        catalog.graceSeconds,
+        reactor,
+        partial(removeUnconfirmed, catalog, blobs),
+    )
 
 
 def prepareStore(directory: str, durability: str, files: Files) -> DirectoryLock:
@@ -228,14 +261,14 @@ def _begin(
     return catchUp
 
 
-async def _discard(blobs: FileBlobs, company: "ProcessGroup | None", ids: Sequence[str]) -> None:
+async def _discard(blobs: IBlobStore, company: "ProcessGroup | None", ids: Sequence[str]) -> None:
     """Remove blobs everywhere."""
     await blobs.discard(ids)
     if company is not None:
         company.tellGone(ids)
 
 
-def _markDamaged(blobs: FileBlobs, company: "ProcessGroup | None", ids: Sequence[str]) -> None:
+def _markDamaged(blobs: IBlobStore, company: "ProcessGroup | None", ids: Sequence[str]) -> None:
     """Have these blobs opened no more anywhere."""
     blobs.markDamaged(ids)
     if company is not None:
@@ -248,9 +281,6 @@ T = TypeVar("T")
 _LOW_SPACE = 20
 """A warning comes when less than one part in twenty of the disk is free."""
 
-_PATIENCE_SECONDS = 5.0
-"""A commit takes milliseconds: who waits longer for that of another process is not ready."""
-
 
 class ObjectStore:
     """
@@ -260,6 +290,7 @@ class ObjectStore:
     A write that was asked for is carried out, or refused, even if its Deferred is cancelled.
 
     @ivar catalog: The metadata. Lists and buckets are asked of it directly.
+    @ivar accessKeys: The issued keys, kept fresh while the store is open.
     @ivar blobs: The bytes.
     @ivar verifier: Compares blobs while they are read, where that is wanted; else L{None}.
     @ivar run: Runs a function in the store's threads: C{run(function, *args) -> Deferred}.
@@ -275,6 +306,7 @@ class ObjectStore:
     def __init__(self, pieces: StoreComponents) -> None:
         """Put a store together; L{open} does that."""
         self.catalog = pieces.catalog
+        self.accessKeys = pieces.accessKeys
         self.blobs = pieces.blobs
         self.pool = pieces.pool
         self.run = pieces.pool.run
@@ -302,6 +334,8 @@ class ObjectStore:
         scrubBytesPerSecond: int = BYTES_PER_SECOND,
         verifyReads: bool = False,
         sharing: ProcessGroupConfig | None = None,
+        catalog: str = DEFAULT_CATALOG,
+        blobs: str = DEFAULT_BLOBS,
     ) -> "ObjectStore":
         """
         Open a store, making it if there is none. Blocks; call it before the reactor runs.
@@ -314,11 +348,15 @@ class ObjectStore:
         @param verifyReads: Whether readers have a L{verifier}.
         @param sharing: The other processes that serve the same store. Somebody has done L{prepare}
             for all of them, and this process or a parent of it keeps the lock.
+        @param catalog: The back end of the catalog, a name in L{storagegate.storage.backends}.
+        @param blobs: The back end of the blobs, likewise.
         @raise StoreLocked: Another process has it open.
         @raise StoreError: It cannot be used; one line says why.
         @raise OSError: The disk refuses.
         """
-        options = StoreSettings(durability, random, scrubBytesPerSecond, verifyReads)
+        options = StoreSettings(
+            durability, random, scrubBytesPerSecond, verifyReads, catalog, blobs
+        )
         return cls(openPieces(directory, reactor, files or Files(), options, sharing))
 
     @staticmethod
@@ -407,22 +445,20 @@ class ObjectStore:
         """
         Keep the blobs of a content until the hold is released, though the object be replaced.
 
-        Call it in the same turn of the reactor in which the catalog named the content.
+        Call it in the same iteration of the reactor in which the look-up returned the content.
         """
         return self._reclaimer.hold({segment.blob for segment in content.segments})
 
     @property
     def readOnly(self) -> str | None:
         """Why nothing can be written until a restart, or L{None}."""
-        return self.blobs.latch.reason or self.catalog.failure
+        return self.blobs.failure or self.catalog.failure
 
     def health(self) -> dict[str, str | None]:
         """Say of each part why the store cannot take writes, or L{None}."""
-        waited = self.catalog.waitedSeconds
-        stuck = f"another process has been writing for {waited:.0f} s"
         return {
-            "catalog": self.catalog.failure or (stuck if waited > _PATIENCE_SECONDS else None),
-            "blobs": self.blobs.latch.reason,
+            **self.catalog.health(),
+            **self.blobs.health(),
             "disk": self._disk(lambda free, total: free < INLINE_LIMIT),
         }
 
@@ -460,6 +496,7 @@ class ObjectStore:
         if self._catchUp.active():
             self._catchUp.cancel()
         try:
+            await self.accessKeys.stop()
             await self.scrubber.stop()
             await self._reclaimer.stop()
             await self.blobs.close()
@@ -513,7 +550,7 @@ class ObjectStore:
             if failure.check(StoreReadOnly):
                 # The commit may be on the disk or not. The blobs keep their names in staging/,
                 # and the next start asks the catalog about them.
-                self.blobs.latch.trip(f"the catalog failed: {failure.getErrorMessage()}")
+                self.blobs.failStop(f"the catalog failed: {failure.getErrorMessage()}")
             elif failure.check(StoreError):
                 self._discard(crcs)
             return failure
@@ -523,7 +560,7 @@ class ObjectStore:
 
     def _discard(self, crcs: Mapping[str, int]) -> None:
         # What cannot be removed now keeps its name in staging/ for the next start.
-        if crcs and self.blobs.latch.reason is None:
+        if crcs and self.blobs.failure is None:
             self.blobs.discard(tuple(crcs)).addErrback(
                 lambda failure: self._log.error(
                     "an upload was not removed: {error}", error=failure.getErrorMessage()

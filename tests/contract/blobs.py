@@ -1,14 +1,16 @@
 """What every L{IBlobStore} must keep; mixed into a case for each implementation."""
 
+import hashlib
 import os
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import deferLater
 from zope.interface.verify import verifyObject
 
-from storagegate.storage.errors import CorruptBlob
+from storagegate.storage.errors import CorruptBlob, StoreReadOnly
 from storagegate.storage.interfaces import IBlobReader, IBlobStore, IBlobWriter
-from storagegate.storage.records import Content
+from storagegate.storage.records import Content, Segment
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -26,9 +28,8 @@ async def store(blobs: Any, body: bytes, inlineLimit: int = 0, step: int = 64 * 
 
 
 async def claim(blobs: Any, blob: str) -> Any:
-    """Open a blob, cached or not."""
-    opened = blobs.open(blob)
-    return await opened if isinstance(opened, Deferred) else opened
+    """Open a blob."""
+    return await blobs.open(Segment(blob, 0, 0))
 
 
 async def load(blobs: Any, content: Content) -> bytes:
@@ -37,10 +38,36 @@ async def load(blobs: Any, content: Content) -> bytes:
         return content.inline
     body = b""
     for segment in content.segments:
-        handle = await claim(blobs, segment.blob)
-        body += os.pread(handle.fd, segment.length, segment.offset)
+        handle = await blobs.open(segment)
+        offset, end = segment.offset, segment.offset + segment.length
+        while offset < end:
+            piece = await handle.read(offset, min(256 * KIB, end - offset))
+            body += piece
+            offset += len(piece)
         handle.release()
     return body
+
+
+class SlowResponse:
+    """
+    A response that has begun, to a client that takes each chunk a little later.
+
+    @ivar body: What was sent.
+    """
+
+    def __init__(self) -> None:
+        self.body = b""
+
+    def send(self, chunk: bytes) -> Deferred[None]:
+        """Take a chunk."""
+        from twisted.internet import reactor
+
+        self.body += chunk
+        return deferLater(reactor, 0.001)
+
+    async def sendFile(self, fd: int, offset: int, count: int, run: Any) -> None:
+        """Take a run of a file."""
+        self.body += await run(os.pread, fd, count, offset)
 
 
 class BlobsContract:
@@ -107,24 +134,101 @@ class BlobsContract:
         for number, content in enumerate(contents):
             self.assertEqual(await load(self.blobs, content), b"%d" % number)
 
-    async def test_cached(self: Any) -> None:
-        """A blob that was read lately opens at once."""
-        content = await store(self.blobs, b"hot")
-        (await claim(self.blobs, content.segments[0].blob)).release()
-        handle = self.blobs.open(content.segments[0].blob)
-        self.assertNotIsInstance(handle, Deferred)
-        self.assertEqual(os.pread(handle.fd, 10, 0), b"hot")
+    async def test_read(self: Any) -> None:
+        """Any run can be read, the end is where the blob ends, and hashers get what is read."""
+        body = os.urandom(200 * KIB)
+        content = await store(self.blobs, body)
+        handle = await self.blobs.open(content.segments[0])
+        for offset, length in ((0, 1), (5, 0), (70_000, 100_000), (0, 200 * KIB)):
+            md5 = hashlib.md5(usedforsecurity=False)
+            run = await handle.read(offset, length, [md5])
+            self.assertTrue(run == body[offset : offset + length], (offset, length))
+            self.assertEqual(md5.digest(), hashlib.md5(run, usedforsecurity=False).digest())
+        self.assertTrue(await handle.read(200 * KIB - 7, 100) == body[-7:])
+        self.assertEqual(await handle.read(200 * KIB, 100), b"")
         handle.release()
+
+    async def test_sendTo(self: Any) -> None:
+        """A run of a blob is sent as it was written, whatever the pace of the client."""
+        body = os.urandom(300 * KIB)
+        content = await store(self.blobs, body)
+        handle = await self.blobs.open(content.segments[0])
+        for offset, length in ((0, 300 * KIB), (1, 150_000), (299 * KIB, KIB), (17, 0)):
+            response = SlowResponse()
+            await handle.sendTo(response, offset, length)
+            self.assertTrue(response.body == body[offset : offset + length], (offset, length))
+        handle.release()
+
+    async def test_digest(self: Any) -> None:
+        """A run of a blob is fed to all hashers, in order, and the end is told by the count."""
+        body = os.urandom(3 * MIB)
+        content = await store(self.blobs, body)
+        for opened in (self.blobs.open(content.segments[0]), self.openToCheck(content)):
+            handle = await opened
+            for offset, length in ((0, 3 * MIB), (12345, 2 * MIB), (2 * MIB, 2 * MIB), (9, 0)):
+                hashers = [hashlib.sha256(), hashlib.md5(usedforsecurity=False)]
+                run = body[offset : offset + length]
+                self.assertEqual(await handle.digest(hashers, offset, length), len(run))
+                self.assertEqual(hashers[0].digest(), hashlib.sha256(run).digest())
+            handle.release()
+
+    def openToCheck(self: Any, content: Content) -> Any:
+        """Open the blob of a content as the scrubber does."""
+        return self.blobs.openToCheck(content.segments[0].blob)
+
+    async def test_reach(self: Any) -> None:
+        """A segment that is longer than its blob is damage."""
+        content = await store(self.blobs, b"bytes")
+        blob = content.segments[0].blob
+        (await self.blobs.open(Segment(blob, 1, 4))).release()
+        with self.assertRaises(CorruptBlob):
+            await self.blobs.open(Segment(blob, 2, 4))
+
+    async def test_markDamaged(self: Any) -> None:
+        """A blob that was marked is opened no more, until it is removed."""
+        content = await store(self.blobs, b"bytes")
+        blob = content.segments[0].blob
+        self.blobs.markDamaged([blob])
+        self.assertEqual(self.blobs.damaged, {blob})
+        with self.assertRaises(CorruptBlob):
+            await self.blobs.open(content.segments[0])
+        await self.blobs.discard([blob])
+        self.assertEqual(self.blobs.damaged, frozenset())
+
+    async def test_unconfirmed(self: Any) -> None:
+        """What was written and neither settled nor removed is listed, once it is old enough."""
+        contents = [await store(self.blobs, b"%d" % number) for number in range(3)]
+        kept, settled, removed = (content.segments[0].blob for content in contents)
+        self.blobs.settle([settled])
+        await self.blobs.idle()
+        await self.blobs.discard([removed])
+        self.assertEqual(list(await self.blobs.unconfirmed(-1.0)), [kept])
+        self.assertEqual(list(await self.blobs.unconfirmed(3600.0)), [])
+
+    async def test_failStop(self: Any) -> None:
+        """After a failure nothing is written or removed, and the first reason is reported."""
+        content = await store(self.blobs, b"bytes")
+        self.assertEqual((self.blobs.failure, self.blobs.health()), (None, {"blobs": None}))
+        self.blobs.failStop("told so")
+        self.blobs.failStop("again")
+        self.assertEqual(self.blobs.failure, "told so")
+        self.assertEqual(self.blobs.health(), {"blobs": "told so"})
+        with self.assertRaises(StoreReadOnly):
+            await store(self.blobs, b"more")
+        with self.assertRaises(StoreReadOnly):
+            await self.blobs.discard([content.segments[0].blob])
+        self.assertEqual(await load(self.blobs, content), b"bytes")
+        if hasattr(self, "flushLoggedErrors"):
+            self.flushLoggedErrors()
 
     async def test_readersShare(self: Any) -> None:
         """Each reader has its own claim: one that goes takes nothing from the others."""
         content = await store(self.blobs, b"shared")
         blob = content.segments[0].blob
-        opened = [self.blobs.open(blob) for _ in range(3)]
-        handles = [await o if isinstance(o, Deferred) else o for o in opened]
+        handles = [await claim(self.blobs, blob) for _ in range(3)]
         handles[0].release()
         handles[2].release()
-        self.assertEqual(os.pread(handles[1].fd, 10, 0), b"shared")
+        self.assertEqual(await handles[1].read(0, 10), b"shared")
         handles[1].release()
 
     async def test_missing(self: Any) -> None:
@@ -133,13 +237,10 @@ class BlobsContract:
             await claim(self.blobs, "0123456789abcdef" * 2)
 
     async def test_discard(self: Any) -> None:
-        """A discarded blob is gone, except for those who are reading it."""
+        """A discarded blob is gone."""
         content = await store(self.blobs, b"old bytes")
         blob = content.segments[0].blob
-        reader = await claim(self.blobs, blob)
         await self.blobs.discard([blob])
-        self.assertEqual(os.pread(reader.fd, 20, 0), b"old bytes")
-        reader.release()
         with self.assertRaises(CorruptBlob):
             await claim(self.blobs, blob)
 

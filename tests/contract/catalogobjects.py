@@ -35,31 +35,31 @@ class BucketContract(CatalogCase):
     async def test_createdBucketIsThere(self) -> None:
         """A created bucket is found, just as it was given."""
         await self.catalog.createBucket(bucketNamed("other", "bob"))
-        self.assertEqual(self.catalog.bucket("other"), bucketNamed("other", "bob"))
-        self.assertIsNone(self.catalog.bucket("others"))
+        self.assertEqual(await self.catalog.bucket("other"), bucketNamed("other", "bob"))
+        self.assertIsNone(await self.catalog.bucket("others"))
 
     async def test_bucketIsCreatedOnce(self) -> None:
         """Creating a bucket again fails, and says whose it is."""
         again = self.catalog.createBucket(bucketNamed("b", "bob"))
         error = await self.assertRefused(again, BucketExists)
         self.assertEqual(error.bucket, bucketNamed("b", "alice"))
-        self.assertEqual(self.catalog.bucket("b"), bucketNamed("b", "alice"))
+        self.assertEqual(await self.catalog.bucket("b"), bucketNamed("b", "alice"))
 
     async def test_emptyBucketIsDeleted(self) -> None:
         """A bucket whose objects are gone can be removed, once, and made again."""
         await self.put(inlineRecord(b"k"))
         await self.catalog.deleteObjects("b", [(b"k", None, ALWAYS)])
         await self.catalog.deleteBucket("b")
-        self.assertIsNone(self.catalog.bucket("b"))
+        self.assertIsNone(await self.catalog.bucket("b"))
         await self.assertRefused(self.catalog.deleteBucket("b"), NoSuchBucket)
         await self.catalog.createBucket(bucketNamed("b", "bob"))
-        self.assertEqual(self.catalog.object("b", b"k"), (bucketNamed("b", "bob"), None))
+        self.assertEqual(await self.catalog.object("b", b"k"), (bucketNamed("b", "bob"), None))
 
     async def test_bucketWithObjectsStays(self) -> None:
         """A bucket that holds an object is not removed."""
         await self.put(inlineRecord(b"k"))
         await self.assertRefused(self.catalog.deleteBucket("b"), BucketNotEmpty)
-        self.assertIsNotNone(self.catalog.object("b", b"k")[1])
+        self.assertIsNotNone((await self.catalog.object("b", b"k"))[1])
 
     async def test_bucketWithUploadsStays(self) -> None:
         """A bucket with an upload in progress is not removed."""
@@ -99,7 +99,7 @@ class ObjectContract(CatalogCase):
         )
         record = inlineRecord(b"k", b"\0\xff bytes", attributes=attributes)
         stored = await self.catalog.putObject(record, ALWAYS)
-        self.assertEqual(self.catalog.object("b", b"k"), (bucketNamed("b"), stored))
+        self.assertEqual(await self.catalog.object("b", b"k"), (bucketNamed("b"), stored))
         self.assertEqual(stored.content, Content(8, b"\0\xff bytes"))
         self.assertEqual(stored.attributes, attributes)
         self.assertEqual((stored.key, stored.size, stored.etag), (b"k", 8, "e1"))
@@ -109,7 +109,9 @@ class ObjectContract(CatalogCase):
         segments = (Segment("z", 10, 5), Segment("a", 0, 3), Segment("z", 0, 4))
         record = inlineRecord(b"k", content=Content(12, None, segments))
         await self.catalog.putObject(record, ALWAYS, crcs=crcsOf("z", "a"))
-        self.assertEqual(self.catalog.object("b", b"k")[1].content, Content(12, None, segments))
+        self.assertEqual(
+            (await self.catalog.object("b", b"k"))[1].content, Content(12, None, segments)
+        )
 
     async def test_verified(self) -> None:
         """A sound object is verified to be just what it is, wherever its bytes are."""
@@ -119,14 +121,14 @@ class ObjectContract(CatalogCase):
             *(("b", b"inline", version) for version in ("null", "v1")),
             ("none", b"inline", None),
         ):
-            found = self.catalog.verified(bucket, key, version)
-            self.assertEqual(found, self.catalog.object(bucket, key, version))
+            found = await self.catalog.object(bucket, key, version, verify=True)
+            self.assertEqual(found, await self.catalog.object(bucket, key, version))
 
     async def test_emptyObject(self) -> None:
         """An object may have no bytes at all, inline or not."""
         await self.put(inlineRecord(b"inline", b""), blobRecord(b"blobs"))
-        self.assertEqual(self.catalog.object("b", b"inline")[1].content, Content(0, b""))
-        self.assertEqual(self.catalog.object("b", b"blobs")[1].content, Content(0))
+        self.assertEqual((await self.catalog.object("b", b"inline"))[1].content, Content(0, b""))
+        self.assertEqual((await self.catalog.object("b", b"blobs"))[1].content, Content(0))
 
     async def test_anyKey(self) -> None:
         """Keys are told apart by each byte, NUL among them."""
@@ -134,7 +136,9 @@ class ObjectContract(CatalogCase):
         for number, key in enumerate(keys):
             await self.put(inlineRecord(key, b"%d" % number))
         for number, key in enumerate(keys):
-            self.assertEqual(self.catalog.object("b", key)[1].content.inline, b"%d" % number)
+            self.assertEqual(
+                (await self.catalog.object("b", key))[1].content.inline, b"%d" % number
+            )
 
     async def test_keysAreUTF8(self) -> None:
         """A key that is no UTF-8 is refused before it can spoil a list."""
@@ -145,8 +149,8 @@ class ObjectContract(CatalogCase):
 
     async def test_nothingThere(self) -> None:
         """A missing key is told from a missing bucket."""
-        self.assertEqual(self.catalog.object("b", b"k"), (bucketNamed("b"), None))
-        self.assertEqual(self.catalog.object("none", b"k"), (None, None))
+        self.assertEqual(await self.catalog.object("b", b"k"), (bucketNamed("b"), None))
+        self.assertEqual(await self.catalog.object("none", b"k"), (None, None))
         await self.assertRefused(
             self.catalog.putObject(inlineRecord(b"k", bucket="none"), ALWAYS), NoSuchBucket
         )
@@ -155,7 +159,7 @@ class ObjectContract(CatalogCase):
         """The last write of a key is the object, and its number is greater."""
         first = await self.catalog.putObject(inlineRecord(b"k", b"long body"), ALWAYS)
         second = await self.catalog.putObject(inlineRecord(b"k", b"x", "e2"), ALWAYS)
-        self.assertEqual(self.catalog.object("b", b"k")[1], second)
+        self.assertEqual((await self.catalog.object("b", b"k"))[1], second)
         self.assertGreater(second.sequence, first.sequence)
 
     async def test_writesInOneBatch(self) -> None:
@@ -167,13 +171,13 @@ class ObjectContract(CatalogCase):
         stored = [await write for write in writes]
         self.assertEqual(len({record.sequence for record in stored}), 200)
         for n in range(197, 200):
-            self.assertEqual(self.catalog.object("b", b"k%d" % (n % 3))[1], stored[n])
+            self.assertEqual((await self.catalog.object("b", b"k%d" % (n % 3)))[1], stored[n])
 
     async def test_version(self) -> None:
         """An unversioned object is the version C{null} and no other."""
         await self.put(inlineRecord(b"k"))
-        self.assertIsNotNone(self.catalog.object("b", b"k", "null")[1])
-        self.assertEqual(self.catalog.object("b", b"k", "v1"), (bucketNamed("b"), None))
+        self.assertIsNotNone((await self.catalog.object("b", b"k", "null"))[1])
+        self.assertEqual(await self.catalog.object("b", b"k", "v1"), (bucketNamed("b"), None))
 
     async def test_ifAbsent(self) -> None:
         """A write for an absent key happens once; the first object stays."""
@@ -181,7 +185,7 @@ class ObjectContract(CatalogCase):
         await self.assertRefused(
             self.catalog.putObject(inlineRecord(b"k", b"2"), IF_ABSENT), PreconditionFailed
         )
-        self.assertEqual(self.catalog.object("b", b"k")[1], first)
+        self.assertEqual((await self.catalog.object("b", b"k"))[1], first)
 
     async def test_ifMatch(self) -> None:
         """A write on a condition happens only over an object with one of these ETags."""
@@ -197,7 +201,7 @@ class ObjectContract(CatalogCase):
         )
         await write(inlineRecord(b"k", etag="e2"), WriteCondition(etags=("e0", "e1")))
         await write(inlineRecord(b"k", etag="e3"), WriteCondition(etags=("*",)))
-        self.assertEqual(self.catalog.object("b", b"k")[1].etag, "e3")
+        self.assertEqual((await self.catalog.object("b", b"k"))[1].etag, "e3")
 
     async def test_oneOfManyWins(self) -> None:
         """Of many writes for an absent key that wait together, exactly the first is done."""
@@ -208,7 +212,7 @@ class ObjectContract(CatalogCase):
         self.assertEqual([success for success, _ in results], [True] + [False] * 49)
         for _, failure in results[1:]:
             self.assertIsNotNone(failure.check(PreconditionFailed))
-        self.assertEqual(self.catalog.object("b", b"k")[1].content.inline, b"0")
+        self.assertEqual((await self.catalog.object("b", b"k"))[1].content.inline, b"0")
 
     async def test_refusalConcernsNobodyElse(self) -> None:
         """What waits beside a refused mutation is done."""
@@ -217,7 +221,7 @@ class ObjectContract(CatalogCase):
         also = self.catalog.createBucket(bucketNamed("b"))
         await self.assertRefused(refused, NoSuchBucket)
         await self.assertRefused(also, BucketExists)
-        self.assertEqual(self.catalog.object("b", b"k")[1], await done)
+        self.assertEqual((await self.catalog.object("b", b"k"))[1], await done)
 
 
 class DeleteContract(CatalogCase):
@@ -230,8 +234,8 @@ class DeleteContract(CatalogCase):
             "b", [(key, None, ALWAYS) for key in (b"a", b"x", b"c", b"a")]
         )
         self.assertEqual(gone, [True, False, True, False])
-        self.assertIsNone(self.catalog.object("b", b"a")[1])
-        self.assertIsNotNone(self.catalog.object("b", b"b")[1])
+        self.assertIsNone((await self.catalog.object("b", b"a"))[1])
+        self.assertIsNotNone((await self.catalog.object("b", b"b"))[1])
 
     async def test_deleteInMissingBucket(self) -> None:
         """Removing from a missing bucket fails, also where nothing is named."""
@@ -254,8 +258,8 @@ class DeleteContract(CatalogCase):
         self.assertIsInstance(outcomes[0], PreconditionFailed)
         self.assertIs(outcomes[1], True)
         self.assertIsInstance(outcomes[2], NoSuchKey)
-        self.assertIsNotNone(self.catalog.object("b", b"a")[1])
-        self.assertIsNone(self.catalog.object("b", b"b")[1])
+        self.assertIsNotNone((await self.catalog.object("b", b"a"))[1])
+        self.assertIsNone((await self.catalog.object("b", b"b"))[1])
 
     async def test_deleteVersion(self) -> None:
         """Only the version that is named is removed."""
@@ -268,11 +272,11 @@ class DeleteContract(CatalogCase):
         for number in range(3):
             await self.put(inlineRecord(b"k", etag=f"e{number}"))
             for _ in range(2):
-                found = self.catalog.object("b", b"k")[1]
+                found = (await self.catalog.object("b", b"k"))[1]
                 assert found is not None
                 self.assertEqual(found.etag, f"e{number}")
         await self.catalog.deleteObjects("b", [(b"k", None, ALWAYS)])
-        self.assertIsNone(self.catalog.object("b", b"k")[1])
+        self.assertIsNone((await self.catalog.object("b", b"k"))[1])
 
     async def test_deleteThousand(self) -> None:
         """A thousand objects go with one request, whose order the answer keeps."""

@@ -60,7 +60,7 @@ class ReferenceContract(CatalogCase):
         await self.assertRefused(self.catalog.putObject(copy, ALWAYS), ConcurrentChange)
         await self.catalog.forgetBlobs(["x"])
         await self.assertRefused(self.catalog.putObject(copy, ALWAYS), ConcurrentChange)
-        self.assertIsNone(self.catalog.object("b", b"copy")[1])
+        self.assertIsNone((await self.catalog.object("b", b"copy"))[1])
 
     async def test_refusedWriteNamesNothing(self) -> None:
         """A refused write leaves its new blobs unknown: they are still its caller's."""
@@ -76,7 +76,7 @@ class ReferenceContract(CatalogCase):
         ):
             write = self.catalog.putObject(record, condition, crcs=crcsOf("x"))
             await self.assertRefused(write, error)
-        self.assertEqual(self.catalog.knownBlobs(["x", "gone"]), frozenset())
+        self.assertEqual(await self.catalog.knownBlobs(["x", "gone"]), frozenset())
 
     async def test_ledger(self) -> None:
         """Known, named and unnamed blobs are told apart, with size and CRC."""
@@ -96,9 +96,9 @@ class ReferenceContract(CatalogCase):
             ],
         )
         self.assertEqual([row.id for row in await self.catalog.blobRows("x", 1)], ["y"])
-        self.assertEqual([self.catalog.blobRow(row.id) for row in rows], rows)
-        self.assertIsNone(self.catalog.blobRow("?"))
-        self.assertEqual(self.catalog.knownBlobs(["z", "x", "?"]), {"z", "x"})
+        self.assertEqual([await self.catalog.blobRow(row.id) for row in rows], rows)
+        self.assertIsNone(await self.catalog.blobRow("?"))
+        self.assertEqual(await self.catalog.knownBlobs(["z", "x", "?"]), {"z", "x"})
         self.assertEqual(await self.catalog.referenced(["z", "x", "?"]), {"x"})
         self.assertEqual(await self.catalog.garbage("", 10), ["z"])
         self.assertEqual(await self.catalog.garbage("z", 10), [])
@@ -108,7 +108,7 @@ class ReferenceContract(CatalogCase):
         await self.put(blobRecord(b"k", "x"), blobRecord(b"l", "y"))
         await self.delete(b"k")
         await self.catalog.forgetBlobs(["x", "y", "?"])
-        self.assertEqual(self.catalog.knownBlobs(["x", "y"]), {"y"})
+        self.assertEqual(await self.catalog.knownBlobs(["x", "y"]), {"y"})
 
     async def test_damaged(self) -> None:
         """A blob that was found damaged is remembered."""

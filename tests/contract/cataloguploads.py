@@ -50,10 +50,10 @@ class UploadContract(CatalogCase):
             checksumKind="COMPOSITE",
         )
         await self.catalog.createUpload(upload)
-        self.assertEqual(self.catalog.upload("b", b"k\0", "u"), upload)
+        self.assertEqual(await self.catalog.upload("b", b"k\0", "u"), upload)
         for wrong in (("c", b"k\0", "u"), ("b", b"k", "u"), ("b", b"k\0", "v")):
-            self.assertIsNone(self.catalog.upload(*wrong))
-        self.assertIsNone(self.catalog.object("b", b"k\0")[1])
+            self.assertIsNone(await self.catalog.upload(*wrong))
+        self.assertIsNone((await self.catalog.object("b", b"k\0"))[1])
 
     async def test_uploadNeedsItsBucket(self) -> None:
         """No upload begins in a missing bucket."""
@@ -88,7 +88,7 @@ class UploadContract(CatalogCase):
             record = inlineRecord(key, bucket=bucket)
             completed = self.catalog.completeUpload(uploadId, record, [(1, "e1")], ALWAYS)
             await self.assertRefused(completed, NoSuchUpload)
-        self.assertEqual(self.catalog.knownBlobs(["n", "x"]), {"x"})
+        self.assertEqual(await self.catalog.knownBlobs(["n", "x"]), {"x"})
 
     async def test_partIsReplaced(self) -> None:
         """A part that comes again takes the place of the first, whose blobs are garbage."""
@@ -111,9 +111,9 @@ class UploadContract(CatalogCase):
         stored = await self.complete((1, "e1"), (3, "e3"))
         self.assertEqual(stored.content, blobContent("x", "z"))
         self.assertEqual((stored.size, stored.etag), (200_000, "whole"))
-        self.assertEqual(self.catalog.object("b", b"k")[1], stored)
+        self.assertEqual((await self.catalog.object("b", b"k"))[1], stored)
         self.assertEqual(self.collected, ["y"])
-        self.assertIsNone(self.catalog.upload("b", b"k", "u"))
+        self.assertIsNone(await self.catalog.upload("b", b"k", "u"))
         with self.assertRaises(NoSuchUpload):
             await self.complete((1, "e1"))
         await self.catalog.deleteObjects("b", [(b"k", None, ALWAYS)])
@@ -125,7 +125,7 @@ class UploadContract(CatalogCase):
         await self.put(blobRecord(b"k", "old"))
         await self.begin((1, "x"))
         stored = await self.complete((1, "e1"))
-        self.assertEqual(self.catalog.object("b", b"k")[1], stored)
+        self.assertEqual((await self.catalog.object("b", b"k"))[1], stored)
         self.assertEqual(self.collected, ["old"])
 
     async def test_invalidPart(self) -> None:
@@ -134,7 +134,7 @@ class UploadContract(CatalogCase):
         for parts in ([(1, "e1"), (3, "e3")], [(1, "e1"), (2, "other")]):
             with self.assertRaises(InvalidPart):
                 await self.complete(*parts)
-        self.assertIsNone(self.catalog.object("b", b"k")[1])
+        self.assertIsNone((await self.catalog.object("b", b"k"))[1])
         self.assertEqual(self.collected, [])
         await self.complete((1, "e1"), (2, "e2"))
 
@@ -165,7 +165,7 @@ class UploadContract(CatalogCase):
         await self.begin((1, "z"), uploadId="v")
         await self.catalog.abortUpload("b", b"k", "u")
         self.assertEqual(sorted(self.collected), ["x", "y"])
-        self.assertIsNone(self.catalog.upload("b", b"k", "u"))
+        self.assertIsNone(await self.catalog.upload("b", b"k", "u"))
         self.assertEqual(len(await self.catalog.parts("b", b"k", "v", 0, 9)), 1)
 
     async def test_copiedPart(self) -> None:

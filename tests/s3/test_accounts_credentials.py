@@ -1,10 +1,13 @@
 """Keys: the root pair and the issued ones."""
 
 from attrs import evolve
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.accounts import REFRESH_SECONDS, AccessKeyStore
+from storagegate.s3.accounts import AccessKeyStore
+from storagegate.storage.accesskeys import POLL_SECONDS, AccessKeySnapshot
+from storagegate.storage.errors import StoreBusy
 from storagegate.storage.records import AccessKey
 
 
@@ -15,15 +18,31 @@ class Issued:
         self.keys: list[AccessKey] = []
         self.generation = 0
         self.reads = 0
+        self.error: Exception | None = None
+        self.late: list[Deferred[None]] | None = None
 
-    def keysGeneration(self) -> int:
+    async def keysGeneration(self) -> int:
         """As ICatalog says."""
+        if self.error is not None:
+            raise self.error
         return self.generation
 
-    def accessKeys(self) -> list[AccessKey]:
-        """As ICatalog says."""
+    async def accessKeys(self) -> tuple[int, list[AccessKey]]:
+        """As ICatalog says; where there is a list C{late}, after its Deferred fires."""
         self.reads += 1
-        return list(self.keys)
+        found = (self.generation, list(self.keys))
+        if self.late is not None:
+            waiting: Deferred[None] = Deferred()
+            self.late.append(waiting)
+            await waiting
+        return found
+
+
+def issuedKeys() -> AccessKeySnapshot:
+    """Make a snapshot of no keys."""
+    keys = AccessKeySnapshot(Issued(), Clock())
+    keys.start()
+    return keys
 
 
 class CredentialsTests(SynchronousTestCase):
@@ -33,7 +52,8 @@ class CredentialsTests(SynchronousTestCase):
         """Make credentials over an empty catalog."""
         self.clock = Clock()
         self.issued = Issued()
-        self.credentials = AccessKeyStore(self.issued, self.clock, "ROOT", "rootsecret")
+        self.keys = AccessKeySnapshot(self.issued, self.clock)
+        self.credentials = AccessKeyStore(self.keys, "ROOT", "rootsecret")
 
     def test_root(self) -> None:
         """The root pair is always there and may act on everything; it can be exchanged."""
@@ -46,10 +66,11 @@ class CredentialsTests(SynchronousTestCase):
 
     def test_issuedAndRevokedWithinASecond(self) -> None:
         """A key works, and stops working, within a second of the operator's word."""
+        self.keys.start()
         self.assertIsNone(self.credentials.find("K"))
         self.issued.keys.append(AccessKey("K", "s", "ada", "readonly", "b*", "p/*"))
         self.issued.generation = 1
-        self.clock.advance(REFRESH_SECONDS)
+        self.clock.advance(POLL_SECONDS)
         found = self.credentials.find("K")
         assert found is not None
         self.assertEqual(found.identity.account, "ada")
@@ -58,16 +79,63 @@ class CredentialsTests(SynchronousTestCase):
         self.issued.keys.clear()
         self.issued.generation = 2
         self.assertIsNotNone(self.credentials.find("K"))
-        self.clock.advance(REFRESH_SECONDS)
+        self.clock.advance(POLL_SECONDS)
         self.assertIsNone(self.credentials.find("K"))
-        self.assertLess(REFRESH_SECONDS, 1.0)
+        self.assertLess(POLL_SECONDS, 1.0)
 
     def test_readsOnlyWhatChanged(self) -> None:
         """The keys are read again only when their generation is another."""
+        self.keys.start()
         for _ in range(10):
-            self.clock.advance(REFRESH_SECONDS)
+            self.clock.advance(POLL_SECONDS)
             self.credentials.find("K")
         self.assertEqual(self.issued.reads, 1)
+
+    def test_loaded(self) -> None:
+        """The snapshot says when the keys have been read for the first time."""
+        self.issued.late = []
+        self.keys.start()
+        loaded = self.keys.loaded()
+        self.assertFalse(self.keys.isLoaded)
+        self.assertNoResult(loaded)
+        self.issued.late.pop().callback(None)
+        self.successResultOf(loaded)
+        self.assertTrue(self.keys.isLoaded)
+        self.successResultOf(self.keys.loaded())
+
+    def test_outOfOrder(self) -> None:
+        """An older snapshot that comes after a newer one does not replace it."""
+        self.issued.late = []
+        self.issued.keys.append(AccessKey("K", "s", "ada"))
+        first = Deferred.fromCoroutine(self.keys.refresh())
+        self.issued.keys.clear()
+        self.issued.generation = 1
+        second = Deferred.fromCoroutine(self.keys.refresh())
+        for waiting in reversed(self.issued.late):
+            waiting.callback(None)
+        self.successResultOf(first)
+        self.successResultOf(second)
+        self.assertEqual((self.keys.generation, self.keys.keys), (1, {}))
+
+    def test_unreadable(self) -> None:
+        """Without the catalog no issued key is good, for it may be revoked; the root pair is."""
+        self.issued.keys.append(AccessKey("K", "s", "ada"))
+        self.keys.start()
+        self.assertIsNotNone(self.credentials.find("K"))
+        self.issued.error = OSError("the disk is gone")
+        self.clock.advance(POLL_SECONDS)
+        with self.assertRaises(StoreBusy):
+            self.credentials.find("K")
+        self.assertIsNotNone(self.credentials.find("ROOT"))
+        self.issued.error = None
+        self.clock.advance(POLL_SECONDS)
+        self.assertIsNotNone(self.credentials.find("K"))
+
+    def test_stop(self) -> None:
+        """A snapshot that was stopped polls no more."""
+        self.keys.start()
+        self.successResultOf(Deferred.fromCoroutine(self.keys.stop()))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_secretsStayOutOfRepr(self) -> None:
         """No repr shows a secret: reprs end up in logs."""

@@ -6,8 +6,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.s3.errors import S3Error
 from storagegate.s3.names import parseQuery
+from storagegate.s3.operation import Access, Level, Operation
 from storagegate.s3.operations import OPERATIONS, findOperation
-from storagegate.s3.request import Access, Level, Operation
 from tests.s3.clientparser import parseAnswer, serviceModel
 
 COPY = {b"x-amz-copy-source": b"b/k"}

@@ -6,7 +6,6 @@ from hashlib import md5
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
@@ -18,9 +17,10 @@ from storagegate.core.invoker import CallCredentials, Invoker
 from storagegate.net.endpoints import listen
 from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.http.site import Site
-from storagegate.s3.accounts import REFRESH_SECONDS, AccessKeyStore
+from storagegate.s3.accounts import AccessKeyStore
 from storagegate.s3.resource import makeS3Resource
 from storagegate.services.objects import makeStorageService, storageAuthenticate
+from storagegate.storage.backends import DEFAULT_BLOBS, DEFAULT_CATALOG
 from storagegate.storage.records import AccessKey
 from storagegate.storage.store import ObjectStore
 from tests.services.usercase import Requests, ended
@@ -47,6 +47,8 @@ class StorageCase(TestCase):
 
     timeout = 60
     verifyReads = False
+    catalogName = DEFAULT_CATALOG
+    blobsName = DEFAULT_BLOBS
 
     def setUp(self) -> None:
         """Make the store and the service."""
@@ -55,11 +57,15 @@ class StorageCase(TestCase):
         self.reactor: Any = reactor
         self.directory = os.path.abspath(self.mktemp())
         self.store = ObjectStore.open(
-            self.directory, reactor, durability="os", verifyReads=self.verifyReads
+            self.directory,
+            reactor,
+            durability="os",
+            verifyReads=self.verifyReads,
+            catalog=self.catalogName,
+            blobs=self.blobsName,
         )
         self.addCleanup(lambda: Deferred.fromCoroutine(self.store.close()))
-        self.clock = Clock()
-        credentials = AccessKeyStore(self.store.catalog, self.clock, ROOT.accessKey, ROOT.secretKey)
+        credentials = AccessKeyStore(self.store.accessKeys, ROOT.accessKey, ROOT.secretKey)
         authentication = Authentication({}, DEFAULT_RULES)
         authentication.ownKeys["Storage"] = APIKeyProvider(storageAuthenticate(credentials))
         self.invoker = Invoker(authentication)
@@ -73,8 +79,8 @@ class StorageCase(TestCase):
         await self.store.catalog.addAccessKey(
             AccessKey(account.accessKey, account.secretKey, **{"account": name, **limits})
         )
-        # What was looked up a moment ago is not looked up again at once.
-        self.clock.advance(REFRESH_SECONDS)
+        # Sooner than the next poll.
+        await self.store.accessKeys.refresh()
         return account
 
     def call(

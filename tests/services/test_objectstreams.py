@@ -25,9 +25,16 @@ class BytesCase(StorageCase):
 
     def blobs(self) -> list[str]:
         """Give the names of the files of all blobs, also those that are being written."""
-        layout = BlobLayout(self.directory)
-        found = [name for _, _, names in os.walk(layout.blobs) for name in names]
-        return found + os.listdir(layout.staging)
+        return self.paths() + os.listdir(BlobLayout(self.directory).staging)
+
+    def paths(self) -> list[str]:
+        """Give the paths of the files of all blobs, of either back end."""
+        return [
+            os.path.join(folder, name)
+            for top in (BlobLayout(self.directory).blobs, os.path.join(self.directory, "ranged"))
+            for folder, _, names in os.walk(top)
+            for name in names
+        ]
 
     async def assertNothingHeld(self) -> None:
         """See that an object that is deleted leaves no file, and no file open."""
@@ -143,15 +150,17 @@ class ReadTests(BytesCase):
     async def test_slowReader(self) -> None:
         """Nothing is read ahead of a slow reader: one job gives four chunks."""
         await self.put("box", "k", BIG)
+        # The blob is open from now on.
+        await self.read("box", "k")
         jobs = 0
-        run = self.store.run
+        run = self.store.pool.run
 
         def counted(*args: Any) -> Deferred[Any]:
             nonlocal jobs
             jobs += 1
             return run(*args)
 
-        self.patch(self.store, "run", counted)
+        self.patch(self.store.pool, "run", counted)
         items = await self.call("GetObject", {"bucket": "box", "key": "k"})
         for _ in range(5):
             await anext(items)
@@ -163,12 +172,7 @@ class ReadTests(BytesCase):
     async def test_short(self) -> None:
         """A blob that has lost bytes ends the call with an error, which is logged."""
         await self.put("box", "k", BIG)
-        layout = BlobLayout(self.directory)
-        [path] = [
-            os.path.join(folder, name)
-            for folder, _, names in os.walk(layout.blobs)
-            for name in names
-        ]
+        [path] = self.paths()
         items = await self.call("GetObject", {"bucket": "box", "key": "k"})
         for _ in range(5):
             await anext(items)
@@ -208,12 +212,10 @@ class VerifiedReadTests(BytesCase):
     async def test_damaged(self) -> None:
         """Bytes that are not those that were written never go out whole."""
         await self.put("box", "k", BIG)
-        layout = BlobLayout(self.directory)
-        for folder, _, names in os.walk(layout.blobs):
-            for name in names:
-                with open(os.path.join(folder, name), "r+b") as file:
-                    file.seek(-1, os.SEEK_END)
-                    file.write(b"X")
+        [path] = self.paths()
+        with open(path, "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(b"X")
         read = b""
         with self.assertRaises(ServiceError) as caught:
             items = await self.call("GetObject", {"bucket": "box", "key": "k"})
@@ -310,6 +312,10 @@ class WriteTests(BytesCase):
 
         self.patch(self.store.blobs, "sink", lambda *args: Sink())
         call = self.call("PutObject", items())
+        while not asked:
+            await self.turn()
+        for _ in range(20):
+            await self.turn()
         self.assertEqual(asked, 1)
         waiting.errback(StoreFull("no room"))
         error = await call.addErrback(lambda failure: failure.value)

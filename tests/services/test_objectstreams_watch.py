@@ -5,7 +5,6 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from storagegate.core.streams import ROOM
-from storagegate.s3.accounts import REFRESH_SECONDS
 from storagegate.storage.errors import StoreError
 from tests.services.objectcase import StorageCase, etagOf, upload
 from tests.support.clients import ROOT, Account
@@ -131,7 +130,7 @@ class WatchTests(StorageCase):
         await self.put("box", "before", b"x")
         await watch.next()
         await self.store.catalog.removeAccessKey(key.accessKey)
-        self.clock.advance(REFRESH_SECONDS)
+        await self.store.accessKeys.refresh()
         await self.put("box", "after", b"x")
         self.assertEqual((await watch.failure()).code, "UNAUTHENTICATED")
 

@@ -28,7 +28,7 @@ class FsckTests(SynchronousTestCase):
         self.driver.createUpload("u", "b", b"up")
         self.driver.putPart("b", b"up", "u", 1, b"y" * 700)
         self.driver.put("b", b"small", b"inline")
-        _, record = self.driver.store.catalog.object("b", b"big\n")
+        record = self.driver.find("b", b"big\n")
         self.blob = record.content.segments[0].blob
         self.path = self.layout.path(self.blob)
         self.driver.close()

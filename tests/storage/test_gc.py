@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.gc import BATCH, GarbageCollector
@@ -110,3 +111,79 @@ class ReclaimerTests(SynchronousTestCase):
         self.discards.pop(0)[1].errback(OSError(errno.EIO, os.strerror(errno.EIO)))
         self.assertEqual(self.removed(), ["b"])
         self.assertEqual(self.forgotten, ["b"])
+
+
+class GraceTests(ReclaimerTests):
+    """L{GarbageCollector} of a catalog whose look-ups may come back late."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.clock = Clock()
+        self.reclaimer = GarbageCollector(
+            self.discard, self.forget, self.read, graceSeconds=2.0, clock=self.clock
+        )
+
+    def removed(self) -> list[str]:
+        """Let the discard that runs, or that comes when the grace is over, succeed."""
+        if not self.discards:
+            self.clock.advance(2)
+        return super().removed()
+
+    def test_oneRound(self) -> None:
+        """What loses its last reference within the grace is removed in bounded rounds after it."""
+        self.reclaimer.reclaim(str(number) for number in range(BATCH + 1))
+        idle = self.reclaimer.idle()
+        self.assertEqual(self.reclaimer.backlog, BATCH + 1)
+        self.assertEqual(len(self.removed()), BATCH)
+        self.assertNoResult(idle)
+        self.assertEqual(self.removed(), [str(BATCH)])
+        self.successResultOf(idle)
+
+    def test_held(self) -> None:
+        """A lease within the grace keeps a blob, though its last reference has gone before."""
+        self.reclaimer.reclaim(["a", "b", "c"])
+        self.clock.advance(1.9)
+        first = self.reclaimer.hold(["a"])
+        self.reclaimer.hold(["b"]).release()
+        self.assertEqual(self.discards, [])
+        self.clock.advance(0.1)
+        self.assertEqual(self.removed(), ["b", "c"])
+        first.release()
+        self.assertEqual(self.removed(), ["a"])
+
+    def test_failure(self) -> None:
+        """Blobs that could not be removed are not forgotten, and the others go on."""
+        self.reclaimer.reclaim(["a"])
+        self.clock.advance(1)
+        self.reclaimer.reclaim(["b"])
+        self.clock.advance(1)
+        self.discards.pop(0)[1].errback(OSError(errno.EIO, os.strerror(errno.EIO)))
+        self.assertEqual(self.removed(), ["b"])
+        self.assertEqual(self.forgotten, ["b"])
+
+    def test_catchUp(self) -> None:
+        """Garbage of earlier is as old as the grace when it is read."""
+        self.garbage = ["a", "b"]
+        self.reclaimer.catchUp()
+        self.assertEqual(self.discards, [])
+        self.assertEqual(self.removed(), ["a", "b"])
+        self.assertEqual(self.garbage, [])
+
+    def test_backlog(self) -> None:
+        """Past a hundred thousand ids the catalog is asked, once their grace is over."""
+        self.garbage = [f"{number:06}" for number in range(100_500)]
+        self.reclaimer.reclaim(list(self.garbage))
+        self.assertEqual(self.reclaimer.backlog, 100_001)
+        self.clock.advance(2)
+        while self.discards:
+            super().removed()
+        self.assertEqual(self.garbage, [])
+
+    def test_stop(self) -> None:
+        """A store that closes does not wait for a grace: the rows stay for the next start."""
+        self.reclaimer.reclaim(["a"])
+        idle = self.reclaimer.idle()
+        self.successResultOf(self.reclaimer.stop())
+        self.successResultOf(idle)
+        self.reclaimer.reclaim(["b"])
+        self.assertEqual((self.discards, self.clock.getDelayedCalls()), ([], []))

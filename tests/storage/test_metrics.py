@@ -83,7 +83,7 @@ class StoreMetersTests(SynchronousTestCase):
         """Blobs that are held by a reader wait to be removed."""
         self.driver.createBucket("b")
         self.driver.put("b", b"k", BODY)
-        _, record = self.driver.store.catalog.object("b", b"k")
+        record = self.driver.find("b", b"k")
         assert record is not None
         hold = self.driver.store.hold(record.content)
         self.driver.delete("b", [b"k"])

@@ -33,7 +33,7 @@ class ScrubberTests(SynchronousTestCase):
 
     def blob(self, key: bytes) -> str:
         """The blob of an object."""
-        _, record = self.driver.store.catalog.object("b", key)
+        record = self.driver.find("b", key)
         return record.content.segments[0].blob
 
     def flip(self, key: bytes) -> None:
@@ -55,9 +55,8 @@ class ScrubberTests(SynchronousTestCase):
         """A scrubber in place of the store's own, which is stopped."""
         store, reactor = self.driver.store, self.driver.reactor
         reactor.settle(store.scrubber.stop())
-        layout = BlobLayout(self.driver.directory)
         report = CorruptionLog(catalog, store.blobs.markDamaged)
-        return Scrubber(catalog, layout, self.files, store.pool, reactor, report, **named)
+        return Scrubber(catalog, store.blobs, reactor, report, **named)
 
     def test_sound(self) -> None:
         """A sound store stays as it is, and every byte of it was read, behind the cache."""
@@ -161,5 +160,6 @@ class ScrubberTests(SynchronousTestCase):
         self.assertEqual(store.blobs.damaged, frozenset({self.blob(b"2")}))
         reactor.turnUntil(lambda: len(store.blobs.damaged) == 2, lambda: reactor.advance(HOUR))
         self.assertGreaterEqual(reactor.seconds(), 7 * DAY)
+        reactor.settle(store.accessKeys.stop())
         reactor.settle(store.scrubber.stop())
         self.assertEqual(reactor.getDelayedCalls(), [])

@@ -3,6 +3,7 @@
 import errno
 import os
 import sqlite3
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
@@ -32,12 +33,12 @@ class VerifyingReaderTests(SynchronousTestCase):
         """Make a reader of the open store."""
         store = self.driver.store
         report = CorruptionLog(store.catalog, store.blobs.markDamaged)
-        return VerifyingReader(store.catalog, store.blobs, self.files, store.pool, report)
+        return VerifyingReader(store.catalog, store.blobs, report)
 
     def put(self, body: bytes) -> Segment:
         """Store an object of one blob and give its segment."""
         self.driver.put("b", b"k", body)
-        _, record = self.driver.store.catalog.object("b", b"k")
+        record = self.driver.find("b", b"k")
         (segment,) = record.content.segments
         return segment
 
@@ -153,7 +154,11 @@ class VerifyingReaderTests(SynchronousTestCase):
             connection.execute("DELETE FROM inline WHERE bytes = CAST('gone' AS BLOB)")
         connection.close()
         self.driver.open()
-        verified = self.driver.store.catalog.verified
-        self.assertRaises(CorruptObject, verified, "b", b"changed")
-        self.assertRaises(CorruptObject, verified, "b", b"gone")
-        self.assertEqual(verified("b", b"sound")[1].content.inline, b"sound")
+
+        def verified(key: bytes) -> Any:
+            found = self.driver.store.catalog.object("b", key, verify=True)
+            return self.driver.reactor.settle(found)[1]
+
+        self.assertRaises(CorruptObject, verified, b"changed")
+        self.assertRaises(CorruptObject, verified, b"gone")
+        self.assertEqual(verified(b"sound").content.inline, b"sound")

@@ -12,6 +12,7 @@ from storagegate.storage.errors import NoSuchUpload, PreconditionFailed, StoreEr
 from storagegate.storage.files import StoreLocked
 from storagegate.storage.fsck import check
 from storagegate.storage.records import WriteCondition
+from storagegate.storage.recovery import removeUnconfirmed
 from storagegate.storage.store import ObjectStore
 from tests.support.delayed import TurnedReactor
 from tests.support.faultyfiles import Fault, FaultyFiles
@@ -26,7 +27,11 @@ class CatalogStub:
     def __init__(self, catalog: object, result: Deferred) -> None:
         self._catalog = catalog
         self._result = result
-        self.failure = None
+        self.failure: str | None = None
+
+    def health(self) -> dict[str, str | None]:
+        """Tell the failure that the test set."""
+        return {"catalog": self.failure}
 
     def putObject(self, *args: object, **named: object) -> Deferred:
         """Give the test's Deferred."""
@@ -306,7 +311,7 @@ class WritingTests(StoreCase):
     def test_held(self) -> None:
         """A reader that holds an object reads the whole of it, though it is replaced meanwhile."""
         self.driver.put("b", b"key", BODY)
-        _, record = self.driver.store.catalog.object("b", b"key")
+        record = self.driver.find("b", b"key")
         hold = self.driver.store.hold(record.content)
         self.driver.put("b", b"key", b"new" * 100)
         self.driver.delete("b", [b"key"])
@@ -319,7 +324,7 @@ class WritingTests(StoreCase):
     def test_heldAtTheEnd(self) -> None:
         """What a reader held when the store closed is removed at the next start."""
         self.driver.put("b", b"key", BODY)
-        _, record = self.driver.store.catalog.object("b", b"key")
+        record = self.driver.find("b", b"key")
         self.driver.store.hold(record.content)
         self.driver.delete("b", [b"key"])
         self.reopen()
@@ -339,3 +344,29 @@ class WritingTests(StoreCase):
         wrong = "the disk does not answer: Input/output error"
         self.assertEqual(self.driver.store.health()["disk"], wrong)
         self.files.arm(None)
+
+
+class UnconfirmedTests(StoreCase):
+    """Blobs that were written and never committed, while the store is open."""
+
+    def test_removed(self) -> None:
+        """What has been left for long goes, what was committed stays, and so does what is young."""
+        self.driver.inlineLimit = 0
+        self.driver.put("b", b"k", BODY)
+        self.settle()
+        kept = self.driver.find("b", b"k").content.segments[0].blob
+        os.link(self.layout.path(kept), self.layout.stagingPath(kept))
+        _, content = self.driver.upload(BODY, 0)
+        _, young = self.driver.upload(BODY, 0)
+        old = content.segments[0].blob
+        for blob in (kept, old):
+            os.utime(self.layout.stagingPath(blob), (0, 0))
+        catalog, blobs = self.driver.store.catalog, self.driver.store.blobs
+        swept = self.driver.reactor.settle(removeUnconfirmed(catalog, blobs))
+        self.assertEqual((swept.settled, swept.removed), (1, 1))
+        self.settle()
+        segment = young.segments[0].blob
+        self.assertEqual(self.driver.blobFiles(), ({kept, segment}, {segment}))
+        self.assertEqual(self.driver.get("b", b"k"), BODY)
+        self.reopen()
+        self.assertSound()

@@ -1,6 +1,7 @@
 """Random operations, on the store and on the model: they must agree."""
 
 import errno
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.storage.errors import StoreBusy, StoreError, StoreFull, StoreReadOnly
 from storagegate.storage.fsck import check
 from storagegate.storage.records import WriteCondition
+from tests.contract.delayedcatalog import DELAYED
+from tests.contract.rangedblobs import RANGED
 from tests.support.faultyfiles import Fault, FaultyFiles
 from tests.support.model import Model, etagOf
 from tests.support.stores import StoreDriver, fastDirectory
@@ -207,13 +210,23 @@ class StoreMachine(RuleBasedStateMachine):
                 cleanup()
 
 
+class DelayedStoreMachine(StoreMachine):
+    """A store whose catalog answers look-ups late, beside L{Model}."""
+
+    def makeDriver(self) -> Any:
+        """Open the store."""
+        return StoreDriver(self.directory, self.files, catalog=DELAYED)
+
+
 class StoreModelTests(SynchronousTestCase):
     """The store beside its model."""
+
+    machine: type[StoreMachine] = StoreMachine
 
     def test_agree(self) -> None:
         """The store does what the model does, whatever the order, the faults and the restarts."""
         run_state_machine_as_test(
-            StoreMachine,
+            self.machine,
             settings=settings(
                 max_examples=40,
                 stateful_step_count=25,
@@ -221,3 +234,35 @@ class StoreModelTests(SynchronousTestCase):
                 suppress_health_check=list(HealthCheck),
             ),
         )
+
+
+class DelayedStoreModelTests(StoreModelTests):
+    """The same with look-ups that come back late and out of order."""
+
+    machine = DelayedStoreMachine
+
+
+class RangedStoreMachine(DelayedStoreMachine):
+    """A store whose blobs are read by ranges, too; its files are not those that fail."""
+
+    def makeDriver(self) -> Any:
+        """Open the store."""
+        return StoreDriver(self.directory, self.files, catalog=DELAYED, blobs=RANGED)
+
+    def teardown(self) -> None:
+        """After all, the blobs are those that the catalog names."""
+        try:
+            self.restart()
+            rows = self.driver.reactor.settle(self.driver.store.catalog.blobRows("", 1000))
+            self.driver.close()
+            left = set(os.listdir(os.path.join(self.directory, "ranged"))) - {"new"}
+            assert {row.id for row in rows if row.refs} == left, left
+        finally:
+            for cleanup in self.cleanups:
+                cleanup()
+
+
+class RangedStoreModelTests(StoreModelTests):
+    """The same where both halves of the store are reached over a network."""
+
+    machine = RangedStoreMachine

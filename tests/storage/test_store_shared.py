@@ -88,6 +88,8 @@ class SharingTests(SynchronousTestCase):
         """The first process reads blobs again and catches up; another one need not."""
         self.addCleanup(ObjectStore.prepare(self.directory).release)
         opened = [self.open(index) for index in range(2)]
+        for reactor, store in opened:
+            reactor.settle(store.accessKeys.stop())
         waiting = [len(reactor.getDelayedCalls()) for reactor, _ in opened]
         self.assertEqual(waiting, [2, 0])
         for reactor, store in opened:

@@ -4,6 +4,7 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.storage.blobids import BlobIds
 from storagegate.storage.blobs.filestore import FileBlobs
 from storagegate.storage.blobs.fsync import WriteFence
 from storagegate.storage.blobs.layout import BlobLayout
@@ -20,7 +21,7 @@ def makeBlobs(
     layout = BlobLayout(directory)
     for path in (layout.blobs, layout.staging):
         os.makedirs(path)
-    return FileBlobs(layout, pool, files or Files(), WriteFence(), durable)
+    return FileBlobs(layout, pool, files or Files(), WriteFence(), BlobIds().new, durable)
 
 
 def filesBelow(directory: str) -> list[str]:

@@ -35,13 +35,21 @@ _PROGRAM = "from twisted.scripts.twistd import run; run()"
 
 
 def daemonCommand(
-    data: str | Path, arguments: Sequence[str] = (), program: str = _PROGRAM
+    data: str | Path,
+    arguments: Sequence[str] = (),
+    program: str = _PROGRAM,
+    backEnds: Sequence[str] = (),
 ) -> list[str]:
     """
     Give the command that runs the daemon in the foreground; C{arguments} win over free ports.
 
     @param program: Python code that runs C{twistd} with the arguments of the process.
+    @param backEnds: Modules of C{tests.contract} whose back ends the store has in place of its own.
+        The variable C{STORE_UNDER_TEST}, names with commas, gives them to every daemon of a run.
     """
+    for name in backEnds or os.environ.get("STORE_UNDER_TEST", "").split(","):
+        if name:
+            program = f"import {name} as backEnd; backEnd.install(); {program}"
     return [
         *(sys.executable, "-c", program, "-n", "--pidfile=", "storagegate", "--data", str(data)),
         *(*_LOCAL, *_ROOMS_OFF, *arguments),
@@ -136,6 +144,7 @@ class Daemon:
         prefix: Sequence[str] = (),
         descriptors: Sequence[int] = (),
         program: str = _PROGRAM,
+        backEnds: Sequence[str] = (),
     ) -> None:
         """
         @param arguments: Flags behind those that L{daemonCommand} gives.
@@ -145,10 +154,12 @@ class Daemon:
         @param prefix: A command that runs the daemon, such as C{strace} with its options.
         @param descriptors: What the process inherits besides its output.
         @param program: See L{daemonCommand}.
+        @param backEnds: See L{daemonCommand}.
         """
         self.data = Path(data)
         self.code: int | None = None
-        self._command = [*prefix, *daemonCommand(Path(data).absolute(), arguments, program)]
+        command = daemonCommand(Path(data).absolute(), arguments, program, backEnds)
+        self._command = [*prefix, *command]
         self._environment = daemonEnvironment(environment)
         self._expect = expect
         self._directory = directory

@@ -59,3 +59,11 @@ class TurnedReactor(Clock):
                 pass_()
             else:
                 function(*args, **named)
+
+
+class PassingReactor(TurnedReactor):
+    """Lets time pass by itself while the test waits: ten milliseconds whenever no thread calls."""
+
+    def settle(self, result: Awaitable[T]) -> T:
+        """Turn until something has its result; return it, or raise its error."""
+        return self.settleWith(result, lambda: self.advance(0.01))

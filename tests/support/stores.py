@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
+from storagegate.storage.backends import DEFAULT_BLOBS, DEFAULT_CATALOG
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.errors import NoSuchKey
 from storagegate.storage.files import Files
@@ -19,7 +20,7 @@ from storagegate.storage.records import (
     WriteCondition,
 )
 from storagegate.storage.store import ObjectStore
-from tests.support.delayed import TurnedReactor
+from tests.support.delayed import PassingReactor, TurnedReactor
 from tests.support.model import etagOf
 
 ALWAYS = WriteCondition()
@@ -42,22 +43,39 @@ class StoreDriver:
         bodies make blobs.
     """
 
-    def __init__(self, directory: str, files: Files, durability: str = "full") -> None:
+    def __init__(
+        self,
+        directory: str,
+        files: Files,
+        durability: str = "full",
+        catalog: str = DEFAULT_CATALOG,
+        blobs: str = DEFAULT_BLOBS,
+    ) -> None:
         self.directory = directory
         self.files = files
         self.durability = durability
+        self.catalog = catalog
+        self.blobs = blobs
         self.inlineLimit = 100
         self.open()
 
     def open(self) -> None:
         """Open the store."""
-        self.reactor = TurnedReactor()
+        isLate = (self.catalog, self.blobs) != (DEFAULT_CATALOG, DEFAULT_BLOBS)
+        self.reactor = PassingReactor() if isLate else TurnedReactor()
         self.store = ObjectStore.open(
-            self.directory, self.reactor, durability=self.durability, files=self.files
+            self.directory,
+            self.reactor,
+            durability=self.durability,
+            files=self.files,
+            catalog=self.catalog,
+            blobs=self.blobs,
         )
 
     def close(self) -> None:
-        """Close the store."""
+        """Close the store, where garbage has a grace after that."""
+        if self.store.catalog.graceSeconds:
+            self.reactor.settle(self.store.idle())
         self.reactor.settle(self.store.close())
 
     def createBucket(self, name: str) -> None:
@@ -77,15 +95,19 @@ class StoreDriver:
 
     def copy(self, bucket: str, source: bytes, key: bytes) -> None:
         """Store an object with the bytes of one that is there."""
-        _, there = self.store.catalog.object(bucket, source)
+        there = self.find(bucket, source)
         if there is None:
             raise NoSuchKey(source)
         record = self.record(bucket, key, there.content, there.etag)
         self.reactor.settle(self.store.putObject(record, None, ALWAYS))
 
+    def find(self, bucket: str, key: bytes) -> ObjectRecord | None:
+        """Look an object up."""
+        return self.reactor.settle(self.store.catalog.object(bucket, key))[1]
+
     def get(self, bucket: str, key: bytes) -> bytes | None:
         """Read an object; L{None} if it is not there."""
-        _, record = self.store.catalog.object(bucket, key)
+        record = self.find(bucket, key)
         return None if record is None else self.read(record.content)
 
     def read(self, content: Content) -> bytes:
@@ -94,8 +116,8 @@ class StoreDriver:
             return content.inline
         body = b""
         for segment in content.segments:
-            handle = self.reactor.settle(self.store.blobs.openSegment(segment))
-            body += os.pread(handle.fd, segment.length, segment.offset)
+            handle = self.reactor.settle(self.store.blobs.open(segment))
+            body += self.reactor.settle(handle.read(segment.offset, segment.length))
             handle.release()
         return body
 

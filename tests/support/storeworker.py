@@ -10,7 +10,6 @@ to the other workers, and by them, is C{{"topic", "payload"}}.
 import errno
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -97,7 +96,7 @@ class Worker:
 
     async def copy(self, bucket: str, source: str, key: str) -> None:
         """Give an object's bytes a second name."""
-        _, there = self.store.catalog.object(bucket, source.encode())
+        _, there = await self.store.catalog.object(bucket, source.encode())
         if there is None:
             raise NoSuchKey(source)
         await self.store.putObject(
@@ -112,7 +111,7 @@ class Worker:
 
         @param waits: Whether it reads bytes only after L{letRead}.
         """
-        _, record = self.store.catalog.object(bucket, key.encode())
+        _, record = await self.store.catalog.object(bucket, key.encode())
         if record is None:
             return None
         hold = self.store.hold(record.content)
@@ -124,9 +123,9 @@ class Worker:
             for segment in record.content.segments:
                 if pauseSeconds:
                     await deferLater(self.reactor, pauseSeconds)
-                handle = await self.store.blobs.openSegment(segment)
+                handle = await self.store.blobs.open(segment)
                 try:
-                    data = await self.store.run(os.pread, handle.fd, segment.length, segment.offset)
+                    data = await handle.read(segment.offset, segment.length)
                 finally:
                     handle.release()
                 size += len(data)
@@ -231,9 +230,7 @@ class Worker:
     async def knowsKey(self, accessKey: str) -> bool:
         """Say whether a key opens the door."""
         if self.credentials is None:
-            self.credentials = AccessKeyStore(
-                self.store.catalog, self.reactor, "root", "rootsecret"
-            )
+            self.credentials = AccessKeyStore(self.store.accessKeys, "root", "rootsecret")
         return self.credentials.find(accessKey) is not None
 
     def _changed(self, change: ObjectChange) -> None:

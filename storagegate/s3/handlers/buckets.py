@@ -1,13 +1,14 @@
 """The bucket operations and the settings that no bucket has yet."""
 
-from storagegate.s3.errors import S3Error
 from storagegate.s3.handlers.body import readDocument
 from storagegate.s3.headers import rejectUnsupported
 from storagegate.s3.names import checkBucketName
+from storagegate.s3.operation import XML
 from storagegate.s3.pagination import makeToken, parseListBuckets
-from storagegate.s3.request import XML, Level, S3Request
+from storagegate.s3.request import S3Request
 from storagegate.s3.xml import documents, listings
 from storagegate.s3.xml.reader import readBucketConfiguration
+from storagegate.storage.records import Bucket
 
 
 async def listBuckets(call: S3Request) -> None:
@@ -20,12 +21,8 @@ async def listBuckets(call: S3Request) -> None:
     token = None
     if len(found) > query.limit:
         token = makeToken(call.services.tokenSecret, "", page[-1].name)
-    shown = [
-        each
-        for each in page
-        if query.region in ("", each.region)
-        and call.identity.policy.allows("list", each.name, None)
-    ]
+    listable = objects.listable(call.identity, page)
+    shown = [each for each in listable if query.region in ("", each.region)]
     call.document(listings.listBuckets(query, shown, call.identity.account, token))
 
 
@@ -34,16 +31,13 @@ async def createBucket(call: S3Request) -> None:
     rejectUnsupported(call.headers)
     checkBucketName(call.bucket)
     region = readBucketConfiguration(await readDocument(call))
-    objects = call.services.objects
-    if region and region != objects.region:
-        raise S3Error("IllegalLocationConstraintException")
-    await objects.createBucket(call.identity, call.bucket)
+    await call.services.objects.createBucket(call.identity, call.bucket, region)
     call.answer(200, [(b"Location", b"/" + call.bucket.encode())])
 
 
 async def headBucket(call: S3Request) -> None:
     """Say whether a bucket is there."""
-    bucket = call.services.objects.bucket(call.identity, call.bucket)
+    bucket = await _settings(call)
     call.answer(200, [(b"x-amz-bucket-region", bucket.region.encode()), XML])
 
 
@@ -55,14 +49,13 @@ async def deleteBucket(call: S3Request) -> None:
 
 async def getBucketLocation(call: S3Request) -> None:
     """Name a bucket's region."""
-    bucket = call.services.objects.bucket(call.identity, call.bucket)
+    bucket = await _settings(call)
     call.document(documents.locationConstraint(bucket.region))
 
 
 async def getAcl(call: S3Request) -> None:
     """Say that nobody but the owner may use a bucket or an object."""
-    bucket = call.services.objects.bucket(call.identity, call.bucket)
-    _find(call)
+    bucket = await _settings(call)
     call.document(documents.accessControlPolicy(bucket.account))
 
 
@@ -70,13 +63,11 @@ async def setting(call: S3Request) -> None:
     """Answer for a setting that was never made, or refuse to make it."""
     answer = call.operation.answer
     assert answer is not None, "only operations with a fixed answer come here"
-    call.services.objects.bucket(call.identity, call.bucket)
-    _find(call)
+    await _settings(call)
     call.document(answer.give(call.bucket))
 
 
-def _find(call: S3Request) -> None:
-    """See that the object is there, where one is addressed."""
-    if call.operation.level is Level.OBJECT:
-        version = call.query.get("versionId")
-        call.services.objects.object(call.identity, call.bucket, call.key, version)
+async def _settings(call: S3Request) -> Bucket:
+    """Look up what the settings of the bucket, or of the object, are read from."""
+    version = call.query.get("versionId")
+    return await call.services.objects.settings(call.identity, call.bucket, call.key, version)

@@ -94,8 +94,8 @@ def _headersOf(
     return headers
 
 
-def _find(call: S3Request) -> ObjectRecord:
-    return call.services.objects.object(
+async def _find(call: S3Request) -> ObjectRecord:
+    return await call.services.objects.object(
         call.identity, call.bucket, call.key, call.query.get("versionId")
     )
 
@@ -116,7 +116,7 @@ def _isFresh(call: S3Request, record: ObjectRecord) -> bool:
 
 async def headObject(call: S3Request) -> None:
     """Answer with an object's headers."""
-    record = _find(call)
+    record = await _find(call)
     if _isFresh(call, record):
         return
     piece = _sliceOf(call, record)
@@ -127,7 +127,7 @@ async def headObject(call: S3Request) -> None:
 
 async def getObject(call: S3Request) -> None:
     """Answer with an object's bytes, or a run of them."""
-    record = _find(call)
+    record = await _find(call)
     if _isFresh(call, record):
         return
     piece = _sliceOf(call, record)
@@ -161,11 +161,11 @@ async def _sendSegments(
             if store.verifier is not None:
                 await store.verifier.read(segment, partial(_sendPiece, call, piece, headers))
                 continue
-            handle = await store.blobs.openSegment(segment)
+            handle = await store.blobs.open(segment)
             try:
                 if not request.started:
                     call.begin(piece.code, headers, piece.length)
-                await request.sendFile(handle.fd, segment.offset, segment.length, store.run)
+                await handle.sendTo(request, segment.offset, segment.length)
             finally:
                 handle.release()
     finally:
@@ -178,7 +178,7 @@ async def _sendSegments(
 
 async def getObjectAttributes(call: S3Request) -> None:
     """Answer with the attributes that the request names."""
-    record = _find(call)
+    record = await _find(call)
     query = parseAttributes(call.headers)
     if _isFresh(call, record):
         return

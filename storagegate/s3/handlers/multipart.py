@@ -34,8 +34,8 @@ async def createMultipartUpload(call: S3Request) -> None:
     call.document(body, headers)
 
 
-def _find(call: S3Request) -> MultipartUpload:
-    return call.services.multipart.upload(
+async def _find(call: S3Request) -> MultipartUpload:
+    return await call.services.multipart.upload(
         call.identity, call.bucket, call.key, call.query["uploadId"]
     )
 
@@ -44,7 +44,7 @@ async def uploadPart(call: S3Request) -> None:
     """Store the body as a part."""
     rejectUnsupported(call.headers)
     number = parsePartNumber(call.query)
-    upload = _find(call)
+    upload = await _find(call)
     expectation = expectationOf(call, upload.checksumAlgorithm or DEFAULT_ALGORITHM)
     checksum = expectation.checksum
     if checksum is not None and upload.checksumAlgorithm not in ("", checksum.algorithm):
@@ -64,9 +64,9 @@ async def uploadPartCopy(call: S3Request) -> None:
     """Make a run of an object a part."""
     rejectUnsupported(call.headers)
     number = parsePartNumber(call.query)
-    upload = _find(call)
+    upload = await _find(call)
     for _ in range(TRIES):
-        source = findCopySource(call)
+        source = await findCopySource(call)
         wanted = call.headers.get(b"x-amz-copy-source-range")
         run = (0, source.size)
         if wanted is not None:
@@ -103,13 +103,13 @@ async def completeMultipartUpload(call: S3Request) -> None:
     kind = requestedType(call.headers)
     parts = readComplete(await readDocument(call, checked=False))
     try:
-        upload = _find(call)
+        upload = await _find(call)
         record = await multipart.complete(upload, parts, condition, whole, _objectSize(call), kind)
     except (S3Error, NoSuchUpload) as error:
         if fromStoreError(error).code != "NoSuchUpload":
             raise
         # A client that lost the first answer asks again, and must not be told that it failed.
-        done = multipart.completed(call.identity, call.bucket, call.key, parts)
+        done = await multipart.completed(call.identity, call.bucket, call.key, parts)
         if done is None:
             raise
         record = done
@@ -125,14 +125,14 @@ async def completeMultipartUpload(call: S3Request) -> None:
 
 async def abortMultipartUpload(call: S3Request) -> None:
     """End an upload and drop its parts."""
-    await call.services.multipart.abort(_find(call))
+    await call.services.multipart.abort(await _find(call))
     call.answer(204)
 
 
 async def listParts(call: S3Request) -> None:
     """List an upload's parts."""
     query = parseListParts(call.query)
-    upload = _find(call)
+    upload = await _find(call)
     found = await call.services.multipart.parts(upload, query.after, query.limit + 1)
     page, truncated = found[: query.limit], len(found) > query.limit
     call.document(listings.listParts(call.bucket, query, upload, page, truncated))

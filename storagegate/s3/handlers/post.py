@@ -15,8 +15,9 @@ from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.headers import attributesFrom, rejectUnsupported
 from storagegate.s3.ingest import PUT_LIMIT, BodyExpectation, ingest
 from storagegate.s3.names import checkKey
+from storagegate.s3.operation import XML
 from storagegate.s3.postform import SizeLimits, checkPolicy
-from storagegate.s3.request import XML, S3Request
+from storagegate.s3.request import S3Request
 from storagegate.s3.xml import documents
 from storagegate.storage.records import INLINE_LIMIT, ObjectRecord
 
@@ -67,9 +68,9 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
         limits = checkPolicy(head.fields["policy"], fields, call.bucket, time.time())
     else:
         refuseFormClaim(head.fields)
-    call.authorise("write", call.bucket, key)
-    call.checkOwner(call.bucket, b"x-amz-expected-bucket-owner")
-    call.services.objects.bucket(call.identity, call.bucket)
+    await call.services.objects.authoriseAccess(call.identity, "write", call.bucket, key)
+    await call.checkOwner(call.bucket, b"x-amz-expected-bucket-owner")
+    await call.services.objects.bucket(call.identity, call.bucket)
     record = await _store(call, form, key, _asHeaders(head.fields), limits)
     _answer(call, head.fields, record)
 

@@ -21,24 +21,11 @@ def _etag(record: ObjectRecord) -> tuple[bytes, bytes]:
     return (b"ETag", b'"%b"' % record.etag.encode("ascii"))
 
 
-def precheckWrite(call: S3Request, condition: WriteCondition) -> None:
-    """
-    Refuse before the body is read what is sure to be refused after it.
-
-    The condition is judged again, for good, in the transaction that writes.
-    """
-    call.services.objects.bucket(call.identity, call.bucket)
-    if condition.absent:
-        _, record = call.services.store.catalog.object(call.bucket, call.key)
-        if record is not None:
-            raise S3Error("PreconditionFailed", fields={"Condition": "If-None-Match"})
-
-
 async def putObject(call: S3Request) -> None:
     """Store the body under the key."""
     rejectUnsupported(call.headers)
     condition = writeCondition(call)
-    precheckWrite(call, condition)
+    await call.services.objects.checkWrite(call.identity, call.bucket, call.key, condition)
     attributes = attributesFrom(call.headers)
     received = await receiveBody(call, expectationOf(call))
     attributes = evolve(attributes, checksum=received.checksum)
@@ -48,16 +35,16 @@ async def putObject(call: S3Request) -> None:
     call.answer(200, [_etag(record), *checksumHeaders(received.checksum)])
 
 
-def findCopySource(call: S3Request) -> ObjectRecord:
+async def findCopySource(call: S3Request) -> ObjectRecord:
     """
     Look up what C{x-amz-copy-source} names, with its read right and its conditions.
 
     @raise S3Error: Whatever a read of it would give; C{PreconditionFailed}.
     """
     bucket, key, versionId = parseCopySource(call.headers[b"x-amz-copy-source"])
-    call.authorise("read", bucket, key)
-    call.checkOwner(bucket, b"x-amz-source-expected-bucket-owner")
-    record = call.services.objects.object(call.identity, bucket, key, versionId)
+    await call.services.objects.authoriseAccess(call.identity, "read", bucket, key)
+    await call.checkOwner(bucket, b"x-amz-source-expected-bucket-owner")
+    record = await call.services.objects.object(call.identity, bucket, key, versionId)
     evaluateCopySource(call.headers, record.etag, record.modifiedMs)
     return record
 
@@ -91,7 +78,7 @@ async def copyObject(call: S3Request) -> None:
     rejectUnsupported(call.headers)
     condition = writeCondition(call)
     algorithm = _requestedAlgorithm(call)
-    call.services.objects.bucket(call.identity, call.bucket)
+    await call.services.objects.bucket(call.identity, call.bucket)
 
     def want(source: ObjectRecord) -> CopyRequest:
         attributes = _copiedAttributes(call, source)
@@ -116,13 +103,13 @@ async def deleteObject(call: S3Request) -> None:
     call.answer(204, [(b"x-amz-version-id", b"null")] if version else ())
 
 
-def _judgeEntry(call: S3Request, each: reader.DeleteRequestEntry) -> DeleteEntry:
+async def _judgeEntry(call: S3Request, each: reader.DeleteRequestEntry) -> DeleteEntry:
     """
     Judge one entry of a delete-many on its own.
 
     @raise S3Error: What becomes of it alone.
     """
-    call.authorise("write", call.bucket, each.key)
+    await call.services.objects.authoriseAccess(call.identity, "write", call.bucket, each.key)
     checkVersion(each.versionId)
     if each.modified is not None or each.size is not None:
         raise S3Error("NotImplemented")
@@ -131,13 +118,13 @@ def _judgeEntry(call: S3Request, each: reader.DeleteRequestEntry) -> DeleteEntry
 
 async def deleteObjects(call: S3Request) -> None:
     """Delete up to 1,000 objects in one transaction."""
-    call.services.objects.bucket(call.identity, call.bucket)
+    await call.services.objects.bucket(call.identity, call.bucket)
     wanted = reader.readDelete(await readDocument(call))
     errors: dict[int, S3Error] = {}
     entries: dict[int, DeleteEntry] = {}
     for position, each in enumerate(wanted.entries):
         try:
-            entries[position] = _judgeEntry(call, each)
+            entries[position] = await _judgeEntry(call, each)
         except S3Error as error:
             errors[position] = error
     results = await call.services.objects.deleteObjects(

@@ -5,7 +5,9 @@ Unlinks that nobody waits for.
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from weakref import WeakSet
 
 from twisted.internet.defer import Deferred, fail
@@ -14,14 +16,17 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from storagegate.core.task import IdleWaiters
+from storagegate.storage.backends import BackEndContext, OpenCatalog
+from storagegate.storage.blobids import isBlobId
 from storagegate.storage.blobs.fsync import SyncGroup, WriteFence, storeError
-from storagegate.storage.blobs.handles import HandleCache
+from storagegate.storage.blobs.handles import CheckedBlob, HandleCache
 from storagegate.storage.blobs.layout import BlobLayout, Shards
 from storagegate.storage.blobs.writer import FileBlobWriter, StagingFile, bufferSize
 from storagegate.storage.errors import CorruptBlob, StoreBusy, StoreReadOnly
 from storagegate.storage.files import Files, unlinkIfThere
 from storagegate.storage.interfaces import IBlobReader, IBlobStore
 from storagegate.storage.records import Segment
+from storagegate.storage.recovery import sweepStaging
 from storagegate.storage.threadpool import IWorkPool
 
 _BATCH = 512
@@ -96,18 +101,21 @@ class FileBlobs:
         pool: IWorkPool,
         files: Files,
         latch: WriteFence,
+        newId: Callable[[], str],
         durable: bool = True,
-        random: Callable[[int], bytes] = os.urandom,
-        owner: bytes = b"",
     ) -> None:
-        """@param owner: What the ids of new blobs end with; see L{Shards}."""
+        """
+        @param newId: Makes the ids of new blobs; see
+            L{storagegate.storage.interfaces.ICatalog.newBlobId}.
+        """
         self.latch = latch
         self._layout = layout
         self._pool = pool
         self._files = files
         self._durability = SyncGroup(files, latch, durable)
-        self._shards = Shards(layout, files, self._durability, random, owner)
-        self._handles = HandleCache(pool, self._openFile, self._closeFile)
+        self._newId = newId
+        self._shards = Shards(layout, files, self._durability)
+        self._handles = HandleCache(pool, files, self._openFile, self._closeFile)
         self._unlinker = BackgroundUnlinker(pool, files)
         self._damaged: set[str] = set()
         self._sinks: WeakSet[FileBlobWriter] = WeakSet()
@@ -121,21 +129,26 @@ class FileBlobs:
         self._sinks.add(sink)
         return sink
 
-    def open(self, blob: str) -> IBlobReader | Deferred[IBlobReader]:
-        """See L{IBlobStore.open}."""
+    def openBlob(self, blob: str) -> IBlobReader | Deferred[IBlobReader]:
+        """Open a blob: at once where its descriptor is cached, else through the pool."""
         if blob in self._damaged:
             return fail(CorruptBlob(f"blob {blob} is damaged"))
         return self._handles.open(blob)
 
-    async def openSegment(self, segment: Segment) -> IBlobReader:
-        """See L{IBlobStore.openSegment}."""
-        opened = self.open(segment.blob)
+    async def open(self, segment: Segment) -> IBlobReader:
+        """See L{IBlobStore.open}."""
+        opened = self.openBlob(segment.blob)
         handle: IBlobReader = await opened if isinstance(opened, Deferred) else opened
         if handle.size < segment.offset + segment.length:
             size = handle.size
             handle.release()
             raise CorruptBlob(f"blob {segment.blob} is short: {size} bytes")
         return handle
+
+    async def openToCheck(self, blob: str) -> CheckedBlob:
+        """See L{IBlobStore.openToCheck}."""
+        fd, size = await self._pool.run(self._openFile, blob)
+        return CheckedBlob(fd, size, self._pool, self._files, self._closeSoon)
 
     def discard(self, blobs: Sequence[str]) -> Deferred[None]:
         """
@@ -155,15 +168,33 @@ class FileBlobs:
         """Let go of blobs that another process has removed; closed is what nobody reads."""
         self._damaged.difference_update(blobs)
         for fd in self._handles.drop(blobs):
-            self._pool.runAnyway(self._closeFile, fd).addErrback(self._closeHere, fd)
+            self._closeSoon(fd)
 
     def settle(self, blobs: Sequence[str]) -> None:
         """See L{IBlobStore.settle}."""
         self._unlinker.unlink(self._layout.stagingPath(blob) for blob in blobs)
 
+    async def unconfirmed(self, olderThanSeconds: float) -> Sequence[str]:
+        """See L{IBlobStore.unconfirmed}: a blob that was not settled has a name in C{staging/}."""
+        found: list[str] = await self._pool.run(self._listStaging, olderThanSeconds)
+        return found
+
     def markDamaged(self, blobs: Iterable[str]) -> None:
         """Open these blobs no more."""
         self._damaged.update(blobs)
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing is written or removed until a restart."""
+        return self.latch.reason
+
+    def failStop(self, reason: str) -> None:
+        """See L{IBlobStore.failStop}."""
+        self.latch.trip(reason)
+
+    def health(self) -> Mapping[str, str | None]:
+        """See L{IBlobStore.health}."""
+        return {"blobs": self.latch.reason}
 
     @property
     def damaged(self) -> frozenset[str]:
@@ -181,7 +212,7 @@ class FileBlobs:
 
     def _newFile(self) -> StagingFile:
         return StagingFile(
-            self._shards.newId(),
+            self._newId(),
             self._layout,
             self._files,
             self._shards,
@@ -212,10 +243,25 @@ class FileBlobs:
         except OSError as error:
             self._log.error("a blob did not close well: {error}", error=str(error))
 
+    def _closeSoon(self, fd: int) -> None:
+        """Close a descriptor in the pool, for that may free the space of a file."""
+        self._pool.runAnyway(self._closeFile, fd).addErrback(self._closeHere, fd)
+
     def _closeHere(self, failure: Failure, fd: int) -> None:
         """Close what no thread is left for."""
         failure.trap(StoreBusy)
         self._closeFile(fd)
+
+    def _listStaging(self, olderThanSeconds: float) -> list[str]:
+        """List the first names of blobs that were written long ago. Runs in a pool thread."""
+        found = []
+        latest = time.time() - olderThanSeconds
+        for name in filter(isBlobId, self._files.names(self._layout.staging)):
+            # What was settled in the meantime is gone.
+            with suppress(FileNotFoundError):
+                if os.stat(self._layout.stagingPath(name)).st_mtime < latest:
+                    found.append(name)
+        return found
 
     def _removeAll(self, blobs: Sequence[str], descriptors: Sequence[int]) -> None:
         """
@@ -239,3 +285,19 @@ class FileBlobs:
             except FileNotFoundError:
                 # No blob of this shard was ever linked.
                 continue
+
+
+def openBlobs(context: BackEndContext, opened: OpenCatalog) -> FileBlobs:
+    """
+    Open the blobs below the data directory, and sweep what a crash has left. Blocks.
+
+    @raise OSError: The disk refuses.
+    """
+    layout = BlobLayout(context.directory)
+    files, latch = context.files, context.latch
+    isDurable = context.durability == "full"
+    if context.commons is None:
+        syncs = SyncGroup(files, latch, isDurable)
+        shards = Shards(layout, files, syncs)
+        sweepStaging(layout, files, shards, syncs, opened.knownBlobs)
+    return FileBlobs(layout, context.pool, files, latch, opened.catalog.newBlobId, isDurable)

@@ -1,18 +1,55 @@
-"""Open descriptors of blobs, kept for the next reader: a hot GET opens nothing."""
+"""
+Open blobs: descriptors that are kept for the next reader, so that a hot GET opens nothing, and
+descriptors that are read once.
+"""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from storagegate.storage.errors import StoreBusy
-from storagegate.storage.interfaces import IBlobReader
+from storagegate.storage.files import Files
+from storagegate.storage.interfaces import ByteSink, Hashing, IBlobReader
 from storagegate.storage.threadpool import IWorkPool
 
 CAPACITY = 256
 """Descriptors kept open; a quarter of the 1024 that a process may have by default."""
+
+
+DIGEST_JOB = 8 << 20
+"""Bytes that one pool job reads and hashes: worth a hop, and soon over for those who wait."""
+
+_READ = 1 << 20
+
+
+def _readRun(files: Files, fd: int, offset: int, length: int, hashers: Sequence[Hashing]) -> bytes:
+    """Read a run of a file, and hash it. Runs in a pool thread."""
+    run = files.read(fd, length, offset)
+    for hasher in hashers:
+        hasher.update(run)
+    return run
+
+
+def _digestRun(
+    files: Files, fd: int, offset: int, length: int, hashers: Sequence[Hashing], keep: bool
+) -> int:
+    """Read and hash a run of a file, a MiB at a time. Runs in a pool thread."""
+    end = offset + length
+    begin = offset
+    while offset < end:
+        chunk = files.read(fd, min(end - offset, _READ), offset)
+        if not chunk:
+            break
+        if not keep:
+            # What is hot for readers must not be pushed out of memory by what is only checked.
+            files.dropCache(fd, offset, len(chunk))
+        for hasher in hashers:
+            hasher.update(chunk)
+        offset += len(chunk)
+    return offset - begin
 
 
 class _Entry:
@@ -34,15 +71,40 @@ class _Entry:
 
 @implementer(IBlobReader)
 class BlobHandle:
-    """One reader's claim on an open blob."""
+    """
+    One reader's claim on an open blob.
 
-    __slots__ = ("_entry", "_release", "fd", "size")
+    @ivar fd: For C{pread} and C{sendfile}; its own position is never used.
+    """
 
-    def __init__(self, entry: _Entry, release: Callable[[_Entry], None]) -> None:
+    __slots__ = ("_entry", "_files", "_pool", "_release", "fd", "size")
+
+    def __init__(
+        self,
+        entry: _Entry,
+        release: Callable[[_Entry], None],
+        pool: IWorkPool,
+        files: Files,
+    ) -> None:
         self.fd = entry.fd
         self.size = entry.size
         self._entry: _Entry | None = entry
         self._release = release
+        self._pool = pool
+        self._files = files
+
+    async def sendTo(self, response: ByteSink, offset: int, length: int) -> None:
+        """See L{IBlobReader.sendTo}."""
+        await response.sendFile(self.fd, offset, length, self._pool.run)
+
+    async def read(self, offset: int, length: int, hashers: Sequence[Hashing] = ()) -> bytes:
+        """See L{IBlobReader.read}."""
+        run: bytes = await self._pool.run(_readRun, self._files, self.fd, offset, length, hashers)
+        return run
+
+    async def digest(self, hashers: Sequence[Hashing], offset: int, length: int) -> int:
+        """See L{IBlobReader.digest}."""
+        return await digestFile(self._pool, self._files, self.fd, hashers, offset, length, True)
 
     def release(self) -> None:
         """
@@ -56,10 +118,71 @@ class BlobHandle:
         self._release(entry)
 
 
+async def digestFile(
+    pool: IWorkPool,
+    files: Files,
+    fd: int,
+    hashers: Sequence[Hashing],
+    offset: int,
+    length: int,
+    keep: bool,
+) -> int:
+    """
+    Hash a run of a file in the pool, one job after the other.
+
+    @param keep: Whether its pages may stay in the page cache.
+    @return: How many bytes there were.
+    """
+    done = 0
+    while done < length:
+        size = min(DIGEST_JOB, length - done)
+        count: int = await pool.run(_digestRun, files, fd, offset + done, size, hashers, keep)
+        done += count
+        if count < size:
+            break
+    return done
+
+
+@implementer(IBlobReader)
+class CheckedBlob:
+    """
+    A blob that is read once, to check it.
+
+    @param close: Closes the descriptor.
+    """
+
+    def __init__(
+        self, fd: int, size: int, pool: IWorkPool, files: Files, close: Callable[[int], None]
+    ) -> None:
+        self.size = size
+        self._fd = fd
+        self._pool = pool
+        self._files = files
+        self._close = close
+
+    async def sendTo(self, response: ByteSink, offset: int, length: int) -> None:
+        """See L{IBlobReader.sendTo}."""
+        await response.sendFile(self._fd, offset, length, self._pool.run)
+
+    async def read(self, offset: int, length: int, hashers: Sequence[Hashing] = ()) -> bytes:
+        """See L{IBlobReader.read}."""
+        run: bytes = await self._pool.run(_readRun, self._files, self._fd, offset, length, hashers)
+        return run
+
+    async def digest(self, hashers: Sequence[Hashing], offset: int, length: int) -> int:
+        """See L{IBlobReader.digest}; the pages that are read leave the page cache."""
+        return await digestFile(self._pool, self._files, self._fd, hashers, offset, length, False)
+
+    def release(self) -> None:
+        """See L{IBlobReader.release}."""
+        self._close(self._fd)
+
+
 class HandleCache:
     """
     The descriptors that were used last. All methods: reactor thread.
 
+    @param files: The operating system's calls.
     @param openFile: From an id to a descriptor and a size; blocks, runs in the pool.
     @param closeFile: Closes a descriptor and never fails; blocks where it is the last of a file.
     """
@@ -67,11 +190,13 @@ class HandleCache:
     def __init__(
         self,
         pool: IWorkPool,
+        files: Files,
         openFile: Callable[[str], tuple[int, int]],
         closeFile: Callable[[int], None],
         capacity: int = CAPACITY,
     ) -> None:
         self._pool = pool
+        self._files = files
         self._openFile = openFile
         self._closeFile = closeFile
         self._capacity = capacity
@@ -90,7 +215,7 @@ class HandleCache:
                 return self._miss(blob)
             self._busy[blob] = entry
         entry.users += 1
-        return BlobHandle(entry, self._release)
+        return BlobHandle(entry, self._release, self._pool, self._files)
 
     def drop(self, blobs: Iterable[str]) -> list[int]:
         """
@@ -143,7 +268,8 @@ class HandleCache:
         # A reader that is told may cancel another, which takes itself off this list.
         while readers:
             entry.users += 1
-            readers.pop(0).callback(BlobHandle(entry, self._release))
+            handle = BlobHandle(entry, self._release, self._pool, self._files)
+            readers.pop(0).callback(handle)
         self._release(entry)
 
     def _notOpened(self, failure: Failure, blob: str) -> None:

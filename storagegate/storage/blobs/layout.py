@@ -6,27 +6,15 @@ Where a blob's file is.
     DATA/blobs/ab/cd/abcd...    the blob, under its id: 32 hexadecimal digits
     DATA/staging/abcd...        its first name, until the catalog has committed it
 
-Ids and the directories they go to.
-
-An id names its directory, so the ids are chosen such that a few hundred blobs in a row share one:
-making it, and syncing it, then serve them all.
+The directories of blobs, which the ids name.
 """
 
 import os
-import re
-from collections.abc import Callable
 
 from attrs import frozen
 
 from storagegate.storage.blobs.fsync import SyncGroup
 from storagegate.storage.files import Files
-
-_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
-
-
-def isBlobId(name: str) -> bool:
-    """Say whether a name is one that a blob can have."""
-    return _ID.fullmatch(name) is not None
 
 
 @frozen
@@ -62,48 +50,19 @@ class BlobLayout:
         return os.path.join(self.data, "staging", blob)
 
 
-BLOBS_A_SHARD = 256
-"""Blobs in a row with one directory; more would make single directories large on small stores."""
-
 _KNOWN_LIMIT = 4096
 """Directories remembered as there; forgetting one costs a C{mkdir} and an fsync."""
 
 
 class Shards:
-    """
-    Makes ids and their directories.
+    """Makes the directories of blobs."""
 
-    @param random: C{os.urandom} or what replaces it.
-    @param owner: What all ids end with: by it the files of a process that died are told from those
-        of others.
-    """
-
-    def __init__(
-        self,
-        layout: BlobLayout,
-        files: Files,
-        durability: SyncGroup,
-        random: Callable[[int], bytes] = os.urandom,
-        owner: bytes = b"",
-    ) -> None:
+    def __init__(self, layout: BlobLayout, files: Files, durability: SyncGroup) -> None:
         self._layout = layout
         self._files = files
         self._durability = durability
-        self._random = random
-        self._owner = owner.hex()
-        self._own = 14 - len(owner)
-        self._shard = ""
-        self._left = 0
         # Added to and cleared as a whole from any thread; an entry lost costs a second mkdir.
         self._known: set[str] = set()
-
-    def newId(self) -> str:
-        """Make up an id that no blob has had. Reactor thread."""
-        if not self._left:
-            self._shard = self._random(2).hex()
-            self._left = BLOBS_A_SHARD
-        self._left -= 1
-        return self._shard + self._random(self._own).hex() + self._owner
 
     def ensure(self, blob: str) -> None:
         """

@@ -36,6 +36,23 @@ def checksumOf(buffer: Buffer, before: int = 0) -> int:
     return crc32c(buffer, before)
 
 
+class BlobChecksum:
+    """
+    The checksum of a blob, taken as its bytes come.
+
+    @ivar value: That of the bytes so far.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def update(self, data: bytes) -> None:
+        """Take bytes."""
+        self.value = checksumOf(data, self.value)
+
+
 class StagingFile:
     """
     One blob being written. Every method blocks and runs in a pool thread, one at a time.

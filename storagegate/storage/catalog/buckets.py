@@ -70,6 +70,15 @@ def readAccessKeys(connection: Connection) -> list[AccessKey]:
     return [AccessKey(*row) for row in rows]
 
 
+def readSnapshot(connection: Connection) -> tuple[int, list[AccessKey]]:
+    """Read the generation and all keys by name as they are at one moment: in one statement."""
+    rows = connection.execute(
+        "SELECT value, accessKeys.* FROM meta LEFT JOIN accessKeys ON TRUE"
+        " WHERE name = 'keysGeneration' ORDER BY accessKey"
+    ).fetchall()
+    return rows[0][0], [AccessKey(*row) for _, *row in rows if row[0] is not None]
+
+
 def readKeysGeneration(connection: Connection) -> int:
     """Read the number that changes with the keys."""
     rows = connection.execute("SELECT value FROM meta WHERE name = 'keysGeneration'").fetchall()

@@ -15,12 +15,10 @@ from sqlite3 import Connection
 
 import msgspec
 from attrs import frozen
-from twisted.internet.defer import Deferred
-from zope.interface import Interface
 
 from storagegate.storage.catalog.rows import isIntact
 from storagegate.storage.catalog.transactions import Transaction, asJSON
-from storagegate.storage.records import Segment
+from storagegate.storage.records import BlobRow, InlineCheck, InlinePosition, Segment
 
 _decodeCounts = msgspec.json.Decoder(list[tuple[str, int]]).decode
 _decodeNames = msgspec.json.Decoder(list[str]).decode
@@ -151,81 +149,6 @@ def markDamaged(transaction: Transaction, arguments: Sequence[str]) -> list[None
         (asJSON(list(arguments)),),
     )
     return [None] * len(arguments)
-
-
-@frozen
-class BlobRow:
-    """
-    A blob that the catalog knows.
-
-    @ivar crc: CRC-32C of all its bytes.
-    @ivar refs: Segments that name it.
-    """
-
-    id: str
-    size: int
-    crc: int
-    refs: int
-    damaged: bool
-
-
-@frozen
-class InlinePosition:
-    """Where in the catalog a check of inline bytes has come to."""
-
-    bucketId: int
-    key: bytes
-
-
-@frozen
-class InlineCheck:
-    """
-    What a page of such a check found.
-
-    @ivar damaged: Bucket and key of objects whose bytes are not those that were written.
-    @ivar bytesRead: How much was read.
-    @ivar next: Where to go on; L{None} at the end.
-    """
-
-    damaged: tuple[tuple[str, bytes], ...]
-    bytesRead: int
-    next: InlinePosition | None
-
-
-class IBlobLedger(Interface):
-    """The catalog's side of blobs, besides L{storagegate.storage.interfaces.ICatalog}."""
-
-    def knownBlobs(ids: Sequence[str]) -> frozenset[str]:
-        """Say which of these have a row. Reactor thread, at once; for start-up and tests."""
-
-    def referenced(ids: Sequence[str]) -> Deferred[frozenset[str]]:
-        """Say which of these are named by an object or a part."""
-
-    def garbage(after: str, limit: int) -> Deferred[list[str]]:
-        """List blobs that nothing names, by id, after this one."""
-
-    def blobRow(id: str) -> BlobRow | None:
-        """Look a blob up. Reactor thread, at once."""
-
-    def blobRows(after: str, limit: int) -> Deferred[list[BlobRow]]:
-        """List all blobs by id, after this one."""
-
-    def forgetBlobs(ids: Sequence[str]) -> Deferred[None]:
-        """Remove the rows of blobs whose files are gone. Those that are named stay."""
-
-    def markDamaged(blob: str) -> Deferred[None]:
-        """Note that the bytes of a blob are not those that were written."""
-
-    def damagedBlobs() -> frozenset[str]:
-        """List the blobs that are marked; they are few. Reactor thread; for the start."""
-
-    def checkInline(start: InlinePosition | None, limit: int) -> Deferred[InlineCheck]:
-        """
-        Compare the inline bytes of a page of objects with their checksums.
-
-        @param start: The C{next} of the page before; L{None} begins.
-        @param limit: Objects in the page.
-        """
 
 
 _decodeBlobNames = msgspec.json.Decoder(list[str]).decode

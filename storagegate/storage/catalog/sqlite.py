@@ -24,6 +24,8 @@ from attrs import define, field
 from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
+from storagegate.storage.backends import BackEndContext, OpenCatalog
+from storagegate.storage.blobids import BlobIds
 from storagegate.storage.catalog import buckets, lists, objects, refcounts, uploads
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
 from storagegate.storage.catalog.coordination import SharedCatalogState
@@ -42,7 +44,10 @@ from storagegate.storage.errors import CorruptObject, StoreBusy
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.records import (
     AccessKey,
+    BlobRow,
     Bucket,
+    InlineCheck,
+    InlinePosition,
     MultipartUpload,
     ObjectListing,
     ObjectRecord,
@@ -250,6 +255,9 @@ class ReaderPool:
                 seat.connection = None
 
 
+_PATIENCE_SECONDS = 5.0
+"""A commit takes milliseconds: longer than this for another process's is worth a report."""
+
 _NO_CRCS: Mapping[str, int] = MappingProxyType({})
 
 # Bytes that a segment, and the summary of its part, take in a row.
@@ -265,14 +273,20 @@ _ADD_KEY = oneByOne(buckets.addAccessKey)
 _REMOVE_KEY = oneByOne(buckets.removeAccessKey)
 
 
-@implementer(ICatalog, refcounts.IBlobLedger)
+@implementer(ICatalog)
 class SQLiteCatalog:
     """
     The embedded catalog. Methods: reactor thread.
 
+    A look-up of one thing does not suspend: a caller that takes a lease on what it found does so
+    in the same iteration of the reactor.
+
     Each mutation's Deferred ignores C{cancel}: see
     L{Undertaken<storagegate.storage.catalog.writer.UncancellableDeferred>}.
     """
+
+    bucketStaleSeconds = 0.0
+    graceSeconds = 0.0
 
     def __init__(
         self,
@@ -282,6 +296,7 @@ class SQLiteCatalog:
         durability: str,
         onGarbage: Callable[[list[str]], object],
         commons: SharedCatalogState | None = None,
+        newBlobId: Callable[[], str] | None = None,
     ) -> None:
         """
         Take note of a catalog; L{open} opens it.
@@ -290,6 +305,7 @@ class SQLiteCatalog:
         @param run: C{run(function, *args)} calls in a thread and fires in the reactor thread.
         @param durability: C{"full"}, or C{"os"} for no fsyncs.
         @param onGarbage: Told of the blobs that have lost their last reference, after the commit.
+        @param newBlobId: Makes ids of blobs; by default such as only this process makes.
         @param commons: What is shared with other processes that have the catalog open.
         """
         self._path = path
@@ -299,6 +315,7 @@ class SQLiteCatalog:
         self._onGarbage = onGarbage
         self._commons = commons or SharedCatalogState()
         self._latch = self._commons.latch
+        self._newBlobId = newBlobId or BlobIds().new
         self._hot = self._commons.hot
 
     def open(self) -> None:
@@ -313,6 +330,7 @@ class SQLiteCatalog:
         isShared, turn = self._commons.isShared, self._commons.turn
         self._connection = self._connect(Purpose.SHARED_REACTOR if isShared else Purpose.REACTOR)
         self._secret = readSecret(self._connection)
+        self._damaged = set(refcounts.damagedBlobs(self._connection))
         self._readers = ReaderPool(self._run, partial(self._connect, Purpose.POOL))
         directory = os.path.dirname(os.path.abspath(self._path))
         connection = self._connect(Purpose.WRITER)
@@ -359,12 +377,13 @@ class SQLiteCatalog:
         """Why nothing more is written until a restart; L{None} while all is well."""
         return self._latch.failure
 
-    @property
-    def waitedSeconds(self) -> float:
-        """How long the writer has waited now for another process that writes."""
-        return self._commons.turn.waitedSeconds
+    def health(self) -> Mapping[str, str | None]:
+        """See L{ICatalog.health}."""
+        waited = self._commons.turn.waitedSeconds
+        stuck = f"another process has been writing for {waited:.0f} s"
+        return {"catalog": self.failure or (stuck if waited > _PATIENCE_SECONDS else None)}
 
-    def bucket(self, name: str) -> Bucket | None:
+    async def bucket(self, name: str) -> Bucket | None:
         """Look a bucket up."""
         bucket = self._hot.findBucket(name)
         if bucket is None:
@@ -373,10 +392,13 @@ class SQLiteCatalog:
                 self._hot.keepBucket(bucket)
         return bucket
 
-    def object(
-        self, bucket: str, key: bytes, versionId: str | None = None
+    async def object(
+        self, bucket: str, key: bytes, versionId: str | None = None, *, verify: bool = False
     ) -> tuple[Bucket | None, ObjectRecord | None]:
-        """Look up a bucket and an object in it."""
+        """Look up a bucket and an object in it; to compare its bytes, past the cache."""
+        if verify:
+            self._hot.lookUp()
+            return lookUpVerified(self._connection, bucket, key, versionId)
         hot = self._hot.find(bucket, key)
         if hot is not None and versionId in (None, hot[1].versionId):
             return hot
@@ -385,14 +407,7 @@ class SQLiteCatalog:
             self._hot.keep(home, record)
         return home, record
 
-    def verified(
-        self, bucket: str, key: bytes, versionId: str | None = None
-    ) -> tuple[Bucket | None, ObjectRecord | None]:
-        """Look up as L{object}, and compare the bytes."""
-        self._hot.lookUp()
-        return lookUpVerified(self._connection, bucket, key, versionId)
-
-    def upload(self, bucket: str, key: bytes, uploadId: str) -> MultipartUpload | None:
+    async def upload(self, bucket: str, key: bytes, uploadId: str) -> MultipartUpload | None:
         """Look an upload up."""
         return readUpload(self._connection, bucket, key, uploadId)
 
@@ -400,29 +415,33 @@ class SQLiteCatalog:
         """Give the store's own random bytes."""
         return self._secret
 
-    def accessKeys(self) -> list[AccessKey]:
-        """Read all issued keys."""
-        return buckets.readAccessKeys(self._connection)
+    async def accessKeys(self) -> tuple[int, list[AccessKey]]:
+        """Read the issued keys and their generation."""
+        return buckets.readSnapshot(self._connection)
 
-    def keysGeneration(self) -> int:
+    async def keysGeneration(self) -> int:
         """Read the number that changes with the keys."""
         return buckets.readKeysGeneration(self._connection)
 
-    def knownBlobs(self, ids: Sequence[str]) -> frozenset[str]:
-        """Say which of these have a row."""
+    def findBlobs(self, ids: Sequence[str]) -> frozenset[str]:
+        """Find which of these blobs have a row."""
         return refcounts.knownBlobs(self._connection, ids)
 
+    async def knownBlobs(self, ids: Sequence[str]) -> frozenset[str]:
+        """Find which of these blobs have a row."""
+        return self.findBlobs(ids)
+
     def damagedBlobs(self) -> frozenset[str]:
-        """List the blobs that are marked."""
-        return refcounts.damagedBlobs(self._connection)
+        """Return the blobs that were marked before, or by this process."""
+        return frozenset(self._damaged)
 
-    def buckets(
+    async def buckets(
         self, account: str | None, prefix: str, after: str, limit: int
-    ) -> Deferred[list[Bucket]]:
+    ) -> list[Bucket]:
         """List buckets."""
-        return self._readers.read(lists.listBuckets, account, prefix, after, limit)
+        return await self._readers.read(lists.listBuckets, account, prefix, after, limit)
 
-    def listObjects(
+    async def listObjects(
         self,
         bucket: str,
         prefix: bytes,
@@ -430,18 +449,18 @@ class SQLiteCatalog:
         after: bytes,
         limit: int,
         contentTypes: bool = False,
-    ) -> Deferred[ObjectListing]:
+    ) -> ObjectListing:
         """List a page of objects."""
         where = KeyRange(prefix, delimiter, after)
-        return self._readers.read(lists.listObjects, bucket, where, limit, contentTypes)
+        return await self._readers.read(lists.listObjects, bucket, where, limit, contentTypes)
 
-    def parts(
+    async def parts(
         self, bucket: str, key: bytes, uploadId: str, after: int, limit: int
-    ) -> Deferred[list[Part]]:
+    ) -> list[Part]:
         """List parts of an upload."""
-        return self._readers.read(lists.listParts, bucket, key, uploadId, after, limit)
+        return await self._readers.read(lists.listParts, bucket, key, uploadId, after, limit)
 
-    def uploads(
+    async def uploads(
         self,
         bucket: str,
         prefix: bytes,
@@ -449,32 +468,30 @@ class SQLiteCatalog:
         keyAfter: bytes,
         idAfter: str,
         limit: int,
-    ) -> Deferred[tuple[list[MultipartUpload], list[str], tuple[str, str] | None]]:
+    ) -> tuple[list[MultipartUpload], list[str], tuple[str, str] | None]:
         """List uploads in progress."""
         where = KeyRange(prefix, delimiter, keyAfter)
-        return self._readers.read(lists.listUploads, bucket, where, idAfter, limit)
+        return await self._readers.read(lists.listUploads, bucket, where, idAfter, limit)
 
-    def referenced(self, ids: Sequence[str]) -> Deferred[frozenset[str]]:
-        """Say which blobs are named."""
-        return self._readers.read(refcounts.referencedBlobs, ids)
+    async def referenced(self, ids: Sequence[str]) -> frozenset[str]:
+        """Find which blobs are named."""
+        return await self._readers.read(refcounts.referencedBlobs, ids)
 
-    def garbage(self, after: str, limit: int) -> Deferred[list[str]]:
+    async def garbage(self, after: str, limit: int) -> list[str]:
         """List blobs that nothing names."""
-        return self._readers.read(refcounts.garbageBlobs, after, limit)
+        return await self._readers.read(refcounts.garbageBlobs, after, limit)
 
-    def blobRow(self, id: str) -> refcounts.BlobRow | None:
+    async def blobRow(self, id: str) -> BlobRow | None:
         """Look a blob up."""
         return refcounts.blobRow(self._connection, id)
 
-    def blobRows(self, after: str, limit: int) -> Deferred[list[refcounts.BlobRow]]:
+    async def blobRows(self, after: str, limit: int) -> list[BlobRow]:
         """List all blobs."""
-        return self._readers.read(refcounts.blobRows, after, limit)
+        return await self._readers.read(refcounts.blobRows, after, limit)
 
-    def checkInline(
-        self, start: refcounts.InlinePosition | None, limit: int
-    ) -> Deferred[refcounts.InlineCheck]:
+    async def checkInline(self, start: InlinePosition | None, limit: int) -> InlineCheck:
         """Check the inline bytes of a page of objects."""
-        return self._readers.read(refcounts.checkInline, start, limit)
+        return await self._readers.read(refcounts.checkInline, start, limit)
 
     def createBucket(self, bucket: Bucket) -> Deferred[None]:
         """Create a bucket."""
@@ -554,13 +571,38 @@ class SQLiteCatalog:
         """Revoke a key."""
         return self._writer.submit(Mutation(_REMOVE_KEY, accessKey, frees=True))
 
+    def newBlobId(self) -> str:
+        """Make an id that no blob has had."""
+        return self._newBlobId()
+
     def forgetBlobs(self, ids: Sequence[str]) -> Deferred[None]:
         """Remove the rows of blobs whose files are gone."""
+        self._damaged.difference_update(ids)
         return self._writer.submit(Mutation(refcounts.forgetBlobs, ids, frees=True))
 
     def markDamaged(self, blob: str) -> Deferred[None]:
         """Note that a blob is damaged."""
+        self._damaged.add(blob)
         return self._writer.submit(Mutation(refcounts.markDamaged, blob))
 
     def _connect(self, purpose: Purpose) -> Connection:
         return connect(self._path, self._durability, purpose)
+
+
+def openCatalog(context: BackEndContext) -> OpenCatalog:
+    """
+    Open C{catalog.sqlite} in the data directory. Blocks.
+
+    @raise CatalogUnusable: It is no catalog of ours, or a newer program wrote it.
+    """
+    catalog = SQLiteCatalog(
+        os.path.join(context.directory, "catalog.sqlite"),
+        context.reactor,
+        context.pool.run,
+        context.durability,
+        context.onGarbage,
+        context.commons,
+        BlobIds(context.random, context.owner).new,
+    )
+    catalog.open()
+    return OpenCatalog(catalog, catalog.findBlobs)

@@ -31,7 +31,6 @@ import msgspec
 from attrs import evolve
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from storagegate.storage.blobs.filestore import FileBlobs
 from storagegate.storage.blobs.fsync import SyncGroup, WriteFence
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.catalog import refcounts
@@ -41,6 +40,7 @@ from storagegate.storage.catalog.connections import Purpose, connect
 from storagegate.storage.catalog.coordination import SharedCatalogState, WALSizeCounter, WriteLock
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import DirectoryLock, Files
+from storagegate.storage.interfaces import IBlobStore
 from storagegate.storage.multiprocess.memory import (
     BEGUN,
     DONE,
@@ -376,7 +376,7 @@ class ProcessGroup:
             self._memory.clear(slot)
         self._left = []
 
-    def begin(self, blobs: FileBlobs, tell: Callable[[ObjectChange], None]) -> None:
+    def begin(self, blobs: IBlobStore, tell: Callable[[ObjectChange], None]) -> None:
         """Listen to the others."""
         self._sharing.subscribe(_GONE, blobs.forget)
         self._sharing.subscribe(_DAMAGED, blobs.markDamaged)

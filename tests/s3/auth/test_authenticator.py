@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from botocore.auth import HmacV1QueryAuth, S3SigV4Auth, S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as Keys
-from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.s3.accounts import AccessKeyStore
@@ -18,7 +17,7 @@ from storagegate.s3.auth.authenticator import (
 )
 from storagegate.s3.auth.claims import SignatureSource
 from storagegate.s3.errors import S3Error
-from tests.s3.test_accounts_credentials import Issued
+from tests.s3.test_accounts_credentials import issuedKeys
 
 KEY, SECRET, REGION = "ROOTKEY", "rootsecret-rootsecret", "us-east-1"
 PATH = b"/bucket/key"
@@ -50,7 +49,7 @@ class AuthenticatorTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Make a gate with one key."""
-        credentials = AccessKeyStore(Issued(), Clock(), KEY, SECRET)
+        credentials = AccessKeyStore(issuedKeys(), KEY, SECRET)
         self.gate = S3Authenticator(credentials, REGION, time.time)
 
     def enter(self, headers: Mapping[bytes, bytes], query: bytes = b"") -> Authenticated:
@@ -133,7 +132,7 @@ class AuthenticatorTests(SynchronousTestCase):
 
     def test_olderVirtualHost(self) -> None:
         """Version 2 signs the bucket also where the host names it."""
-        credentials = AccessKeyStore(Issued(), Clock(), KEY, SECRET)
+        credentials = AccessKeyStore(issuedKeys(), KEY, SECRET)
         gate = S3Authenticator(credentials, REGION, time.time, "s3.test")
         query = signedOlder()
         headers = {b"host": b"bucket.s3.test:9000"}

@@ -1,18 +1,41 @@
 """Blobs as files: the contract, and what the disk sees."""
 
 import os
+from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
-from storagegate.storage.blobs.layout import isBlobId
+from storagegate.storage.blobids import BlobIds, isBlobId
 from storagegate.storage.blobs.writer import checksumOf
 from storagegate.storage.threadpool import BoundedThreadPool
 from tests.contract.blobs import KIB, MIB, BlobsContract, store
+from tests.contract.rangedblobs import RangedBlobs
 from tests.support.blobs import BlobsCase, filesBelow, makeBlobs
 from tests.support.pools import ImmediatePool
 
 
-class ThreadedContractTests(BlobsContract, TestCase):
+class FileContract(BlobsContract):
+    """What is true of local files besides."""
+
+    async def test_cached(self: Any) -> None:
+        """A blob that was read lately opens at once."""
+        content = await store(self.blobs, b"hot")
+        (await self.blobs.open(content.segments[0])).release()
+        handle = self.successResultOf(Deferred.fromCoroutine(self.blobs.open(content.segments[0])))
+        self.assertEqual(await handle.read(0, 10), b"hot")
+        handle.release()
+
+    async def test_discardWhileRead(self: Any) -> None:
+        """A blob that is discarded stays for those who are reading it."""
+        content = await store(self.blobs, b"old bytes")
+        reader = await self.blobs.open(content.segments[0])
+        await self.blobs.discard([content.segments[0].blob])
+        self.assertEqual(await reader.read(0, 20), b"old bytes")
+        reader.release()
+
+
+class ThreadedContractTests(FileContract, TestCase):
     """The contract, with real threads and real fsyncs."""
 
     def setUp(self) -> None:
@@ -26,11 +49,27 @@ class ThreadedContractTests(BlobsContract, TestCase):
         await self.pool.stop()
 
 
-class ImmediateContractTests(BlobsContract, TestCase):
+class ImmediateContractTests(FileContract, TestCase):
     """The contract, where every job ends before its caller goes on, and nothing is synced."""
 
     def setUp(self) -> None:
         self.blobs = makeBlobs(self.mktemp(), ImmediatePool(), durable=False)
+
+
+class RangedContractTests(BlobsContract, TestCase):
+    """The contract of blobs that are not local: ranged reads, which come late."""
+
+    def setUp(self) -> None:
+        from twisted.internet import reactor
+
+        directory = self.mktemp()
+        os.makedirs(directory)
+        self.pool = BoundedThreadPool(reactor, threads=4)
+        self.blobs = RangedBlobs(directory, self.pool, reactor, BlobIds().new)
+
+    async def tearDown(self) -> None:
+        await self.blobs.close()
+        await self.pool.stop()
 
 
 class LayoutTests(BlobsCase):

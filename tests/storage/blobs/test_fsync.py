@@ -7,6 +7,7 @@ from threading import Event, Semaphore, Thread
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.storage.blobids import BlobIds
 from storagegate.storage.blobs.fsync import SyncGroup, WriteFence
 from storagegate.storage.blobs.layout import BlobLayout, Shards
 from storagegate.storage.errors import StoreError, StoreReadOnly
@@ -139,7 +140,7 @@ class ShardsTests(SynchronousTestCase):
         layout = BlobLayout(self.mktemp())
         os.makedirs(layout.blobs)
         durability = SyncGroup(files, WriteFence(), True)
-        blob = Shards(layout, files, durability).newId()
+        blob = BlobIds().new()
         for _ in range(2):
             files.calls.clear()
             shards = Shards(layout, files, durability)

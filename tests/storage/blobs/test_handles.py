@@ -23,14 +23,14 @@ class HandleTests(BlobsCase):
         for blob in blobs:
             self.claim(blob).release()
         self.assertEqual(len(self.files.opened), 256)
-        self.assertIsInstance(self.blobs.open(blobs[0]), Deferred)
+        self.assertIsInstance(self.blobs.openBlob(blobs[0]), Deferred)
         self.pool.goAll()
-        self.assertNotIsInstance(self.blobs.open(blobs[257]), Deferred)
+        self.assertNotIsInstance(self.blobs.openBlob(blobs[257]), Deferred)
 
     def test_readersOfOneMiss(self) -> None:
         """Readers that miss at one time open the file once; one that gives up is left out."""
         blob = self.put(b"x")
-        opened = [self.blobs.open(blob) for _ in range(3)]
+        opened = [self.blobs.openBlob(blob) for _ in range(3)]
         self.assertEqual(len(self.pool.waiting), 1)
         opened[1].cancel()
         self.failureResultOf(opened[1], CancelledError)
@@ -45,14 +45,14 @@ class HandleTests(BlobsCase):
     def test_allGaveUp(self) -> None:
         """A file that nobody waits for any more is kept for the next, not lost."""
         blob = self.put(b"x")
-        self.blobs.open(blob).addErrback(lambda _: None).cancel()
+        self.blobs.openBlob(blob).addErrback(lambda _: None).cancel()
         self.pool.goAll()
-        self.assertNotIsInstance(self.blobs.open(blob), Deferred)
+        self.assertNotIsInstance(self.blobs.openBlob(blob), Deferred)
 
     def test_discardWhileOpening(self) -> None:
         """A blob that is discarded while it is opened is closed with its reader."""
         blob = self.put(b"x")
-        opened = self.blobs.open(blob)
+        opened = self.blobs.openBlob(blob)
         self.blobs.discard([blob])
         self.pool.goAll()
         self.successResultOf(opened).release()
@@ -77,7 +77,7 @@ class HandleTests(BlobsCase):
         self.claim(second).release()
         self.successResultOf(Deferred.fromCoroutine(self.blobs.close()))
         self.assertEqual(self.files.opened, {reader.fd})
-        self.failureResultOf(self.blobs.open(third), StoreBusy)
+        self.failureResultOf(self.blobs.openBlob(third), StoreBusy)
         reader.release()
         self.pool.goAll()
         self.assertEqual(self.files.opened, set())
@@ -87,15 +87,15 @@ class HandleTests(BlobsCase):
         blob = self.put(b"x")
         self.claim(blob).release()
         self.blobs.markDamaged([blob])
-        self.failureResultOf(self.blobs.open(blob), CorruptBlob)
+        self.failureResultOf(self.blobs.openBlob(blob), CorruptBlob)
 
     def test_short(self) -> None:
         """A segment that reaches past the end of its blob is damage, and nothing stays claimed."""
         blob = self.put(b"12345")
         self.claim(blob).release()
-        opened = Deferred.fromCoroutine(self.blobs.openSegment(Segment(blob, 1, 4)))
+        opened = Deferred.fromCoroutine(self.blobs.open(Segment(blob, 1, 4)))
         self.successResultOf(opened).release()
-        opened = Deferred.fromCoroutine(self.blobs.openSegment(Segment(blob, 2, 4)))
+        opened = Deferred.fromCoroutine(self.blobs.open(Segment(blob, 2, 4)))
         self.failureResultOf(opened, CorruptBlob)
         self.successResultOf(Deferred.fromCoroutine(self.blobs.close()))
         self.assertEqual(self.files.opened, set())

@@ -279,7 +279,7 @@ class LifeTests(TestCase):
         catalog = openCatalog(self.path, [], "full")
         await catalog.createBucket(bucketNamed("b"))
         waiting = [catalog.putObject(inlineRecord(b"%d" % n), ALWAYS) for n in range(100)]
-        underWay = catalog.listObjects("b", b"", b"", b"", 1000)
+        underWay = Deferred.fromCoroutine(catalog.listObjects("b", b"", b"", b"", 1000))
         closed = catalog.close()
         late = catalog.putObject(inlineRecord(b"late"), ALWAYS)
         for refused in (late, catalog.buckets(None, "", "", 1)):
@@ -313,11 +313,13 @@ class LifeTests(TestCase):
     async def test_keysFromOutside(self) -> None:
         """A key that another process issues is seen at once, and its change of generation."""
         catalog = self.open()
-        before = catalog.keysGeneration()
+        before = await catalog.keysGeneration()
         with openForTools(self.path) as tools:
             tools.addAccessKey(AccessKey("AK", "secret", "bob"))
-        self.assertNotEqual(catalog.keysGeneration(), before)
-        self.assertEqual([key.accessKey for key in catalog.accessKeys()], ["AK"])
+        after = await catalog.keysGeneration()
+        self.assertNotEqual(after, before)
+        generation, keys = await catalog.accessKeys()
+        self.assertEqual((generation, [key.accessKey for key in keys]), (after, ["AK"]))
 
     async def test_failureIsShown(self) -> None:
         """A catalog that cannot write any more says why, and still reads."""
@@ -326,4 +328,4 @@ class LifeTests(TestCase):
         self.assertIsNone(catalog.failure)
         catalog._latch.set(OSError("the disk is gone"))
         self.assertEqual(catalog.failure, "catalog: the disk is gone")
-        self.assertEqual(catalog.bucket("b"), bucketNamed("b"))
+        self.assertEqual(await catalog.bucket("b"), bucketNamed("b"))

@@ -9,9 +9,9 @@ from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
 from storagegate.storage.catalog import SQLiteCatalog
-from storagegate.storage.catalog.refcounts import IBlobLedger
 from storagegate.storage.interfaces import ICatalog
 from tests.contract.catalog import CatalogContract
+from tests.contract.delayedcatalog import DelayedCatalog
 
 
 def openCatalog(path: str, collected: list[str], durability: str) -> SQLiteCatalog:
@@ -39,6 +39,35 @@ class SQLiteContractTests(CatalogContract, TestCase):
         return catalog
 
     def test_interfaces(self) -> None:
-        """The catalog has all methods of its interfaces."""
+        """The catalog has all methods of its interface."""
         verifyObject(ICatalog, self.catalog)
-        verifyObject(IBlobLedger, self.catalog)
+
+
+class DelayedContractTests(CatalogContract, TestCase):
+    """The contract where look-ups come back late and out of order."""
+
+    def makeCatalog(self) -> DelayedCatalog:
+        """Open a new file behind the delay."""
+        from twisted.internet import reactor
+
+        directory = self.mktemp()
+        os.makedirs(directory)
+        catalog = openCatalog(os.path.join(directory, "catalog.sqlite"), self.collected, "os")
+        self.addCleanup(catalog.close)
+        # Without a grace, of which the contract knows nothing.
+        return DelayedCatalog(catalog, reactor, graceSeconds=0.0)
+
+    def test_interfaces(self) -> None:
+        """The catalog has all methods of its interface."""
+        verifyObject(ICatalog, self.catalog)
+
+    async def test_outOfOrder(self) -> None:
+        """Look-ups come back in another order than they were made in."""
+        came: list[int] = []
+        for number in range(20):
+            found = Deferred.fromCoroutine(self.catalog.bucket("b"))
+            found.addCallback(lambda _, number=number: came.append(number))
+        self.assertEqual(came, [])
+        while len(came) < 20:
+            await self.catalog.bucket("b")
+        self.assertNotEqual(came, sorted(came))

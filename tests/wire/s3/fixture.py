@@ -38,15 +38,19 @@ def ownDirectory(label: str) -> Path:
     return Path(mkdtemp(prefix=f"{label}-", dir=Path.cwd()))
 
 
-def makeDaemon(data: Path, *flags: str, **variables: str) -> Daemon:
-    """Prepare a daemon with the root key pair of the tests; nothing is started yet."""
-    return Daemon(data, *flags, environment={**ENVIRONMENT, **variables})
+def makeDaemon(data: Path, *flags: str, backEnds: tuple[str, ...] = (), **variables: str) -> Daemon:
+    """
+    Prepare a daemon with the root key pair of the tests; nothing is started yet.
+
+    @param backEnds: See L{tests.support.daemon.daemonCommand}.
+    """
+    return Daemon(data, *flags, environment={**ENVIRONMENT, **variables}, backEnds=backEnds)
 
 
 @cache
-def sharedDaemon() -> Daemon:
-    """Give the daemon that runs until the whole run ends."""
-    daemon = makeDaemon(ownDirectory("daemon") / "data")
+def sharedDaemon(backEnds: tuple[str, ...] = ()) -> Daemon:
+    """Give the daemon with these back ends of the store that runs until the whole run ends."""
+    daemon = makeDaemon(ownDirectory("daemon") / "data", backEnds=backEnds)
     atexit.register(daemon.kill)
     return daemon.start()
 
@@ -82,11 +86,17 @@ def runStoragegate(*arguments: str | Path) -> str:
 
 
 class S3Case(SynchronousTestCase):
-    """Tests of a daemon that runs as a process of its own."""
+    """
+    Tests of a daemon that runs as a process of its own.
+
+    @cvar backEnds: Modules of C{tests.contract} whose back ends the daemon's store has.
+    """
+
+    backEnds: tuple[str, ...] = ()
 
     def setUp(self) -> None:
         """Have the daemon, and a client of it."""
-        self.daemon = sharedDaemon()
+        self.daemon = sharedDaemon(self.backEnds)
         self.address = self.daemon.address("s3")
         self.endpoint = self.daemon.url("s3")
         self.host = self.endpoint.partition("://")[2]

@@ -10,8 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.clients import botoClient
 from tests.support.daemon import DaemonFailed
 from tests.support.journal import Journal
-from tests.wire.s3.fixture import leftovers, makeDaemon, ownDirectory, runStoragegate
-from tests.wire.s3.verdict import endUploads, judge
+from tests.wire.s3.fixture import eventually, leftovers, makeDaemon, ownDirectory, runStoragegate
+from tests.wire.s3.verdict import endUploads, isCollected, judge
 from tests.wire.s3.workload import Load, Writers
 
 ROUNDS = int(os.environ.get("STORAGEGATE_CRASH_ROUNDS", "20"))
@@ -44,6 +44,7 @@ class CrashTests(SynchronousTestCase):
                 raise AssertionError(f"round {number}, seed {seed}: {error}") from error
             endUploads(s3, "crash")
         self.assertNotIn("Traceback", daemon.log)
+        self.assertTrue(eventually(lambda: isCollected(daemon)))
         daemon.stop()
         runStoragegate("fsck", "--data", daemon.data)
 

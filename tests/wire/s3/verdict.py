@@ -1,7 +1,9 @@
 """What has to be true of a store that was killed, or lost its power, and is back."""
 
 from typing import Any
+from urllib.request import urlopen
 
+from tests.support.daemon import Daemon
 from tests.support.journal import Journal
 from tests.wire.s3.bulk import connect
 from tests.wire.s3.workload import observe
@@ -46,3 +48,11 @@ def endUploads(s3: Any, bucket: str) -> None:
     pages = s3.get_paginator("list_multipart_uploads").paginate(Bucket=bucket)
     for upload in [upload for page in pages for upload in page.get("Uploads", [])]:
         s3.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+
+
+def isCollected(daemon: Daemon) -> bool:
+    """Return whether no garbage waits for its grace; what comes later is removed as it stops."""
+    with urlopen(daemon.url("admin") + "/metrics") as page:
+        lines = page.read().decode().splitlines()
+    [backlog] = [line for line in lines if line.startswith("storagegate_store_reclaim_backlog ")]
+    return float(backlog.rpartition(" ")[2]) == 0

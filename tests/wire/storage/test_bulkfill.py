@@ -22,7 +22,7 @@ class BulkFillTests(TestCase):
         store = ObjectStore.open(data, reactor)
         try:
             page = await store.catalog.listObjects("list", b"", b"", b"", count + 1)
-            _, record = store.catalog.object("list", b"f001-000")
+            _, record = await store.catalog.object("list", b"f001-000")
         finally:
             await store.close()
         self.assertEqual([row.key for row in page.objects], list(listedKeys(count)))

@@ -1,0 +1,53 @@
+"""The Storage service, and S3 beside it, on a store whose two halves are reached over a network."""
+
+from tests.contract.delayedcatalog import DELAYED
+from tests.contract.rangedblobs import RANGED
+from tests.services import test_objects, test_objectstreams, test_objectstreams_watch
+
+
+class RemoteBucketTests(test_objects.BucketTests):
+    """Buckets."""
+
+    catalogName, blobsName = DELAYED, RANGED
+
+
+class RemoteObjectTests(test_objects.ObjectTests):
+    """Objects."""
+
+    catalogName, blobsName = DELAYED, RANGED
+
+
+class RemoteListingTests(test_objects.ListingTests):
+    """Lists."""
+
+    catalogName, blobsName = DELAYED, RANGED
+
+
+class RemotePolicyTests(test_objects.PolicyTests):
+    """Policies of keys."""
+
+    catalogName, blobsName = DELAYED, RANGED
+
+
+class RemoteReadTests(test_objectstreams.ReadTests):
+    """Reads."""
+
+    catalogName, blobsName = DELAYED, RANGED
+
+
+class RemoteVerifiedReadTests(test_objectstreams.VerifiedReadTests):
+    """Reads that are compared with what was written."""
+
+    catalogName, blobsName = DELAYED, RANGED
+
+
+class RemoteWriteTests(test_objectstreams.WriteTests):
+    """Writes."""
+
+    catalogName, blobsName = DELAYED, RANGED
+
+
+class RemoteWatchTests(test_objectstreams_watch.WatchTests):
+    """Watches of buckets."""
+
+    catalogName, blobsName = DELAYED, RANGED
