@@ -7,7 +7,7 @@ reactor nor a database.
 
 from typing import TYPE_CHECKING
 
-from storagegate.core.exports import lazyExports
+from storagegate.core import lazyExports
 
 __version__ = "0.1.0"
 

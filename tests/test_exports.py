@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 import storagegate
 import storagegate.http
 import storagegate.rpc
-from storagegate.core.exports import exportedName
+from storagegate.core import exportedName
 from tests.support.modules import CHECKOUT, parse
 
 PUBLIC = [

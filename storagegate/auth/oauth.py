@@ -10,26 +10,28 @@ Its tokens are JSON Web Tokens that an issuer has signed with a key that it publ
 C{aud} and C{exp} are always checked.
 """
 
-from collections.abc import Callable, Mapping
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from attrs import field, frozen
 from attrs.converters import optional
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
 from storagegate.auth.authentication import Authentication, readAuthentication
-from storagegate.auth.jwks import (
-    ASYMMETRIC,
-    DocumentURL,
-    Fetch,
-    JWKSCache,
-    MetadataFetcher,
-    VerificationKey,
-    readURL,
-)
 from storagegate.auth.jwt import (
+    ASYMMETRIC,
     LEEWAY_SECONDS,
+    KeySet,
+    VerificationKey,
     readAlgorithms,
     readAudience,
+    readKeySet,
     readLeeway,
     verifiedClaims,
 )
@@ -42,9 +44,273 @@ from storagegate.auth.tokens import (
     unverified,
 )
 from storagegate.core.context import RequestContext
+from storagegate.core.errors import codedError
 from storagegate.core.invoker import CallCredentials
 from storagegate.core.options import OptionError, makeOptions
 from storagegate.net.endpoints import processReactor
+from storagegate.net.http.client import HTTPClient, HTTPStatusError
+from storagegate.net.tls import ClientTLSOptions
+
+MAX_DOCUMENT_BYTES = 256 * 1024
+"""Of a response: a hundred keys with certificates have half of it."""
+
+TIMEOUT_SECONDS = 10.0
+"""For one document: calls wait for it, and an issuer that takes longer is down."""
+
+Address = IPv4Address | IPv6Address
+
+# Where clouds tell machines their secrets, besides the link-local 169.254.169.254: of AWS over
+# IPv6, Alibaba, Oracle and Azure.
+_METADATA = frozenset(
+    map(ip_address, ("fd00:ec2::254", "100.100.100.200", "192.0.0.192", "168.63.129.16"))
+)
+
+# RFC 6052: an IPv4 address in IPv6's clothes.
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+_URL = re.compile(
+    r"(https?)://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{1,5}))?"
+    r"(/[!-~]{0,2000})?"
+)
+
+
+class FetchError(Exception):
+    """A document cannot be had, or not be used; the text says why."""
+
+
+@frozen
+class DocumentURL:
+    """
+    Where a document is.
+
+    @ivar text: As it was written.
+    @ivar host: A name or an address, without brackets, in lower case.
+    """
+
+    text: str
+    scheme: str
+    host: str
+
+
+def readURL(value: Any) -> DocumentURL:
+    """
+    Read an address that documents may be fetched from.
+
+    @raise ValueError: If it is none.
+    """
+    match = _URL.fullmatch(value) if isinstance(value, str) else None
+    if match is None or "#" in value or "\\" in value or int(match[3] or 1) > 65535:
+        raise ValueError("is an https URL")
+    url = DocumentURL(value, match[1], match[2].strip("[]").lower())
+    if url.scheme == "http" and not _namesLoopback(url.host):
+        raise ValueError("is an https URL; http is for this machine alone")
+    return url
+
+
+def addressAllowed(text: str, url: DocumentURL, trusted: frozenset[str]) -> bool:
+    """
+    Tell whether a document may be fetched from an address that the URL's host has led to.
+
+    @param trusted: The hosts that the configuration names: those may be in a private network.
+    """
+    address = _bare(ip_address(text.partition("%")[0]))
+    if url.host in trusted and _asAddress(url.host) == address:
+        return True
+    if url.scheme == "http":
+        return address.is_loopback
+    if address.is_link_local or address.is_unspecified or address.is_multicast:
+        return False
+    if address in _METADATA:
+        return False
+    return url.host in trusted or address.is_global
+
+
+def _bare(address: Address) -> Address:
+    """Take off what an IPv4 address may be wrapped in."""
+    if isinstance(address, IPv6Address):
+        if address in _NAT64:
+            return IPv4Address(address.packed[-4:])
+        return address.ipv4_mapped or address.sixtofour or address
+    return address
+
+
+def _asAddress(host: str) -> Address | None:
+    try:
+        return _bare(ip_address(host))
+    except ValueError:
+        return None
+
+
+def _namesLoopback(host: str) -> bool:
+    address = _asAddress(host)
+    return host == "localhost" if address is None else address.is_loopback
+
+
+class MetadataFetcher:
+    """Fetches documents of an issuer."""
+
+    def __init__(
+        self, reactor: Any, trusted: frozenset[str], tls: ClientTLSOptions | None = None
+    ) -> None:
+        """
+        @param trusted: The hosts that the configuration names.
+        @param tls: The trust roots; C{None} for those of the system.
+        """
+        self._reactor = reactor
+        self._trusted = trusted
+        self._tls = tls or ClientTLSOptions()
+
+    async def fetch(self, url: DocumentURL) -> bytes:
+        """
+        Fetch a document.
+
+        @raise HTTPStatusError: If the status of the response is not 200.
+        @raise HTTPClientError: If there is no response from an allowed address.
+        """
+
+        def allows(address: str) -> bool:
+            return addressAllowed(address, url, self._trusted)
+
+        client = HTTPClient(self._reactor, url.text, self._tls, MAX_DOCUMENT_BYTES, allows)
+        response = await client.request("GET", seconds=TIMEOUT_SECONDS)
+        if response.status != 200:
+            raise HTTPStatusError(url.text, response.status)
+        return response.body
+
+
+REFRESH_SECONDS = 300.0
+"""From this age on keys are fetched anew while the old ones are still used."""
+
+MAX_AGE_SECONDS = 600.0
+"""From this age on calls wait for new ones: a withdrawn key is good no longer than this."""
+
+MAX_STALE_SECONDS = 24 * 3600.0
+"""As long as this keys are used if the issuer cannot be reached: an outage of a night."""
+
+COOLDOWN_SECONDS = 15.0
+"""Between two fetches: four in a minute are no burden, and a new key is known after this."""
+
+_log = Logger()
+
+Fetch = Callable[[DocumentURL], Awaitable[bytes]]
+
+
+class JWKSCache:
+    """
+    Knows the keys of an issuer.
+
+    All who wait for keys share one fetch, and nobody who leaves ends it.
+    """
+
+    def __init__(
+        self,
+        issuer: DocumentURL,
+        fetch: Fetch,
+        keysURL: DocumentURL | None = None,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        @param fetch: Gives a document.
+        @param keysURL: Where the keys are; C{None} asks the issuer.
+        @param seconds: Gives seconds for measuring.
+        """
+        self._issuer = issuer
+        self._fetch = fetch
+        self._keysURL = keysURL
+        self._seconds = seconds
+        self._keys = KeySet(())
+        self._fetchedAt = float("-inf")
+        self._triedAt = float("-inf")
+        self._fetching = False
+        self._waiting: list[Deferred[None]] = []
+
+    def known(self, kid: str | None, algorithm: str) -> VerificationKey | None:
+        """Give a key if it is here and young enough to be used without asking."""
+        age = self._seconds() - self._fetchedAt
+        if age >= MAX_AGE_SECONDS:
+            return None
+        if age >= REFRESH_SECONDS:
+            self._begin()
+        return self._keys.find(kid, algorithm)
+
+    async def find(self, kid: str | None, algorithm: str) -> VerificationKey | None:
+        """
+        Give a key, after asking the issuer if it has not been asked just now.
+
+        @return: C{None} if it has no such key.
+        @raise ServiceError: C{UNAVAILABLE} if nobody knows.
+        """
+        self._begin()
+        if self._fetching:
+            # Each has a Deferred of its own: cancelling it leaves the fetch alone.
+            waiter: Deferred[None] = Deferred()
+            self._waiting.append(waiter)
+            await waiter
+        if self._seconds() - self._fetchedAt >= MAX_STALE_SECONDS:
+            raise codedError("UNAVAILABLE", "The issuer of tokens cannot be reached")
+        return self._keys.find(kid, algorithm)
+
+    def _begin(self) -> None:
+        """Begin to fetch, unless that has been tried just now."""
+        now = self._seconds()
+        if self._fetching or now - self._triedAt < COOLDOWN_SECONDS:
+            return
+        self._triedAt = now
+        self._fetching = True
+        Deferred.fromCoroutine(self._refresh()).addErrback(self._failed).addBoth(self._ended)
+
+    async def _refresh(self) -> None:
+        url = self._keysURL or await self._discover()
+        keys = readKeySet(await self._fetch(url))
+        if not keys.keys:
+            raise FetchError(f"{url.text} has no key that signatures can be checked with")
+        self._keys = keys
+        self._fetchedAt = self._seconds()
+
+    async def _discover(self) -> DocumentURL:
+        """Ask the issuer where its keys are."""
+        first, second = _places(self._issuer)
+        try:
+            document = await self._fetch(first)
+        except HTTPStatusError as error:
+            if error.status != 404:
+                raise
+            document = await self._fetch(second)
+        try:
+            metadata = json.loads(document)
+        except RecursionError:
+            raise FetchError("the issuer's document is nested too deeply") from None
+        # RFC 8414 section 3.3: who says to be somebody else is not to be believed.
+        if not isinstance(metadata, dict) or metadata.get("issuer") != self._issuer.text:
+            raise FetchError(f"the document of {self._issuer.text} is about another issuer")
+        url = readURL(metadata.get("jwks_uri"))
+        if url.scheme == "http" and self._issuer.scheme != "http":
+            raise FetchError("the issuer's keys are to be fetched without TLS")
+        return url
+
+    def _failed(self, failure: Any) -> None:
+        _log.warn(
+            "the keys of {issuer} could not be fetched: {kind}: {reason}",
+            issuer=self._issuer.text,
+            kind=failure.type.__name__,
+            reason=failure.getErrorMessage()[:300],
+        )
+
+    def _ended(self, result: Any) -> None:
+        self._fetching = False
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            waiter.callback(None)
+
+
+def _places(issuer: DocumentURL) -> tuple[DocumentURL, DocumentURL]:
+    """Give where an issuer describes itself: after its path, or, RFC 8414 section 3.1, before."""
+    path = urlsplit(issuer.text).path.rstrip("/")
+    root = issuer.text[: len(issuer.text.rstrip("/")) - len(path)]
+    return (
+        readURL(f"{root}{path}/.well-known/openid-configuration"),
+        readURL(f"{root}/.well-known/oauth-authorization-server{path}"),
+    )
 
 
 def _readIssuer(value: Any) -> DocumentURL:

@@ -7,7 +7,7 @@ middleware that it uses.
 
 from typing import TYPE_CHECKING
 
-from storagegate.core.exports import lazyExports
+from storagegate.core import lazyExports
 
 EXPORTS = (
     "storagegate.http.errors:HTTPError",

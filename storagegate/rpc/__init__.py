@@ -7,7 +7,7 @@ The public names are imported when they are first asked for.
 import os
 from typing import TYPE_CHECKING
 
-from storagegate.core.exports import lazyExports
+from storagegate.core import lazyExports
 
 # By itself gRPC starts its threads anew in every fork of the process. They are in the way of what
 # follows: once the descriptors they wait on are closed, as before any program is run, they abort

@@ -51,8 +51,8 @@ from storagegate.net.http.clientconnection import (
 from storagegate.net.http.lines import NDJSON, LineTooLong, NDJSONDecoder
 from storagegate.telemetry.tracecontext import formatTraceparent, forwardedTracing
 from storagegate.upstream.cluster import CallSlot
-from storagegate.upstream.instances import Instance, formatPlace
 from storagegate.upstream.metrics import UpstreamMeters
+from storagegate.upstream.options import Instance, formatPlace
 from storagegate.upstream.retry import AttemptFailed
 
 _VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")

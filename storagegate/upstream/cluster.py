@@ -12,20 +12,127 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from random import Random
+from typing import Any
 
-from attrs import define
+from attrs import define, frozen
 from twisted.internet.defer import Deferred, fail, gatherResults, succeed
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from storagegate.core.backoff import Backoff
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.net.http.clientconnection import ConnectionPool
-from storagegate.upstream.breaker import Breaker, BreakerLimits
 from storagegate.upstream.connections import Connect
-from storagegate.upstream.instances import Instance
 from storagegate.upstream.metrics import UpstreamMeters
-from storagegate.upstream.options import DiscoveredService
+from storagegate.upstream.options import DiscoveredService, Instance, formatPlace
 from storagegate.upstream.strategies import Strategy
+
+
+@frozen
+class BreakerLimits:
+    """
+    When a breaker opens, and for how long.
+
+    @ivar failures: Failures in a row that open it.
+    @ivar seconds: How long it is open the first time.
+    @ivar maxSeconds: How long at most.
+    """
+
+    failures: int = 5
+    seconds: float = 1.0
+    maxSeconds: float = 60.0
+
+
+class Breaker:
+    """
+    The breaker of one instance.
+
+    @ivar epoch: Counts its openings. What became of a call that began in another epoch says nothing
+        about the present one.
+    """
+
+    def __init__(self, limits: BreakerLimits, seconds: Callable[[], float], random: Random) -> None:
+        """
+        @param seconds: Gives the time.
+        """
+        self._limits = limits
+        self._backoff = Backoff(
+            firstSeconds=limits.seconds, maxSeconds=limits.maxSeconds, jitter=0.2
+        )
+        self._seconds = seconds
+        self._random = random
+        self._failures = 0
+        self._openings = 0
+        self._until: float | None = None
+        self._isTrying = False
+        self.epoch = 0
+
+    @property
+    def state(self) -> str:
+        """Tell the state: C{closed}, C{open} or C{half_open}."""
+        if self._until is None:
+            return "closed"
+        return "open" if self._seconds() < self._until else "half_open"
+
+    @property
+    def isReady(self) -> bool:
+        """Tell whether a call may go there now."""
+        if self._until is None:
+            return True
+        return not self._isTrying and self._seconds() >= self._until
+
+    @property
+    def waitSeconds(self) -> float | None:
+        """Tell how long it stays open; C{None} if it is not."""
+        if self._until is None:
+            return None
+        left = self._until - self._seconds()
+        return left if left > 0 else None
+
+    def begin(self) -> int:
+        """Take note of a call; give the epoch that its end is told with."""
+        self._isTrying = self._until is not None
+        return self.epoch
+
+    def succeeded(self, epoch: int) -> None:
+        """Take note of a call that was answered."""
+        if epoch != self.epoch:
+            return
+        self._failures = self._openings = 0
+        self._until = None
+        self._isTrying = False
+
+    def failed(self, epoch: int) -> bool:
+        """
+        Take note of a call that was not answered.
+
+        @return: Whether that has opened it.
+        """
+        if epoch != self.epoch:
+            return False
+        self._failures += 1
+        if self._until is None and self._failures < self._limits.failures:
+            return False
+        self._open()
+        return True
+
+    def gaveUp(self, epoch: int) -> None:
+        """Take note of a call that its caller ended: that says nothing, and another may try."""
+        if epoch == self.epoch:
+            self._isTrying = False
+
+    def revive(self) -> None:
+        """Allow a call at once: somebody else has seen the instance well."""
+        if self._until is not None:
+            self._until = self._seconds()
+
+    def _open(self) -> None:
+        length = self._backoff.seconds(self._openings, self._random.uniform)
+        self._until = self._seconds() + length
+        self._openings += 1
+        self._failures = 0
+        self._isTrying = False
+        self.epoch += 1
 
 
 class InstanceState:
@@ -348,3 +455,92 @@ class Cluster:
 
 def _isSamePlace(one: Instance, other: Instance) -> bool:
     return (one.host, one.port, one.tls) == (other.host, other.port, other.tls)
+
+
+Ask = Callable[[Instance], Deferred[bool]]
+"""Asks an instance whether it is well; a failure is a no. It may be cancelled."""
+
+
+def healthAsker(connect: Connect, path: str) -> Ask:
+    """Make what asks by HTTP, each time on a connection of its own, as a new client would."""
+
+    async def ask(instance: Instance) -> bool:
+        connection = await connect(instance)
+        place = formatPlace(instance.host, instance.port)
+        head = f"GET {path} HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\r\n"
+        exchange = connection.begin(head.encode("ascii"), b"")
+        try:
+            return 200 <= (await exchange.head()).status < 300
+        finally:
+            exchange.close()
+            connection.abort()
+
+    return lambda instance: Deferred.fromCoroutine(ask(instance))
+
+
+class HealthChecks:
+    """
+    Checks the instances of one service, each at its own time.
+
+    The time between two checks of an instance varies by a tenth and is never longer than it should
+    be, so that many gateways do not ask at the same moment.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        ask: Ask,
+        clock: IReactorTime,
+        random: Random,
+        meters: UpstreamMeters,
+    ) -> None:
+        self._cluster = cluster
+        self._ask = ask
+        self._clock = clock
+        self._random = random
+        self._meters = meters
+        self._interval = cluster.options.healthIntervalMs / 1000
+        self._timeout = cluster.options.healthTimeoutMs / 1000
+        self._timers: dict[InstanceState, IDelayedCall] = {}
+        self._asking: dict[InstanceState, Deferred[Any]] = {}
+        cluster.changed = self._changed
+
+    def _changed(self, come: Iterable[InstanceState], gone: Iterable[InstanceState]) -> None:
+        for member in gone:
+            timer = self._timers.pop(member, None)
+            if timer is not None and timer.active():
+                timer.cancel()
+            asking = self._asking.pop(member, None)
+            if asking is not None:
+                asking.cancel()
+        for member in come:
+            self._timers[member] = self._clock.callLater(0, self._check, member)
+
+    def _check(self, member: InstanceState) -> None:
+        # From beginning to beginning: a slow answer must not make checks rare.
+        pause = self._interval * self._random.uniform(0.9, 1.0)
+        self._timers[member] = self._clock.callLater(pause, self._check, member)
+        if member in self._asking:
+            return
+        asking = self._asking[member] = self._ask(member.instance)
+        late = self._clock.callLater(self._timeout, asking.cancel)
+
+        def answered(result: Any) -> None:
+            if late.active():
+                late.cancel()
+            # One that was given up for good is not there any more.
+            if self._asking.pop(member, None) is not None:
+                self._answered(member, result is True)
+
+        asking.addBoth(answered)
+
+    def _answered(self, member: InstanceState, isWell: bool) -> None:
+        self._meters.checks.add(1, (self._cluster.name, "well" if isWell else "ill"))
+        if member.checked(isWell):
+            _log.warn(
+                "the instance {id} of {service} is {state}",
+                id=member.id,
+                service=self._cluster.name,
+                state="well again" if isWell else "not well",
+            )
+            self._cluster.wake()

@@ -15,8 +15,7 @@ from twisted.logger import Logger
 
 from storagegate.net.http.clientconnection import HTTPClientConnection, openConnection
 from storagegate.net.tls import InstanceTLSOptions, TLSContexts, describeError, expectedName
-from storagegate.upstream.instances import Instance
-from storagegate.upstream.options import DiscoveredService
+from storagegate.upstream.options import DiscoveredService, Instance
 from storagegate.upstream.provider import ProblemReporter
 
 _log = Logger()

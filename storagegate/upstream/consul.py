@@ -23,10 +23,16 @@ import msgspec
 from storagegate.core.options import parseDecimal
 from storagegate.net.http.client import ClientResponse, HTTPClient, HTTPStatusError
 from storagegate.net.http.clientconnection import HTTPClientError
-from storagegate.upstream.httpapi import asJSON, boundedWeight, readEach, readMessage, readSecret
-from storagegate.upstream.instances import Entry, Instance
-from storagegate.upstream.options import ConsulOptions
-from storagegate.upstream.provider import Publish, SourceError
+from storagegate.upstream.options import ConsulOptions, Entry, Instance
+from storagegate.upstream.provider import (
+    Publish,
+    SourceError,
+    asJSON,
+    boundedWeight,
+    readEach,
+    readMessage,
+    readSecret,
+)
 
 _MAX_INDEX = 2**64 - 1
 

@@ -17,10 +17,8 @@ from twisted.names import dns
 from twisted.names.client import Resolver
 from twisted.names.error import DNSNameError
 
-from storagegate.upstream.httpapi import boundedWeight, readEach
-from storagegate.upstream.instances import Instance
-from storagegate.upstream.options import DNSOptions
-from storagegate.upstream.provider import Publish, SourceError
+from storagegate.upstream.options import DNSOptions, Instance
+from storagegate.upstream.provider import Publish, SourceError, boundedWeight, readEach
 
 _RESOLV_CONF = Path("/etc/resolv.conf")
 

@@ -26,10 +26,16 @@ import msgspec
 
 from storagegate.net.http.client import HTTPClient, HTTPStatusError
 from storagegate.net.http.clientconnection import HTTPClientError
-from storagegate.upstream.httpapi import asJSON, boundedWeight, readEach, readMessage, readSecret
-from storagegate.upstream.instances import MAX_INSTANCES, Entry, Instance
-from storagegate.upstream.options import EtcdOptions
-from storagegate.upstream.provider import Publish, SourceError
+from storagegate.upstream.options import MAX_INSTANCES, Entry, EtcdOptions, Instance
+from storagegate.upstream.provider import (
+    Publish,
+    SourceError,
+    asJSON,
+    boundedWeight,
+    readEach,
+    readMessage,
+    readSecret,
+)
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -19,10 +19,8 @@ import msgspec
 from attrs import evolve
 
 from storagegate.net.http.client import HTTPClient, HTTPStatusError
-from storagegate.upstream.httpapi import readEach, readMessage, readSecret
-from storagegate.upstream.instances import Instance
-from storagegate.upstream.options import SERVICE_ACCOUNT, KubernetesOptions, ownCluster
-from storagegate.upstream.provider import Publish, SourceError
+from storagegate.upstream.options import SERVICE_ACCOUNT, Instance, KubernetesOptions, ownCluster
+from storagegate.upstream.provider import Publish, SourceError, readEach, readMessage, readSecret
 
 _LIFE_SECONDS = 240
 """Of a watch; the API ends it by itself, and the next one goes on where it has ended."""

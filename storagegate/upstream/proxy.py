@@ -12,6 +12,7 @@ spoken to over TLS.
 The methods of a service that is elsewhere: handlers that forward their calls.
 """
 
+import random
 import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from functools import partial
@@ -21,6 +22,7 @@ from typing import Any, Protocol
 from attrs import evolve
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
+from storagegate.core.backoff import Uniform
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceDefinition, ServiceMethod
 from storagegate.core.errors import ServiceError
@@ -34,9 +36,8 @@ from storagegate.upstream.attempt import (
     RequestHeads,
     encodeRequest,
 )
-from storagegate.upstream.cluster import CallSlot, Choose, Cluster
+from storagegate.upstream.cluster import CallSlot, Choose, Cluster, HealthChecks, healthAsker
 from storagegate.upstream.connections import TLSConnector, connector
-from storagegate.upstream.healthcheck import HealthChecks, healthAsker
 from storagegate.upstream.metrics import UpstreamMeters
 from storagegate.upstream.options import (
     DiscoveredService,
@@ -44,6 +45,7 @@ from storagegate.upstream.options import (
     RemoteMethod,
     checkDiscovery,
 )
+from storagegate.upstream.provider import InstanceProvider, IProvider, MakeWatch
 from storagegate.upstream.retry import CallPolicy, Upstream
 
 _UNKNOWN = RemoteMethod()
@@ -264,7 +266,7 @@ class ProxiedServices:
         apiKeyHeader: str = "X-API-Key",
         maxSize: int = 10 * 1024 * 1024,
         secret: Callable[[], bytes] | None = None,
-        makeProvider: MakeProvider | None = None,
+        provider: MakeProvider | None = None,
         tracer: Any = None,
     ) -> None:
         """
@@ -274,7 +276,7 @@ class ProxiedServices:
         @param maxSize: Bytes of an answer, or of a line of a stream of them.
         @param secret: Gives what cookies are signed with, if the options do not say; C{None} makes
             one that nobody else has.
-        @param makeProvider: Makes what knows the instances that the options do not name.
+        @param provider: Makes what knows the instances that the options do not name.
         @param tracer: Records what is forwarded; C{None} for nothing.
         @raise OptionError: If an option does not fit the others.
         """
@@ -298,7 +300,7 @@ class ProxiedServices:
         for name, service in options.services.items():
             self._services[name] = self._make(name, service)
         if any(service.instances is None for service in options.services.values()):
-            self._provider = _makeProvider(makeProvider)(options, reactor, meters)
+            self._provider = (provider or makeProvider)(options, reactor, meters)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -396,9 +398,37 @@ class ProxiedServices:
         return CookieSigner(self._secret, service)
 
 
-def _makeProvider(given: MakeProvider | None) -> MakeProvider:
-    if given is not None:
-        return given
-    from storagegate.upstream.providers import makeProvider
+def makeProvider(
+    options: DiscoveryOptions,
+    reactor: Any,
+    meters: MetricsRegistry | None = None,
+    uniform: Uniform = random.uniform,
+) -> IProvider:
+    """
+    Make a provider.
 
-    return makeProvider
+    @param uniform: Makes the waits after failures differ.
+    @raise OptionError: If an option does not fit the others.
+    """
+    checkDiscovery(options)
+    name = options.provider or "static"
+    makeWatch: MakeWatch | None = None
+    if name == "dns":
+        from storagegate.upstream.dns import DNSWatch
+
+        makeWatch = partial(DNSWatch, reactor, options.dns)
+    elif name == "consul":
+        from storagegate.upstream.consul import ConsulWatch
+
+        makeWatch = partial(ConsulWatch, reactor, options.consul)
+    elif name == "etcd":
+        from storagegate.upstream.etcd import EtcdWatch
+
+        makeWatch = partial(EtcdWatch, reactor, options.etcd)
+    elif name == "kubernetes":
+        from storagegate.upstream.kubernetes import KubernetesWatch
+
+        makeWatch = partial(KubernetesWatch, reactor, options.kubernetes)
+    return InstanceProvider(
+        name, options.services, makeWatch, reactor, meters or MetricsRegistry(), uniform
+    )

@@ -11,8 +11,13 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from storagegate.core.options import OptionError
-from storagegate.upstream.instances import Entry, formatPlace
-from storagegate.upstream.options import DiscoveryOptions, RegisterOptions, checkDiscovery
+from storagegate.upstream.options import (
+    DiscoveryOptions,
+    Entry,
+    RegisterOptions,
+    checkDiscovery,
+    formatPlace,
+)
 from storagegate.upstream.provider import ProblemReporter, RetryLoop
 
 SIGNS = 3

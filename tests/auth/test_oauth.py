@@ -7,8 +7,14 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.auth.authentication import readAuthentication
-from storagegate.auth.jwks import ASYMMETRIC, COOLDOWN_SECONDS, DocumentURL
-from storagegate.auth.oauth import OAuthProvider, readOAuth, readProviders
+from storagegate.auth.jwt import ASYMMETRIC
+from storagegate.auth.oauth import (
+    COOLDOWN_SECONDS,
+    DocumentURL,
+    OAuthProvider,
+    readOAuth,
+    readProviders,
+)
 from storagegate.core.errors import ServiceError
 from storagegate.core.invoker import CallCredentials
 from storagegate.core.options import OptionError

@@ -12,7 +12,8 @@ from attrs import field, frozen
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.auth.authentication import DEFAULT_RULES, readRules
-from storagegate.auth.jwks import DocumentURL, VerificationKey
+from storagegate.auth.jwt import VerificationKey
+from storagegate.auth.oauth import DocumentURL
 from storagegate.core.options import makeOptions, readNumber
 from storagegate.daemon.configkeys import KEYS
 from storagegate.daemon.gatewayconfig import configureGateway

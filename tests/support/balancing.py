@@ -9,9 +9,8 @@ from twisted.internet.task import Clock
 
 from storagegate.telemetry.metrics import MetricsRegistry
 from storagegate.upstream.cluster import Cluster
-from storagegate.upstream.instances import Instance
 from storagegate.upstream.metrics import UpstreamMeters
-from storagegate.upstream.options import DiscoveredService
+from storagegate.upstream.options import DiscoveredService, Instance
 from storagegate.upstream.strategies import STRATEGIES
 
 

@@ -10,10 +10,9 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from storagegate.telemetry.metrics import MetricsRegistry
-from storagegate.upstream.instances import Instance
-from storagegate.upstream.options import DiscoveryOptions, readDiscovery
+from storagegate.upstream.options import DiscoveryOptions, Instance, readDiscovery
 from storagegate.upstream.provider import IProvider
-from storagegate.upstream.providers import makeProvider
+from storagegate.upstream.proxy import makeProvider
 
 
 class Watcher:

@@ -10,7 +10,7 @@ from storagegate.core.context import ClientInfo, RequestContext, Tracing
 from storagegate.core.errors import ServiceError
 from storagegate.core.invoker import CallCredentials
 from storagegate.upstream.attempt import RequestHeads
-from storagegate.upstream.instances import Instance
+from storagegate.upstream.options import Instance
 
 TRACE = "0123456789abcdef0123456789abcdef"
 

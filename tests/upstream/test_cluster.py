@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.errors import ServiceError
 from storagegate.upstream.cluster import CallSlot
-from storagegate.upstream.instances import Instance
+from storagegate.upstream.options import Instance
 from tests.support.balancing import ClusterCase, instances
 
 

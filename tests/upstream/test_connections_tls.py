@@ -15,8 +15,7 @@ from zope.interface import implementer
 from storagegate.net.http.clientconnection import ConnectionLostError
 from storagegate.net.tls import InstanceTLSOptions, refusesCertificate
 from storagegate.upstream.connections import TLSConnector
-from storagegate.upstream.instances import Instance
-from storagegate.upstream.options import DiscoveredService
+from storagegate.upstream.options import DiscoveredService, Instance
 from storagegate.upstream.provider import LOG_SECONDS
 from tests.support.certificates import Authority
 from tests.support.log import LogCase

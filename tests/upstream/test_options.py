@@ -5,8 +5,14 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.options import OptionError
-from storagegate.upstream.instances import MAX_INSTANCES, Instance, distinct
-from storagegate.upstream.options import DiscoveryOptions, checkDiscovery, readDiscovery
+from storagegate.upstream.options import (
+    MAX_INSTANCES,
+    DiscoveryOptions,
+    Instance,
+    checkDiscovery,
+    distinct,
+    readDiscovery,
+)
 
 
 def read(**given: Any) -> DiscoveryOptions:

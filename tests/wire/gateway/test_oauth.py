@@ -12,8 +12,7 @@ from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent, FileBodyProducer, readBody
 from twisted.web.http_headers import Headers
 
-from storagegate.auth.jwks import MAX_DOCUMENT_BYTES, MetadataFetcher, readURL
-from storagegate.auth.oauth import readOAuth
+from storagegate.auth.oauth import MAX_DOCUMENT_BYTES, MetadataFetcher, readOAuth, readURL
 from storagegate.core.errors import ServiceError
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.net.http.client import HTTPStatusError

@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.auth.jwks import (
+from storagegate.auth.oauth import (
     COOLDOWN_SECONDS,
     MAX_AGE_SECONDS,
     MAX_STALE_SECONDS,

@@ -9,10 +9,9 @@ from zope.interface.verify import verifyObject
 
 from storagegate.core.options import OptionError
 from storagegate.telemetry.metrics import MetricsRegistry
-from storagegate.upstream.instances import Instance
-from storagegate.upstream.options import DiscoveryOptions, readDiscovery
+from storagegate.upstream.options import DiscoveryOptions, Instance, readDiscovery
 from storagegate.upstream.provider import InstanceProvider, IProvider, Publish, SourceError
-from storagegate.upstream.providers import makeProvider
+from storagegate.upstream.proxy import makeProvider
 from storagegate.upstream.registration import Registration, checkRegistration, makeRegistration
 
 A, B = Instance("10.0.0.1", 80), Instance("10.0.0.2", 80)

@@ -9,7 +9,7 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from storagegate.auth.jwks import MetadataFetcher, addressAllowed, readURL
+from storagegate.auth.oauth import MetadataFetcher, addressAllowed, readURL
 from storagegate.net.http.clientconnection import HTTPClientError
 
 ISSUER = "login.example.com"

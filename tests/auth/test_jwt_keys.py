@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from joserfc.jwk import OctKey
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.auth.jwks import MAX_KEYS, KeySet, readKeySet
+from storagegate.auth.jwt import MAX_KEYS, KeySet, readKeySet
 from tests.support.tokens import ecKey, edKey, jwks, rsaKey
 
 

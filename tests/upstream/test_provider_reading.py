@@ -10,9 +10,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.upstream.consul import _instances as readEntry
 from storagegate.upstream.etcd import _instances as readValue
-from storagegate.upstream.httpapi import boundedWeight, readEach, readMessage, readSecret
-from storagegate.upstream.instances import MAX_INSTANCES, Instance
-from storagegate.upstream.provider import SourceError
+from storagegate.upstream.options import MAX_INSTANCES, Instance
+from storagegate.upstream.provider import (
+    SourceError,
+    boundedWeight,
+    readEach,
+    readMessage,
+    readSecret,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -5,8 +5,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.upstream.healthcheck import HealthChecks
-from storagegate.upstream.instances import Instance
+from storagegate.upstream.cluster import HealthChecks
+from storagegate.upstream.options import Instance
 from tests.support.balancing import ClusterCase, LongestRandom, instances
 
 

@@ -3,7 +3,7 @@
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.upstream.breaker import Breaker, BreakerLimits
+from storagegate.upstream.cluster import Breaker, BreakerLimits
 from tests.support.balancing import LongestRandom
 
 
