@@ -1,28 +1,21 @@
 """
-The table of users in a SQLite file. Blocks: everything here runs in the store's thread::
+Users in a SQLite file: one thread owns the one connection, and the writes of a batch share a
+transaction::
 
     users( number, id, name, email, phone, address, roles, createdUs, updatedUs,
            nameKey, emailKey, phoneKey, rolesKey )
 
-C{address} and C{roles} are JSON. The keys are L{folded<storagegate.services.usertable.fold>}: by
-the
-email's users are told apart, and in all of them searches look. C{number} is the order in which
-users were added.
+C{address} and C{roles} are JSON. The keys are L{folded<storagegate.services.usertable.fold>}:
+C{emailKey} is unique, and searches compare all of them. C{number} is the order of creation.
 
-Users as values, and what keeps them.
-
-Which text is an email address, and which addresses are the same::
+An email address is::
 
     address = local "@" label 1*( "." label )
     local   = atom *( "." atom )
 
-An atom is of RFC 5322 section 3.2.3, a label of letters, digits and hyphens, and either may have
-letters outside of ASCII (RFC 6531). Quoted local parts, comments and addresses in brackets are
-legal mail and never somebody's login: they are refused.
-
-Users in a SQLite file.
-
-One thread owns the one connection, and the writes of a batch share a transaction.
+An atom is that of RFC 5322 section 3.2.3, a label has letters, digits and hyphens, and either may
+have letters outside of ASCII (RFC 6531). Quoted local parts, comments and addresses in brackets are
+legal in mail, but not used as logins: they are rejected.
 """
 
 import os
@@ -39,7 +32,6 @@ from attrs import define, evolve, frozen
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.python.failure import Failure
-from zope.interface import Interface, implementer
 
 from storagegate.core.errors import DATABASE_MESSAGE, ServiceError, codedError
 from storagegate.storage.catalog.writer import UncancellableDeferred
@@ -49,11 +41,11 @@ from storagegate.storage.threadpool import BoundedThreadPool, JobQueue
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 EDITABLE = ("name", "email", "phone", "address", "roles")
-"""What an update can change, and what its watchers are told of, in this order."""
+"""The attributes that an update can change, in the order in which watchers receive them."""
 
 
 class NoSuchUser(Exception):
-    """There is no user of that id."""
+    """No user has that id."""
 
 
 class EmailTaken(Exception):
@@ -64,8 +56,8 @@ class DatabaseError(Exception):
     """
     The database cannot be used.
 
-    Its name is what makes C{UNAVAILABLE} of it (L{storagegate.core.errors}); its text is for the
-    log of whoever answers the call.
+    The name of this class maps it to C{UNAVAILABLE} (L{storagegate.core.errors}); its text goes
+    to the log only.
     """
 
 
@@ -80,8 +72,9 @@ class User:
 
     @ivar id: 32 hexadecimal digits.
     @ivar phone: Empty for none.
-    @ivar address: Its parts that are known, by their names.
-    @ivar createdUs: In microseconds since 1970.
+    @ivar address: The known parts, by their names.
+    @ivar createdUs: Microseconds since 1970.
+    @ivar updatedUs: Microseconds since 1970 of the last change.
     """
 
     id: str
@@ -94,7 +87,7 @@ class User:
     updatedUs: int
 
     def asDict(self) -> dict[str, Any]:
-        """Write it for a caller; what it does not have is left out, but for the roles."""
+        """Return the fields as a response has them; empty ones but the roles are left out."""
         written: dict[str, Any] = {"id": self.id, "name": self.name, "email": self.email}
         if self.phone:
             written["phone"] = self.phone
@@ -109,9 +102,9 @@ class User:
 @frozen
 class Order:
     """
-    How users are sorted; those that are equal by it, by id.
+    How users are sorted; equal ones by id.
 
-    @ivar by: One of L{SORTABLE}.
+    @ivar by: An attribute, one of the values of L{SORTABLE}.
     """
 
     by: str = "createdUs"
@@ -127,84 +120,32 @@ SORTABLE: Mapping[str, str] = {
     "updatedAt": "updatedUs",
     "updated_at": "updatedUs",
 }
-"""The attribute for each name of an order, as a handler or the proto writes it."""
+"""The attribute for each name of an order in requests: those of handlers and of the proto."""
 
 SEARCHABLE = ("name", "email", "phone", "roles")
-"""Where a search can look."""
-
-
-class IUserStore(Interface):
-    """
-    Keeps users. Every Deferred may fail with L{DatabaseError}, or with C{UNAVAILABLE} if somebody
-    else holds the database, too many calls wait for it, or the store was closed.
-
-    A change that was asked for is made or refused whether or not its Deferred is cancelled.
-    """
-
-    def get(id: str) -> Deferred[User | None]:
-        """Give the user of an id."""
-
-    def add(users: Sequence[User]) -> Deferred[list[bool]]:
-        """
-        Add users in one step, all but those whose email address is taken.
-
-        @return: For each whether it was added.
-        """
-
-    def update(id: str, changes: Mapping[str, Any], nowUs: int) -> Deferred[tuple[User, User]]:
-        """
-        Change attributes of a user; if none of them differs, nothing happens.
-
-        @return: The user before and after.
-        @raise NoSuchUser: As a failure.
-        @raise EmailTaken: As a failure.
-        """
-
-    def remove(id: str) -> Deferred[bool]:
-        """Remove a user; say whether there was one."""
-
-    def page(order: Order, limit: int, offset: int) -> Deferred[list[User]]:
-        """List users from an offset."""
-
-    def pageAfter(order: Order, limit: int, last: User) -> Deferred[list[User]]:
-        """List the users that come after one, which need not be there any more."""
-
-    def search(
-        fields: Sequence[str], query: str, after: int, limit: int
-    ) -> Deferred[tuple[list[User], int | None]]:
-        """
-        Look for users with a text in one of some fields, without regard to case, in the order in
-        which they were added.
-
-        @param fields: Some of L{SEARCHABLE}.
-        @param after: Where to go on, 0 to begin.
-        @return: Some of them, or none yet, and where to go on: C{None} at the end.
-        """
-
-    def close() -> Deferred[None]:
-        """Let go of everything when what was asked for is done."""
+"""The fields that can be searched."""
 
 
 class MonotonicTimestamps:
     """
-    The time, never twice the same: so that users that were made one after the other are listed one
-    after the other.
-
-    @param now: Gives seconds since 1970.
+    The time, never the same twice: users are listed in the order of their creation.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
+        """
+        @param now: Returns seconds since 1970.
+        """
         self._now = now
         self._last = 0
 
     def __call__(self) -> int:
-        """Give microseconds since 1970."""
+        """Return microseconds since 1970."""
         self._last = max(int(self._now() * 1_000_000), self._last + 1)
         return self._last
 
 
 def isoTime(us: int) -> str:
-    """Write microseconds since 1970 as RFC 3339 does."""
+    """Format microseconds since 1970 by RFC 3339."""
     written = (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds")
     return written.removesuffix("+00:00") + "Z"
 
@@ -221,8 +162,8 @@ _LABEL = re.compile(r"[A-Za-z0-9\x80-\U0010ffff-]+")
 
 
 def isEmail(text: object) -> bool:
-    """Tell whether a value is an email address."""
-    # A character has an octet at least; encoding is for what may still fit.
+    """Return whether a value is an email address."""
+    # A character has one octet at least: longer text is not encoded.
     if not isinstance(text, str) or len(text) > _OCTETS or not text.isprintable():
         return False
     local, at, domain = text.rpartition("@")
@@ -240,7 +181,7 @@ def isEmail(text: object) -> bool:
 
 
 def fold(text: str) -> str:
-    """Give what is the same for texts that differ in case only, or in how accents are written."""
+    """Return a key that is equal for texts that differ in case or composition of accents only."""
     # Composed in the end: an accent is a part of its letter, and "e" is not found in "é".
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
 
@@ -255,7 +196,7 @@ def _isLabel(label: str) -> bool:
 
 
 _SCANNED = 5_000
-"""Rows that a search reads in one go: some milliseconds, during which others wait."""
+"""Rows that one step of a search reads: some milliseconds, during which other calls wait."""
 
 _FIRST = (
     """
@@ -285,7 +226,7 @@ _KIND = FileKind(
     keeps="users",
     migrations=(_FIRST,),
     mark="usersByCreation",
-    # Who was told of a new user finds it after a loss of power, too.
+    # A user whose creation was acknowledged survives a loss of power.
     synchronous="FULL",
     error=UserFileError,
     makesDirectory=True,
@@ -308,45 +249,58 @@ _decode = msgspec.json.Decoder().decode
 
 
 class UserTable:
-    """The table in its file. One thread at a time."""
+    """The table in its file. Blocks; one thread at a time."""
 
     def __init__(self, path: str, busyMs: int, nap: Callable[[float], object] = sleep) -> None:
         """
         @param path: The file, or L{MEMORY<storagegate.storage.sqlite.MEMORY>}.
         @param busyMs: How long to wait for a lock that another process holds.
-        @param nap: Waits for some seconds.
+        @param nap: Sleeps for some seconds.
         """
         self._file = SQLiteFile(path, _KIND, busyMs, nap)
         self._execute = self._file.execute
 
     def perform(self, acts: Sequence[Callable[["UserTable"], Any]], writes: bool) -> list[Any]:
         """
-        Do several things; if they write, in one transaction.
+        Call functions with this table; if they write, in one transaction.
 
-        @return: What each of them returned, or the L{NoSuchUser} or L{EmailTaken} that it raised
-            before it changed anything.
+        @param acts: They call the methods below.
+        @return: The result of each, or the L{NoSuchUser} or L{EmailTaken} that it raised before it
+            changed anything.
         @raise UserFileError: The file cannot be used.
         @raise sqlite3.Error: Nothing was done.
         """
-        return self._file.perform(lambda: [self._outcome(act) for act in acts], writes)
+
+        def outcome(act: Callable[["UserTable"], Any]) -> Any:
+            try:
+                return act(self)
+            except (NoSuchUser, EmailTaken) as error:
+                return error
+
+        return self._file.perform(lambda: [outcome(act) for act in acts], writes)
 
     def close(self) -> None:
         """Close the file, if it is open."""
         self._file.close()
 
-    # What may be done in perform()
+    # The methods below are for the functions of perform(): see SQLiteUserStore.
 
     def get(self, id: str) -> User | None:
-        """Give the user of an id."""
+        """Return the user of an id."""
         row = self._execute(f"SELECT {_COLUMNS} FROM users WHERE id = ?", id).fetchone()
         return None if row is None else _user(row)
 
     def add(self, users: Sequence[User]) -> list[bool]:
-        """Add users; say for each whether its email address was free."""
-        return [self._add(user) for user in users]
+        """Add users; return for each whether its email address was free."""
+        added = []
+        for user in users:
+            added.append(self._holder(user.email) is None)
+            if added[-1]:
+                self._execute(_INSERT, *_row(user))
+        return added
 
     def update(self, id: str, changes: Mapping[str, Any], nowUs: int) -> tuple[User, User]:
-        """Change a user; give it as it was and as it is."""
+        """Change a user; return it as it was and as it is."""
         before = self.get(id)
         if before is None:
             raise NoSuchUser
@@ -360,7 +314,7 @@ class UserTable:
         return before, after
 
     def remove(self, id: str) -> bool:
-        """Remove a user; say whether there was one."""
+        """Remove a user; return whether it existed."""
         return self._execute("DELETE FROM users WHERE id = ?", id).rowcount > 0
 
     def page(self, order: Order, limit: int, offset: int) -> list[User]:
@@ -385,13 +339,13 @@ class UserTable:
     def search(
         self, fields: Sequence[str], query: str, after: int, limit: int
     ) -> tuple[list[User], int | None]:
-        """Look for users in some thousand rows; say where to go on."""
+        """Search L{_SCANNED} rows; return the users found and where to continue."""
         first, last = self._execute(
             "SELECT (SELECT min(number) FROM users WHERE number > ?), max(number) FROM users", after
         ).fetchone()
         if first is None:
             return [], None
-        # instr() and no LIKE: there are no wildcards, and the keys have no case.
+        # instr(), not LIKE: a query has no wildcards, and the keys have no case.
         found = " OR ".join(f"instr({field}Key, ?1)" for field in fields)
         end = first + _SCANNED
         rows = self._execute(
@@ -402,22 +356,8 @@ class UserTable:
         read = rows[-1][-1] if len(rows) == limit else end - 1
         return [_user(row[:-1]) for row in rows], read if read < last else None
 
-    # The rows
-
-    def _outcome(self, act: Callable[["UserTable"], Any]) -> Any:
-        try:
-            return act(self)
-        except (NoSuchUser, EmailTaken) as refusal:
-            return refusal
-
-    def _add(self, user: User) -> bool:
-        if self._holder(user.email) is not None:
-            return False
-        self._execute(_INSERT, *_row(user))
-        return True
-
     def _holder(self, email: str) -> str | None:
-        """Give the id of the user who has an email address."""
+        """Return the id of the user with an email address."""
         row = self._execute("SELECT id FROM users WHERE emailKey = ?", fold(email)).fetchone()
         return None if row is None else str(row[0])
 
@@ -451,22 +391,22 @@ def _user(row: Sequence[Any]) -> User:
 
 
 BUSY_MS = 10_000
-"""Another process holds the lock for some hundredths of a second at most, and each of thirty busy
-ones gets it in turn; whoever holds it longer would be waited for by everybody who wants a user."""
+"""Another process holds the lock for some 10 ms, and each of thirty busy ones gets it in turn; a
+lock that is held longer would delay every call that needs a user."""
 
 _WAITING = 2048
-"""Two for each of the 1024 calls that a listener lets in."""
+"""Two for each of the 1024 calls that a listener admits."""
 
 _BATCH = 1_000
-"""Users that one transaction adds or changes: some hundredths of a second."""
+"""Users that one transaction adds or changes: some 10 ms."""
 
 Act = Callable[[UserTable], Any]
 
 
 @define(eq=False)
-class _Job:
+class _UserJob:
     """
-    Something to do in the thread, and who waits for it.
+    A function to call in the thread, and the Deferred of its result.
 
     @ivar weight: How many users it writes; 0 if it only reads.
     """
@@ -476,9 +416,14 @@ class _Job:
     done: Deferred[Any]
 
 
-@implementer(IUserStore)
-class SQLiteUserStore(JobQueue[_Job]):
-    """Keeps users in a file. All methods: reactor thread."""
+class SQLiteUserStore(JobQueue[_UserJob]):
+    """
+    Keeps users in a file. Must be used in the reactor thread.
+
+    Every Deferred may fail with L{DatabaseError}, or with C{UNAVAILABLE} if another process holds
+    the database, too many calls wait for it, or the store was closed. A change is made or refused
+    even if its Deferred is cancelled.
+    """
 
     def __init__(
         self,
@@ -487,8 +432,8 @@ class SQLiteUserStore(JobQueue[_Job]):
         busyMs: int = BUSY_MS,
     ) -> None:
         """
-        @param path: The file; it is made, for its owner alone, if there is none. C{":memory:"}
-            keeps users as long as the store is open.
+        @param path: The file; it is created with mode 0600 if it is absent. C{":memory:"} keeps
+            users as long as the store is open.
         @param busyMs: How long to wait for a lock that another process holds; several processes
             may have the file open.
         """
@@ -498,62 +443,80 @@ class SQLiteUserStore(JobQueue[_Job]):
 
     def open(self) -> Deferred[None]:
         """
-        Open the file before anybody asks for a user; without this the first one does.
+        Open the file; without this the first call does.
 
         @raise UserFileError: It cannot keep users. As a failure.
         """
         return self._read(lambda table: None)
 
     def get(self, id: str) -> Deferred[User | None]:
-        """See L{IUserStore.get}."""
+        """Return the user of an id."""
         return self._read(lambda table: table.get(id))
 
     def add(self, users: Sequence[User]) -> Deferred[list[bool]]:
-        """See L{IUserStore.add}."""
+        """
+        Add users in one step, all but those whose email address is taken.
+
+        @return: For each whether it was added.
+        """
         return self._write(lambda table: table.add(users), len(users))
 
     def update(
         self, id: str, changes: Mapping[str, Any], nowUs: int
     ) -> Deferred[tuple[User, User]]:
-        """See L{IUserStore.update}."""
+        """
+        Change attributes of a user; if none of them differs, nothing happens.
+
+        @param changes: The new values, by the names of L{EDITABLE}.
+        @param nowUs: The time of the change, in microseconds since 1970.
+        @return: The user before and after.
+        @raise NoSuchUser: As a failure.
+        @raise EmailTaken: As a failure.
+        """
         return self._write(lambda table: table.update(id, changes, nowUs))
 
     def remove(self, id: str) -> Deferred[bool]:
-        """See L{IUserStore.remove}."""
+        """Remove a user; return whether it existed."""
         return self._write(lambda table: table.remove(id))
 
     def page(self, order: Order, limit: int, offset: int) -> Deferred[list[User]]:
-        """See L{IUserStore.page}."""
+        """List up to C{limit} users from an offset."""
         return self._read(lambda table: table.page(order, limit, offset))
 
     def pageAfter(self, order: Order, limit: int, last: User) -> Deferred[list[User]]:
-        """See L{IUserStore.pageAfter}."""
+        """List up to C{limit} users that come after C{last}, which may have been removed."""
         return self._read(lambda table: table.pageAfter(order, limit, last))
 
     def search(
         self, fields: Sequence[str], query: str, after: int, limit: int
     ) -> Deferred[tuple[list[User], int | None]]:
-        """See L{IUserStore.search}."""
+        """
+        Find users with a text in one of some fields, ignoring case, in the order of creation.
+
+        @param fields: Some of L{SEARCHABLE}.
+        @param after: Where to continue, 0 to begin.
+        @return: Up to C{limit} users, or none yet, and where to continue: C{None} at the end.
+        """
         return self._read(lambda table: table.search(fields, query, after, limit))
 
     def _read(self, act: Act) -> Deferred[Any]:
-        return self._do(_Job(act, 0, Deferred()))
+        return self._enqueue(_UserJob(act, 0, Deferred()))
 
     def _write(self, act: Act, weight: int = 1) -> Deferred[Any]:
-        return self._do(_Job(act, weight, UncancellableDeferred()))
+        return self._enqueue(_UserJob(act, weight, UncancellableDeferred()))
 
-    def _do(self, job: _Job) -> Deferred[Any]:
+    def _enqueue(self, job: _UserJob) -> Deferred[Any]:
         if self._closing is not None or len(self._jobs) >= _WAITING:
             return fail(_unavailable())
         self._put(job)
         return job.done
 
-    def _take(self) -> list[_Job]:
-        """Take jobs from the front, either such as read or such as write."""
-        jobs: list[_Job] = []
+    def _take(self) -> list[_UserJob]:
+        """Remove jobs from the front of the queue, either all reads or all writes."""
+        jobs: list[_UserJob] = []
         weight = 0
         while self._jobs and weight < _BATCH:
-            # Who was cancelled needs no answer any more; that happens to readers only.
+            # A cancelled read needs no result.
             if not self._jobs[0].done.called:
                 if jobs and bool(jobs[0].weight) != bool(self._jobs[0].weight):
                     break
@@ -562,16 +525,19 @@ class SQLiteUserStore(JobQueue[_Job]):
             self._jobs.popleft()
         return jobs
 
-    def _run(self, jobs: list[_Job]) -> Deferred[Any]:
+    def _run(self, jobs: list[_UserJob]) -> Deferred[Any]:
         acts = [job.act for job in jobs]
         return self._pool.run(self._table.perform, acts, any(job.weight for job in jobs))
 
     def _finish(self) -> Deferred[None]:
         return self._pool.run(self._table.close).addBoth(lambda _: self._pool.stop())
 
-    def _deliver(self, outcomes: Any, jobs: list[_Job]) -> None:
+    def _deliver(self, outcomes: Any, jobs: list[_UserJob]) -> None:
         if isinstance(outcomes, Failure):
-            error = _explain(outcomes)
+            error: BaseException = outcomes.value
+            if isinstance(error, sqlite3.Error):
+                isBusy = classify(error) is Fault.BUSY
+                error = _unavailable() if isBusy else DatabaseError(str(error))
             outcomes = [error] * len(jobs)
         for job, outcome in zip(jobs, outcomes, strict=True):
             if isinstance(outcome, Exception):
@@ -580,15 +546,6 @@ class SQLiteUserStore(JobQueue[_Job]):
                 job.done.callback(outcome)
 
 
-def _explain(failure: Failure) -> Exception:
-    """Say in the store's words what went wrong."""
-    error = failure.value
-    if isinstance(error, sqlite3.Error):
-        return _unavailable() if classify(error) is Fault.BUSY else DatabaseError(str(error))
-    assert isinstance(error, Exception)
-    return error
-
-
 def _unavailable() -> ServiceError:
-    """Make the error of what will do if it is tried again: nothing that a log has to tell of."""
+    """Make the error of a call that may be retried; it is not logged."""
     return codedError("UNAVAILABLE", DATABASE_MESSAGE)

@@ -7,13 +7,11 @@ import threading
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
-from zope.interface.verify import verifyObject
 
 from storagegate.core.errors import DATABASE_MESSAGE, ServiceError, asServiceError, isExpected
 from storagegate.services.users import makeUserService
 from storagegate.services.usertable import (
     DatabaseError,
-    IUserStore,
     NoSuchUser,
     SQLiteUserStore,
     User,
@@ -77,7 +75,6 @@ class FileTests(UserCase):
         from twisted.internet import reactor
 
         store = SQLiteUserStore(MEMORY, reactor)
-        self.assertTrue(verifyObject(IUserStore, store))
         self.definition = makeUserService(store)
         user = await self.create()
         self.assertEqual(await self.call("GetUser", {"id": user["id"]}), user)
