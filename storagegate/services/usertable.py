@@ -534,7 +534,7 @@ class SQLiteUserStore(JobQueue[_UserJob]):
 
     def _deliver(self, outcomes: Any, jobs: list[_UserJob]) -> None:
         if isinstance(outcomes, Failure):
-            error: BaseException = outcomes.value
+            error: Any = outcomes.value
             if isinstance(error, sqlite3.Error):
                 isBusy = classify(error) is Fault.BUSY
                 error = _unavailable() if isBusy else DatabaseError(str(error))
