@@ -161,29 +161,23 @@ ChooseEncoder = Callable[[int | None], IBodyEncoder | None]
 
 class ResponseHooks:
     """
-    The callbacks of one response. Each is called once.
+    The callbacks that middleware adds to one response. Each is called once.
 
-    @ivar holds: What the end of the response waits for.
+    @ivar beforeHead: Called before the head is made, the last that was added first.
+    @ivar choosers: Choose an encoder of the body, the last that was added first.
+    @ivar holds: Return what the end of the response waits for.
     """
 
-    __slots__ = ("_beforeHead", "_choosers", "holds")
+    __slots__ = ("beforeHead", "choosers", "holds")
 
     def __init__(self) -> None:
-        self._beforeHead: list[Callable[[], Any]] = []
-        self._choosers: list[ChooseEncoder] = []
+        self.beforeHead: list[Callable[[], Any]] = []
+        self.choosers: list[ChooseEncoder] = []
         self.holds: list[Callable[[], Awaitable[Any] | None]] = []
-
-    def addBeforeHead(self, callback: Callable[[], Any]) -> None:
-        """Call C{callback} before the head is made, the last that was added first."""
-        self._beforeHead.append(callback)
-
-    def addChooser(self, choose: ChooseEncoder) -> None:
-        """Let C{choose} encode the body."""
-        self._choosers.append(choose)
 
     def runBeforeHead(self) -> None:
         """Call those that want to see the head before it is made."""
-        callbacks = self._beforeHead
+        callbacks = self.beforeHead
         while callbacks:
             callbacks.pop()()
 
@@ -194,7 +188,7 @@ class ResponseHooks:
         The last that was added is asked first. If several want to, each encodes what the one
         before it gives, whose length nobody knows.
         """
-        choosers, self._choosers = self._choosers, []
+        choosers, self.choosers = self.choosers, []
         chosen: IBodyEncoder | None = None
         for choose in reversed(choosers):
             encoder = choose(length)
@@ -370,6 +364,19 @@ class EncodedBody:
                 waiting.callback(None)
             else:
                 waiting.errback(error)
+
+
+def asBytes(chunk: Any) -> bytes:
+    """
+    Give a piece of a body as bytes; text is UTF-8.
+
+    @raise TypeError: If it is neither text nor bytes: C{bytes(7)} would be seven NULs.
+    """
+    if isinstance(chunk, str):
+        return chunk.encode()
+    if isinstance(chunk, bytes | bytearray | memoryview):
+        return bytes(chunk)
+    raise TypeError(f"a piece of a body is text or bytes, not {type(chunk).__name__}")
 
 
 def encodeWhole(encoder: IBodyEncoder, body: bytes) -> bytes:

@@ -1,13 +1,6 @@
 """
-The response, as handlers see it.
-
-The status and the header fields of a response.
-
-Answers that an application gives so often that they have a name.
-
-Answers that are files: C{res.sendFile} and C{res.download}.
-
-The pieces of a body that handlers give.
+The response, as handlers see it: status, header fields, and a body that is whole, streamed or a
+file.
 """
 
 import os
@@ -20,12 +13,10 @@ from urllib.parse import quote
 from weakref import ref
 
 import msgspec
-from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
-from storagegate.http.conditional import bodyTag, isConditional, isFresh
+from storagegate.http.conditional import bodyTag, isFresh
 from storagegate.http.contenttypes import contentDisposition, contentTypeOf, withCharset, withUTF8
 from storagegate.http.encoding import (
     INLINE_SIZE,
@@ -33,34 +24,27 @@ from storagegate.http.encoding import (
     EncodedBody,
     IBodyEncoder,
     ResponseHooks,
+    asBytes,
     encodeWhole,
     waitForAll,
 )
 from storagegate.http.errors import HTTPError, ResponseSent
-from storagegate.http.files import (
-    IsDirectory,
-    OpenFile,
-    checkDotfiles,
-    checkName,
-    httpErrorFor,
-    inThread,
-    openBelow,
-    openCached,
-    readDotfiles,
-    relativeName,
-)
-from storagegate.http.sendfile import FileOptions, readOptions, replyWithFile
+from storagegate.http.files import readDotfiles
+from storagegate.http.sendfile import readOptions, sendFile
 from storagegate.net.http.cookies import serializeCookie
 from storagegate.net.http.interfaces import ClientLost
-from storagegate.net.http.message import (
-    LOST,
-    READY,
-    HeaderFields,
-    checkedFields,
-    encodeFields,
-    phraseOf,
-)
+from storagegate.net.http.message import LOST, READY, checkedFields, encodeFields, phraseOf
 from storagegate.net.http.message import ChannelRequest as LeanRequest
+
+HeaderValue = str | int | Iterable[str]
+
+CheckedField = tuple[str, str | list[str]]
+"""The name of a field as it is sent, and its value or values."""
+
+FilePath = str | os.PathLike[str]
+
+BODILESS = frozenset([204, 205, 304])
+"""The statuses that have no body."""
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -68,41 +52,140 @@ _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 # What must not be percent-encoded again in a URL that may be encoded already.
 _URL_SAFE = ":/?#[]@!$&'()*+,;=%~-._"
 
-BODILESS = frozenset([204, 205, 304])
-"""The statuses that have no body."""
-
-HeaderValue = str | int | Iterable[str]
-
-CheckedField = tuple[str, str | list[str]]
-"""The name of a field as it is sent, and its value or values."""
-
-# What the connection has a say in.
+# Fields that take part in the framing, so that the connection checks them.
 _FRAMING = frozenset(["connection", "content-length", "date", "transfer-encoding"])
 
-# What describes a body, and goes when there is none (RFC 9110 section 15.4.5, and what Express
-# drops).
+# What describes a body, and is dropped with it (RFC 9110 section 15.4.5, and as Express does).
 _CONTENT_FIELDS = ("content-type", "content-length", "transfer-encoding")
 
+_HTML = ("Content-Type", "text/html; charset=utf-8")
+_JSON = ("Content-Type", "application/json; charset=utf-8")
+_BYTES = ("Content-Type", "application/octet-stream")
 
-class HTTPResponseHeaders:
+# How many bytes a handler may write before it waits for one reactor iteration, although the client
+# takes them all; and what a write counts for beside its bytes. Some milliseconds' work.
+_YIELD_SIZE = 512 * 1024
+_WRITE_COST = 256
+
+# A body over this gets its ETag in a thread: SHA-1 takes a millisecond for each MiB.
+_TAG_SIZE = 4 * 1024 * 1024
+
+_encodeJSON = msgspec.json.Encoder().encode
+
+_log = Logger()
+
+
+# An application names a few types; making sure of one takes 2 microseconds.
+@lru_cache(maxsize=256)
+def _typeField(name: str) -> CheckedField:
+    text = _checkedText("Content-Type", name if "/" in name else contentTypeOf(name))
+    return "Content-Type", withCharset(text)
+
+
+def checkFields(fields: Iterable[tuple[str, HeaderValue]]) -> dict[str, CheckedField]:
     """
-    The status and the fields of a response.
+    Check fields once that are to be set in many responses.
 
+    @return: What L{HTTPResponse.setChecked} takes: the fields by their names in lower case.
+    @raise ValueError: If a name is no token or a value has a character that it may not have.
+    """
+    return {name.lower(): (name, _checked(name, value)) for name, value in fields}
+
+
+def _checked(name: str, value: Any) -> str | list[str]:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a header field")
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, int) and not isinstance(value, bool):
+        text = str(value)
+    elif isinstance(value, list | tuple):
+        return [_checkedText(name, each) for each in value]
+    else:
+        raise ValueError(f"the value of {name} is text, a number or a list of texts")
+    return _checkedText(name, text)
+
+
+def _checkedText(name: str, text: Any) -> str:
+    if not isinstance(text, str) or not _VALUE.fullmatch(text):
+        raise ValueError(f"the value of {name} has a character that no header may have")
+    return text
+
+
+def _listed(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+class HTTPResponse:
+    """
+    The response to one request.
+
+    It is sent whole (L{send}, L{json}, L{html}, L{end}), in parts (L{write}, then L{end}) or as a
+    file (L{sendFile}, L{download}). Any attribute may be assigned.
+
+    @ivar lean: The request of the connection, which sends the response.
+    @ivar app: The application.
     @ivar statusCode: 100 to 999.
+    @ivar sentLength: The length of the body that was sent in bytes, L{None} for a stream whose
+        length was not known when its head was sent.
     """
 
-    lean: LeanRequest
-    app: Any
+    # Class attributes, because most responses change few of them.
+    _hooks: ResponseHooks | None = None
+    _body: EncodedBody | None = None
+    _finishListeners: list[Callable[[], Any]] | None = None
+    _begun = False
+    _unwaited = 0
+    _ended = False
+    sentLength: int | None = None
+    statusCode = 200
+
+    def __init__(self, lean: LeanRequest, app: Any, request: Any) -> None:
+        self.lean = lean
+        self.app = app
+        # By their names in lower case: the name as given, and the value or values.
+        self._fields: dict[str, CheckedField] = {}
+        # Weak, so that a request and its body are freed without the garbage collector. The
+        # connection's request holds them until the response is complete.
+        self._request = ref(request)
 
     @property
     def req(self) -> Any:
-        """Give the request."""
-        raise NotImplementedError
+        """Return the request; C{None} once the response is complete and nothing else holds it."""
+        return self._request()
 
-    def __init__(self) -> None:
-        self.statusCode = 200
-        # By their names in lower case: the name as given, and the value or values.
-        self._fields: dict[str, CheckedField] = {}
+    @property
+    def locals(self) -> dict[str, Any]:
+        """Return the values that handlers of this request share."""
+        values: dict[str, Any] = self.__dict__.setdefault("_locals", {})
+        return values
+
+    @property
+    def headersSent(self) -> bool:
+        """Return whether the head was sent, so that it cannot be changed any more."""
+        return self._begun or self.lean.started
+
+    @property
+    def finished(self) -> bool:
+        """Return whether the response was ended; some of it may still have to be sent."""
+        return self._ended
+
+    def on(self, event: str, listener: Callable[[], Any]) -> Self:
+        """
+        Call a function on C{finish}, when the response has been sent, or on C{close}, when the
+        client disconnects before that.
+
+        @raise ValueError: If there is no such event.
+        """
+        if event == "close":
+            self.lean.onDisconnect(listener)
+        elif event == "finish":
+            if self._finishListeners is None:
+                self._finishListeners = []
+            self._finishListeners.append(listener)
+        else:
+            raise ValueError(f"a response has no event {event!r}, only finish and close")
+        return self
 
     # The status
 
@@ -256,51 +339,6 @@ class HTTPResponseHeaders:
         options = {key: each for key, each in options.items() if key not in ("maxAge", "expires")}
         return self.cookie(name, "", expires=0, **options)
 
-    # On the way out
-
-    def _wireFields(self) -> HeaderFields:
-        """Give the fields as they go on the wire."""
-        if _FRAMING.isdisjoint(self._fields):
-            return checkedFields(self._block())
-        return encodeFields(self._pairs())
-
-    def _respondNow(self, body: bytes) -> None:
-        """Send a whole response with what has been set so far."""
-        if _FRAMING.isdisjoint(self._fields):
-            self.lean.respondWith(self.statusCode, self._block(), body)
-        else:
-            self.lean.respond(self.statusCode, encodeFields(self._pairs()), body)
-
-    def _block(self) -> bytes:
-        """
-        Write the fields.
-
-        All of them were checked when they were set, which the connection need not do again: that
-        and one encoding of them all save 2 of the 14 microseconds of a small response.
-        """
-        lines = ""
-        for name, value in self._fields.values():
-            if isinstance(value, str):
-                lines += f"{name}: {value}\r\n"
-            else:
-                for each in value:
-                    lines += f"{name}: {each}\r\n"
-        return lines.encode("latin-1")
-
-    def _pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        for name, value in self._fields.values():
-            for each in _listed(value):
-                yield name.encode("ascii"), each.encode("latin-1")
-
-    def _dropContent(self) -> None:
-        fields = self._fields
-        length = fields.get("content-length")
-        for name in _CONTENT_FIELDS:
-            fields.pop(name, None)
-        if self.statusCode == 204 and length is not None and length[1] == "0":
-            # True, and without it some browsers wait for a body.
-            fields["content-length"] = length
-
     def isFresh(self) -> bool:
         """Say whether the client has this very response already."""
         if not 200 <= self.statusCode < 300:
@@ -312,54 +350,64 @@ class HTTPResponseHeaders:
             modified if isinstance(modified, str) else None,
         )
 
-
-# An application names a few types; making sure of one takes 2 microseconds.
-@lru_cache(maxsize=256)
-def _typeField(name: str) -> CheckedField:
-    text = _checkedText("Content-Type", name if "/" in name else contentTypeOf(name))
-    return "Content-Type", withCharset(text)
-
-
-def checkFields(fields: Iterable[tuple[str, HeaderValue]]) -> dict[str, CheckedField]:
-    """
-    Check fields once that are to be set in many responses.
-
-    @return: What L{HTTPResponseHeaders.setChecked} takes: the fields by their names in lower case.
-    @raise ValueError: If a name is no token or a value has a character that it may not have.
-    """
-    return {name.lower(): (name, _checked(name, value)) for name, value in fields}
-
-
-def _checked(name: str, value: Any) -> str | list[str]:
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a header field")
-    if isinstance(value, str):
-        text = value
-    elif isinstance(value, int) and not isinstance(value, bool):
-        text = str(value)
-    elif isinstance(value, list | tuple):
-        return [_checkedText(name, each) for each in value]
-    else:
-        raise ValueError(f"the value of {name} is text, a number or a list of texts")
-    return _checkedText(name, text)
-
-
-def _checkedText(name: str, text: Any) -> str:
-    if not isinstance(text, str) or not _VALUE.fullmatch(text):
-        raise ValueError(f"the value of {name} has a character that no header may have")
-    return text
-
-
-def _listed(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)
-
-
-class StatusResponses(HTTPResponseHeaders):
-    """Redirects, statuses, and the choice of a representation."""
+    # Whole responses
 
     def send(self, body: Any = None) -> Self:
-        """Send a whole body."""
-        raise NotImplementedError
+        """
+        Send a body and end the response.
+
+        @param body: Text (HTML unless there is a type already), bytes, anything else as JSON, or
+            nothing.
+        @raise ResponseSent: If there is a response already.
+        """
+        if isinstance(body, str):
+            return self._sendWhole(body.encode(), _HTML)
+        if isinstance(body, bytes | bytearray | memoryview):
+            return self._sendWhole(bytes(body), _BYTES)
+        if body is None:
+            return self.end()
+        return self.json(body)
+
+    def json(self, value: Any) -> Self:
+        """
+        Send a value as JSON and end the response.
+
+        @param value: What msgspec can write: mappings, lists, numbers, dates, attrs objects, ...
+            A number that JSON has no word for becomes null, as in JavaScript.
+        @raise TypeError: If it cannot be written.
+        @raise ResponseSent: If there is a response already.
+        """
+        return self._sendWhole(_encodeJSON(value), _JSON)
+
+    def html(self, text: str) -> Self:
+        """Send text as HTML, whatever type was set before, and end the response."""
+        self._fields["content-type"] = _HTML
+        return self._sendWhole(text.encode(), _HTML)
+
+    def end(self, body: bytes | str | None = None) -> Self:
+        """
+        End the response, with a last piece of its body perhaps.
+
+        @raise ResponseSent: If it was ended before.
+        """
+        self._checkUnanswered()
+        chunk = b"" if body is None else asBytes(body)
+        if self._begun:
+            if chunk:
+                self.write(chunk)
+            self._ended = True
+            waiting = [] if self._hooks is None else self._hooks.startHolds()
+            last = READY if self._body is None else self._body.finish()
+            if waiting or last is not READY:
+                self._later(self._endLater([*waiting, last]))
+            else:
+                self._finishStream()
+        else:
+            self._ended = True
+            self._deliver(chunk)
+        return self
+
+    # Named responses
 
     def sendStatus(self, code: int) -> Self:
         """Send a status with its usual words as the body."""
@@ -404,32 +452,7 @@ class StatusResponses(HTTPResponseHeaders):
             return choices["default"]()
         raise HTTPError(406, "Not Acceptable", types=types)
 
-
-FilePath = str | os.PathLike[str]
-
-
-@frozen
-class _Wanted:
-    """
-    A file that a handler wants to be sent.
-
-    @ivar root: Where it has to be; L{None} for anywhere.
-    @ivar headers: Fields that come with it.
-    """
-
-    path: str
-    root: str | None
-    dotfiles: str
-    headers: Mapping[str, Any]
-    options: FileOptions
-
-
-class FileResponses(StatusResponses):
-    """Sends files."""
-
-    def _failed(self, reason: Failure) -> None:
-        """Take an error that no handler has."""
-        raise NotImplementedError
+    # Files
 
     def sendFile(
         self,
@@ -463,21 +486,17 @@ class FileResponses(StatusResponses):
         text = os.fspath(path)
         if root is None and not os.path.isabs(text):
             raise ValueError("the path of a file has to be absolute, or a root has to be given")
-        wanted = _Wanted(
-            text,
-            None if root is None else os.path.abspath(root),
-            readDotfiles(dotfiles),
-            headers or {},
-            readOptions(
-                maxAge=maxAge,
-                immutable=immutable,
-                cacheControl=cacheControl,
-                etag=etag,
-                lastModified=lastModified,
-                acceptRanges=acceptRanges,
-            ),
+        options = readOptions(
+            maxAge=maxAge,
+            immutable=immutable,
+            cacheControl=cacheControl,
+            etag=etag,
+            lastModified=lastModified,
+            acceptRanges=acceptRanges,
         )
-        return self._tell(Deferred.fromCoroutine(_send(self, wanted)))
+        top = None if root is None else os.path.abspath(root)
+        checked = readDotfiles(dotfiles)
+        return sendFile(self, text, top, checked, headers or {}, options, self._failed)
 
     def download(
         self,
@@ -509,292 +528,6 @@ class FileResponses(StatusResponses):
             text = os.path.abspath(text)
         return self.sendFile(text, root, headers=kept, **options)
 
-    def _tell(self, sending: Deferred[None]) -> Deferred[None]:
-        """Tell the handler what came of a file, or if it does not ask, whoever takes its errors."""
-        sent: Deferred[None] = Deferred(lambda _: sending.cancel())
-
-        def failed(reason: Failure) -> None:
-            sent.errback(reason)
-            # A handler that is still running cannot have asked yet.
-            self.app.runtime.clock.callLater(0, unheard)
-
-        def unheard() -> None:
-            # Where Deferreds keep what they are about to complain of.
-            trouble = sent._debugInfo
-            if trouble is not None and trouble.failResult is not None:
-                sent.addErrback(self._failed)
-
-        sending.addCallbacks(sent.callback, failed)
-        return sent
-
-
-async def _send(res: FileResponses, wanted: _Wanted) -> None:
-    file = await _open(res, wanted)
-    try:
-        res.header(wanted.headers)
-    except ValueError:
-        file.close()
-        raise
-    try:
-        rest = replyWithFile(res, file, wanted.options)
-        if rest is not None:
-            await rest
-    except Exception:
-        for name in wanted.headers:
-            res.remove(name)
-        raise
-
-
-async def _open(res: FileResponses, wanted: _Wanted) -> OpenFile:
-    try:
-        if wanted.root is None:
-            checkName(wanted.path)
-            root, text = None, wanted.path
-        else:
-            root, text = os.fsencode(wanted.root), relativeName(wanted.path).lstrip("/")
-        checkDotfiles(text, wanted.dotfiles)
-        name = os.fsencode(text)
-        try:
-            return openCached(root, name)
-        except BlockingIOError:
-            file: OpenFile = await inThread(res.app.runtime.run, openBelow, root, name)
-            return file
-    except (IsDirectory, OSError) as error:
-        told = httpErrorFor(error)
-        if told is None:
-            raise
-        raise told from error
-
-
-def asBytes(chunk: Any) -> bytes:
-    """
-    Give a piece of a body as bytes; text is UTF-8.
-
-    @raise TypeError: If it is neither text nor bytes: C{bytes(7)} would be seven NULs.
-    """
-    if isinstance(chunk, str):
-        return chunk.encode()
-    if isinstance(chunk, bytes | bytearray | memoryview):
-        return bytes(chunk)
-    raise TypeError(f"a piece of a body is text or bytes, not {type(chunk).__name__}")
-
-
-_HTML = ("Content-Type", "text/html; charset=utf-8")
-_JSON = ("Content-Type", "application/json; charset=utf-8")
-_BYTES = ("Content-Type", "application/octet-stream")
-
-# How much a handler writes in one go before others get their turn, though nothing makes it wait;
-# and what a write counts for beside its bytes. Some milliseconds' work.
-_TURN_SIZE = 512 * 1024
-_WRITE_COST = 256
-
-# A body over this gets its ETag in a thread: SHA-1 takes a millisecond for each MiB.
-_TAG_SIZE = 4 * 1024 * 1024
-
-_encodeJSON = msgspec.json.Encoder().encode
-
-_log = Logger()
-
-
-class HTTPResponse(FileResponses):
-    """
-    The response to one request.
-
-    It is given whole (L{send}, L{json}, L{html}, L{end}) or in parts (L{write}, then L{end}). Any
-    attribute may be assigned.
-
-    @ivar lean: The request of the connection, which the response goes out by.
-    @ivar app: The application.
-    @ivar sentLength: How long the body is that has gone out, as far as its head could know.
-    """
-
-    _hooks: ResponseHooks | None = None
-    _body: EncodedBody | None = None
-    _listeners: dict[str, list[Callable[..., Any]]] | None = None
-    _begun = False
-    _unwaited = 0
-    _ended = False
-    sentLength: int | None = None
-
-    def __init__(self, lean: LeanRequest, app: Any, request: Any) -> None:
-        super().__init__()
-        self.lean = lean
-        self.app = app
-        # Weak, so that a request and its body are gone with the last who holds them and need no
-        # garbage collector. Until the response is complete, the connection's request holds them.
-        self._request = ref(request)
-
-    @property
-    def req(self) -> Any:
-        """Give the request; C{None} once the response is complete and nobody holds it."""
-        return self._request()
-
-    @property
-    def locals(self) -> dict[str, Any]:
-        """Give a place for what handlers want to tell one another."""
-        values: dict[str, Any] = self.__dict__.setdefault("_locals", {})
-        return values
-
-    @property
-    def headersSent(self) -> bool:
-        """Say whether the head is out, so that nothing about it can be changed."""
-        return self._begun or self.lean.started
-
-    @property
-    def finished(self) -> bool:
-        """Say whether the response has been ended; it may still be on its way."""
-        return self._ended
-
-    def on(self, event: str, listener: Callable[..., Any]) -> Self:
-        """
-        Call a function on C{finish}, when the response has been sent, or on C{close}, when the
-        client goes away before that.
-
-        @raise ValueError: If there is no such event.
-        """
-        if event not in ("finish", "close"):
-            raise ValueError(f"a response has no event {event!r}, only finish and close")
-        if event == "close":
-            self.lean.onDisconnect(listener)
-        else:
-            if self._listeners is None:
-                self._listeners = {}
-            self._listeners.setdefault(event, []).append(listener)
-        return self
-
-    # Whole responses
-
-    def send(self, body: Any = None) -> Self:
-        """
-        Send a body and end the response.
-
-        @param body: Text (HTML unless there is a type already), bytes, anything else as JSON, or
-            nothing.
-        @raise ResponseSent: If there is a response already.
-        """
-        if isinstance(body, str):
-            self._describeText()
-            return self._sendWhole(body.encode(), _HTML)
-        if isinstance(body, bytes | bytearray | memoryview):
-            return self._sendWhole(bytes(body), _BYTES)
-        if body is None:
-            return self.end()
-        return self.json(body)
-
-    def json(self, value: Any) -> Self:
-        """
-        Send a value as JSON and end the response.
-
-        @param value: What msgspec can write: mappings, lists, numbers, dates, attrs objects, ...
-            A number that JSON has no word for becomes null, as in JavaScript.
-        @raise TypeError: If it cannot be written.
-        @raise ResponseSent: If there is a response already.
-        """
-        body = _encodeJSON(value)
-        self._describeText()
-        return self._sendWhole(body, _JSON)
-
-    def html(self, text: str) -> Self:
-        """Send text as HTML, whatever type was set before, and end the response."""
-        self._fields["content-type"] = _HTML
-        return self._sendWhole(text.encode(), _HTML)
-
-    def end(self, body: bytes | str | None = None) -> Self:
-        """
-        End the response, with a last piece of its body perhaps.
-
-        @raise ResponseSent: If it was ended before.
-        """
-        self._refuseSecond()
-        chunk = b"" if body is None else asBytes(body)
-        if self._begun:
-            if chunk:
-                self.write(chunk)
-            self._ended = True
-            self._endStream()
-        else:
-            self._ended = True
-            self._deliver(chunk)
-        return self
-
-    def _describeText(self) -> None:
-        """Name the charset in the type that a handler has set: text goes out in UTF-8."""
-        field = self._fields.get("content-type")
-        if field is not None and isinstance(field[1], str):
-            self._fields["content-type"] = (field[0], withUTF8(field[1]))
-
-    def _sendWhole(self, body: bytes, contentType: tuple[str, str]) -> Self:
-        self._refuseSecond()
-        if self._begun:
-            raise ResponseSent("a body that is being written can only be ended")
-        fields = self._fields
-        if "content-type" not in fields:
-            fields["content-type"] = contentType
-        # The body's own counts: what a handler has set is often a number of characters.
-        fields.pop("content-length", None)
-        if "etag" not in fields:
-            if len(body) > _TAG_SIZE:
-                self._ended = True
-                self._later(self._sendTagged(body))
-                return self
-            fields["etag"] = ("ETag", bodyTag(body))
-        self._sendUnlessFresh(body)
-        return self
-
-    async def _sendTagged(self, body: bytes) -> None:
-        self._fields["etag"] = ("ETag", await self.app.runtime.run(bodyTag, body))
-        self._sendUnlessFresh(body)
-
-    def _sendUnlessFresh(self, body: bytes) -> None:
-        lean = self.lean
-        if isConditional(lean.headers) and lean.method in (b"GET", b"HEAD") and self.isFresh():
-            self.statusCode = 304
-        self._ended = True
-        self._deliver(body)
-
-    def _refuseSecond(self) -> None:
-        if self._ended or (self.lean.started and not self._begun):
-            raise ResponseSent("there is a response already")
-
-    def _deliver(self, body: bytes) -> None:
-        """Send a whole response."""
-        hooks = self._hooks
-        if hooks is not None:
-            hooks.runBeforeHead()
-        if self.statusCode in BODILESS:
-            self._dropContent()
-            body = b""
-        if hooks is not None:
-            encoder = None if self.statusCode in BODILESS else hooks.chooseEncoder(len(body))
-            if encoder is not None or hooks.holds:
-                self._deliverWith(hooks, encoder, body)
-                return
-        self._respond(body)
-
-    def _deliverWith(self, hooks: ResponseHooks, encoder: IBodyEncoder | None, body: bytes) -> None:
-        if encoder is not None:
-            self._fields.pop("content-length", None)
-        waiting = hooks.startHolds()
-        if waiting or (encoder is not None and len(body) > INLINE_SIZE):
-            self._later(self._deliverLater(waiting, encoder, body))
-        else:
-            self._respond(body if encoder is None else encodeWhole(encoder, body))
-
-    async def _deliverLater(
-        self, waiting: list[Awaitable[Any]], encoder: IBodyEncoder | None, body: bytes
-    ) -> None:
-        await waitForAll(waiting)
-        if encoder is not None:
-            body = await self.app.runtime.run(encodeWhole, encoder, body)
-        self._respond(body)
-
-    def _respond(self, body: bytes) -> None:
-        if not self.lean.disconnected:
-            self.sentLength = len(body)
-            self._respondNow(body)
-            if self._listeners is not None:
-                self._emit("finish")
-
     # Streams
 
     def write(self, chunk: bytes | str) -> Any:
@@ -805,7 +538,7 @@ class HTTPResponse(FileResponses):
             L{ClientLost<storagegate.net.http.interfaces.ClientLost>} if the client is gone.
         @raise ResponseSent: If the response was ended.
         """
-        self._refuseSecond()
+        self._checkUnanswered()
         data = asBytes(chunk)
         if not self._begun:
             self.startBody(None)
@@ -816,14 +549,13 @@ class HTTPResponse(FileResponses):
             self._unwaited = 0
             return ready
         self._unwaited += len(data) + _WRITE_COST
-        return READY if self._unwaited < _TURN_SIZE else self._nextTurn()
-
-    def _nextTurn(self) -> Deferred[None]:
-        """Let others have their turn: this client, or the encoder, takes whatever comes."""
+        if self._unwaited < _YIELD_SIZE:
+            return READY
+        # This client, or the encoder, takes everything at once: let other connections be served.
         self._unwaited = 0
-        turn: Deferred[None] = Deferred()
-        self.app.runtime.clock.callLater(0, turn.callback, None)
-        return turn
+        resumed: Deferred[None] = Deferred()
+        self.app.runtime.clock.callLater(0, resumed.callback, None)
+        return resumed
 
     def flush(self) -> Any:
         """
@@ -843,7 +575,7 @@ class HTTPResponse(FileResponses):
         @return: Whether the pieces go out as they are, so that a file may be sent by the kernel.
         @raise ResponseSent: If there is a response already.
         """
-        self._refuseSecond()
+        self._checkUnanswered()
         encoder = None
         if self._hooks is not None:
             self._hooks.runBeforeHead()
@@ -856,34 +588,11 @@ class HTTPResponse(FileResponses):
         if self.statusCode in (204, 304):
             self._dropContent()
         self.sentLength = length
-        self.lean.begin(self.statusCode, self._wireFields(), length)
+        plain = _FRAMING.isdisjoint(self._fields)
+        fields = checkedFields(self._block()) if plain else encodeFields(self._pairs())
+        self.lean.begin(self.statusCode, fields, length)
         self._begun = True
         return encoder is None
-
-    def _sendPiece(self, data: bytes) -> Any:
-        try:
-            return self.lean.send(data) or READY
-        except ClientLost:
-            return LOST
-
-    def _endStream(self) -> None:
-        """End a response whose head is out."""
-        waiting = [] if self._hooks is None else self._hooks.startHolds()
-        last = READY if self._body is None else self._body.finish()
-        if waiting or last is not READY:
-            self._later(self._endLater([*waiting, last]))
-        else:
-            self._finishStream()
-
-    async def _endLater(self, waiting: list[Awaitable[Any]]) -> None:
-        await waitForAll(waiting)
-        self._finishStream()
-
-    def _finishStream(self) -> None:
-        self._body = None
-        if not self.lean.disconnected:
-            self.lean.finish()
-            self._emit("finish")
 
     # For middleware
 
@@ -893,7 +602,7 @@ class HTTPResponse(FileResponses):
 
         The last that was added is called first. What it raises, the sender of the response gets.
         """
-        self._hooked().addBeforeHead(callback)
+        self._openHooks().beforeHead.append(callback)
 
     def encodeBody(self, choose: ChooseEncoder) -> None:
         """
@@ -902,7 +611,7 @@ class HTTPResponse(FileResponses):
         @param choose: Gets the length of the body, C{None} if it is a stream of unknown length;
             gives an L{IBodyEncoder} or C{None}. It sets the header fields itself.
         """
-        self._hooked().addChooser(choose)
+        self._openHooks().choosers.append(choose)
 
     def holdEnd(self, callback: Callable[[], Awaitable[Any] | None]) -> None:
         """
@@ -913,42 +622,176 @@ class HTTPResponse(FileResponses):
 
         @param callback: Called once, after C{beforeHead}; gives what to wait for, or C{None}.
         """
-        self._hooked().holds.append(callback)
+        self._openHooks().holds.append(callback)
 
     def reopen(self) -> bool:
         """
-        Make ready for another answer, if nothing of this one has been sent.
+        Allow another response, if nothing of this one has been sent.
 
-        @return: Whether that is so.
+        @return: Whether it is allowed.
         """
         if self._begun or self.lean.started:
             return False
         self._ended = False
         return True
 
-    def _hooked(self) -> ResponseHooks:
+    def _openHooks(self) -> ResponseHooks:
         if self._hooks is None:
             self._hooks = ResponseHooks()
         return self._hooks
+
+    # Delivery
+
+    def _checkUnanswered(self) -> None:
+        """Refuse a second response."""
+        if self._ended or (self.lean.started and not self._begun):
+            raise ResponseSent("there is a response already")
+
+    def _sendWhole(self, body: bytes, contentType: tuple[str, str]) -> Self:
+        self._checkUnanswered()
+        if self._begun:
+            raise ResponseSent("a body that is being written can only be ended")
+        fields = self._fields
+        field = fields.get("content-type")
+        if field is None:
+            fields["content-type"] = contentType
+        elif contentType is not _BYTES and isinstance(field[1], str):
+            # Text is sent in UTF-8, whatever type a handler has set.
+            fields["content-type"] = (field[0], withUTF8(field[1]))
+        # The body's own length counts: what a handler has set is often a number of characters.
+        fields.pop("content-length", None)
+        if "etag" not in fields:
+            if len(body) > _TAG_SIZE:
+                self._ended = True
+                self._later(self._sendTagged(body))
+                return self
+            fields["etag"] = ("ETag", bodyTag(body))
+        self._sendUnlessFresh(body)
+        return self
+
+    async def _sendTagged(self, body: bytes) -> None:
+        self._fields["etag"] = ("ETag", await self.app.runtime.run(bodyTag, body))
+        self._sendUnlessFresh(body)
+
+    def _sendUnlessFresh(self, body: bytes) -> None:
+        lean = self.lean
+        asked = lean.headers
+        if (
+            (b"if-none-match" in asked or b"if-modified-since" in asked)
+            and lean.method in (b"GET", b"HEAD")
+            and self.isFresh()
+        ):
+            self.statusCode = 304
+        self._ended = True
+        self._deliver(body)
+
+    def _deliver(self, body: bytes) -> None:
+        """Send a whole response, encoded and later if middleware wants that."""
+        hooks = self._hooks
+        encoder: IBodyEncoder | None = None
+        waiting: list[Awaitable[Any]] = []
+        if hooks is not None:
+            hooks.runBeforeHead()
+        if self.statusCode in BODILESS:
+            self._dropContent()
+            body = b""
+        elif hooks is not None:
+            encoder = hooks.chooseEncoder(len(body))
+            if encoder is not None:
+                self._fields.pop("content-length", None)
+        if hooks is not None:
+            waiting = hooks.startHolds()
+        if waiting or (encoder is not None and len(body) > INLINE_SIZE):
+            self._later(self._deliverLater(waiting, encoder, body))
+        else:
+            self._respond(body if encoder is None else encodeWhole(encoder, body))
+
+    async def _deliverLater(
+        self, waiting: list[Awaitable[Any]], encoder: IBodyEncoder | None, body: bytes
+    ) -> None:
+        await waitForAll(waiting)
+        if encoder is not None:
+            body = await self.app.runtime.run(encodeWhole, encoder, body)
+        self._respond(body)
+
+    def _respond(self, body: bytes) -> None:
+        lean = self.lean
+        if lean.disconnected:
+            return
+        self.sentLength = len(body)
+        if _FRAMING.isdisjoint(self._fields):
+            lean.respondWith(self.statusCode, self._block(), body)
+        else:
+            lean.respond(self.statusCode, encodeFields(self._pairs()), body)
+        if self._finishListeners is not None:
+            self._emitFinish()
+
+    def _sendPiece(self, data: bytes) -> Any:
+        try:
+            return self.lean.send(data) or READY
+        except ClientLost:
+            return LOST
+
+    async def _endLater(self, waiting: list[Awaitable[Any]]) -> None:
+        await waitForAll(waiting)
+        self._finishStream()
+
+    def _finishStream(self) -> None:
+        self._body = None
+        if not self.lean.disconnected:
+            self.lean.finish()
+            self._emitFinish()
+
+    def _emitFinish(self) -> None:
+        listeners, self._finishListeners = self._finishListeners, None
+        for listener in listeners or ():
+            try:
+                listener()
+            except Exception:
+                _log.failure("a listener failed")
 
     def _later(self, coroutine: Any) -> None:
         Deferred.fromCoroutine(coroutine).addErrback(self._failed)
 
     def _failed(self, reason: Any) -> None:
-        if not reason.check(ClientLost):
-            way = self.lean.answerer
-            if way is None:
-                _log.failure("a response failed behind its end", reason)
-            else:
-                way.next(reason.value)
-            if self._begun and not self.lean.finished:
-                # Also if a handler of errors has taken it: nothing can complete this any more.
-                self.lean.abort()
+        """Pass an error that no handler has caught to the handlers of errors."""
+        if reason.check(ClientLost):
+            return
+        dispatch = self.lean.answerer
+        if dispatch is None:
+            _log.failure("a response failed behind its end", reason)
+        else:
+            dispatch.next(reason.value)
+        if self._begun and not self.lean.finished:
+            # Also if a handler of errors has taken it: nothing can complete this any more.
+            self.lean.abort()
 
-    def _emit(self, event: str) -> None:
-        listeners, self._listeners = self._listeners, None
-        for listener in (listeners or {}).get(event, ()):
-            try:
-                listener()
-            except Exception:
-                _log.failure("a listener failed")
+    def _block(self) -> bytes:
+        """
+        Write the fields.
+
+        All of them were checked when they were set, which the connection need not do again: that
+        and one encoding of them all save 2 of the 14 microseconds of a small response.
+        """
+        lines = ""
+        for name, value in self._fields.values():
+            if isinstance(value, str):
+                lines += f"{name}: {value}\r\n"
+            else:
+                for each in value:
+                    lines += f"{name}: {each}\r\n"
+        return lines.encode("latin-1")
+
+    def _pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        for name, value in self._fields.values():
+            for each in _listed(value):
+                yield name.encode("ascii"), each.encode("latin-1")
+
+    def _dropContent(self) -> None:
+        fields = self._fields
+        length = fields.get("content-length")
+        for name in _CONTENT_FIELDS:
+            fields.pop(name, None)
+        if self.statusCode == 204 and length is not None and length[1] == "0":
+            # True, and without it some browsers wait for a body.
+            fields["content-length"] = length

@@ -1,26 +1,36 @@
 """
-Turns an open file into a response.
+File responses: conditions (RFC 9110 section 13), ranges (section 14.2) and the transfer itself.
 
-A small file that is in memory is read at once and sent with its head in one piece. A larger one,
-or one that has to come from the disk, is sent by the kernel after its head. A response that some
-middleware encodes is read piece by piece in threads.
-
-Which ranges of a file a request gets (RFC 9110 section 14.2).
+A small file that is in the page cache is read synchronously and sent with its head in one piece. A
+larger one, or one that has to be read from the disk, is sent by the kernel after its head. A
+response that middleware encodes is read piece by piece in threads.
 """
 
 import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
 from secrets import token_hex
 from typing import Any
 
 from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from storagegate.core.options import parseAge
 from storagegate.http.conditional import isConditional, isFresh, preconditionFails, rangeHolds
 from storagegate.http.contenttypes import contentTypeOf
 from storagegate.http.errors import HTTPError
-from storagegate.http.files import OpenFile
+from storagegate.http.files import (
+    IsDirectory,
+    OpenFile,
+    checkDotfiles,
+    checkName,
+    httpErrorFor,
+    inThread,
+    openBelow,
+    openCached,
+    relativeName,
+)
 from storagegate.net.http.ranges import ByteRange, formatHttpDate, parseRange, unsatisfiedRange
 from storagegate.net.sendfile import TruncatedFile
 
@@ -117,6 +127,80 @@ def readOptions(
         lastModified=lastModified,
         acceptRanges=acceptRanges,
     )
+
+
+def sendFile(
+    res: Any,
+    path: str,
+    root: str | None,
+    dotfiles: str,
+    headers: Mapping[str, Any],
+    options: FileOptions,
+    unhandled: Callable[[Failure], Any],
+) -> Deferred[None]:
+    """
+    Look a file up and send it as the response.
+
+    @param path: Absolute, or below C{root}.
+    @param root: The directory that the file has to be in, L{None} for any.
+    @param dotfiles: As of L{checkDotfiles}.
+    @param headers: Fields to set if there is such a file; removed again if it cannot be sent.
+    @param unhandled: Called with a failure that the handler does not wait for.
+    @return: Fires when the file has been sent or the client has disconnected.
+    """
+
+    async def send() -> None:
+        file = await _open(res, path, root, dotfiles)
+        try:
+            res.header(headers)
+        except ValueError:
+            file.close()
+            raise
+        try:
+            rest = replyWithFile(res, file, options)
+            if rest is not None:
+                await rest
+        except Exception:
+            for name in headers:
+                res.remove(name)
+            raise
+
+    def failed(reason: Failure) -> None:
+        sent.errback(reason)
+        # A handler that is still running cannot have added its errback yet.
+        res.app.runtime.clock.callLater(0, reportUnhandled)
+
+    def reportUnhandled() -> None:
+        # Where Deferreds keep the failure that they would log as unhandled.
+        debug = sent._debugInfo
+        if debug is not None and debug.failResult is not None:
+            sent.addErrback(unhandled)
+
+    sending = Deferred.fromCoroutine(send())
+    sent: Deferred[None] = Deferred(lambda _: sending.cancel())
+    sending.addCallbacks(sent.callback, failed)
+    return sent
+
+
+async def _open(res: Any, path: str, root: str | None, dotfiles: str) -> OpenFile:
+    try:
+        if root is None:
+            checkName(path)
+            top = None
+        else:
+            top, path = os.fsencode(root), relativeName(path).lstrip("/")
+        checkDotfiles(path, dotfiles)
+        name = os.fsencode(path)
+        try:
+            return openCached(top, name)
+        except BlockingIOError:
+            file: OpenFile = await inThread(res.app.runtime.run, openBelow, top, name)
+            return file
+    except (IsDirectory, OSError) as error:
+        refusal = httpErrorFor(error)
+        if refusal is None:
+            raise
+        raise refusal from error
 
 
 def replyWithFile(
