@@ -1,5 +1,5 @@
 """
-A request on its way through a router: who is asked, in which order, and what an error does.
+Dispatch of a request through routers: which handlers run, in which order, and after which errors.
 
 Handlers run in the order of registration. One that calls C{next()} has the rest run inside that
 call, as in Express; the call gives an awaitable for the moment when the rest is done. An error,
@@ -20,18 +20,19 @@ from storagegate.http.layers import ERROR_HANDLER, Handler, Layer, LayerList
 from storagegate.net.http.interfaces import BodyLost, ClientLost
 from storagegate.net.http.message import READY, Completed
 
-# Handlers called inside one another, each a few frames of Python's stack of a thousand. Beyond it
-# the rest runs after the handler that asked for it.
+# Nested calls of next(), each a few frames of Python's stack of a thousand. Deeper calls run after
+# the handler that made them has returned.
 _MAX_DEPTH = 50
 
 
 class RequestDispatch:
     """
-    One request on its way through all routers.
+    The state of one request that all routers share.
 
-    @ivar end: Called when the outermost router has no more to offer: with an error, or C{None}.
-    @ivar allowed: The methods of the routes that were for the path but not for the method.
-    @ivar matched: Whether a route that was registered for the method was for both.
+    @ivar end: Called when no handler of the outermost router is left: with an error, or C{None}.
+    @ivar allowed: The methods of the routes that matched the path but not the method.
+    @ivar matched: Whether a route that was registered for the method matched the path.
+    @ivar latest: What a handler that awaits its C{next()} waits for.
     """
 
     # Class attributes, because most requests change none of them.
@@ -39,7 +40,6 @@ class RequestDispatch:
     matched = False
     allowed: Sequence[str] = ()
     postponed: "tuple[RouterDispatch, object, Deferred[None]] | None" = None
-    # What a handler waits for that awaits its next().
     latest: Any = READY
     _firing: list[Deferred[None]] | None = None
 
@@ -53,10 +53,10 @@ class RequestDispatch:
 
     def fire(self, waiters: list[Deferred[None]]) -> None:
         """
-        Let those who wait go on, one after the other.
+        Fire Deferreds one after another.
 
-        Each may end what others wait for; in a row of a thousand that would be a deep stack if it
-        happened inside.
+        Each may end what others wait for; in a chain of a thousand that would be a deep stack if
+        the calls were nested.
         """
         if self._firing is not None:
             self._firing.extend(waiters)
@@ -68,9 +68,9 @@ class RequestDispatch:
 
 
 class RouterDispatch:
-    """The way through one router."""
+    """Dispatch of a request through one router."""
 
-    # Where it stands: the match, the handler of its layer, and whether the route is cancelled.
+    # The position: the next match, the handler of its layer, and whether the route is cancelled.
     _position = 0
     _handlers: tuple[Handler, ...] = ()
     _at = 0
@@ -79,7 +79,7 @@ class RouterDispatch:
     def __init__(
         self,
         router: LayerList,
-        passage: RequestDispatch,
+        dispatch: RequestDispatch,
         path: str,
         base: str = "",
         parent: "RouterDispatch | None" = None,
@@ -91,46 +91,46 @@ class RouterDispatch:
         @param params: Those of the path it is mounted at, if it wants them.
         """
         self._router = router
-        self._passage = passage
+        self._dispatch = dispatch
         self._path = path
         self._base = base
         self._parent = parent
         self._params = params
-        self._matches = router.index.match(path)
+        self._matches = (router.matcher or router.compile()).match(path)
 
     def next(self, error: object = None) -> Any:
         """
-        Go on.
+        Call the next handlers.
 
         @param error: An error for the next handler that takes one, C{"route"}, C{"router"}, or
             C{None}.
-        @return: Something to await until whatever runs now is done.
+        @return: An awaitable for the end of the handlers that this call has started.
         """
-        passage = self._passage
-        if passage.depth >= _MAX_DEPTH:
+        dispatch = self._dispatch
+        if dispatch.depth >= _MAX_DEPTH:
             # The handler that called has to return first, for the stack is not endless.
             waiter: Deferred[None] = Deferred()
-            passage.postponed = (self, error, waiter)
+            dispatch.postponed = (self, error, waiter)
             return waiter
-        passage.depth += 1
+        dispatch.depth += 1
         try:
             latest = self._advance(error)
-            while passage.postponed is not None:
-                run, error, waiter = passage.postponed
-                passage.postponed = None
+            while dispatch.postponed is not None:
+                run, error, waiter = dispatch.postponed
+                dispatch.postponed = None
                 latest = run._advance(error)
-                _passOn(latest, waiter, passage)
+                _passOn(latest, waiter, dispatch)
         finally:
-            passage.depth -= 1
-        passage.latest = latest
+            dispatch.depth -= 1
+        dispatch.latest = latest
         return latest
 
     def _advance(self, error: object) -> Any:
-        """Call handlers until one does not go on by raising."""
+        """Call handlers until one of them does not raise."""
         if error is not None:
             error = self._leave(error)
-        passage = self._passage
-        request, response = passage.request, passage.response
+        dispatch = self._dispatch
+        request, response = dispatch.request, dispatch.response
         while True:
             handlers = self._handlers
             at = self._at
@@ -138,14 +138,19 @@ class RouterDispatch:
                 layer, error = self._enter(error)
                 if layer is None:
                     return self._finish(error)
-                if layer.router is not None:
-                    return self._descend(layer)
+                router = layer.router
+                if router is not None:
+                    params = request.params if router.mergeParams else None
+                    inner = RouterDispatch(
+                        router, dispatch, request.path, request.baseUrl, self, params
+                    )
+                    return inner.next()
                 continue
             self._at = at + 1
             function, kind = handlers[at]
             if (kind == ERROR_HANDLER) is (error is None):
                 continue
-            passage.latest = READY
+            dispatch.latest = READY
             try:
                 if kind == 2:
                     result = function(request, response)
@@ -157,10 +162,10 @@ class RouterDispatch:
                 # Of any kind, as in a coroutine: C{sys.exit()} would leave the client unanswered.
                 error = raised
                 continue
-            return passage.latest if result is None else self._follow(result)
+            return dispatch.latest if result is None else self._follow(result)
 
     def _leave(self, error: object) -> object:
-        """Obey C{"route"} and C{"router"}; what counts as false in C{next(...)} is no error."""
+        """Skip handlers for C{"route"} and C{"router"}; a false argument of C{next} is no error."""
         if not error and not isinstance(error, BaseException):
             return None
         if error == "route":
@@ -173,9 +178,9 @@ class RouterDispatch:
         return error.value if isinstance(error, Failure) else error
 
     def _enter(self, error: object) -> tuple[Layer | None, object]:
-        """Find the next layer that is for the request, and set the request up for it."""
-        matches, passage = self._matches, self._passage
-        request = passage.request
+        """Find the next layer that matches the request, and set the request up for it."""
+        matches, dispatch = self._matches, self._dispatch
+        request = dispatch.request
         while self._position < len(matches):
             index, params, end = matches[self._position]
             self._position += 1
@@ -186,14 +191,16 @@ class RouterDispatch:
                 continue
             route = layer.route
             if route is not None:
-                handlers = route.handlersFor(passage.method)
+                handlers = route.chosen.get(dispatch.method)
+                if handlers is None:
+                    handlers = route.handlersFor(dispatch.method)
                 if not handlers:
-                    passage.allowed = [*passage.allowed, *route.counted]
+                    dispatch.allowed = [*dispatch.allowed, *route.counted]
                     continue
-                if route.counts(passage.method):
-                    passage.matched = passage.matched or error is None
+                if route.counts(dispatch.method):
+                    dispatch.matched = dispatch.matched or error is None
                 elif route.counted:
-                    passage.allowed = [*passage.allowed, *route.counted]
+                    dispatch.allowed = [*dispatch.allowed, *route.counted]
                 self._handlers = handlers
                 self._cancels = route.cancels
                 end = 0
@@ -217,31 +224,23 @@ class RouterDispatch:
             return layer, error
         return None, error
 
-    def _descend(self, layer: Layer) -> Any:
-        """Go into a router that is mounted here."""
-        router, request = layer.router, self._passage.request
-        assert router is not None
-        params = request.params if router.mergeParams else None
-        run = RouterDispatch(router, self._passage, request.path, request.baseUrl, self, params)
-        return run.next()
-
     def _finish(self, error: object) -> Any:
-        """Go back to where the router is mounted."""
+        """Continue in the router that this one is mounted in, or end the dispatch."""
         if self._parent is not None:
             return self._parent.next(error)
-        request = self._passage.request
+        request = self._dispatch.request
         request.baseUrl, request.path, request.params = self._base, self._path, {}
-        self._passage.end(self._passage, error)
+        self._dispatch.end(self._dispatch, error)
         return READY
 
     def _follow(self, result: Any) -> Any:
-        """Wait for what a handler gave, if it is a coroutine or a Deferred."""
+        """Wait for the result of a handler, if it is a coroutine or a Deferred."""
         if type(result) is CoroutineType:
             run = HandlerTask(result, self, self._cancels)
         elif isinstance(result, Deferred):
             run = HandlerTask(_waitFor(result), self, self._cancels)
         elif isinstance(result, (HandlerTask, Completed)):
-            # The handler has returned what next() gave it.
+            # The handler has returned the result of next().
             return result
         else:
             return READY
@@ -249,14 +248,14 @@ class RouterDispatch:
         return READY if run.done else run
 
 
-def _passOn(latest: Any, waiter: Deferred[None], passage: RequestDispatch) -> None:
+def _passOn(latest: Any, waiter: Deferred[None], dispatch: RequestDispatch) -> None:
     """Fire C{waiter} when what C{latest} stands for is done."""
     if isinstance(latest, HandlerTask):
         latest.whenDone(waiter)
     elif isinstance(latest, Deferred):
-        latest.addCallback(lambda result: passage.fire([waiter]))
+        latest.addCallback(lambda result: dispatch.fire([waiter]))
     else:
-        passage.fire([waiter])
+        dispatch.fire([waiter])
 
 
 async def _waitFor(deferred: Deferred[Any]) -> None:
@@ -265,7 +264,7 @@ async def _waitFor(deferred: Deferred[Any]) -> None:
 
 class HandlerTask(Task):
     """
-    A handler that waits.
+    An asynchronous handler.
 
     @ivar done: Whether it has ended.
     """
@@ -288,22 +287,22 @@ class HandlerTask(Task):
     def whenDone(self, waiter: Deferred[None]) -> None:
         """Fire C{waiter} when the handler has ended."""
         if self.done:
-            self._run._passage.fire([waiter])
+            self._run._dispatch.fire([waiter])
         else:
             self._waiters.append(waiter)
 
     def waits(self) -> None:
-        """Cancel it when the client goes away, if its route says so."""
+        """Cancel the handler when the client disconnects, if its route says so."""
         if self._cancels:
-            self._run._passage.request.lean.onDisconnect(self.cancel)
+            self._run._dispatch.request.lean.onDisconnect(self.cancel)
 
     def returned(self, value: Any) -> None:
-        """Let those know who wait for it."""
+        """Fire the Deferreds that wait for the end."""
         self._end()
 
     def failed(self, error: BaseException) -> None:
-        """Give the error to the next handler that takes one."""
-        lost = self._run._passage.request.lean.disconnected
+        """Pass the error to the next handler that takes one."""
+        lost = self._run._dispatch.request.lean.disconnected
         if not (lost and isinstance(error, (BodyLost, CancelledError, ClientLost))):
             self._run.next(error)
         self._end()
@@ -312,4 +311,4 @@ class HandlerTask(Task):
         self.done = True
         waiters, self._waiters = self._waiters, []
         if waiters:
-            self._run._passage.fire(waiters)
+            self._run._dispatch.fire(waiters)

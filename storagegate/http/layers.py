@@ -1,8 +1,4 @@
-"""
-What a router is made of.
-
-What may be registered to handle requests, and how it is called.
-"""
+"""The layers of a router, in their order, and the handlers that they call."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -36,7 +32,7 @@ ERROR_HANDLER = 4
 
 def readHandler(function: Any) -> Handler:
     """
-    Find out how a handler wants to be called.
+    Find how many arguments a handler is called with.
 
     Parameters with a default do not count, but for a third one that is called C{next}.
 
@@ -47,7 +43,7 @@ def readHandler(function: Any) -> Handler:
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:
-        # Some built-in functions do not tell.
+        # Some built-in functions have no signature.
         return function, 3
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     count = sum(p.default is p.empty for p in positional)
@@ -88,6 +84,7 @@ class RouteLayer:
     @ivar pattern: The path.
     @ivar cancels: Whether its handlers are cancelled when the client goes away.
     @ivar counted: The methods that C{Allow} names: those registered, but for C{all}.
+    @ivar chosen: The handlers by method, filled by L{handlersFor}.
     """
 
     def __init__(self, pattern: Pattern) -> None:
@@ -95,7 +92,7 @@ class RouteLayer:
         self.cancels = False
         self.counted: list[str] = []
         self.registrations: list[tuple[str | None, tuple[Handler, ...]]] = []
-        self._chosen: dict[str, tuple[Handler, ...]] = {}
+        self.chosen: dict[str, tuple[Handler, ...]] = {}
 
     def add(self, method: str | None, handlers: tuple[Handler, ...], cancels: bool = False) -> None:
         """
@@ -107,40 +104,34 @@ class RouteLayer:
         self.cancels = self.cancels or cancels
         if method is not None and method not in self.counted:
             self.counted.append(method)
-        self._chosen = {}
+        self.chosen = {}
 
     def counts(self, method: str) -> bool:
-        """Say whether there are handlers for this very method, not only for all of them."""
+        """Return whether there are handlers for this very method, not only for all methods."""
         return method in self.counted or (method == "HEAD" and "GET" in self.counted)
 
     def handlersFor(self, method: str) -> tuple[Handler, ...]:
-        """Give the handlers for a method; none if there are only some that take errors."""
-        chosen = self._chosen.get(method)
-        if chosen is None:
-            chosen = self._choose(method)
-            if method == "HEAD" and "HEAD" not in self.counted:
-                chosen = self._choose("GET")
-            if all(kind == ERROR_HANDLER for _, kind in chosen):
-                chosen = ()
-            # Methods come from the wire, but only those that the listener lets in.
-            self._chosen[method] = chosen
-        return chosen
-
-    def _choose(self, method: str) -> tuple[Handler, ...]:
-        return tuple(
+        """Choose the handlers for a method; none if there are only some that take errors."""
+        wanted = "GET" if method == "HEAD" and "HEAD" not in self.counted else method
+        chosen = tuple(
             handler
             for registered, handlers in self.registrations
-            if registered is None or registered == method
+            if registered is None or registered == wanted
             for handler in handlers
         )
+        if all(kind == ERROR_HANDLER for _, kind in chosen):
+            chosen = ()
+        # Bounded: the listener lets in few methods.
+        self.chosen[method] = chosen
+        return chosen
 
 
 @frozen
 class Layer:
     """
-    One step of a router: middleware, a route, or a router mounted in it.
+    One layer of a router: middleware, a route, or a router mounted in it.
 
-    @ivar pattern: Which paths it is for.
+    @ivar pattern: The paths that it matches.
     @ivar handlers: The middleware.
     """
 
@@ -152,12 +143,13 @@ class Layer:
 
 class LayerList:
     """
-    The steps of a router, in their order.
+    The layers of a router, in their order.
 
     @ivar caseSensitive: Whether C{/About} and C{/about} differ.
     @ivar mergeParams: Whether C{req.params} has the parameters of the path it is mounted at.
     @ivar strict: Whether C{/about/} and C{/about} differ.
-    @ivar layers: The steps; changed by L{addLayer} and L{dropLayers} only.
+    @ivar layers: The layers; changed by L{addLayer} and L{dropLayers} only.
+    @ivar matcher: The matcher of all layers, C{None} until L{compile} after a change.
     """
 
     def __init__(self, caseSensitive: bool, mergeParams: bool, strict: bool) -> None:
@@ -165,21 +157,19 @@ class LayerList:
         self.mergeParams = mergeParams
         self.strict = strict
         self.layers: list[Layer] = []
-        self._index: RouteIndex | None = None
+        self.matcher: RouteIndex | None = None
 
-    @property
-    def index(self) -> RouteIndex:
-        """Give the matcher of all steps, made when it is first needed after a change."""
-        if self._index is None:
-            self._index = RouteIndex([layer.pattern for layer in self.layers])
-        return self._index
+    def compile(self) -> RouteIndex:
+        """Make the matcher of all layers."""
+        self.matcher = RouteIndex([layer.pattern for layer in self.layers])
+        return self.matcher
 
     def addLayer(self, layer: Layer, position: int | None = None) -> None:
-        """Add a step, at the end or at a position."""
+        """Add a layer, at the end or at a position."""
         self.layers.insert(len(self.layers) if position is None else position, layer)
-        self._index = None
+        self.matcher = None
 
     def dropLayers(self, count: int) -> None:
-        """Take the first steps away."""
+        """Remove the first layers."""
         del self.layers[:count]
-        self._index = None
+        self.matcher = None

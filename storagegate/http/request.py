@@ -1,9 +1,6 @@
 """
-The request, as handlers see it.
-
-Which proxies may speak for their clients.
-
-What the head of a request says.
+The request, as handlers see it: its head, its body, and the client's address behind trusted
+proxies.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,6 +33,8 @@ _NAMED = {
 
 TrustedProxies = bool | int | str | Iterable[str] | Trust | None
 """C{trustProxy} of an application, see L{compileTrust}."""
+
+_METHODS = {method: method.decode("ascii") for method in METHODS}
 
 # More addresses in a row than any chain of proxies has.
 _MAX_HOPS = 50
@@ -154,17 +153,63 @@ class HeaderMapping:
         return list(self)
 
 
-class HTTPRequestHeaders:
+class HTTPRequest:
     """
-    What the head of a request says.
+    A request. Any attribute may be assigned.
 
     @ivar lean: The request of the connection.
     @ivar app: The application.
+    @ivar res: The response to it.
+    @ivar method: In capitals.
+    @ivar path: The raw path, below the path that the router or the middleware is mounted at.
+    @ivar baseUrl: The path that the router or the middleware is mounted at.
+    @ivar params: What the parameters of the route matched.
+    @ivar body: What a body parser made of the body.
+    @ivar user: The user that an authenticating middleware found.
+    @ivar session: The session, if C{session} is installed.
+    @ivar file: The file that was uploaded, if C{upload} is installed.
+    @ivar files: All uploaded files, as C{file}.
     """
 
-    lean: LeanRequest
-    app: Any
     res: Any
+
+    body: Any = None
+    user: Any = None
+    session: Any = None
+    file: Any = None
+    files: Any = None
+    baseUrl = ""
+
+    def __init__(self, lean: LeanRequest, app: Any) -> None:
+        self.lean = lean
+        self.app = app
+        self.method = _METHODS[lean.method]
+        self.path = lean.path.decode("ascii")
+        self.params: dict[Any, Any] = {}
+
+    @property
+    def sessionID(self) -> str | None:
+        """Give the id of the session, C{None} without one."""
+        session = self.session
+        return None if session is None else session.id
+
+    @property
+    def httpVersion(self) -> str:
+        """Give C{1.0} or C{1.1}."""
+        return self.lean.version[5:].decode("ascii")
+
+    def on(self, event: str, listener: Callable[[], Any]) -> Self:
+        """
+        Call a function on C{close}: the client went away before the response was complete.
+
+        @raise ValueError: If there is no such event.
+        """
+        if event != "close":
+            raise ValueError(f"a request has no event {event!r}, only close")
+        self.lean.onDisconnect(listener)
+        return self
+
+    # The head
 
     def get(self, name: str) -> str | None:
         """Give a field, C{None} if it is not there; C{referer} and C{referrer} are one."""
@@ -333,61 +378,6 @@ class HTTPRequestHeaders:
     def stale(self) -> bool:
         """Say the opposite of L{fresh}."""
         return not self.fresh
-
-
-_METHODS = {method: method.decode("ascii") for method in METHODS}
-
-
-class HTTPRequest(HTTPRequestHeaders):
-    """
-    A request. Any attribute may be assigned.
-
-    @ivar method: In capitals.
-    @ivar path: The raw path, below the path that the router or the middleware is mounted at.
-    @ivar baseUrl: That path.
-    @ivar params: What the parameters of the route matched.
-    @ivar body: What a body parser made of the body.
-    @ivar user: Whoever an authenticating middleware found.
-    @ivar session: The session, where that middleware is used.
-    @ivar file: The file that was uploaded, where that middleware is used.
-    @ivar files: All of them.
-    """
-
-    body: Any = None
-    user: Any = None
-    session: Any = None
-    file: Any = None
-    files: Any = None
-    baseUrl = ""
-
-    def __init__(self, lean: LeanRequest, app: Any) -> None:
-        self.lean = lean
-        self.app = app
-        self.method = _METHODS[lean.method]
-        self.path = lean.path.decode("ascii")
-        self.params: dict[Any, Any] = {}
-
-    @property
-    def sessionID(self) -> str | None:
-        """Give the id of the session, C{None} without one."""
-        session = self.session
-        return None if session is None else session.id
-
-    @property
-    def httpVersion(self) -> str:
-        """Give C{1.0} or C{1.1}."""
-        return self.lean.version[5:].decode("ascii")
-
-    def on(self, event: str, listener: Callable[[], Any]) -> Self:
-        """
-        Call a function on C{close}: the client went away before the response was complete.
-
-        @raise ValueError: If there is no such event.
-        """
-        if event != "close":
-            raise ValueError(f"a request has no event {event!r}, only close")
-        self.lean.onDisconnect(listener)
-        return self
 
     # The body
 

@@ -1,4 +1,4 @@
-"""An application as the leaf of a site: the way in, and the answers of last resort."""
+"""An application as the leaf resource of a site, and the responses that no handler has sent."""
 
 import traceback
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,10 @@ _JSON_TYPE = b"application/json; charset=utf-8"
 
 _PLAIN_ERROR = b'{"error":"Internal Server Error"}'
 
-# Sent in answer to OPTIONS *, which is about the server and not about a path.
+# The response to OPTIONS *, which is about the server and not about a path.
 _SERVER_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
-# What described the body that an error takes the place of. The rest stays: CORS fields, cookies.
+# What described the body that an error replaces. Other fields stay: CORS, cookies.
 _BODY_FIELDS = (
     "content-type",
     "content-length",
@@ -42,27 +42,26 @@ _log = Logger()
 
 
 def describeRejection(error: BadRequest) -> tuple[bytes, bytes]:
-    """Give the content type and the body of an answer to what never reaches an application."""
+    """Return the content type and the body of the response to a malformed request."""
     return _JSON_TYPE, msgspec.json.encode({"error": error.text})
 
 
 class AppResource(NativeResource):
     """
-    Lets an application answer.
+    An application as a resource.
 
-    @ivar app: The application; may be exchanged while requests are being answered.
+    @ivar app: The application; may be exchanged while requests are in flight.
     """
 
     def __init__(self, app: Any) -> None:
         self.app = app
 
     def answer(self, lean: LeanRequest) -> None:
-        """Send a request on its way through the application."""
+        """Dispatch a request through the application."""
         app = self.app
         request = HTTPRequest(lean, app)
-        passage = RequestDispatch(request, None, _end)
-        run = RouterDispatch(app, passage, request.path)
-        request.res = passage.response = HTTPResponse(lean, app, request)
+        request.res = response = HTTPResponse(lean, app, request)
+        run = RouterDispatch(app, RequestDispatch(request, response, _end), request.path)
         lean.answerer = run
         length, limit = lean.contentLength, app.settings.maxRequestBodySize
         if limit is not None and length is not None and length > limit:
@@ -71,32 +70,32 @@ class AppResource(NativeResource):
             run.next()
 
 
-def _end(passage: RequestDispatch, error: object) -> None:
-    """Answer what no handler has answered."""
-    request, response = passage.request, passage.response
+def _end(dispatch: RequestDispatch, error: object) -> None:
+    """Respond to a request that no handler has responded to."""
+    request, response = dispatch.request, dispatch.response
     try:
         if error is not None:
-            _answerError(request, response, error)
+            _respondError(request, response, error)
         elif response.finished or response.headersSent or request.lean.disconnected:
-            # It was answered by a handler that went on nevertheless.
+            # A handler that has responded called next() nevertheless.
             pass
-        elif passage.allowed and not passage.matched:
-            _answerAllowed(request, response, _allowed(passage.allowed))
+        elif dispatch.allowed and not dispatch.matched:
+            _respondAllowed(request, response, _allowed(dispatch.allowed))
         elif request.method == "OPTIONS" and request.path == "*":
-            _answerAllowed(request, response, _SERVER_METHODS)
+            _respondAllowed(request, response, _SERVER_METHODS)
         else:
             path = request.lean.path.decode("ascii")
             shape = {"error": "Not Found", "path": path, "method": request.method}
             response.status(404)
-            _answerShape(request, response, shape)
+            _respondShape(request, response, shape)
     except Exception:
         # Hooks of middleware fail here too.
         _log.failure("the answer of last resort failed")
-        _answerPlainly(request.lean)
+        _respondPlainly(request.lean)
 
 
-def _answerPlainly(lean: LeanRequest) -> None:
-    """Say that something is wrong, without any of the fields and hooks that may be it."""
+def _respondPlainly(lean: LeanRequest) -> None:
+    """Respond with 500 and none of the fields and hooks, any of which may have failed."""
     if lean.started:
         lean.abort()
     else:
@@ -110,7 +109,7 @@ def _allowed(methods: Sequence[str]) -> str:
     return ", ".join(listed)
 
 
-def _answerAllowed(request: HTTPRequest, response: HTTPResponse, allow: str) -> None:
+def _respondAllowed(request: HTTPRequest, response: HTTPResponse, allow: str) -> None:
     response.header("Allow", allow)
     if request.method == "OPTIONS":
         response.status(200).type("txt").send(allow)
@@ -118,13 +117,13 @@ def _answerAllowed(request: HTTPRequest, response: HTTPResponse, allow: str) -> 
         response.status(405).json({"error": "Method Not Allowed"})
 
 
-def _answerError(request: HTTPRequest, response: HTTPResponse, error: object) -> None:
-    """Answer an error that no handler has taken."""
+def _respondError(request: HTTPRequest, response: HTTPResponse, error: object) -> None:
+    """Respond to an error that no handler has taken."""
     lean = request.lean
-    told = statusOf(error)
-    status = told or 500
+    own = statusOf(error)
+    status = own or 500
     if lean.disconnected:
-        # A body that is cut short, say, is the client's doing, and nobody is left to be told.
+        # No response can reach the client; a body that it cut short, say, is no error of ours.
         if status >= 500:
             _report("a handler failed after its client had gone", error)
         return
@@ -141,11 +140,11 @@ def _answerError(request: HTTPRequest, response: HTTPResponse, error: object) ->
     if isinstance(headers, Mapping):
         response.header(headers)
     response.status(status)
-    _answerShape(request, response, _shape(request, error, told))
+    _respondShape(request, response, _shape(request, error, own))
 
 
-def _answerShape(request: HTTPRequest, response: HTTPResponse, shape: dict[str, Any]) -> None:
-    """Tell what is wrong, as JSON; in development a browser gets a page that can be reloaded."""
+def _respondShape(request: HTTPRequest, response: HTTPResponse, shape: dict[str, Any]) -> None:
+    """Send an error as JSON; in development a browser gets a page that reloads itself."""
     development = request.app.settings.development
     if development and development.hmr and request.accepts("json", "html") == "html":
         from storagegate.http.development.console import errorPage
@@ -155,13 +154,13 @@ def _answerShape(request: HTTPRequest, response: HTTPResponse, shape: dict[str, 
         response.json(shape)
 
 
-def _shape(request: HTTPRequest, error: object, told: int | None) -> dict[str, Any]:
+def _shape(request: HTTPRequest, error: object, status: int | None) -> dict[str, Any]:
     """
     Describe an error to the client.
 
-    @param told: The status that the error asks for; without one its text is not for the client.
+    @param status: The error's own status; without one its text is not sent to the client.
     """
-    shape: dict[str, Any] = {"error": (told and str(error)) or request.res.phrase}
+    shape: dict[str, Any] = {"error": (status and str(error)) or request.res.phrase}
     development = request.app.settings.development and request.res.statusCode >= 500
     if development and isinstance(error, BaseException):
         shape["traceback"] = traceback.format_exception(error)
