@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from storagegate.core.task import Task
 from storagegate.http.errors import HTTPError
-from storagegate.http.layers import ERROR_HANDLER, Handler, Layer, LayerList
+from storagegate.http.layers import ERROR_HANDLER, Handler, Layer, LayerList, indexLayers
 from storagegate.net.http.interfaces import BodyLost, ClientLost
 from storagegate.net.http.message import READY, Completed
 
@@ -96,7 +96,7 @@ class RouterDispatch:
         self._base = base
         self._parent = parent
         self._params = params
-        self._matches = (router.matcher or router.compile()).match(path)
+        self._matches = (router.index or indexLayers(router)).match(path)
 
     def next(self, error: object = None) -> Any:
         """
@@ -191,13 +191,12 @@ class RouterDispatch:
                 continue
             route = layer.route
             if route is not None:
-                handlers = route.chosen.get(dispatch.method)
-                if handlers is None:
-                    handlers = route.handlersFor(dispatch.method)
+                method = dispatch.method
+                handlers, isCounted = route.chosen.get(method) or route.choose(method)
                 if not handlers:
                     dispatch.allowed = [*dispatch.allowed, *route.counted]
                     continue
-                if route.counts(dispatch.method):
+                if isCounted:
                     dispatch.matched = dispatch.matched or error is None
                 elif route.counted:
                     dispatch.allowed = [*dispatch.allowed, *route.counted]

@@ -84,7 +84,7 @@ class RouteLayer:
     @ivar pattern: The path.
     @ivar cancels: Whether its handlers are cancelled when the client goes away.
     @ivar counted: The methods that C{Allow} names: those registered, but for C{all}.
-    @ivar chosen: The handlers by method, filled by L{handlersFor}.
+    @ivar chosen: By method what L{choose} has returned before.
     """
 
     def __init__(self, pattern: Pattern) -> None:
@@ -92,7 +92,7 @@ class RouteLayer:
         self.cancels = False
         self.counted: list[str] = []
         self.registrations: list[tuple[str | None, tuple[Handler, ...]]] = []
-        self.chosen: dict[str, tuple[Handler, ...]] = {}
+        self.chosen: dict[str, tuple[tuple[Handler, ...], bool]] = {}
 
     def add(self, method: str | None, handlers: tuple[Handler, ...], cancels: bool = False) -> None:
         """
@@ -106,23 +106,24 @@ class RouteLayer:
             self.counted.append(method)
         self.chosen = {}
 
-    def counts(self, method: str) -> bool:
-        """Return whether there are handlers for this very method, not only for all methods."""
-        return method in self.counted or (method == "HEAD" and "GET" in self.counted)
+    def choose(self, method: str) -> tuple[tuple[Handler, ...], bool]:
+        """
+        Choose the handlers for a method.
 
-    def handlersFor(self, method: str) -> tuple[Handler, ...]:
-        """Choose the handlers for a method; none if there are only some that take errors."""
+        @return: The handlers, none if there are only some that take errors; and whether any is
+            registered for this very method, not only for all methods.
+        """
         wanted = "GET" if method == "HEAD" and "HEAD" not in self.counted else method
-        chosen = tuple(
+        handlers = tuple(
             handler
             for registered, handlers in self.registrations
             if registered is None or registered == wanted
             for handler in handlers
         )
-        if all(kind == ERROR_HANDLER for _, kind in chosen):
-            chosen = ()
+        if all(kind == ERROR_HANDLER for _, kind in handlers):
+            handlers = ()
         # Bounded: the listener lets in few methods.
-        self.chosen[method] = chosen
+        self.chosen[method] = chosen = handlers, wanted in self.counted
         return chosen
 
 
@@ -149,7 +150,7 @@ class LayerList:
     @ivar mergeParams: Whether C{req.params} has the parameters of the path it is mounted at.
     @ivar strict: Whether C{/about/} and C{/about} differ.
     @ivar layers: The layers; changed by L{addLayer} and L{dropLayers} only.
-    @ivar matcher: The matcher of all layers, C{None} until L{compile} after a change.
+    @ivar index: The matcher of all layers, C{None} after a change until a request needs it.
     """
 
     def __init__(self, caseSensitive: bool, mergeParams: bool, strict: bool) -> None:
@@ -157,19 +158,20 @@ class LayerList:
         self.mergeParams = mergeParams
         self.strict = strict
         self.layers: list[Layer] = []
-        self.matcher: RouteIndex | None = None
-
-    def compile(self) -> RouteIndex:
-        """Make the matcher of all layers."""
-        self.matcher = RouteIndex([layer.pattern for layer in self.layers])
-        return self.matcher
+        self.index: RouteIndex | None = None
 
     def addLayer(self, layer: Layer, position: int | None = None) -> None:
         """Add a layer, at the end or at a position."""
         self.layers.insert(len(self.layers) if position is None else position, layer)
-        self.matcher = None
+        self.index = None
 
     def dropLayers(self, count: int) -> None:
         """Remove the first layers."""
         del self.layers[:count]
-        self.matcher = None
+        self.index = None
+
+
+def indexLayers(layers: LayerList) -> RouteIndex:
+    """Make the matcher of all layers."""
+    layers.index = RouteIndex([layer.pattern for layer in layers.layers])
+    return layers.index
