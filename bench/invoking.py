@@ -21,6 +21,7 @@ from storagegate.core.context import ClientInfo, RequestContext
 from storagegate.core.definitions import readService
 from storagegate.core.invoker import CallCredentials, Invoker
 from storagegate.gateway.metrics import CallMetrics
+from storagegate.gateway.transports.registry import defaultRules
 from storagegate.telemetry.tracecontext import newTracing
 
 BATCH = 500
@@ -43,7 +44,9 @@ def makeInvoker() -> Invoker:
     """Make an invoker with a service that has everything that a service may have."""
     keys = {"key": {"sub": "ann"}}
     validate = {"validate": lambda key, context: keys.get(key)}
-    invoker = Invoker(readAuthentication({"providers": {"apikey": validate}}), [CallMetrics()])
+    invoker = Invoker(
+        readAuthentication({"providers": {"apikey": validate}}, defaultRules()), [CallMetrics()]
+    )
     definition = {
         "name": "Echo",
         "methods": {"echo": {"handler": echo, "input": _SCHEMA, "output": _SCHEMA}},

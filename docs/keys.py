@@ -18,7 +18,7 @@ from typing import Any, get_args
 
 import attrs
 
-from storagegate.auth.authentication import DEFAULT_RULES, readRules
+from storagegate.auth.authentication import PROVIDERS, readRules
 from storagegate.auth.jwt import JWTOptions
 from storagegate.auth.oauth import OAuthOptions
 from storagegate.auth.tokens import APIKeyOptions
@@ -27,24 +27,12 @@ from storagegate.core.options import MERGED
 from storagegate.daemon.configkeys import KEYS, Key
 from storagegate.daemon.gatewayconfig import PLACES
 from storagegate.gateway.gateway import ErrorOptions
-from storagegate.gateway.options import (
-    GRPCTransportOptions,
-    HTTPOptions,
-    MonitoringOptions,
-    TCPOptions,
-    UDPOptions,
-    WebSocketOptions,
-)
+from storagegate.gateway.options import MonitoringOptions
+from storagegate.gateway.transports.registry import defaultRules, loadReference, transports
 from storagegate.upstream.options import DiscoveryOptions
 
 GROUPS: Mapping[str, Mapping[str, type]] = {
-    "The wires": {
-        "http": HTTPOptions,
-        "websocket": WebSocketOptions,
-        "grpc": GRPCTransportOptions,
-        "tcp": TCPOptions,
-        "udp": UDPOptions,
-    },
+    "The wires": {row.name: loadReference(row.options) for row in transports()},
     "Who calls": {
         "authentication.providers.jwt": JWTOptions,
         "authentication.providers.apikey": APIKeyOptions,
@@ -174,10 +162,10 @@ def _rules() -> str:
         (
             _literal(wire),
             _literal(_toml(providers)),
-            "a list of " + ", ".join(_literal(each) for each in DEFAULT_RULES["http"]),
+            "a list of " + ", ".join(_literal(each) for each in PROVIDERS),
             "the providers that may know who calls, in the order in which they are asked",
         )
-        for wire, providers in readRules({}).items()
+        for wire, providers in readRules({}, defaultRules()).items()
     ]
     told = "Whom the wires ask.\n\n"
     header = ("option", "default", "value", "meaning")

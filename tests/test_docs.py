@@ -86,7 +86,7 @@ class ReadmeTests(SynchronousTestCase):
         kinds = {name: method.streaming for name, method in methods.items()}
         self.assertEqual(kinds, {"greet": "none", "count": "server"})
         settings = gateway.settings
-        ports = (settings.port, settings.grpc.port, settings.tcp.port, settings.udp.port)
+        ports = (settings.port, *(settings.of(name).port for name in ("grpc", "tcp", "udp")))
         self.assertEqual(ports, (8088, 50054, 9112, 9113))
 
     def application(self, position: int) -> Any:

@@ -7,7 +7,7 @@ Who calls: the providers that know tokens and keys, and which of them each wire 
             "apikey": {"validate": validate},
         },
         "rules": {"http": ["jwt", "apikey"], "tcp": ["apikey"]},
-    })
+    }, defaults)
 
 The providers of a wire are tried in the order of its rule; the first that recognises what the
 client sent decides. What none recognises is no authentication at all.
@@ -23,7 +23,7 @@ from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
 from storagegate.auth.tokens import (
-    PROTOCOLS,
+    EXTRACT,
     TokenError,
     TokenProvider,
     noteKind,
@@ -35,13 +35,11 @@ from storagegate.core.errors import GrpcError, ServiceError, codedError
 from storagegate.core.invoker import CallCredentials
 from storagegate.core.options import OptionError
 
-DEFAULT_RULES: Mapping[str, tuple[str, ...]] = {
-    "http": ("jwt", "apikey", "oauth"),
-    "websocket": ("jwt", "apikey"),
-    "grpc": ("jwt", "apikey"),
-    "udp": ("apikey",),
-    "tcp": ("apikey",),
-}
+PROVIDERS = ("jwt", "apikey", "oauth")
+"""The kinds of providers."""
+
+Rules = Mapping[str, tuple[str, ...]]
+"""The names of the providers of each wire, in their order."""
 
 INVALID = "Invalid token"
 """All that a client is told of a bad token: a reason would help to make a better one."""
@@ -58,9 +56,7 @@ class Authentication:
     @ivar ownKeys: By service, what takes the place of the provider C{apikey} for it.
     """
 
-    def __init__(
-        self, providers: Mapping[str, TokenProvider], rules: Mapping[str, tuple[str, ...]]
-    ) -> None:
+    def __init__(self, providers: Mapping[str, TokenProvider], rules: Rules) -> None:
         self.providers = providers
         self.rules = rules
         self.ownKeys: dict[str, TokenProvider] = {}
@@ -140,26 +136,27 @@ def _admitted(user: Any) -> Any:
     return user
 
 
-def readRules(given: Any) -> dict[str, tuple[str, ...]]:
+def readRules(given: Any, defaults: Rules) -> dict[str, tuple[str, ...]]:
     """
     Read which providers each wire may use; one that is not named keeps its default.
 
+    @param defaults: Those of every wire that there is.
     @raise OptionError: If a name is none.
     """
-    rules = dict(DEFAULT_RULES)
+    rules = dict(defaults)
     if not isinstance(given, Mapping):
         raise OptionError("the option authentication.rules is a mapping of protocols to lists")
     for protocol, names in given.items():
-        if protocol not in PROTOCOLS:
+        if protocol not in defaults:
             raise OptionError(f"there is no protocol authentication.rules.{protocol}")
         if isinstance(names, str) or not isinstance(names, Iterable):
             raise OptionError(f"the option authentication.rules.{protocol} is a list")
         rules[protocol] = tuple(names)
         for name in rules[protocol]:
-            if name not in DEFAULT_RULES["http"]:
+            if name not in PROVIDERS:
                 raise OptionError(
                     f"authentication.rules.{protocol} names {name!r:.40}; there are "
-                    f"{', '.join(DEFAULT_RULES['http'])}"
+                    f"{', '.join(PROVIDERS)}"
                 )
     return rules
 
@@ -196,12 +193,25 @@ class AuthenticationDict(TypedDict, total=False):
     rules: RulesDict
 
 
+def _checkExtract(name: str, options: Mapping[str, Any], defaults: Rules) -> None:
+    """
+    Check the wires that C{extractToken} has functions for.
+
+    @param name: That of the options.
+    @raise OptionError: If there is no such wire.
+    """
+    extract = options.get("extractToken")
+    if isinstance(extract, Mapping) and not set(extract) <= set(defaults):
+        raise OptionError(f"the option {name}.extractToken {EXTRACT}")
+
+
 def readAuthentication(
-    config: Any, oauth: Callable[[Any], TokenProvider] | None = None
+    config: Any, defaults: Rules, oauth: Callable[[Any], TokenProvider] | None = None
 ) -> Authentication:
     """
     Read the whole configuration: C{providers} and C{rules}.
 
+    @param defaults: The providers of every wire that there is, unless a rule says otherwise.
     @param oauth: Reads the options of the provider C{oauth}, which needs HTTP.
     @raise OptionError: If there is no such option, or its value is none or not safe.
     """
@@ -224,7 +234,9 @@ def readAuthentication(
                 f"there is no option authentication.providers.{name}; there are {sorted(readers)}"
             )
     providers = {name: readers[name](options) for name, options in given.items()}
-    rules = readRules(config.get("rules", {}))
+    for name, options in given.items():
+        _checkExtract(f"authentication.providers.{name}", options, defaults)
+    rules = readRules(config.get("rules", {}), defaults)
     for protocol in config.get("rules", {}):
         for name in rules[protocol]:
             # A service may have keys of its own; tokens that nobody checks are a mistake.

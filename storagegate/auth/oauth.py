@@ -23,7 +23,7 @@ from attrs.converters import optional
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from storagegate.auth.authentication import Authentication, readAuthentication
+from storagegate.auth.authentication import Authentication, Rules, readAuthentication
 from storagegate.auth.jwt import (
     ASYMMETRIC,
     LEEWAY_SECONDS,
@@ -45,6 +45,7 @@ from storagegate.auth.tokens import (
 )
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import codedError
+from storagegate.core.httpurls import HTTP
 from storagegate.core.invoker import CallCredentials
 from storagegate.core.options import OptionError, makeOptions
 from storagegate.net.endpoints import processReactor
@@ -102,7 +103,7 @@ def readURL(value: Any) -> DocumentURL:
     if match is None or "#" in value or "\\" in value or int(match[3] or 1) > 65535:
         raise ValueError("is an https URL")
     url = DocumentURL(value, match[1], match[2].strip("[]").lower())
-    if url.scheme == "http" and not _namesLoopback(url.host):
+    if url.scheme == HTTP and not _namesLoopback(url.host):
         raise ValueError("is an https URL; http is for this machine alone")
     return url
 
@@ -116,7 +117,7 @@ def addressAllowed(text: str, url: DocumentURL, trusted: frozenset[str]) -> bool
     address = _bare(ip_address(text.partition("%")[0]))
     if url.host in trusted and _asAddress(url.host) == address:
         return True
-    if url.scheme == "http":
+    if url.scheme == HTTP:
         return address.is_loopback
     if address.is_link_local or address.is_unspecified or address.is_multicast:
         return False
@@ -284,7 +285,7 @@ class JWKSCache:
         if not isinstance(metadata, dict) or metadata.get("issuer") != self._issuer.text:
             raise FetchError(f"the document of {self._issuer.text} is about another issuer")
         url = readURL(metadata.get("jwks_uri"))
-        if url.scheme == "http" and self._issuer.scheme != "http":
+        if url.scheme == HTTP and self._issuer.scheme != HTTP:
             raise FetchError("the issuer's keys are to be fetched without TLS")
         return url
 
@@ -439,10 +440,11 @@ def _fetcher(trusted: frozenset[str]) -> Fetch:
     return fetch
 
 
-def readProviders(config: Mapping[str, Any]) -> Authentication:
+def readProviders(config: Mapping[str, Any], defaults: Rules) -> Authentication:
     """
     Read the whole configuration of authentication: C{providers} and C{rules}.
 
+    @param defaults: The providers of every wire that there is, unless a rule says otherwise.
     @raise OptionError: If there is no such option, or its value is none or not safe.
     """
-    return readAuthentication(config, readOAuth)
+    return readAuthentication(config, defaults, readOAuth)

@@ -25,7 +25,8 @@ from storagegate.core.context import RequestContext
 from storagegate.core.invoker import CallCredentials, adaptHandler
 from storagegate.core.options import OptionError, makeOptions, readFieldName
 
-PROTOCOLS = ("http", "websocket", "grpc", "udp", "tcp")
+EXTRACT = "is a plain function, or a mapping of protocols to such functions"
+"""What L{readExtract} takes, as errors say it."""
 
 # A JSON object begins with a brace and a quotation mark or a space, or a brace and a line's end.
 _JWT = re.compile(r"e[wy][\w-]*\.[\w-]*\.[\w-]*", re.ASCII)
@@ -108,10 +109,10 @@ def readExtract(value: Any) -> Any:
 
     C{native} is the request, message or call of the wire.
     """
-    functions = value if isinstance(value, Mapping) else {PROTOCOLS[0]: value}
-    for protocol, function in functions.items():
-        if protocol not in PROTOCOLS or not callable(function) or iscoroutinefunction(function):
-            raise ValueError("is a plain function, or a mapping of protocols to such functions")
+    functions = value.values() if isinstance(value, Mapping) else [value]
+    for function in functions:
+        if not callable(function) or iscoroutinefunction(function):
+            raise ValueError(EXTRACT)
     return dict(value) if isinstance(value, Mapping) else value
 
 
@@ -195,7 +196,7 @@ class APIKeyProvider:
         """Give the key."""
         if self._extract is not None:
             key = extracted(self._extract, context.protocol, credentials)
-        elif context.protocol not in ("http", "grpc"):
+        elif not credentials.hasFields:
             key = credentials.token
         elif self.header.lower() == HEADER:
             key = credentials.apiKey

@@ -164,11 +164,14 @@ class CallCredentials:
     @ivar token: The token of the wire's place for tokens; C{None} if there is none.
     @ivar apiKey: What the place for API keys has, where the wire has one of its own.
     @ivar native: The request, message or call as the wire's own hooks get it.
+    @ivar hasFields: Whether tokens and keys come in header fields, each in its own; elsewhere a
+        message has one place for both.
     """
 
     token: str | None = None
     apiKey: str | None = None
     native: Any = None
+    hasFields: bool = False
 
 
 ANONYMOUS = CallCredentials()

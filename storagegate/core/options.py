@@ -124,6 +124,9 @@ K = TypeVar("K", bound=AttrsInstance)
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 
+Hook = Callable[..., Any]
+"""A function of the user's, plain or C{async}."""
+
 # A token of RFC 9110 section 5.6.2.
 _FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -284,6 +287,30 @@ def readWord(value: Any, choices: Sequence[str]) -> str:
         listed = [f'"{choice}"' for choice in choices]
         raise ValueError(f"is {', '.join(listed[:-1])} or {listed[-1]}")
     return value
+
+
+def readPath(value: Any) -> str:
+    """Read the beginning of URL paths; without the slash at its end."""
+    isPath = isinstance(value, str) and not {"?", "#"} & set(value)
+    if not isPath or not (value.startswith("/") or value == ""):
+        raise ValueError('is a path such as "/api"')
+    return str(value).rstrip("/")
+
+
+def readTexts(value: Any) -> tuple[str, ...]:
+    """Read a list of texts."""
+    isList = isinstance(value, list | tuple)
+    if not isList or not all(isinstance(each, str) for each in value):
+        raise ValueError("is a list of texts")
+    return tuple(value)
+
+
+def readNames(value: Any) -> Mapping[str, str]:
+    """Read names for names."""
+    isMapping = isinstance(value, Mapping)
+    if not isMapping or not all(isinstance(each, str) for pair in value.items() for each in pair):
+        raise ValueError("is a mapping of names to names")
+    return dict(value)
 
 
 def readFunction(value: Any) -> Any:

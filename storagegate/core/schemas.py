@@ -32,6 +32,7 @@ from fastjsonschema import JsonSchemaException, JsonSchemaValueException, compil
 
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.httpurls import SCHEMES
 
 Fits = Callable[[Any], bool]
 """Tells whether a value is sure to fit; C{False} says nothing."""
@@ -266,7 +267,7 @@ def compileSchema(document: Mapping[str, Any], name: str) -> Validator:
     try:
         check = compile(
             {"$schema": _DRAFT, **_masked(document)},
-            handlers={"http": _refuse, "https": _refuse, "file": _refuse},
+            handlers=dict.fromkeys((*SCHEMES, "file"), _refuse),
             use_default=False,
         )
     except (JsonSchemaException, ValueError, TypeError, AttributeError) as error:

@@ -313,7 +313,7 @@ class Components:
         """
         self.monitor(configuration)
         listeners = configuration.listeners
-        if not any((listeners.http, listeners.grpc, listeners.tcp, listeners.udp)):
+        if not any(listeners.transports.values()):
             return None
         return self.gatewayRoom(configuration)
 
@@ -324,7 +324,7 @@ class Components:
         @raise ConfigurationError: If a service or an option of it is none.
         """
         from storagegate.daemon.gatewayservice import DaemonGatewayService
-        from storagegate.gateway.gateway import GatewayResources
+        from storagegate.gateway.host import GatewayResources
         from storagegate.upstream.affinity import loadSecret
 
         shared: dict[str, Any] = {}

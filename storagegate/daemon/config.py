@@ -15,6 +15,7 @@ from attrs import field, frozen
 from storagegate.core.files import readSmallFile
 from storagegate.daemon.configkeys import KEYS, PREFIX, Key
 from storagegate.daemon.rootcredentials import RootCredentials
+from storagegate.gateway.transports.registry import listenerTransports
 
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 
@@ -34,14 +35,19 @@ class ConfigurationError(ValueError):
 
 @frozen
 class ListenerOptions:
-    """Where each room listens; L{None} is off."""
+    """
+    Where each listener is; L{None} is off.
+
+    @ivar transports: Those of the gateway, by the name of the transport.
+    """
 
     s3: str | None
     admin: str | None
-    http: str | None
-    grpc: str | None
-    tcp: str | None
-    udp: str | None
+    transports: Mapping[str, str | None]
+
+    def of(self, name: str) -> str | None:
+        """Return the address of a transport of the gateway."""
+        return self.transports.get(name)
 
 
 @frozen
@@ -236,7 +242,9 @@ def _assemble(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configur
         root = RootCredentials(values["accessKey"], values["secretKey"])
     return Configuration(
         listeners=ListenerOptions(
-            **{name: values[name] for name in ("s3", "admin", "http", "grpc", "tcp", "udp")}
+            values["s3"],
+            values["admin"],
+            {row.name: values[row.name] for row in listenerTransports()},
         ),
         store=StoreOptions(values["data"], values["durability"], values["verifyReads"]),
         s3=S3Options(

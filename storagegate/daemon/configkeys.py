@@ -13,6 +13,7 @@ from attrs import frozen
 
 from storagegate.core.options import parseDecimal
 from storagegate.daemon.rootcredentials import CREDENTIAL, checkCredential
+from storagegate.gateway.transports.registry import Transport, listenerTransports
 from storagegate.telemetry.log import LEVELS
 
 PREFIX = "STORAGEGATE_"
@@ -163,6 +164,14 @@ def _listener(name: str, default: str, read: Reader, meaning: str) -> Key:
     return Key(name, default, read, meaning, argument, isShared=True)
 
 
+def _transport(row: Transport) -> Key:
+    """Make the key of a transport's listener."""
+    read = readHostPort if row.address == "hostport" else readEndpoint
+    return _listener(
+        row.name, row.default or "off", read, row.listener or f"the {row.title} listener"
+    )
+
+
 KEYS = (
     Key(
         "data",
@@ -173,12 +182,7 @@ KEYS = (
         isShared=True,
     ),
     _listener("s3", "tcp:9000:interface=127.0.0.1", readEndpoint, "the S3 listener"),
-    _listener(
-        "http", "tcp:8080:interface=127.0.0.1", readEndpoint, "the HTTP and WebSocket listener"
-    ),
-    _listener("grpc", "127.0.0.1:50051", readHostPort, "the gRPC listener, in clear text"),
-    _listener("tcp", "tcp:9102:interface=127.0.0.1", readEndpoint, "the TCP listener"),
-    _listener("udp", "127.0.0.1:9103", readHostPort, "the UDP listener"),
+    *(_transport(row) for row in listenerTransports()),
     _listener(
         "admin",
         "tcp:9001:interface=127.0.0.1",

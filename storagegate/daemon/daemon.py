@@ -29,6 +29,7 @@ from storagegate.daemon.health import (
 )
 from storagegate.daemon.rootcredentials import CredentialsError, RootCredentials
 from storagegate.daemon.service import ProcessService, ProcessSetup
+from storagegate.gateway.transports.registry import listenerTransports
 
 if TYPE_CHECKING:
     # A process that is alone has no use for it.
@@ -82,8 +83,9 @@ class Daemon(ProcessService):
             self._bind("s3", listeners.s3, self._door)
         if listeners.admin is not None:
             self._bind("admin", listeners.admin, self._parts.adminResource(self.readiness))
-        for name in ("http", "tcp", "udp"):
-            self._open(name)
+        for row in listenerTransports():
+            if row.inherit != "reuseport":
+                self._open(row.name)
 
     def startService(self) -> None:
         """
@@ -95,9 +97,12 @@ class Daemon(ProcessService):
         with self._openingData() as directory:
             # First the key pair, then the store: once that is open there are threads.
             root = self._rootPair(self._configuration)
-            # Here and not with the others: its library begins to work as it binds, which it should
-            # not before the process is the user that it stays.
-            self._open("grpc")
+            # Here and not with the others: only processes of one user share a port that each of
+            # them binds; and the library of gRPC begins to work as it binds, which it should not
+            # before the process is the user that it stays.
+            for row in listenerTransports():
+                if row.inherit == "reuseport":
+                    self._open(row.name)
             self._store = self._parts.store(self._configuration.store, directory)
         self._furnish(root)
         if self._gateway is not None:
@@ -225,7 +230,7 @@ class Daemon(ProcessService):
 
     def _open(self, name: str) -> None:
         """Open a listener of the gateway."""
-        place = getattr(self._configuration.listeners, name)
+        place = self._configuration.listeners.of(name)
         if place is None or self._gateway is None:
             return
         try:

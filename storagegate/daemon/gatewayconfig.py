@@ -13,6 +13,7 @@ Things of the user's that are named as C{module:name}.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -20,6 +21,7 @@ from storagegate.core.definitions import DefinitionError
 from storagegate.core.options import OptionError
 from storagegate.daemon.config import ConfigurationError
 from storagegate.gateway.gateway import ProtocolGateway
+from storagegate.gateway.transports.registry import transportNames
 
 
 class NamingError(ValueError):
@@ -62,7 +64,7 @@ _FUNCTIONS = frozenset(
 )
 """Keys whose values are functions; the last one may be a table of them by protocol."""
 
-PLACES = frozenset({"port", "hostname"})
+PLACES = frozenset({"port", "hostname", "address"})
 """Options that the file does not have: where a wire is, the key of its listener says."""
 
 
@@ -73,11 +75,7 @@ def configureGateway(gateway: ProtocolGateway, tables: Mapping[str, Any]) -> Non
     @raise ConfigurationError: If a table or a key is not known, or a value is not right.
     """
     configure: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-        "http": gateway.configureHTTP,
-        "websocket": gateway.configureWebSocket,
-        "grpc": gateway.configureGRPC,
-        "tcp": gateway.configureTCP,
-        "udp": gateway.configureUDP,
+        **{name: partial(gateway.configure, name) for name in transportNames()},
         "authentication": gateway.configureAuthentication,
         "errorHandling": gateway.configureErrorHandling,
         "rateLimit": gateway.configureRateLimit,

@@ -21,7 +21,15 @@ from storagegate.core.options import OptionError
 from storagegate.daemon.config import Configuration, ConfigurationError
 from storagegate.daemon.gatewayconfig import NamingError, configureGateway, loadObject
 from storagegate.daemon.health import Readiness
-from storagegate.gateway.gateway import GatewayResources, ProtocolGateway
+from storagegate.gateway.gateway import ProtocolGateway
+from storagegate.gateway.host import GatewayResources
+from storagegate.gateway.transports.registry import (
+    GRPC,
+    HTTP,
+    listenerTransports,
+    maxItemBytes,
+    transports,
+)
 from storagegate.net.ipc import WorkerIPC
 
 USERS_FILE = "users.sqlite"
@@ -57,16 +65,15 @@ class DaemonGatewayService:
         self._link = link
         self._httpAddress: Any = None
         self._registration: Any = None
-        places = {
-            "http": listeners.http,
-            "websocket": listeners.http,
-            "grpc": listeners.grpc,
-            "tcp": listeners.tcp,
-            "udp": listeners.udp,
-        }
+        rows = transports()
+        options: dict[str, dict[str, Any]] = {}
+        for row in rows:
+            options[row.name] = dict(row.daemonOptions)
+            if row.inherit == "reuseport":
+                options[row.name]["reusePort"] = link is not None
+        served = [row.name for row in rows if listeners.of(row.shares or row.name) is not None]
         self._gateway = ProtocolGateway(
-            {"protocols": [name for name, place in places.items() if place is not None]},
-            grpc={"reflection": True, "reusePort": link is not None},
+            {name: given for name, given in options.items() if given} | {"protocols": served},
             surroundings=surroundings,
         )
         for name in self._services:
@@ -76,10 +83,10 @@ class DaemonGatewayService:
                 raise ConfigurationError(f"service: {error}") from error
             except DefinitionError as error:
                 raise ConfigurationError(f"service: {name}: {error}") from error
-        if not self._services and listeners.grpc is not None:
+        if not self._services and listeners.of(GRPC.name) is not None:
             self._useProtos()
         configureGateway(self._gateway, configuration.gateway)
-        self._checkDiscovery(listeners.http)
+        self._checkDiscovery(listeners.of(HTTP.name))
 
     def _useProtos(self) -> None:
         """Serve the reference services over gRPC by their protos."""
@@ -93,7 +100,7 @@ class DaemonGatewayService:
         """
         Open a listener; nobody is served before the reactor runs.
 
-        @param name: C{http}, C{grpc}, C{tcp} or C{udp}.
+        @param name: A transport with a listener of its own.
         @raise CannotListenError: If the place cannot be had.
         @raise OptionError: If an option does not fit the others.
         """
@@ -105,7 +112,7 @@ class DaemonGatewayService:
         if hasattr(port, "raiseException"):
             port.raiseException()
         address: IAddress = port.getHost()
-        if name == "http":
+        if name == HTTP.name:
             self._httpAddress = address
         return address
 
@@ -134,7 +141,7 @@ class DaemonGatewayService:
         self._gateway.authentication.ownKeys["Storage"] = _StorageKeys(
             storageAuthenticate(credentials)
         )
-        self._add(makeStorageService(store, credentials, region))
+        self._add(makeStorageService(store, credentials, region, maxItemBytes=maxItemBytes()))
 
     def _add(self, service: ServiceDefinition) -> None:
         """Add a service, unless discovery says that it is elsewhere."""
@@ -151,7 +158,8 @@ class DaemonGatewayService:
     @property
     def ports(self) -> Mapping[str, Any]:
         """Give the ports that are open, by the name of the listener."""
-        return {name: port for name, port in self._gateway.ports.items() if name != "websocket"}
+        own = [row.name for row in listenerTransports()]
+        return {name: port for name, port in self._gateway.ports.items() if name in own}
 
     def tellReadiness(self, readiness: Readiness) -> None:
         """

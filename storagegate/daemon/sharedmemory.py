@@ -22,7 +22,7 @@ def makeMemory() -> dict[str, int]:
 
 
 def attachStores(link: WorkerIPC) -> dict[str, Any]:
-    """Give the parts of L{Surroundings<storagegate.gateway.gateway>} that are shared."""
+    """Give the parts of L{GatewayResources<storagegate.gateway.host>} that are shared."""
     from storagegate.core.ratelimit import sharedRateStores
     from storagegate.core.sharedtable import SharedTable
     from storagegate.gateway.transports.udp.replycache import SharedAnswerCache

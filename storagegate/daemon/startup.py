@@ -7,6 +7,7 @@ from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.interfaces import IAddress
 from twisted.logger import Logger
 
+from storagegate.core.httpurls import schemeOf
 from storagegate.daemon.config import Configuration
 from storagegate.daemon.rootcredentials import RootCredentials
 
@@ -34,7 +35,7 @@ def clientURL(description: str, address: IAddress) -> str | None:
     host = _WILDCARDS.get(address.host, address.host)
     if ":" in host:
         host = f"[{host}]"
-    scheme = "https" if description.startswith(_ENCRYPTED) else "http"
+    scheme = schemeOf(description.startswith(_ENCRYPTED))
     return f"{scheme}://{host}:{address.port}"
 
 

@@ -17,6 +17,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from itertools import chain
+from socket import socket
 from typing import Any, Literal
 
 from attrs import evolve
@@ -33,6 +35,7 @@ from storagegate.daemon.configkeys import KEYS
 from storagegate.daemon.process import setParentDeathSignal
 from storagegate.daemon.rootcredentials import CredentialsError
 from storagegate.daemon.service import ProcessService, ProcessSetup
+from storagegate.gateway.transports.registry import listenerTransports
 from storagegate.net.endpoints import BoundSocket, bind, bindDatagrams, reservePort
 from storagegate.net.ipc import CONTROL, WorkerSetup
 from storagegate.net.workers import WorkerCommand, WorkerFailed, WorkerPool
@@ -86,17 +89,14 @@ def preflight(act: Callable[[], object], isUnwanted: Callable[[], bool]) -> None
         raise ConfigurationError(wrong)
 
 
-_STREAMS = ("s3", "admin", "http", "tcp")
-
-
 class Supervisor(ProcessService):
     """The service of C{twistd storagegate} with C{--workers} above one."""
 
     def __init__(self, setup: ProcessSetup) -> None:
         super().__init__(setup)
         self._bound: dict[str, BoundSocket] = {}
-        self._datagrams: list[Any] = []
-        self._reserved: Any = None
+        self._datagrams: dict[str, list[socket]] = {}
+        self._reserved: dict[str, socket] = {}
         self._memory: dict[str, int] = {}
         self._lock: Any = None
         self._workers: WorkerPool | None = None
@@ -105,14 +105,18 @@ class Supervisor(ProcessService):
 
     def privilegedStartService(self) -> None:
         """
-        Bind every listener but that of gRPC.
+        Bind every listener but those that each worker binds for itself.
 
         @raise SystemExit: If one cannot be.
         """
         super().privilegedStartService()
         self._rehearse()
-        for name in ("s3", "admin", "http", "tcp", "udp"):
-            self._open(name)
+        listeners = self._configuration.listeners
+        self._open("s3", listeners.s3)
+        self._open("admin", listeners.admin)
+        for row in listenerTransports():
+            if row.inherit != "reuseport":
+                self._open(row.name, listeners.of(row.name), row.inherit)
 
     def _rehearse(self) -> None:
         """
@@ -133,13 +137,15 @@ class Supervisor(ProcessService):
         """
         Make what all workers share, and start them.
 
-        @raise SystemExit: If the port of gRPC is taken, the data cannot be opened, or a worker
-            cannot start.
+        @raise SystemExit: If a port is taken, the data cannot be opened, or a worker cannot start.
         """
         Service.startService(self)
         # Here and not with the others: only processes of one user share a port that each of them
         # binds, and by now this one is the user that its workers are.
-        self._open("grpc")
+        for row in listenerTransports():
+            if row.inherit == "reuseport":
+                listeners = self._configuration.listeners
+                self._open(row.name, listeners.of(row.name), row.inherit)
         with self._openingData() as directory:
             self._configuration = self._rooted(self._configuration)
             self._lock = self._parts.prepareStore(self._configuration.store, directory)
@@ -217,17 +223,16 @@ class Supervisor(ProcessService):
             configuration, s3=evolve(configuration.s3, root=self._rootPair(configuration))
         )
 
-    def _open(self, name: str) -> None:
-        place = getattr(self._configuration.listeners, name)
+    def _open(self, name: str, place: str | None, inherit: str = "stream") -> None:
         if place is None:
             return
         try:
-            self._bind(name, place)
+            self._bind(name, place, inherit)
         except (CannotListenError, ValueError) as error:
             raise self._cannotListen(name, place, error) from error
 
-    def _bind(self, name: str, place: str) -> None:
-        if name in _STREAMS:
+    def _bind(self, name: str, place: str, inherit: str) -> None:
+        if inherit == "stream":
             found: list[Any] = []
             bind(self._reactor, place).addBoth(found.append)
             [bound] = found or [Failure(CannotListenError("", 0, OSError("not bound at once")))]
@@ -235,12 +240,13 @@ class Supervisor(ProcessService):
                 bound.raiseException()
             self._bound[name] = bound
             self._addresses[name] = bound.address
-        elif name == "udp":
-            self._datagrams = bindDatagrams(place, self._configuration.workers)
-            self._addresses[name] = _address("UDP", self._datagrams[0])
+        elif inherit == "datagram":
+            sockets = bindDatagrams(place, self._configuration.workers)
+            self._datagrams[name] = sockets
+            self._addresses[name] = _address("UDP", sockets[0])
         else:
-            self._reserved = reservePort(place)
-            self._addresses[name] = _address("TCP", self._reserved)
+            reserved = self._reserved[name] = reservePort(place)
+            self._addresses[name] = _address("TCP", reserved)
 
     def _program(self) -> WorkerCommand:
         """Describe what workers run, by the present configuration."""
@@ -259,13 +265,14 @@ class Supervisor(ProcessService):
         if self._lock is not None:
             # Not read there: as long as one worker lives, the data are in use.
             inherit(self._lock.descriptor)
-        if self._reserved is not None:
-            places["grpc"] = startup.formatAddress(self._addresses["grpc"])
+        for name in self._reserved:
+            places[name] = startup.formatAddress(self._addresses[name])
         own: list[dict[int, int]] = [{} for _ in range(self._started.workers)]
-        if self._datagrams:
-            number = CONTROL + 1 + len(descriptors)
-            places["udp"] = f"inherited:{number}"
-            own = [{number: each.fileno()} for each in self._datagrams]
+        for count, (name, sockets) in enumerate(self._datagrams.items()):
+            number = CONTROL + 1 + len(descriptors) + count
+            places[name] = f"inherited:{number}"
+            for mine, each in zip(own, sockets, strict=True):
+                mine[number] = each.fileno()
         values = self._configuration.values
         root = self._configuration.s3.root
         options: dict[str, Any] = {"values": values, "gateway": self._configuration.gateway}
@@ -301,7 +308,7 @@ class Supervisor(ProcessService):
             bound.port.stopListening()
         if self._workers is not None:
             await self._workers.stop(grace)
-        for each in (*self._datagrams, *filter(None, [self._reserved])):
+        for each in (*chain(*self._datagrams.values()), *self._reserved.values()):
             each.close()
         self._notifier.close()
         self._log.info("stopped")

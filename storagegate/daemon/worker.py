@@ -18,6 +18,7 @@ from storagegate.daemon.daemon import Daemon
 from storagegate.daemon.process import oneLine, setParentDeathSignal
 from storagegate.daemon.rootcredentials import RootCredentials
 from storagegate.daemon.service import ProcessSetup
+from storagegate.gateway.transports.registry import listenerTransports
 from storagegate.net.endpoints import processReactor
 from storagegate.net.ipc import (
     CONTROL,
@@ -33,8 +34,11 @@ from storagegate.net.ipc import (
 def readConfiguration(setup: WorkerSetup) -> Configuration:
     """Make the configuration that a supervisor has sent."""
     configuration = restore(setup.options["values"], setup.options["gateway"])
-    names = ("s3", "admin", "http", "grpc", "tcp", "udp")
-    places = ListenerOptions(**{name: setup.places.get(name) for name in names})
+    places = ListenerOptions(
+        setup.places.get("s3"),
+        setup.places.get("admin"),
+        {row.name: setup.places.get(row.name) for row in listenerTransports()},
+    )
     root = RootCredentials(*setup.options["root"])
     return evolve(configuration, listeners=places, s3=evolve(configuration.s3, root=root))
 

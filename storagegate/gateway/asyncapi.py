@@ -1,8 +1,8 @@
 """
-The description of services over WebSocket, TCP and UDP: AsyncAPI 3,
+The description of services over transports of messages: AsyncAPI 3,
 U{https://www.asyncapi.com/docs/reference/specification/v3.0.0}.
 
-Each wire is a channel; a method is an operation on it, a request with a reply.
+Each transport is a channel, see L{Channel}; a method is an operation on it, a request with a reply.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,16 @@ from storagegate.core.errors import CODES
 from storagegate.core.invoker import MethodEntry
 from storagegate.gateway.openapi import SchemaCollection, componentName, reference
 from storagegate.gateway.options import GatewayOptions
+from storagegate.gateway.transports.registry import findTransport, loadReference
 
-_ID = {"type": ["string", "integer"], "description": "Comes back with every answer"}
+ID: Mapping[str, Any] = {
+    "type": ["string", "integer"],
+    "description": "Comes back with every answer",
+}
+"""The schema of the id of a call."""
 
 _REQUEST = {
-    "id": _ID,
+    "id": ID,
     "auth": {"type": "object", "properties": {"token": {"type": "string"}}},
     "deadlineMs": {"type": "number", "exclusiveMinimum": 0},
     "traceparent": {"type": "string"},
@@ -32,35 +37,113 @@ _ERROR = {
 
 _CODE = {"type": "string", "examples": list(CODES)}
 
-_FRAMES = {"tcp": "Framed JSON, and lines of the messages of WebSocket", "udp": "Framed JSON"}
+
+class Channel:
+    """
+    A transport as a channel: by default frames or lines of JSON without a type of their own.
+
+    A transport describes itself by a subclass, which its row names.
+
+    @ivar name: The transport's name.
+    @cvar protocol: The protocol of its server; C{None} for the transport's name.
+    @cvar description: What it speaks.
+    """
+
+    protocol: str | None = None
+    description: str | None = None
+
+    def __init__(self, name: str, settings: GatewayOptions) -> None:
+        """
+        @param settings: The options of the gateway.
+        """
+        self.name = name
+        self.settings = settings
+        self.options: Any = settings.of(name)
+
+    @property
+    def address(self) -> str | None:
+        """Return the address of the channel on its server; C{None} where there is none."""
+        return None
+
+    def host(self) -> str:
+        """Return where its server is."""
+        port = getattr(self.options, "port", self.settings.port)
+        hostname = getattr(self.options, "hostname", None) or self.settings.hostname
+        return f"[{hostname}]:{port}" if ":" in hostname else f"{hostname}:{port}"
+
+    def server(self) -> dict[str, Any]:
+        """Describe its server."""
+        server = {"host": self.host(), "protocol": self.protocol or self.name}
+        return server if self.description is None else {**server, "description": self.description}
+
+    def answer(self, bound: MethodEntry, data: Mapping[str, Any]) -> dict[str, Any]:
+        """
+        Describe the response of a method, or an item of it.
+
+        @param data: The schema of the method's own part.
+        """
+        # Without an id it is the bare result.
+        return {"anyOf": [objectSchema({"id": ID, "data": data}, "id", "data"), data]}
+
+    def messages(self) -> dict[str, dict[str, Any]]:
+        """Describe the messages that belong to no method, by name."""
+        own = {"id": ID, "error": reference("ErrorCode")}
+        return {
+            "clientItem": message(objectSchema({"id": ID, "data": {}})),
+            "clientEnd": message(objectSchema({"id": ID})),
+            "cancel": message(objectSchema({"id": ID})),
+            "end": message(objectSchema({"id": ID})),
+            "error": message({"allOf": [reference("Error"), {"properties": own}]}),
+        }
+
+
+def objectSchema(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
+    """
+    Make the schema of an object.
+
+    @param required: The properties that it must have.
+    """
+    shape: dict[str, Any] = {"type": "object", "properties": properties}
+    return {**shape, "required": list(required)} if required else shape
+
+
+def message(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a message of the schema of its content."""
+    return {"payload": payload}
 
 
 def describeMessages(
     methods: Sequence[MethodEntry], options: GatewayOptions, baseUrl: str = ""
 ) -> dict[str, Any]:
-    """Describe services over the wires of messages that are on."""
+    """Describe services over the transports of messages that are on."""
     collection = SchemaCollection(modern=False)
-    wires = [wire for wire in ("websocket", "tcp", "udp") if wire in options.enabled]
+    described: list[Channel] = []
+    for name in options.enabled:
+        describe = findTransport(name).describe
+        if describe is not None:
+            described.append(loadReference(describe)(name, options))
     messages: dict[str, Any] = {}
     channels: dict[str, Any] = {}
     operations: dict[str, Any] = {}
-    for wire in wires:
-        channel = channels[wire] = _channel(wire, options)
-        own = _wireMessages(wire)
+    for channel in described:
+        name = channel.name
+        own = channel.messages()
         for bound in methods:
-            answers = _methodMessages(wire, bound, collection)
+            answers = _methodMessages(channel, bound, collection)
             own.update(answers)
-            name = componentName(wire, bound.service.name, bound.name)
-            operations[name] = _operation(wire, bound, list(answers))
-        channel["messages"] = {
-            name: {"$ref": f"#/components/messages/{wire}.{name}"} for name in own
+            operation = componentName(name, bound.service.name, bound.name)
+            operations[operation] = _operation(name, bound, list(answers))
+        channels[name] = {
+            "address": channel.address,
+            "servers": [{"$ref": f"#/servers/{name}"}],
+            "messages": {key: {"$ref": f"#/components/messages/{name}.{key}"} for key in own},
         }
-        messages.update({f"{wire}.{name}": message for name, message in own.items()})
+        messages.update({f"{name}.{key}": each for key, each in own.items()})
     return {
         "asyncapi": "3.0.0",
         "info": {"title": "Services", "version": __version__},
         "defaultContentType": "application/json",
-        "servers": {wire: _server(wire, options) for wire in wires},
+        "servers": {channel.name: channel.server() for channel in described},
         "channels": channels,
         "operations": operations,
         "components": {
@@ -70,34 +153,13 @@ def describeMessages(
     }
 
 
-def _server(wire: str, options: GatewayOptions) -> dict[str, Any]:
-    if wire == "websocket":
-        return {
-            "host": _host(options.hostname, options.port),
-            "protocol": "ws",
-            "pathname": options.websocket.path,
-        }
-    own = options.tcp if wire == "tcp" else options.udp
-    host = _host(own.hostname or options.hostname, own.port)
-    return {"host": host, "protocol": wire, "description": _FRAMES[wire]}
-
-
-def _host(hostname: str, port: int) -> str:
-    return f"[{hostname}]:{port}" if ":" in hostname else f"{hostname}:{port}"
-
-
-def _channel(wire: str, options: GatewayOptions) -> dict[str, Any]:
-    address = options.websocket.path if wire == "websocket" else None
-    return {"address": address, "servers": [{"$ref": f"#/servers/{wire}"}]}
-
-
-def _operation(wire: str, bound: MethodEntry, names: Sequence[str]) -> dict[str, Any]:
+def _operation(name: str, bound: MethodEntry, names: Sequence[str]) -> dict[str, Any]:
     """
     Describe a method as an operation.
 
     @param names: Those of its messages, the request first.
     """
-    channel = f"#/channels/{wire}"
+    channel = f"#/channels/{name}"
     asked = [names[0]]
     answers = [*names[1:], "error"]
     if bound.method.streamsRequests:
@@ -108,16 +170,16 @@ def _operation(wire: str, bound: MethodEntry, names: Sequence[str]) -> dict[str,
         "action": "receive",
         "channel": {"$ref": channel},
         "tags": [{"name": bound.service.name}],
-        "messages": [{"$ref": f"{channel}/messages/{name}"} for name in asked],
+        "messages": [{"$ref": f"{channel}/messages/{each}"} for each in asked],
         "reply": {
             "channel": {"$ref": channel},
-            "messages": [{"$ref": f"{channel}/messages/{name}"} for name in answers],
+            "messages": [{"$ref": f"{channel}/messages/{each}"} for each in answers],
         },
     }
 
 
 def _methodMessages(
-    wire: str, bound: MethodEntry, collection: SchemaCollection
+    channel: Channel, bound: MethodEntry, collection: SchemaCollection
 ) -> dict[str, dict[str, Any]]:
     """Describe the request of a method, and its response or an item of it."""
     service, name = bound.service.name, bound.name
@@ -127,57 +189,11 @@ def _methodMessages(
         "method": {"const": name},
         "data": collection.request(bound),
     }
-    data = collection.response(bound)
-    streams = bound.method.streamsResponses
-    kind = "item" if streams else "response"
-    if wire == "websocket":
-        answer: Any = {"id": _ID, "type": {"const": "stream" if streams else kind}, "data": data}
-        if not streams:
-            answer.update(method={"const": name}, timestamp={"type": "integer"})
-        answer = _object(answer, "type", "data")
-    elif wire == "udp" and streams:
-        answer = _object({"id": _ID, "seq": {"type": "integer", "minimum": 0}, "data": data})
-    else:
-        # Without an id it is the bare result.
-        answer = {"anyOf": [_object({"id": _ID, "data": data}, "id", "data"), data]}
+    kind = "item" if bound.method.streamsResponses else "response"
+    answer = channel.answer(bound, collection.response(bound))
     return {
-        componentName(service, name, "request"): _message(_object(request, "service", "method")),
-        componentName(service, name, kind): _message(answer),
+        componentName(service, name, "request"): message(
+            objectSchema(request, "service", "method")
+        ),
+        componentName(service, name, kind): message(answer),
     }
-
-
-def _wireMessages(wire: str) -> dict[str, dict[str, Any]]:
-    """Describe the messages that belong to no method."""
-    if wire == "websocket":
-        detailed = {"allOf": [reference("Error"), {"properties": {"code": reference("ErrorCode")}}]}
-        return {
-            "clientItem": _message(_typed("stream", {"data": {}})),
-            "clientEnd": _message(_typed("stream_end")),
-            "cancel": _message(_typed("cancel")),
-            "end": _message(_typed("stream_end")),
-            "error": _message(_typed("error", {"error": detailed})),
-        }
-    own = {"id": _ID, "error": reference("ErrorCode")}
-    item: dict[str, Any] = {"id": _ID, "data": {}}
-    if wire == "udp":
-        item["seq"] = {"type": "integer", "minimum": 0}
-    return {
-        "clientItem": _message(_object(item)),
-        "clientEnd": _message(_object({"id": _ID})),
-        "cancel": _message(_object({"id": _ID})),
-        "end": _message(_object({"id": _ID})),
-        "error": _message({"allOf": [reference("Error"), {"properties": own}]}),
-    }
-
-
-def _typed(kind: str, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    return _object({"id": _ID, "type": {"const": kind}, **(more or {})}, "type")
-
-
-def _object(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
-    shape: dict[str, Any] = {"type": "object", "properties": properties}
-    return {**shape, "required": list(required)} if required else shape
-
-
-def _message(payload: Mapping[str, Any]) -> dict[str, Any]:
-    return {"payload": payload}

@@ -9,20 +9,18 @@ What C{configureErrorHandling} takes.
 
 What a gateway can be told before it serves: every C{configure} takes a mapping or keywords, in any
 order.
-
-What a gateway has in common with the rest of its process, or with other processes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from attrs import Factory, asdict, field, frozen
+from attrs import asdict, field, frozen
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from storagegate.auth.authentication import DEFAULT_RULES, Authentication, AuthenticationDict
+from storagegate.auth.authentication import Authentication, AuthenticationDict
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import (
     DefinitionError,
@@ -33,28 +31,31 @@ from storagegate.core.definitions import (
     readService,
 )
 from storagegate.core.invoker import CallCredentials, Invoker
-from storagegate.core.options import OptionError, joinOptions, makeOptions, readFunction
-from storagegate.core.ratelimit import RateStoreMaker
-from storagegate.gateway.host import ErrorHook, SocketOwnership, TransportContext
+from storagegate.core.options import joinOptions, makeOptions, readFunction
+from storagegate.gateway.host import ErrorHook, GatewayResources, TransportContext
 from storagegate.gateway.metrics import CallMetrics
 from storagegate.gateway.observers import CORRELATION_HEADER, makeObservers, makeTracer
-from storagegate.gateway.options import (
-    GatewayOptions,
-    GatewayOptionsDict,
-    GRPCOptionsDict,
-    HTTPOptionsDict,
-    TCPOptionsDict,
-    UDPOptionsDict,
-    WebSocketOptionsDict,
-    readOptions,
+from storagegate.gateway.options import GatewayOptions, GatewayOptionsDict, readOptions
+from storagegate.gateway.transports.registry import (
+    GRPC,
+    HTTP,
+    TCP,
+    UDP,
+    WEBSOCKET,
+    defaultRules,
+    findTransport,
+    loadReference,
 )
-from storagegate.gateway.transports.registry import AnswerCacheMaker, TransportSet
+from storagegate.gateway.transports.transportset import TransportSet
 from storagegate.net.endpoints import ListeningPort, processReactor, runUntilStopped
-from storagegate.telemetry.log import LogSink
-from storagegate.telemetry.metrics import MetricsRegistry
 
 if TYPE_CHECKING:
     from storagegate.gateway.options import MonitoringOptionsDict
+    from storagegate.gateway.transports.grpc import GRPCOptionsDict
+    from storagegate.gateway.transports.http import HTTPOptionsDict
+    from storagegate.gateway.transports.tcp import TCPOptionsDict
+    from storagegate.gateway.transports.udp import UDPConfigurationDict
+    from storagegate.gateway.transports.websocket import WebSocketOptionsDict
     from storagegate.upstream.options import DiscoveryOptionsDict
 
 
@@ -76,12 +77,6 @@ class ErrorOptions:
     transformError: ErrorHook = field(converter=readFunction)
 
 
-class UDPConfigurationDict(UDPOptionsDict, total=False):
-    """The keywords of C{configureUDP}."""
-
-    protocol: Mapping[str, Callable[..., Any]]
-
-
 class Configurable:
     """
     The configuration of a gateway.
@@ -98,7 +93,7 @@ class Configurable:
         @raise OptionError: If there is no such option, or its value is none.
         """
         self.settings = readOptions(GatewayOptions(), options)
-        self.authentication = Authentication({}, DEFAULT_RULES)
+        self.authentication = Authentication({}, defaultRules())
         # Their options are not even loaded unless somebody configures them.
         self.monitoring: Any = None
         self.discovery: Any = None
@@ -112,60 +107,74 @@ class Configurable:
         """
         raise NotImplementedError
 
+    def configure(self, name: str, config: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """
+        Configure a transport.
+
+        @param name: As the registry has it, see L{storagegate.gateway.transports.registry}.
+        @param config: Options of the class that its row names; as a mapping, by keywords, or both.
+        @raise KeyError: If there is no transport of that name.
+        @raise OptionError: If there is no such option, or its value is none.
+        """
+        given = joinOptions(config, more)
+        kind = loadReference(findTransport(name).options)
+        self._checkIdle()
+        if hasattr(kind, "flattened"):
+            given = kind.flattened(given)
+        self.settings = readOptions(self.settings, {name: given})
+        return self
+
     def configureHTTP(
-        self, config: Mapping[str, Any] | None = None, **more: Unpack[HTTPOptionsDict]
+        self, config: Mapping[str, Any] | None = None, **more: Unpack["HTTPOptionsDict"]
     ) -> Self:
         """
-        Configure HTTP, see L{HTTPOptions<storagegate.gateway.options.HTTPOptions>}.
+        Configure HTTP, see L{HTTPOptions<storagegate.gateway.transports.http.HTTPOptions>}.
 
         @raise OptionError: If there is no such option, or its value is none.
         """
-        return self._change("http", config, more)
+        return self.configure(HTTP.name, config, **more)
 
     def configureWebSocket(
-        self, config: Mapping[str, Any] | None = None, **more: Unpack[WebSocketOptionsDict]
+        self, config: Mapping[str, Any] | None = None, **more: Unpack["WebSocketOptionsDict"]
     ) -> Self:
         """
-        Configure WebSocket, see L{WebSocketOptions<storagegate.gateway.options.WebSocketOptions>}.
+        Configure WebSocket, see
+        L{WebSocketOptions<storagegate.gateway.transports.websocket.WebSocketOptions>}.
 
         @raise OptionError: If there is no such option, or its value is none.
         """
-        return self._change("websocket", config, more)
+        return self.configure(WEBSOCKET.name, config, **more)
 
     def configureGRPC(
-        self, config: Mapping[str, Any] | None = None, **more: Unpack[GRPCOptionsDict]
+        self, config: Mapping[str, Any] | None = None, **more: Unpack["GRPCOptionsDict"]
     ) -> Self:
         """
-        Configure gRPC, see L{GRPCOptions<storagegate.gateway.options.GRPCTransportOptions>}.
+        Configure gRPC, see L{GRPCOptions<storagegate.gateway.transports.grpc.GRPCOptions>}.
 
         @raise OptionError: If there is no such option, or its value is none.
         """
-        return self._change("grpc", config, more)
+        return self.configure(GRPC.name, config, **more)
 
     def configureUDP(
-        self, config: Mapping[str, Any] | None = None, **more: Unpack[UDPConfigurationDict]
+        self, config: Mapping[str, Any] | None = None, **more: Unpack["UDPConfigurationDict"]
     ) -> Self:
         """
-        Configure UDP, see L{UDPOptions<storagegate.gateway.options.UDPOptions>}; C{protocol} may
-        hold C{parseMessage} and C{formatResponse}.
+        Configure UDP, see L{UDPOptions<storagegate.gateway.transports.udp.UDPOptions>};
+        C{protocol} may hold C{parseMessage} and C{formatResponse}.
 
         @raise OptionError: If there is no such option, or its value is none.
         """
-        given = dict(joinOptions(config, more))
-        protocol = given.pop("protocol", {})
-        if not isinstance(protocol, Mapping):
-            raise OptionError("the option udp.protocol is a mapping of functions")
-        return self._change("udp", given, protocol)
+        return self.configure(UDP.name, config, **more)
 
     def configureTCP(
-        self, config: Mapping[str, Any] | None = None, **more: Unpack[TCPOptionsDict]
+        self, config: Mapping[str, Any] | None = None, **more: Unpack["TCPOptionsDict"]
     ) -> Self:
         """
-        Configure TCP, see L{TCPOptions<storagegate.gateway.options.TCPOptions>}.
+        Configure TCP, see L{TCPOptions<storagegate.gateway.transports.tcp.TCPOptions>}.
 
         @raise OptionError: If there is no such option, or its value is none.
         """
-        return self._change("tcp", config, more)
+        return self.configure(TCP.name, config, **more)
 
     def configureAuthentication(
         self, config: Mapping[str, Any] | None = None, **more: Unpack[AuthenticationDict]
@@ -180,7 +189,7 @@ class Configurable:
 
         self._checkIdle()
         ownKeys = self.authentication.ownKeys
-        self.authentication = readProviders(joinOptions(config, more))
+        self.authentication = readProviders(joinOptions(config, more), defaultRules())
         self.authentication.ownKeys.update(ownKeys)
         return self
 
@@ -241,39 +250,6 @@ class Configurable:
         self._checkIdle()
         self.invoker.limitAll(readRateLimit("the gateway", joinOptions(config, more)))
         return self
-
-    def _change(
-        self, group: str, config: Mapping[str, Any] | None, more: Mapping[str, Any]
-    ) -> Self:
-        self._checkIdle()
-        self.settings = readOptions(self.settings, {group: joinOptions(config, more)})
-        return self
-
-
-@frozen(kw_only=True)
-class GatewayResources:
-    """
-    What a gateway is given of the process around it; alone it has its own.
-
-    @ivar meters: What it counts with.
-    @ivar logSink: Where the lines of calls go; C{None} for Twisted's log.
-    @ivar tracer: What traces the requests of all rooms; C{None}: the gateway makes its own, if it
-        is told to.
-    @ivar rateStore: Makes what counts the calls of a method, see
-        L{Invoker<storagegate.core.invoker.Invoker>}; C{None}: this process counts its own.
-    @ivar makeAnswers: Makes what keeps the answers of UDP; C{None}: this process keeps its own.
-    @ivar turn: Tells when this process may read datagrams; C{None}: it always may.
-    @ivar affinitySecret: Gives what cookies of sticky sessions are signed with, the same for all
-        processes that serve a client; C{None} makes one. Called when there is one to sign.
-    """
-
-    meters: MetricsRegistry = Factory(MetricsRegistry)
-    logSink: LogSink | None = None
-    tracer: Any = None
-    rateStore: RateStoreMaker | None = None
-    makeAnswers: AnswerCacheMaker | None = None
-    turn: SocketOwnership | None = None
-    affinitySecret: Callable[[], bytes] | None = None
 
 
 DEFAULT_GRACE_MS = 30_000
@@ -432,19 +408,27 @@ class ProtocolGateway(Configurable):
             traced = self.monitoring.tracing.correlationHeader
         wires = self._metrics.wires
         host = TransportContext(
-            self.invoker, reactor, run, self.transformError, wires, traced, (unknown,)
+            self.invoker,
+            reactor,
+            run,
+            self.transformError,
+            wires,
+            traced,
+            (unknown,),
+            self.settings,
+            reactor,
+            around,
+            self.protos,
+            getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key"),
         )
-        header = getattr(self.authentication.providers.get("apikey"), "header", "X-API-Key")
         if self.discovery is not None and self.discovery.services:
-            self._forward(host, reactor, header)
-        self._wires = TransportSet(
-            host, self.settings, reactor, self.protos, header, around.makeAnswers, around.turn
-        )
+            self._forward(host)
+        self._wires = TransportSet(host)
         for service in self.services.values():
             self._wires.add(service)
         return self._wires
 
-    def _forward(self, host: TransportContext, reactor: Any, apiKeyHeader: str) -> None:
+    def _forward(self, host: TransportContext) -> None:
         """
         Send the calls of services that are elsewhere on.
 
@@ -454,12 +438,12 @@ class ProtocolGateway(Configurable):
 
         forwarding = ProxiedServices(
             self.discovery,
-            reactor,
+            host.reactor,
             self._metrics.meters,
             run=host.run,
             now=host.invoker.now,
-            apiKeyHeader=apiKeyHeader,
-            maxSize=self.settings.http.maxRequestBodySize,
+            apiKeyHeader=host.apiKeyHeader,
+            maxSize=self.settings.of(HTTP.name).maxRequestBodySize,
             secret=self._surroundings.affinitySecret,
             tracer=self.tracer,
         )
@@ -532,23 +516,32 @@ class ProtocolGateway(Configurable):
         C{app.use("/rpc", gateway.middleware())} answers C{POST /rpc/{Service}/{method}}. The
         gateway cannot be configured any more.
         """
-        return self.start().http().middleware()
+        return self.start().get(HTTP.name).middleware()
+
+    def getConfig(self, name: str) -> dict[str, Any]:
+        """
+        Give C{{name: {...}}} for an application's C{withOptions}.
+
+        @param name: A transport.
+        @raise KeyError: If there is no transport of that name.
+        """
+        return {name: {**asdict(self.settings.of(name), recurse=False), "gateway": self}}
 
     def getWebSocketConfig(self) -> dict[str, Any]:
         """Give C{{"websocket": {...}}} for an application's C{withOptions}."""
-        return self._config("websocket")
+        return self.getConfig(WEBSOCKET.name)
 
     def getGRPCConfig(self) -> dict[str, Any]:
         """Give C{{"grpc": {...}}} for an application's C{withOptions}."""
-        return self._config("grpc")
+        return self.getConfig(GRPC.name)
 
     def getUDPConfig(self) -> dict[str, Any]:
         """Give C{{"udp": {...}}} for an application's C{withOptions}."""
-        return self._config("udp")
+        return self.getConfig(UDP.name)
 
     def getTCPConfig(self) -> dict[str, Any]:
         """Give C{{"tcp": {...}}} for an application's C{withOptions}."""
-        return self._config("tcp")
+        return self.getConfig(TCP.name)
 
     def configureFor(self, groups: Mapping[str, Mapping[str, Any]]) -> None:
         """
@@ -563,27 +556,28 @@ class ProtocolGateway(Configurable):
 
     def openFor(self, wires: Sequence[str], reactor: Any) -> Deferred[dict[str, Any]]:
         """
-        Open wires for an application that listens itself; those that are open stay as they are.
+        Open wires for an application that listens itself; those that are open, and those without a
+        listener of their own, stay as they are.
 
         @return: The ports by wire. Fails with C{CannotListenError} if a place is taken.
         """
         started = self.start(reactor)
-        wanted = [wire for wire in wires if wire not in started.ports]
+        wanted = [
+            name
+            for name in wires
+            if name not in started.ports and findTransport(name).shares is None
+        ]
         return Deferred.fromCoroutine(started.openAll(wanted, self.settings.hostname))
 
     def webSocketMiddleware(self) -> Callable[[Any, Any, Callable[[], Any]], Any]:
         """Give what makes WebSockets of requests for the path that the options name."""
 
         def answer(req: Any, res: Any, next: Callable[[], Any]) -> Any:
-            if req.path != (self.settings.websocket.path or "/"):
+            if req.path != (self.settings.of(WEBSOCKET.name).path or "/"):
                 return next()
-            return self.start().webSocket().answer(req, res)
+            return self.start().get(WEBSOCKET.name).answer(req, res)
 
         return answer
-
-    def _config(self, wire: str) -> dict[str, Any]:
-        options = asdict(getattr(self.settings, wire), recurse=False)
-        return {wire: {**options, "gateway": self}}
 
     def getMetrics(self) -> dict[str, Any]:
         """

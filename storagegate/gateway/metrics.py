@@ -20,11 +20,15 @@ from storagegate.core.context import RequestContext
 from storagegate.core.errors import CODES, ServiceError
 from storagegate.gateway.transports.metrics import (
     MAX_ROUTES,
-    PROTOCOLS,
-    TransportMetrics,
-    chooseOfWires,
-    collectOfWires,
+    ProtocolMetric,
+    Sample,
+    Samples,
+    WireMeter,
+    average,
+    byLabel,
+    metricsOf,
 )
+from storagegate.gateway.transports.registry import transportNames
 from storagegate.telemetry.metrics import (
     OTHER,
     Counter,
@@ -35,13 +39,11 @@ from storagegate.telemetry.metrics import (
     gaugesFamily,
 )
 
-Sample = tuple[Sequence[str], Any]
-
 
 def describeMetrics(
     families: Iterable[MetricFamily],
     collectors: Iterable[str],
-    protocolMetrics: Mapping[str, tuple[str, ...]],
+    protocolMetrics: Mapping[str, tuple[ProtocolMetric, ...]],
 ) -> dict[str, Any]:
     """
     Give the numbers of what was chosen; times are milliseconds, of WebSockets seconds.
@@ -56,29 +58,12 @@ def describeMetrics(
         return samples.get(f"storagegate_{name}", ())
 
     described: dict[str, Any] = {word: _COLLECTORS[word](of) for word in collectors}
-    for protocol, words in protocolMetrics.items():
-        described[protocol] = {word: _OF_WIRES[protocol, word](of) for word in words}
+    for protocol, metrics in protocolMetrics.items():
+        described[protocol] = {metric.name: metric.view(of) for metric in metrics}
     return described
 
 
-_Of = Callable[[str], Sequence[Sample]]
-
-
-def _plain(name: str) -> Callable[[_Of], Any]:
-    """Describe a meter with one label."""
-    return lambda of: {labels[0]: value for labels, value in of(name)}
-
-
-def _number(of: _Of, name: str) -> Any:
-    return sum(value for _, value in of(name))
-
-
-def _average(values: Sequence[float], factor: float = 1) -> float:
-    count = sum(values[:-1])
-    return values[-1] * factor / count if count else 0.0
-
-
-def _requestCount(of: _Of) -> Any:
+def _requestCount(of: Samples) -> Any:
     counts: dict[str, dict[str, int]] = {}
     for (protocol, service, method, _), value in of("requests_total"):
         methods = counts.setdefault(protocol, {})
@@ -87,62 +72,19 @@ def _requestCount(of: _Of) -> Any:
     return counts
 
 
-def _requestDuration(of: _Of) -> Any:
+def _requestDuration(of: Samples) -> Any:
     durations: dict[str, dict[str, float]] = {}
     for (protocol, service, method), values in of("request_duration_seconds"):
-        durations.setdefault(protocol, {})[f"{service}.{method}"] = _average(values, 1000)
+        durations.setdefault(protocol, {})[f"{service}.{method}"] = average(values, 1000)
     return durations
 
 
-def _connectionDuration(of: _Of) -> Any:
-    values = next((value for _, value in of("websocket_connection_duration_seconds")), (0, 0.0))
-    return {"count": sum(values[:-1]), "average": _average(values)}
-
-
-def _rpcLatency(of: _Of) -> Any:
-    found = of("grpc_rpc_duration_seconds")
-    return {f"{service}.{method}": _average(value, 1000) for (service, method), value in found}
-
-
-def _packetLoss(of: _Of) -> Any:
-    return {
-        "lost": _number(of, "udp_lost_total"),
-        "duplicates": _number(of, "udp_duplicates_total"),
-        "dropped": _plain("udp_dropped_total")(of),
-    }
-
-
-def _packetSize(of: _Of) -> Any:
-    return {labels[0]: _average(value) for labels, value in of("udp_packet_size_bytes")}
-
-
-def _connectionPool(of: _Of) -> Any:
-    return {
-        "open": _number(of, "tcp_connections_open"),
-        "accepted": _number(of, "tcp_connections_accepted_total"),
-        "closed": _number(of, "tcp_connections_closed_total"),
-    }
-
-
-_COLLECTORS: Mapping[str, Callable[[_Of], Any]] = {
+_COLLECTORS: Mapping[str, Callable[[Samples], Any]] = {
     "request_count": _requestCount,
     "request_duration": _requestDuration,
-    "error_rate": _plain("error_ratio"),
-    "active_connections": _plain("active_connections"),
-    "throughput": _plain("requests_per_second"),
-}
-
-_OF_WIRES: Mapping[tuple[str, str], Callable[[_Of], Any]] = {
-    ("http", "status_codes"): _plain("http_responses_total"),
-    ("http", "user_agents"): _plain("http_user_agents_total"),
-    ("websocket", "connection_duration"): _connectionDuration,
-    ("websocket", "message_frequency"): _plain("websocket_messages_total"),
-    ("grpc", "stream_count"): _plain("grpc_streams_total"),
-    ("grpc", "rpc_latency"): _rpcLatency,
-    ("udp", "packet_loss"): _packetLoss,
-    ("udp", "packet_size"): _packetSize,
-    ("tcp", "connection_pool"): _connectionPool,
-    ("tcp", "buffer_utilization"): lambda of: _number(of, "tcp_buffer_ratio"),
+    "error_rate": byLabel("error_ratio"),
+    "active_connections": byLabel("active_connections"),
+    "throughput": byLabel("requests_per_second"),
 }
 
 
@@ -267,11 +209,9 @@ class CallMetrics:
         self._requests: Counter | None = None
         self._durations: Histogram | None = None
         self._errors: Counter | None = None
-        self._streams: Counter | None = None
-        self._latency: Histogram | None = None
         self._collectors: tuple[str, ...] = ()
-        self._ofWires: Mapping[str, tuple[str, ...]] = {}
-        self.wires: dict[str, TransportMetrics] = {}
+        self._ofWires: Mapping[str, tuple[ProtocolMetric, ...]] = {}
+        self.wires: dict[str, WireMeter] = {}
 
     def choose(
         self,
@@ -284,8 +224,11 @@ class CallMetrics:
         meters = self.meters
         self._isCounting = True
         self._collectors = tuple(collectors)
-        self._ofWires = {name: tuple(words) for name, words in protocolMetrics.items()}
-        self.wires = {name: TransportMetrics() for name in PROTOCOLS}
+        self._ofWires = {
+            name: tuple(metricsOf(name)[word] for word in words)
+            for name, words in protocolMetrics.items()
+        }
+        self.wires = {name: WireMeter() for name in transportNames()}
         if "request_count" in self._collectors:
             self._requests = meters.counter(
                 "storagegate_requests_total",
@@ -304,7 +247,9 @@ class CallMetrics:
             )
         if "error_rate" in self._collectors or "throughput" in self._collectors:
             self._minute = SlidingWindowCounter()
-        self._streams, self._latency = chooseOfWires(meters, self.wires, self._ofWires)
+        for name, metrics in self._ofWires.items():
+            for metric in metrics:
+                metric.start(meters, self.wires[name], self._streaming)
         meters.watch(self._collect)
 
     # Calls
@@ -377,8 +322,10 @@ class CallMetrics:
                 self._requests.add(count, (protocol, service, method, status))
             if self._durations is not None:
                 self._durations.observeAll(times, (protocol, service, method))
-            if protocol == "grpc" and (self._streams is not None or self._latency is not None):
-                self._endRPCs(service, method, times)
+            wire = self.wires.get(protocol)
+            if wire is not None:
+                for ended in wire.onEnds:
+                    ended(service, method, times)
 
     def unknown(self, protocol: str, code: str = "NOT_FOUND") -> None:
         """
@@ -406,14 +353,6 @@ class CallMetrics:
                 return OTHER
             known = self._codes[code] = code
         return known
-
-    def _endRPCs(self, service: str, method: str, times: Sequence[float]) -> None:
-        if self._latency is not None:
-            self._latency.observeAll(times, (service, method))
-        if self._streams is not None and self._streaming is not None:
-            kind = self._streaming(service, method)
-            if kind != "none":
-                self._streams.add(len(times), (kind,))
 
     # What is known at any time
 
@@ -445,7 +384,9 @@ class CallMetrics:
                 ("protocol",),
                 samples,
             )
-        yield from collectOfWires(self.wires, self._ofWires)
+        for name, metrics in self._ofWires.items():
+            for metric in metrics:
+                yield from metric.collect(self.wires[name])
 
     def _collectMinute(self, shares: Mapping[str, tuple[float, float]]) -> Iterable[MetricFamily]:
         if "error_rate" in self._collectors:

@@ -12,6 +12,7 @@ from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError
 from storagegate.core.invoker import InvocationObserver
 from storagegate.gateway.metrics import CallMetrics, Over
+from storagegate.gateway.transports.registry import transports
 from storagegate.telemetry.accesslog import AccessLog, Entry, traceBytes
 from storagegate.telemetry.log import LogSink
 from storagegate.telemetry.metrics import MetricsRegistry
@@ -86,7 +87,9 @@ def makeObservers(
     if tracer is not None:
         from storagegate.telemetry.tracing import CallTracer
 
-        others.append(CallTracer(tracer))
+        systems = {row.name: row.rpcSystem for row in transports() if row.rpcSystem is not None}
+        statuses = {row.name for row in transports() if row.hasStatus}
+        others.append(CallTracer(tracer, systems, statuses))
     observers += others
     if monitoring is not None and monitoring.logging is not None:
         from storagegate.telemetry.accesslog import AccessLog

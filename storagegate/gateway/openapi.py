@@ -17,6 +17,7 @@ from storagegate import __version__
 from storagegate.core.errors import CODES
 from storagegate.core.invoker import MethodEntry
 from storagegate.gateway.options import GatewayOptions
+from storagegate.gateway.transports.http import BEARER_SCHEME, PROTOCOL
 from storagegate.gateway.transports.http.routes import HTTPRoute, readRoutes
 from storagegate.net.http.lines import EVENTS, NDJSON
 
@@ -160,7 +161,7 @@ def describeHTTP(
             "parameters": _PARAMETERS,
             "responses": {status: _errorResponse(status, traced) for status in _STATUSES},
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer"},
+                "token": BEARER_SCHEME,
                 "apiKey": {"type": "apiKey", "in": "header", "name": apiKeyHeader},
             },
         },
@@ -173,8 +174,9 @@ class _Describing:
     def __init__(self, options: GatewayOptions, traced: dict[str, Any]) -> None:
         self._traced = traced
         self.collection = SchemaCollection(modern=True)
-        self._routes = readRoutes(options.http.routes)
-        self._isTransformed = options.http.transformResponse is not None
+        http = options.of(PROTOCOL)
+        self._routes = readRoutes(http.routes)
+        self._isTransformed = http.transformResponse is not None
 
     def routes(self, methods: Iterable[MethodEntry]) -> dict[str, dict[str, Any]]:
         """Describe configured routes, but for those with a wildcard: there is no word for it."""

@@ -1,249 +1,57 @@
 """
 The options of a gateway, read once.
 
-Sizes are bytes or text such as C{"1mb"}; hooks are functions, plain or C{async}.
+Sizes are bytes or text such as C{"1mb"}; hooks are functions, plain or C{async}. Those of a
+transport stand under its name, and are of the class that its row names.
 
 What C{configureMonitoring} and C{configureServiceDiscovery} take.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from attrs import evolve, field, frozen
-from attrs.converters import optional
 
 from storagegate.core.options import (
+    OptionError,
     changeOptions,
     groupField,
     readFlag,
-    readFunction,
     readHostname,
-    readNumber,
     readPort,
-    readSize,
+    readTexts,
     readWord,
 )
 from storagegate.gateway.metrics import COLLECTORS
-from storagegate.gateway.transports.http.routes import readRoutes
-from storagegate.gateway.transports.websocket import OriginRule
+from storagegate.gateway.transports.metrics import metricsOf
+from storagegate.gateway.transports.registry import (
+    TransportName,
+    findTransport,
+    loadReference,
+    transportNames,
+    transports,
+)
 from storagegate.telemetry.accesslog import FIELDS
 from storagegate.telemetry.log import LEVELS
 from storagegate.telemetry.tracing import TracingOptions, readCollector
 
-PROTOCOLS = ("http", "websocket", "grpc", "udp", "tcp")
-"""The wires, in the words of the options."""
+if TYPE_CHECKING:
+    from storagegate.gateway.transports.grpc import GRPCOptions, GRPCOptionsDict
+    from storagegate.gateway.transports.http import HTTPOptions, HTTPOptionsDict
+    from storagegate.gateway.transports.tcp import TCPOptions, TCPOptionsDict
+    from storagegate.gateway.transports.udp import UDPOptions, UDPOptionsDict
+    from storagegate.gateway.transports.websocket import WebSocketOptions, WebSocketOptionsDict
 
-MESSAGE_FORMATS = ("json", "binary", "msgpack")
-
-Hook = Callable[..., Any]
-
-# What UDP can carry at all.
-_MAX_PACKET_SIZE = 65_507
-
-# What the length of a frame can say is 4 GiB; no payload of a quarter of it fits in memory twice.
-_MAX_FRAME_SIZE = 1024 * 1024 * 1024
-
-
-def _streamHooks(value: Any) -> Mapping[str, Hook]:
-    if not isinstance(value, Mapping) or not set(value) <= {"server", "client"}:
-        raise ValueError("is a mapping with functions for server and client")
-    for hook in value.values():
-        readFunction(hook)
-    return dict(value)
-
-
-def _path(value: Any) -> str:
-    isPath = isinstance(value, str) and not {"?", "#"} & set(value)
-    if not isPath or not (value.startswith("/") or value == ""):
-        raise ValueError('is a path such as "/api"')
-    return str(value).rstrip("/")
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    isList = isinstance(value, list | tuple)
-    if not isList or not all(isinstance(each, str) for each in value):
-        raise ValueError("is a list of texts")
-    return tuple(value)
-
-
-def _origins(value: Any) -> tuple[str, ...]:
-    origins = _texts(value)
-    OriginRule(origins)
-    return origins
-
-
-def _names(value: Any) -> Mapping[str, str]:
-    isMapping = isinstance(value, Mapping)
-    if not isMapping or not all(isinstance(each, str) for pair in value.items() for each in pair):
-        raise ValueError("is a mapping of names to names")
-    return dict(value)
-
-
-def _routes(value: Any) -> Mapping[str, str]:
-    routes = _names(value)
-    readRoutes(routes)
-    return routes
-
-
-def _packetSize(value: Any) -> int:
-    return readNumber(readSize(value), 64, _MAX_PACKET_SIZE, "bytes")
-
-
-def _frameSize(value: Any) -> int:
-    return readNumber(readSize(value), 64, _MAX_FRAME_SIZE, "bytes")
-
-
-def _connections(value: Any) -> int:
-    return readNumber(value, 1, 1_000_000, "connections")
-
-
-def _seconds(value: Any) -> int:
-    return readNumber(value, 1, 1_000_000, "seconds")
-
-
-def _format(value: Any) -> str:
-    return readWord(value, MESSAGE_FORMATS)
-
-
-@frozen(kw_only=True)
-class HTTPOptions:
-    """
-    How services are called over HTTP.
-
-    @ivar basePath: Where they are: C{POST {basePath}/{Service}/{method}}.
-    @ivar enableCORS: Whether pages of every origin may call.
-    @ivar routes: Further places, C{"GET /users/:id"} to C{"UserService.GetUser"}; they are below
-        C{basePath}, too.
-    @ivar transformRequest: C{(req, method)} gives the request; the body is C{req.body}.
-    @ivar transformResponse: C{(result, method, req)} gives what is sent.
-    @ivar maxRequestBodySize: Bytes of a request, or of one line of a stream of them.
-    """
-
-    basePath: str = field(default="/api", converter=_path)
-    enableCORS: bool = field(default=False, converter=readFlag)
-    routes: Mapping[str, str] = field(factory=dict, converter=_routes)
-    transformRequest: Hook | None = field(default=None, converter=optional(readFunction))
-    transformResponse: Hook | None = field(default=None, converter=optional(readFunction))
-    maxRequestBodySize: int = field(default=10 * 1024 * 1024, converter=readSize)
-
-
-@frozen(kw_only=True)
-class WebSocketOptions:
-    """
-    How services are called over WebSocket.
-
-    @ivar path: Where, on the port of HTTP.
-    @ivar enableCompression: Whether permessage-deflate is offered.
-    @ivar allowedOrigins: Whose pages may connect, C{*} for all; empty for those of the same host.
-    @ivar messageFormat: What clients speak that name no subprotocol.
-    @ivar maxMessageSize: Bytes of a message, inflated.
-    @ivar maxConnections: Connections at a time.
-    @ivar pingSeconds: After how much silence a client is asked whether it is there.
-    @ivar routeMessage: C{(message)} gives a mapping of C{service}, C{method}, C{request} and
-        C{messageId}.
-    @ivar formatResponse: C{(result, messageId, method)} gives the message.
-    @ivar handleStreaming: C{server(stream, send, messageId)} and C{client(messages, call,
-        messageId)}.
-    """
-
-    path: str = field(default="/ws", converter=_path)
-    enableCompression: bool = field(default=False, converter=readFlag)
-    allowedOrigins: tuple[str, ...] = field(default=(), converter=_origins)
-    messageFormat: str = field(default="json", converter=_format)
-    maxMessageSize: int = field(default=1024 * 1024, converter=readSize)
-    maxConnections: int = field(default=10_000, converter=_connections)
-    pingSeconds: int = field(default=30, converter=_seconds)
-    routeMessage: Hook | None = field(default=None, converter=optional(readFunction))
-    formatResponse: Hook | None = field(default=None, converter=optional(readFunction))
-    handleStreaming: Mapping[str, Hook] = field(factory=dict, converter=_streamHooks)
-
-
-@frozen(kw_only=True)
-class GRPCTransportOptions:
-    """
-    How services are called over gRPC.
-
-    @ivar port: Where; 0 takes a free one.
-    @ivar hostname: The interface, in place of that of all wires.
-    @ivar reflection: Whether clients may ask for the messages; the daemon's own default is C{true}.
-    @ivar protoFiles: Paths of C{.proto} files whose messages services have.
-    @ivar services: The names of services in protos, with those of the gateway:
-        C{"user.UserService"} to C{"UserService"}.
-    @ivar methodMapping: The names of RPCs, with those of methods; the same name and its camelCase
-        are found without.
-    @ivar maxMessageSize: Bytes of a message, in either direction.
-    @ivar reusePort: Whether other processes may listen on the same port; the daemon's own default
-        is C{true} where it has several workers.
-    @ivar transformRequest: C{(request, method)} gives the request.
-    @ivar transformResponse: C{(result, method)} gives what is sent.
-    """
-
-    port: int = field(default=50051, converter=readPort)
-    hostname: str | None = field(default=None, converter=optional(readHostname))
-    reflection: bool = field(default=False, converter=readFlag)
-    reusePort: bool = field(default=False, converter=readFlag)
-    maxMessageSize: int = field(default=4 * 1024 * 1024, converter=readSize)
-    protoFiles: tuple[str, ...] = field(default=(), converter=_texts)
-    services: Mapping[str, str] = field(factory=dict, converter=_names)
-    methodMapping: Mapping[str, str] = field(factory=dict, converter=_names)
-    transformRequest: Hook | None = field(default=None, converter=optional(readFunction))
-    transformResponse: Hook | None = field(default=None, converter=optional(readFunction))
-
-
-@frozen(kw_only=True)
-class UDPOptions:
-    """
-    How services are called over UDP.
-
-    @ivar port: Where; 0 takes a free one.
-    @ivar hostname: The interface, in place of that of all wires.
-    @ivar maxPacketSize: Bytes of an answer's datagram; what passes everywhere in one piece.
-    @ivar parseMessage: C{(bytes)} gives the message.
-    @ivar formatResponse: C{(result, type)} gives bytes; C{type} is C{response}, C{error},
-        C{stream} or C{stream_end}.
-    @ivar routeMessage: C{(message)} gives a mapping of C{service}, C{method}, C{request} and
-        C{messageId}.
-    """
-
-    port: int = field(default=9103, converter=readPort)
-    hostname: str | None = field(default=None, converter=optional(readHostname))
-    maxPacketSize: int = field(default=1200, converter=_packetSize)
-    parseMessage: Hook | None = field(default=None, converter=optional(readFunction))
-    formatResponse: Hook | None = field(default=None, converter=optional(readFunction))
-    routeMessage: Hook | None = field(default=None, converter=optional(readFunction))
-
-
-@frozen(kw_only=True)
-class TCPOptions:
-    """
-    How services are called over TCP.
-
-    @ivar port: Where; 0 takes a free one.
-    @ivar hostname: The interface, in place of that of all wires.
-    @ivar keepAlive: Whether the system looks after silent connections.
-    @ivar noDelay: Whether small frames go out at once.
-    @ivar maxFrameSize: Bytes of a frame's payload, or of a line.
-    @ivar maxConnections: Connections at a time.
-    @ivar maxConnectionsPerAddress: How many of them one client may have.
-    """
-
-    port: int = field(default=9102, converter=readPort)
-    hostname: str | None = field(default=None, converter=optional(readHostname))
-    keepAlive: bool = field(default=True, converter=readFlag)
-    noDelay: bool = field(default=True, converter=readFlag)
-    maxFrameSize: int = field(default=16 * 1024 * 1024, converter=_frameSize)
-    # More than a listener's clients have, and what an unprivileged process may open by far.
-    maxConnections: int = field(default=4096, converter=_connections)
-    # A large machine's pool; sixteen such addresses fill the listener.
-    maxConnectionsPerAddress: int = field(default=256, converter=_connections)
+_COMMON = ("protocols", "port", "hostname")
+"""The options that are of no transport."""
 
 
 def _protocols(value: Any) -> tuple[str, ...] | None:
     if value is None:
         return None
-    names = _texts(value)
+    names = readTexts(value)
     for name in names:
-        readWord(name, PROTOCOLS)
+        readWord(name, transportNames())
     return tuple(dict.fromkeys(names))
 
 
@@ -252,122 +60,55 @@ class GatewayOptions:
     """
     Every option of C{createProtocolGateway}.
 
-    @ivar protocols: Which wires, see L{enabled}.
+    Besides these it has a flag such as C{enableHTTP} and a group of options for each transport, see
+    L{of}.
+
+    @ivar protocols: Which transports, see L{enabled}.
     @ivar port: That of HTTP and WebSocket.
     @ivar hostname: The interface of all of them.
+    @ivar switches: Transports that a flag has switched on or off, by name.
+    @ivar groups: The options of transports that are not the defaults, by name.
     """
 
     protocols: tuple[str, ...] | None = field(default=None, converter=_protocols)
     port: int = field(default=8080, converter=readPort)
     hostname: str = field(default="127.0.0.1", converter=readHostname)
-    enableHTTP: bool | None = field(default=None, converter=optional(readFlag))
-    enableWebSocket: bool | None = field(default=None, converter=optional(readFlag))
-    enableGRPC: bool | None = field(default=None, converter=optional(readFlag))
-    enableUDP: bool | None = field(default=None, converter=optional(readFlag))
-    enableTCP: bool | None = field(default=None, converter=optional(readFlag))
-    http: HTTPOptions = groupField(HTTPOptions)
-    websocket: WebSocketOptions = groupField(WebSocketOptions)
-    grpc: GRPCTransportOptions = groupField(GRPCTransportOptions)
-    udp: UDPOptions = groupField(UDPOptions)
-    tcp: TCPOptions = groupField(TCPOptions)
+    switches: Mapping[str, bool] = field(factory=dict)
+    groups: Mapping[str, Any] = field(factory=dict)
+
+    def of(self, name: str) -> Any:
+        """
+        Return the options of a transport.
+
+        @raise KeyError: If there is no transport of that name.
+        """
+        found = self.groups.get(name)
+        return loadReference(findTransport(name).options)() if found is None else found
 
     @property
     def enabled(self) -> tuple[str, ...]:
         """
-        Tell which wires are on.
+        Return the names of the transports that are on.
 
         C{protocols} is exact; without it they all are, unless some are enabled by name. Then each
-        C{enable} adds its wire or takes it away.
+        flag adds its transport or takes it away.
         """
-        said = {
-            "http": self.enableHTTP,
-            "websocket": self.enableWebSocket,
-            "grpc": self.enableGRPC,
-            "udp": self.enableUDP,
-            "tcp": self.enableTCP,
-        }
+        names = transportNames()
+        base: tuple[str, ...] = names
         if self.protocols is not None:
-            base = set(self.protocols)
-        elif any(said.values()):
-            base = set()
-        else:
-            base = set(PROTOCOLS)
-        return tuple(
-            name for name in PROTOCOLS if (said[name] if said[name] is not None else name in base)
-        )
+            base = self.protocols
+        elif any(self.switches.values()):
+            base = ()
+        return tuple(name for name in names if self.switches.get(name, name in base))
 
 
 # The same options as keywords: what a type checker knows of them.
 
 
-class HTTPOptionsDict(TypedDict, total=False):
-    """The keywords of L{HTTPOptions}."""
-
-    basePath: str
-    enableCORS: bool
-    routes: Mapping[str, str]
-    transformRequest: Hook | None
-    transformResponse: Hook | None
-    maxRequestBodySize: int | str
-
-
-class WebSocketOptionsDict(TypedDict, total=False):
-    """The keywords of L{WebSocketOptions}."""
-
-    path: str
-    enableCompression: bool
-    allowedOrigins: list[str] | tuple[str, ...]
-    messageFormat: Literal["json", "binary", "msgpack"]
-    maxMessageSize: int | str
-    maxConnections: int
-    pingSeconds: int
-    routeMessage: Hook | None
-    formatResponse: Hook | None
-    handleStreaming: Mapping[str, Hook]
-
-
-class GRPCOptionsDict(TypedDict, total=False):
-    """The keywords of L{GRPCTransportOptions}."""
-
-    port: int
-    hostname: str | None
-    reflection: bool
-    reusePort: bool
-    maxMessageSize: int | str
-    protoFiles: list[str] | tuple[str, ...]
-    services: Mapping[str, str]
-    methodMapping: Mapping[str, str]
-    transformRequest: Hook | None
-    transformResponse: Hook | None
-
-
-class UDPOptionsDict(TypedDict, total=False):
-    """The keywords of L{UDPOptions}."""
-
-    port: int
-    hostname: str | None
-    maxPacketSize: int | str
-    parseMessage: Hook | None
-    formatResponse: Hook | None
-    routeMessage: Hook | None
-
-
-class TCPOptionsDict(TypedDict, total=False):
-    """The keywords of L{TCPOptions}."""
-
-    port: int
-    hostname: str | None
-    keepAlive: bool
-    noDelay: bool
-    maxFrameSize: int | str
-    maxConnections: int
-    maxConnectionsPerAddress: int
-
-
 class GatewayOptionsDict(TypedDict, total=False):
     """The keywords of L{GatewayOptions}."""
 
-    protocols: Sequence[Literal["http", "websocket", "grpc", "udp", "tcp"]] | None
+    protocols: "Sequence[TransportName] | None"
     port: int
     hostname: str
     enableHTTP: bool | None
@@ -375,29 +116,54 @@ class GatewayOptionsDict(TypedDict, total=False):
     enableGRPC: bool | None
     enableUDP: bool | None
     enableTCP: bool | None
-    http: HTTPOptionsDict | HTTPOptions
-    websocket: WebSocketOptionsDict | WebSocketOptions
-    grpc: GRPCOptionsDict | GRPCTransportOptions
-    udp: UDPOptionsDict | UDPOptions
-    tcp: TCPOptionsDict | TCPOptions
+    http: "HTTPOptionsDict | HTTPOptions"
+    websocket: "WebSocketOptionsDict | WebSocketOptions"
+    grpc: "GRPCOptionsDict | GRPCOptions"
+    udp: "UDPOptionsDict | UDPOptions"
+    tcp: "TCPOptionsDict | TCPOptions"
 
 
 def readOptions(before: GatewayOptions, changes: Mapping[str, Any]) -> GatewayOptions:
     """
-    Change some options; those of a wire that are not named stay as they were.
+    Change some options; those of a transport that are not named stay as they were.
 
     @raise OptionError: If there is no such option, or its value is none.
     """
-    return changeOptions(before, changes)
+    flags = {row.flag: row.name for row in transports()}
+    common: dict[str, Any] = {}
+    switches, groups = dict(before.switches), dict(before.groups)
+    for name, value in changes.items():
+        if name in flags:
+            switches.pop(flags[name], None)
+            if value is not None:
+                switches[flags[name]] = _flag(name, value)
+        elif name in transportNames():
+            group = _group(name, before.of(name), value)
+            groups.pop(name, None)
+            if group != type(group)():
+                # Those with the defaults alone are equal, whether they were given or not.
+                groups[name] = group
+        elif name in _COMMON:
+            common[name] = value
+        else:
+            known = sorted((*_COMMON, *flags, *transportNames()))
+            raise OptionError(f"there is no option {name}; there are {known}")
+    return evolve(changeOptions(before, common), switches=switches, groups=groups)
 
 
-PROTOCOL_METRICS: Mapping[str, tuple[str, ...]] = {
-    "http": ("status_codes", "user_agents"),
-    "websocket": ("connection_duration", "message_frequency"),
-    "grpc": ("stream_count", "rpc_latency"),
-    "udp": ("packet_loss", "packet_size"),
-    "tcp": ("connection_pool", "buffer_utilization"),
-}
+def _flag(name: str, value: Any) -> bool:
+    try:
+        return readFlag(value)
+    except ValueError as error:
+        raise OptionError(f"the option {name} {error}") from None
+
+
+def _group(name: str, before: Any, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return changeOptions(before, value, f"{name}.")
+    if not isinstance(value, type(before)):
+        raise OptionError(f"the option {name} is a mapping of options")
+    return value
 
 
 def _words(value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:
@@ -413,8 +179,9 @@ def _collectors(value: Any) -> tuple[str, ...]:
 def _protocolMetrics(value: Any) -> Mapping[str, tuple[str, ...]]:
     if not isinstance(value, Mapping):
         raise ValueError("is a mapping of protocols to lists")
+    measured = tuple(row.name for row in transports() if row.metrics is not None)
     return {
-        readWord(name, tuple(PROTOCOL_METRICS)): _words(words, PROTOCOL_METRICS[name])
+        readWord(name, measured): _words(words, tuple(metricsOf(name)))
         for name, words in value.items()
     }
 

@@ -10,15 +10,16 @@ The middleware that options install.
 
 The wires of gateways that an application opens beside its own port.
 
-A gateway is whatever stands under C{gateway} in the options C{websocket}, C{grpc}, C{udp} and
-C{tcp}: this room knows none by name.
+A gateway is whatever stands under C{gateway} in a group of options such as C{tcp}: this package
+knows no wire by name.
 
 What an application needs of the world around it: threads and time.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
 
+from attrs import fields
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IListeningPort
 from twisted.python.failure import Failure
@@ -27,7 +28,7 @@ from storagegate.core.options import (
     joinOptions,
     listenArguments,
 )
-from storagegate.http.options import ApplicationOptions, OptionsDict, readOptions
+from storagegate.http.options import WIRE, ApplicationOptions, OptionsDict, readOptions
 from storagegate.http.request import Trust, compileTrust
 from storagegate.http.resource import AppResource, describeRejection
 from storagegate.http.router import Router
@@ -40,6 +41,17 @@ if TYPE_CHECKING:
 
 
 # The same options as keywords: what a type checker knows of them.
+
+
+def wireGroups(options: ApplicationOptions) -> dict[str, Mapping[str, Any]]:
+    """Return what gateways gave for their transports, by the name of the transport."""
+    groups = {
+        each.name: getattr(options, each.name)
+        for each in fields(ApplicationOptions)
+        if WIRE in each.metadata
+    }
+    groups.update(options.wires)
+    return {name: group for name, group in groups.items() if group is not None}
 
 
 def builtInMiddleware(options: ApplicationOptions) -> list[Callable[..., Any]]:
@@ -77,18 +89,17 @@ def builtInMiddleware(options: ApplicationOptions) -> list[Callable[..., Any]]:
     return middleware
 
 
-WIRES = ("websocket", "grpc", "udp", "tcp")
-
-
-def configureGateways(options: Mapping[str, Any]) -> None:
+def configureGateways(options: ApplicationOptions, names: Iterable[str]) -> None:
     """
-    Tell gateways what their groups say.
+    Give gateways the options of their groups.
 
+    @param names: The options that have changed.
     @raise OptionError: If there is no such option, or its value is none.
     """
-    for wire in WIRES:
-        group = options.get(wire)
-        if group is not None:
+    groups = wireGroups(options)
+    for wire in names:
+        if wire in groups:
+            group = groups[wire]
             given = {name: value for name, value in group.items() if name != "gateway"}
             group["gateway"].configureFor({wire: given})
 
@@ -102,7 +113,7 @@ def openGateways(options: ApplicationOptions, reactor: Any) -> Deferred[Any]:
 
     async def openEach() -> None:
         for gateway, wires in _gateways(options):
-            await gateway.openFor([wire for wire in wires if wire != "websocket"], reactor)
+            await gateway.openFor(wires, reactor)
 
     return Deferred.fromCoroutine(openEach())
 
@@ -115,11 +126,9 @@ def closeGateways(options: ApplicationOptions, graceMs: int) -> list[Deferred[No
 def _gateways(options: ApplicationOptions) -> Iterator[tuple[Any, list[str]]]:
     """Give each gateway with its wires."""
     found: dict[int, tuple[Any, list[str]]] = {}
-    for wire in WIRES:
-        group = getattr(options, wire)
-        if group is not None:
-            gateway = group["gateway"]
-            found.setdefault(id(gateway), (gateway, []))[1].append(wire)
+    for wire, group in wireGroups(options).items():
+        gateway = group["gateway"]
+        found.setdefault(id(gateway), (gateway, []))[1].append(wire)
     yield from found.values()
 
 
@@ -171,10 +180,12 @@ class Application(Router):
         @raise OptionError: If there is no such option, or its value is none.
         """
         given = joinOptions(options, more)
-        self.settings = readOptions(self.settings, given)
-        configureGateways(given)
+        before = self.settings
+        self.settings = readOptions(before, given)
+        configureGateways(self.settings, given)
         self.trust = compileTrust(self.settings.trustProxy)
-        if given.keys() & {"cors", "compression", "rateLimit", "development", "websocket"}:
+        isChanged = self.settings.websocket is not before.websocket
+        if isChanged or given.keys() & {"cors", "compression", "rateLimit", "development"}:
             self._installBuiltIn()
         return self
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from attrs import field, frozen
+from attrs import field, fields_dict, frozen
 from attrs.converters import optional
 
 from storagegate.core.options import (
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 DEFAULT_BODY_SIZE = 10 * 1024 * 1024
 """A body that is held whole, unless the application says otherwise: larger ones want a stream."""
 
+
+WIRE = "storagegate.wire"
+"""The metadata of an option that is what a gateway gives for a transport."""
 
 # A day: a longer one is a unit that was mistaken.
 _MAX_TIMEOUT_MS = 24 * 60 * 60 * 1000
@@ -63,6 +66,16 @@ def _wire(value: Any) -> Mapping[str, Any] | None:
     if not isinstance(value, Mapping) or not hasattr(value.get("gateway"), "openFor"):
         raise ValueError("is what a gateway gives for it, by getTCPConfig() or one like it")
     return dict(value)
+
+
+def _wires(value: Any) -> Mapping[str, Mapping[str, Any]]:
+    if not isinstance(value, Mapping):
+        raise ValueError("is a mapping of what a gateway gives for its transports")
+    return {name: dict(_wire(group) or {}) for name, group in value.items()}
+
+
+def _wireField() -> Any:
+    return field(default=None, converter=_wire, metadata={WIRE: True})
 
 
 def _development(value: Any) -> DevelopmentOptions | None:
@@ -115,6 +128,8 @@ class ApplicationOptions:
     @ivar grpc: What C{getGRPCConfig} gives: C{listen} opens that wire of the gateway.
     @ivar udp: The same of C{getUDPConfig}.
     @ivar tcp: The same of C{getTCPConfig}.
+    @ivar wires: The same of C{getConfig} for other transports, by name; each is given under its
+        own name.
     """
 
     port: int = field(default=3000, converter=readPort)
@@ -129,10 +144,11 @@ class ApplicationOptions:
     compression: Mapping[str, Any] | None = field(default=None, converter=_mapping)
     rateLimit: Mapping[str, Any] | None = field(default=None, converter=_mapping)
     trustProxy: Any = field(default=False)
-    websocket: Mapping[str, Any] | None = field(default=None, converter=_wire)
-    grpc: Mapping[str, Any] | None = field(default=None, converter=_wire)
-    udp: Mapping[str, Any] | None = field(default=None, converter=_wire)
-    tcp: Mapping[str, Any] | None = field(default=None, converter=_wire)
+    websocket: Mapping[str, Any] | None = _wireField()
+    grpc: Mapping[str, Any] | None = _wireField()
+    udp: Mapping[str, Any] | None = _wireField()
+    tcp: Mapping[str, Any] | None = _wireField()
+    wires: Mapping[str, Mapping[str, Any]] = field(factory=dict, converter=_wires)
 
     @trustProxy.validator
     def _checkTrust(self, attribute: Any, value: Any) -> None:
@@ -237,6 +253,7 @@ class OptionsDict(TypedDict, total=False):
     grpc: Mapping[str, Any] | None
     udp: Mapping[str, Any] | None
     tcp: Mapping[str, Any] | None
+    wires: Mapping[str, Mapping[str, Any]]
 
 
 def readOptions(before: ApplicationOptions, changes: Mapping[str, Any]) -> ApplicationOptions:
@@ -245,4 +262,13 @@ def readOptions(before: ApplicationOptions, changes: Mapping[str, Any]) -> Appli
 
     @raise OptionError: If there is no such option, or its value is none.
     """
+    known = fields_dict(ApplicationOptions)
+    wires = {
+        name: value
+        for name, value in changes.items()
+        if name not in known and isinstance(value, Mapping) and "gateway" in value
+    }
+    if wires:
+        changes = {name: value for name, value in changes.items() if name not in wires}
+        changes = {**changes, "wires": {**before.wires, **wires}}
     return changeOptions(before, changes)

@@ -19,6 +19,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from storagegate.core.context import Tracing
+from storagegate.core.httpurls import schemeOf
 from storagegate.net.http.interfaces import BadRequest
 from storagegate.net.http.message import ChannelRequest
 from storagegate.s3.errors import CODES
@@ -195,7 +196,7 @@ def spanAttributes(exchange: S3RequestRecord) -> dict[str, Value]:
         "http.response.status_code": exchange.status,
         "http.request.body.size": exchange.bytesIn,
         "http.response.body.size": exchange.bytesOut,
-        "url.scheme": "https" if request.secure else "http",
+        "url.scheme": schemeOf(request.secure),
         "url.path": boundedText(request.path[:MAX_PATH].decode("latin-1")),
         "client.address": request.clientHost,
         "aws.request_id": exchange.requestId.decode("ascii"),

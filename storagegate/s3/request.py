@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from attrs import define, frozen
 
+from storagegate.core.httpurls import schemeOf
 from storagegate.net.http.message import ChannelRequest
 from storagegate.s3.accounts import Identity
 from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator
@@ -77,7 +78,7 @@ class S3Request:
 
     def location(self, key: bytes) -> str:
         """The URL of one of the bucket's objects, as the client addressed this server."""
-        scheme = "https" if self.request.secure else "http"
+        scheme = schemeOf(self.request.secure)
         raw = self.headers.get(b"host", b"")
         domain = self.services.s3Domain
         virtual = domain is not None and bucketOfHost(raw, domain) is not None

@@ -35,13 +35,7 @@ from storagegate.services.objectschemas import (
     textOf,
     translated,
 )
-from storagegate.services.objectstreams import (
-    CHUNK,
-    DATAGRAM_CHUNK,
-    BucketWatchers,
-    beginUpload,
-    readContent,
-)
+from storagegate.services.objectstreams import CHUNK, BucketWatchers, beginUpload, readContent
 from storagegate.storage.records import INLINE_LIMIT, ObjectRecord
 from storagegate.storage.store import ObjectStore
 
@@ -68,6 +62,7 @@ def makeStorageService(
     credentials: AccessKeyStore,
     region: str = "us-east-1",
     now: Callable[[], float] = time.time,
+    maxItemBytes: Mapping[str, int] | None = None,
 ) -> ServiceDefinition:
     """
     Make the service.
@@ -76,8 +71,10 @@ def makeStorageService(
     @param credentials: Those of the S3 listener, or others of the same store.
     @param region: The region that new buckets are said to be in.
     @param now: Gives seconds since 1970.
+    @param maxItemBytes: By transport, how many bytes of an object an item may have, where that is
+        less than L{CHUNK}.
     """
-    storage = _Storage(store, credentials, region, now)
+    storage = _Storage(store, credentials, region, now, maxItemBytes or {})
     methods = {
         "ListBuckets": ServiceMethod(storage.listBuckets, "none", shapes.EMPTY, shapes.BUCKETS),
         "CreateBucket": ServiceMethod(
@@ -120,8 +117,10 @@ class _Storage:
         credentials: AccessKeyStore,
         region: str,
         now: Callable[[], float],
+        maxItemBytes: Mapping[str, int],
     ) -> None:
         self._store = store
+        self._maxItemBytes = maxItemBytes
         self._credentials = credentials
         self._objects = ObjectService(store, region, lambda: int(now() * 1000))
         self._copies = CopyService(self._objects, MultipartService(self._objects))
@@ -183,7 +182,7 @@ class _Storage:
 
     async def getObject(self, request: Request, context: RequestContext) -> AsyncIterator[Result]:
         """Give an object: what it is, then its bytes."""
-        most = DATAGRAM_CHUNK if context.protocol == "udp" else CHUNK
+        most = min(CHUNK, self._maxItemBytes.get(context.protocol, CHUNK))
         with translated():
             record = await self._found(context, "GetObject", request)
             start, length = readRange(request, record.size)

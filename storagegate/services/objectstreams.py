@@ -24,9 +24,6 @@ from storagegate.storage.store import ObjectStore
 CHUNK = 64 * 1024
 """Bytes of an item: a message on every wire, and not much for whoever must hold it."""
 
-DATAGRAM_CHUNK = 768
-"""Bytes of an item over UDP: 1,024 of base64, and so a whole message in a packet of 1,200."""
-
 _PIECE = 4 * CHUNK
 """Bytes that one job reads: worth a hop, and all that a slow reader makes us hold."""
 

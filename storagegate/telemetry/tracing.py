@@ -12,7 +12,7 @@ C{error.type}; those without a name there begin with C{storagegate.}.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from importlib.util import find_spec
 from time import time_ns
 from typing import Any, Protocol
@@ -25,6 +25,7 @@ from twisted.logger import Logger
 
 from storagegate.core.context import RequestContext, Tracing
 from storagegate.core.errors import ServiceError
+from storagegate.core.httpurls import SCHEMES
 from storagegate.core.options import OptionError, readFlag, readFunction, readNumber, readWord
 from storagegate.telemetry.tracecontext import newSpanId
 
@@ -76,7 +77,7 @@ def _url(value: Any) -> str:
         raise ValueError("is a URL")
     try:
         parts = urlsplit(value)
-        isGood = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        isGood = parts.scheme in SCHEMES and parts.hostname and parts.port != 0
     except ValueError:
         isGood = False
     if not isGood or parts.fragment:
@@ -422,9 +423,20 @@ class Tracer:
 class CallTracer:
     """An observer of the calls of services."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(
+        self,
+        tracer: Tracer,
+        systems: Mapping[str, str] = {},
+        statusProtocols: Container[str] = (),
+    ) -> None:
+        """
+        @param systems: C{rpc.system.name} of protocols where it is not C{storagegate}.
+        @param statusProtocols: The protocols whose calls have a status of HTTP.
+        """
         self._tracer = tracer
         self._bound = tracer.bound
+        self._systems = systems
+        self._statusProtocols = statusProtocols
 
     def began(self, context: RequestContext) -> None:
         """Decide, before the handler sees the context."""
@@ -447,13 +459,13 @@ class CallTracer:
         attributes: dict[str, Value] = {}
         if tracer.spanAttributes is not None:
             attributes.update(tracer.extra(context))
-        attributes["rpc.system.name"] = "grpc" if protocol == "grpc" else "storagegate"
+        attributes["rpc.system.name"] = self._systems.get(protocol, "storagegate")
         attributes["rpc.method"] = name
         attributes["storagegate.protocol"] = protocol
         attributes["client.address"] = client.address
         if client.port:
             attributes["client.port"] = client.port
-        if protocol == "http":
+        if protocol in self._statusProtocols:
             attributes["http.response.status_code"] = 200 if error is None else error.statusCode
         if client.userAgent:
             attributes["user_agent.original"] = boundedText(client.userAgent[:MAX_AGENT])

@@ -26,10 +26,12 @@ from functools import partial
 from hashlib import blake2b, sha256
 from math import log
 
+from attrs import fields
+
 from storagegate.core.context import RequestContext
 from storagegate.net.http.cookies import parseCookies, serializeCookie
 from storagegate.upstream.cluster import CallSlot, Choose, InstanceState
-from storagegate.upstream.options import RoutingOptions
+from storagegate.upstream.options import GRPCRouting, HTTPRouting, RoutingOptions, WebSocketRouting
 from storagegate.upstream.strategies import STRATEGIES, C, Strategy
 
 PINS = 10_000
@@ -107,7 +109,7 @@ class CookieSigner:
         return found
 
 
-_DEFAULT, _GRPC = "default", "grpc"
+_DEFAULT = "default"
 
 
 def makeStrategies(strategy: str, routing: RoutingOptions) -> dict[str, Strategy]:
@@ -117,8 +119,10 @@ def makeStrategies(strategy: str, routing: RoutingOptions) -> dict[str, Strategy
     @param strategy: That of all calls but those that C{routing} has another one for.
     """
     strategies = {_DEFAULT: STRATEGIES[strategy]()}
-    if routing.grpc.load_balancing is not None:
-        strategies[_GRPC] = STRATEGIES[routing.grpc.load_balancing]()
+    for each in fields(RoutingOptions):
+        group = getattr(routing, each.name)
+        if isinstance(group, GRPCRouting) and group.load_balancing is not None:
+            strategies[each.name] = STRATEGIES[group.load_balancing]()
     return strategies
 
 
@@ -135,9 +139,8 @@ class AffinitySelector:
         @param makeSigner: Makes what makes its cookies, once there is need for one.
         @param strategies: What L{makeStrategies} gave.
         """
-        self._isSticky = routing.http.sticky_sessions
+        self._routing = routing
         self._header = routing.http.session_header.lower()
-        self._isPinned = routing.websocket.connection_affinity
         self._pins = Pins()
         self._makeSigner = makeSigner
         self._known: CookieSigner | None = None
@@ -145,13 +148,23 @@ class AffinitySelector:
 
     def strategy(self, context: RequestContext) -> str:
         """Give the name of the strategy of a call."""
-        return _GRPC if context.protocol == _GRPC and _GRPC in self._strategies else _DEFAULT
+        return context.protocol if context.protocol in self._strategies else _DEFAULT
+
+    def _isSticky(self, context: RequestContext) -> bool:
+        """Return whether calls of a session stay together on the call's wire."""
+        group = getattr(self._routing, context.protocol, None)
+        return isinstance(group, HTTPRouting) and group.sticky_sessions
+
+    def _isPinned(self, context: RequestContext) -> bool:
+        """Return whether calls of a connection stay together on the call's wire."""
+        group = getattr(self._routing, context.protocol, None)
+        return isinstance(group, WebSocketRouting) and group.connection_affinity
 
     def choose(self, context: RequestContext) -> Choose | None:
         """Give what chooses for a call that belongs to others; C{None} for the strategy."""
-        if context.protocol == "websocket" and self._isPinned:
+        if self._isPinned(context):
             return partial(self._pins.choose, context.client.id)
-        if context.protocol != "http" or not self._isSticky:
+        if not self._isSticky(context):
             return None
         session = context.headers.get(self._header)
         if session:
@@ -168,7 +181,7 @@ class AffinitySelector:
 
     def chosen(self, context: RequestContext, lease: CallSlot) -> None:
         """Name the instance that a call goes to in a cookie, unless the client has that already."""
-        if context.protocol != "http" or not self._isSticky or context.headers.get(self._header):
+        if not self._isSticky(context) or context.headers.get(self._header):
             return
         value = self._signer.sign(lease.member.id)
         if value == self._cookie(context):

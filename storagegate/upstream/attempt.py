@@ -57,9 +57,6 @@ from storagegate.upstream.retry import AttemptFailed
 
 _VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
-# Wires on which the token came in a field of its own, which is passed on as it was.
-_WITH_FIELDS = ("http", "grpc")
-
 # As many as a head of 16 KiB can bear beside all else; whoever needs more has a loop of proxies.
 _MAX_FORWARDED = 2 * 1024
 
@@ -113,9 +110,9 @@ class RequestHeads:
 
     def _fields(self, context: RequestContext) -> list[tuple[str, str | None]]:
         headers = context.headers
-        known = context.credentials
-        credentials = known if isinstance(known, CallCredentials) else CallCredentials()
-        if context.protocol in _WITH_FIELDS:
+        credentials = _credentialsOf(context)
+        if credentials.hasFields:
+            # As they came.
             token, key = headers.get("authorization"), headers.get(self._apiKeyHeader.lower())
         else:
             # Messages have one place for both: it is for the instance to say which of them it is.
@@ -127,6 +124,11 @@ class RequestHeads:
             ("tracestate", context.tracing.state),
             ("X-Forwarded-For", _forwarded(headers.get("x-forwarded-for"), context)),
         ]
+
+
+def _credentialsOf(context: RequestContext) -> CallCredentials:
+    known = context.credentials
+    return known if isinstance(known, CallCredentials) else CallCredentials()
 
 
 def _hops(context: RequestContext) -> int:
@@ -148,7 +150,7 @@ def _short(value: str | None) -> str | None:
 
 def _forwarded(before: str | None, context: RequestContext) -> str | None:
     address = context.client.address
-    if before and len(before) <= _MAX_FORWARDED and context.protocol in _WITH_FIELDS:
+    if before and len(before) <= _MAX_FORWARDED and _credentialsOf(context).hasFields:
         return f"{before}, {address}"
     return address
 

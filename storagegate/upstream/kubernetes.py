@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from attrs import evolve
 
+from storagegate.core.httpurls import SCHEMES
 from storagegate.net.http.client import HTTPClient, HTTPStatusError
 from storagegate.upstream.options import SERVICE_ACCOUNT, Instance, KubernetesOptions, ownCluster
 from storagegate.upstream.provider import Publish, SourceError, readEach, readMessage, readSecret
@@ -218,7 +219,7 @@ def _instances(found: _Slice, portName: str | None) -> Iterable[Instance]:
 def _port(ports: list[_Port], name: str | None) -> _Port | None:
     if name is None and len(ports) == 1:
         return ports[0]
-    names = ("http", "https") if name is None else (name,)
+    names = SCHEMES if name is None else (name,)
     return next((each for wanted in names for each in ports if each.name == wanted), None)
 
 

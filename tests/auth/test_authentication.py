@@ -6,11 +6,12 @@ from twisted.internet.defer import CancelledError, Deferred, ensureDeferred, fai
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.auth.authentication import DEFAULT_RULES, Authentication, readAuthentication
+from storagegate.auth.authentication import Authentication, readAuthentication
 from storagegate.auth.jwt import readJWT
 from storagegate.auth.tokens import APIKeyProvider
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.invoker import CallCredentials
+from storagegate.gateway.transports.registry import defaultRules
 from tests.support.tokens import (
     ISSUER,
     SECRET,
@@ -24,6 +25,8 @@ from tests.support.tokens import (
 )
 
 JWT = readJWT({"secret": SECRET})
+
+DEFAULT_RULES = defaultRules()
 
 
 class Recorder:
@@ -78,7 +81,7 @@ class RuleTests(AuthenticationCase):
                 "tcp": ("apikey",),
             },
         )
-        self.assertEqual(readAuthentication({}).rules, dict(DEFAULT_RULES))
+        self.assertEqual(readAuthentication({}, DEFAULT_RULES).rules, dict(DEFAULT_RULES))
 
     def test_order(self) -> None:
         """The first provider of the rule that recognises something decides."""
@@ -95,11 +98,14 @@ class RuleTests(AuthenticationCase):
                     "jwt": {"secret": SECRET},
                     "apikey": {"validate": lambda apiKey, context: "anybody"},
                 }
-            }
+            },
+            DEFAULT_RULES,
         )
         bad = signed("another secret of thirty-two bytes or more")
         self.refused(authentication, CallCredentials(bad, "key"))
-        self.assertEqual(self.user(authentication, CallCredentials(None, "key")), "anybody")
+        self.assertEqual(
+            self.user(authentication, CallCredentials(None, "key", hasFields=True)), "anybody"
+        )
 
     def test_otherWire(self) -> None:
         """A provider that the rule of a wire does not name knows nobody there."""
@@ -250,7 +256,7 @@ class OutcomeTests(AuthenticationCase):
         authentication = self.provider(seen.append)
         for token in ("k" * 8193, "eyJ" + "A" * 1_000_000 + ".e30."):
             self.refused(authentication, CallCredentials(token), "tcp")
-            self.refused(authentication, CallCredentials(None, token), "http")
+            self.refused(authentication, CallCredentials(None, token, hasFields=True), "http")
         self.assertEqual(seen, [])
         self.refused(authentication, CallCredentials("k" * 8192), "tcp")
         self.assertEqual(len(seen), 1)

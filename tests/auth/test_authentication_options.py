@@ -7,7 +7,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.auth.authentication import readAuthentication
 from storagegate.auth.jwt import JWTProvider
 from storagegate.core.options import OptionError
+from storagegate.gateway.transports.registry import defaultRules
 from tests.support.tokens import SECRET, ecKey, edKey, publicPEM, rsaKey
+
+RULES = defaultRules()
 
 SECP256K1 = """-----BEGIN PUBLIC KEY-----
 MFYwEAYHKoZIzj0CAQYFK4EEAAoDQgAEB5fU79/rkQMpghc37UL35MxXnmMbMrlx
@@ -21,7 +24,7 @@ class ReadingTests(SynchronousTestCase):
 
     def refused(self, config: Any, words: str) -> None:
         """Read what is none; the error has the words."""
-        error = self.assertRaises(OptionError, readAuthentication, config)
+        error = self.assertRaises(OptionError, readAuthentication, config, RULES)
         self.assertIn(words, str(error))
 
     def test_unknown(self) -> None:
@@ -54,11 +57,11 @@ class ReadingTests(SynchronousTestCase):
         self.refused({"rules": {"http": ["jwt"]}}, "no authentication.providers.jwt")
         self.refused({"rules": {"grpc": ["oauth"]}}, "no authentication.providers.oauth")
         # Services may have keys of their own.
-        readAuthentication({"rules": {"http": ["apikey"]}})
+        readAuthentication({"rules": {"http": ["apikey"]}}, RULES)
 
     def test_rules(self) -> None:
         """A wire that is not named keeps its rule; one with an empty list knows nobody."""
-        rules = readAuthentication({"rules": {"http": [], "tcp": ["apikey"]}}).rules
+        rules = readAuthentication({"rules": {"http": [], "tcp": ["apikey"]}}, RULES).rules
         self.assertEqual(rules["http"], ())
         self.assertEqual(rules["udp"], ("apikey",))
 
@@ -80,7 +83,7 @@ class JWTReadingTests(SynchronousTestCase):
 
     def read(self, **given: Any) -> JWTProvider:
         """Read them."""
-        provider = readAuthentication({"providers": {"jwt": given}}).providers["jwt"]
+        provider = readAuthentication({"providers": {"jwt": given}}, RULES).providers["jwt"]
         assert isinstance(provider, JWTProvider)
         return provider
 

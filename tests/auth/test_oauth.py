@@ -18,6 +18,7 @@ from storagegate.auth.oauth import (
 from storagegate.core.errors import ServiceError
 from storagegate.core.invoker import CallCredentials
 from storagegate.core.options import OptionError
+from storagegate.gateway.transports.registry import defaultRules
 from tests.support.tokens import (
     AUDIENCE,
     ISSUER,
@@ -43,7 +44,9 @@ class OptionTests(SynchronousTestCase):
 
     def read(self, **given: Any) -> Any:
         """Read the options, these ones changed."""
-        return readProviders({"providers": {"oauth": {**OPTIONS, **given}}}).providers["oauth"]
+        return readProviders(
+            {"providers": {"oauth": {**OPTIONS, **given}}}, defaultRules()
+        ).providers["oauth"]
 
     def test_read(self) -> None:
         """Issuer and audience are enough."""
@@ -110,7 +113,7 @@ class TokenTests(SynchronousTestCase):
 
         jwt = {"secret": SECRET, "issuer": "me"}
         config = {"providers": {"oauth": {**OPTIONS, **more}, "jwt": jwt}}
-        return readAuthentication(config, oauth)
+        return readAuthentication(config, defaultRules(), oauth)
 
     async def fetch(self, url: DocumentURL) -> bytes:
         """Give a document of the issuer."""

@@ -18,6 +18,7 @@ class PlaceTests(SynchronousTestCase):
     ) -> str | None:
         """Look for a key."""
         provider = readAPIKey({"validate": print, **(given or {})})
+        credentials.hasFields = protocol in ("http", "grpc")
         return provider.recognises(makeContext(protocol, **headers), credentials)
 
     def test_ownPlace(self) -> None:

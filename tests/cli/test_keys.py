@@ -11,7 +11,7 @@ import attrs
 from attrs import field, frozen
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.auth.authentication import DEFAULT_RULES, readRules
+from storagegate.auth.authentication import readRules
 from storagegate.auth.jwt import VerificationKey
 from storagegate.auth.oauth import DocumentURL
 from storagegate.core.options import makeOptions, readNumber
@@ -19,6 +19,7 @@ from storagegate.daemon.configkeys import KEYS
 from storagegate.daemon.gatewayconfig import configureGateway
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.options import GatewayOptions
+from storagegate.gateway.transports.registry import defaultRules
 from tests.support.documents import DOCS, literal, table
 
 PAGE = DOCS / "keys.rst"
@@ -158,7 +159,7 @@ class PageTests(SynchronousTestCase):
         """So are the rules, where there are the providers that they name."""
         title = "[gateway.authentication.rules]"
         lines = [f"{literal(row[0])} = {literal(row[1])}" for row in table(PAGE, title)]
-        self.assertEqual(readRules(tomllib.loads("\n".join(lines))), DEFAULT_RULES)
+        self.assertEqual(readRules(tomllib.loads("\n".join(lines)), defaultRules()), defaultRules())
 
 
 def _small(value: Any) -> int:

@@ -41,10 +41,10 @@ class SourceTests(ConfigurationCase):
         listeners = configuration.listeners
         self.assertEqual(listeners.s3, "tcp:9000:interface=127.0.0.1")
         self.assertEqual(listeners.admin, "tcp:9001:interface=127.0.0.1")
-        self.assertEqual(listeners.http, "tcp:8080:interface=127.0.0.1")
-        self.assertEqual(listeners.grpc, "127.0.0.1:50051")
-        self.assertEqual(listeners.tcp, "tcp:9102:interface=127.0.0.1")
-        self.assertEqual(listeners.udp, "127.0.0.1:9103")
+        self.assertEqual(listeners.of("http"), "tcp:8080:interface=127.0.0.1")
+        self.assertEqual(listeners.of("grpc"), "127.0.0.1:50051")
+        self.assertEqual(listeners.of("tcp"), "tcp:9102:interface=127.0.0.1")
+        self.assertEqual(listeners.of("udp"), "127.0.0.1:9103")
         self.assertEqual(configuration.store.directory, "./storagegate-data")
         self.assertEqual(configuration.store.durability, "full")
         self.assertFalse(configuration.store.verifyReads)
@@ -105,7 +105,8 @@ class ValueTests(ConfigurationCase):
         """Every listener can be switched off."""
         names = ("s3", "admin", "http", "grpc", "tcp", "udp")
         listeners = load(dict.fromkeys(names, "off"), {}).listeners
-        self.assertEqual([getattr(listeners, name) for name in names], [None] * 6)
+        self.assertEqual((listeners.s3, listeners.admin), (None, None))
+        self.assertEqual(listeners.transports, dict.fromkeys(("http", "grpc", "udp", "tcp")))
 
     def test_services(self) -> None:
         """Services come as repeated flags, as a variable with commas, and as a list of the file."""

@@ -14,7 +14,7 @@ class GatewayStartTests(DaemonCase):
 
     def test_gateway(self) -> None:
         """
-        The room is made before any port is open; HTTP, TCP and UDP are bound with the others, gRPC
+        The room is made before any port is open; HTTP, UDP and TCP are bound with the others, gRPC
         before the store, for its port may be taken; then come the services that need the store.
         """
         self.started(http="tcp:8080", tcp="tcp:9102", udp="127.0.0.1:1", grpc="127.0.0.1:2")
@@ -27,8 +27,8 @@ class GatewayStartTests(DaemonCase):
                 "listen tcp:9000:interface=127.0.0.1",
                 "listen tcp:9001:interface=127.0.0.1",
                 "listen tcp:8080",
-                "listen tcp:9102",
                 "listen 127.0.0.1:1",
+                "listen tcp:9102",
                 "listen 127.0.0.1:2",
                 "store opened",
                 f"gateway furnished us-east-1 {directory}",

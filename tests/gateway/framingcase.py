@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.gateway.options import WebSocketOptions
+from storagegate.gateway.transports.websocket import WebSocketOptions
 from tests.support.gateway import makeHost
 from tests.support.wsclient import (
     BINARY,

@@ -52,8 +52,9 @@ class HTTPCase(SynchronousTestCase):
         @param http: The options of HTTP.
         """
         self.clock = Clock()
-        self.host, self.probe = makeHost(self.clock, services, transformError)
-        self.adapter = HTTPTransport(self.host, readOptions(GatewayOptions(), {"http": http}))
+        settings = readOptions(GatewayOptions(), {"http": http})
+        self.host, self.probe = makeHost(self.clock, services, transformError, settings=settings)
+        self.adapter = HTTPTransport(self.host, settings.of("http"))
         self.app = Application()
         self.adapter.install(self.app)
         self.client = Client(self.app, clock=self.clock)

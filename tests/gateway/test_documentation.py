@@ -9,7 +9,6 @@ from typing import Any
 from attrs import fields
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.auth.authentication import DEFAULT_RULES
 from storagegate.core import codecs
 from storagegate.core.context import (
     MAX_DEADLINE_MS,
@@ -35,6 +34,13 @@ from storagegate.gateway.messages.interfaces import (
     messageResult,
 )
 from storagegate.gateway.options import GatewayOptions
+from storagegate.gateway.transports.registry import (
+    ITransport,
+    Transport,
+    defaultRules,
+    transportNames,
+    transports,
+)
 from storagegate.gateway.transports.udp import peer, replycache
 from storagegate.rpc.protos import ourProto
 from tests.support.documents import DOCS, codeBlocks, literal, table
@@ -75,12 +81,18 @@ class OptionTests(SynchronousTestCase):
     def test_options(self) -> None:
         """It has exactly the options of the code, in their order, with their defaults."""
         rows = [[literal(row[0]), row[1]] for row in table(PAGE, "Options")]
-        self.assertEqual(rows, [[each.alias, shown(each)] for each in fields(GatewayOptions)])
+        common = [
+            [each.alias, shown(each)]
+            for each in fields(GatewayOptions)
+            if each.name not in ("switches", "groups")
+        ]
+        flags = [[row.flag, "``None``"] for row in transports()]
+        self.assertEqual(rows, [*common, *flags, *([name, ""] for name in transportNames())])
 
     def test_places(self) -> None:
         """Of the groups, it has what the file has not: where their wires are."""
         settings = GatewayOptions()
-        groups = {each.alias: getattr(settings, each.alias) for each in fields(GatewayOptions)}
+        groups = {name: settings.of(name) for name in transportNames()}
         expected = [
             (name, str(group.port)) for name, group in groups.items() if hasattr(group, "port")
         ]
@@ -146,7 +158,7 @@ class OptionTests(SynchronousTestCase):
             [shown] = [each["gateway"] for each in tables if "gateway" in each]
             gateway = createProtocolGateway()
             configureGateway(gateway, shown)
-            self.assertEqual(gateway.settings.http.basePath, "/v1")
+            self.assertEqual(gateway.settings.of("http").basePath, "/v1")
             self.assertIn("apikey", gateway.authentication.providers)
 
 
@@ -181,7 +193,14 @@ class ShapeTests(SynchronousTestCase):
     def test_rules(self) -> None:
         """It is told for every wire where a token is."""
         rows = [literal(row[0]) for row in table(PAGE, "Tokens and keys")]
-        self.assertEqual(rows, list(DEFAULT_RULES))
+        self.assertEqual(rows, list(defaultRules()))
+
+    def test_transport(self) -> None:
+        """The fields of a row, with their defaults, and the methods of a listener."""
+        rows = [[literal(row[0]), row[1]] for row in table(PAGE, "Transport")]
+        self.assertEqual(rows, [[each.alias, shown(each)] for each in fields(Transport)])
+        names = firstWords(table(PAGE, "Listener"))
+        self.assertEqual(names, list(ITransport))
 
     def test_storage(self) -> None:
         """The methods of Storage are those of the code, with their kinds."""

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
+from storagegate.gateway.host import GatewayResources
 from storagegate.gateway.messages.frames import CLIENT_END, CLIENT_ITEM, ERROR, REQUEST, RESPONSE
-from storagegate.gateway.options import UDPOptions
+from storagegate.gateway.transports.udp import UDPOptions
 from storagegate.gateway.transports.udp.listener import UDPTransport
 from tests.gateway.udpcase import UDPCase
 from tests.support.gateway import makeHost
@@ -55,10 +56,10 @@ class TurnTests(UDPCase):
     def makeTurn(self, isWaiting: bool = False) -> None:
         """Make an adapter that shares its socket."""
         self.make()
-        host, self.probe = makeHost(self.clock)
         self.turn, self.port = FakeTurn(), FakePort()
+        host, self.probe = makeHost(self.clock, resources=GatewayResources(turn=self.turn))
         self.turn.isWaiting = isWaiting
-        self.adapter = UDPTransport(host, UDPOptions(), None, None, self.turn)
+        self.adapter = UDPTransport(host, UDPOptions())
         self.adapter.transport = self.transport  # type: ignore[assignment]
         self.adapter._opened(self.port)
 

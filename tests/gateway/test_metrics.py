@@ -11,12 +11,16 @@ from storagegate.core.context import ClientInfo, RequestContext
 from storagegate.core.errors import CODES, ServiceError, codedError
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.metrics import COLLECTORS, CallMetrics, SlidingWindowCounter
-from storagegate.gateway.options import PROTOCOL_METRICS
-from storagegate.gateway.transports.metrics import AGENT_FAMILIES, PROTOCOLS, agentFamily
+from storagegate.gateway.transports.http.metrics import AGENT_FAMILIES, agentFamily, countAnswer
+from storagegate.gateway.transports.metrics import metricsOf
+from storagegate.gateway.transports.registry import transportNames, transports
 from storagegate.telemetry.metrics import OTHER
 from storagegate.telemetry.tracecontext import newTracing
 
 NOT_FOUND = codedError("NOT_FOUND", "nothing")
+
+PROTOCOL_METRICS = {row.name: tuple(metricsOf(row.name)) for row in transports()}
+"""Everything that may be chosen of transports."""
 
 
 class MetricsCase(SynchronousTestCase):
@@ -112,7 +116,7 @@ class CollectorTests(MetricsCase):
         self.assertEqual(metrics.snapshot()["throughput"], {"http": 2.0})
         sizes = self.values(metrics, "wire_bytes_total")
         self.assertEqual((sizes["tcp", "in"], sizes["tcp", "out"]), (7, 9))
-        self.assertEqual({wire for wire, _ in sizes}, set(PROTOCOLS))
+        self.assertEqual({wire for wire, _ in sizes}, set(transportNames()))
 
     def test_activeConnections(self) -> None:
         """Connections are asked of those who have them."""
@@ -212,8 +216,8 @@ class WireMetricsTests(MetricsCase):
         http, websocket, udp, tcp = (
             metrics.wires[name] for name in ("http", "websocket", "udp", "tcp")
         )
-        http.answered(200, b"curl/8.0")
-        http.answered(404, b"")
+        countAnswer(http, 200, b"curl/8.0")
+        countAnswer(http, 404, b"")
         websocket.ended(20.0)
         websocket.ended(40.0)
         websocket.messagesIn, websocket.messagesOut = 3, 4

@@ -13,7 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.context import ClientInfo, RequestContext, Tracing
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.gateway.gateway import GatewayResources, createProtocolGateway
+from storagegate.gateway.gateway import createProtocolGateway
+from storagegate.gateway.host import GatewayResources
 from storagegate.gateway.observers import CallLog
 from storagegate.s3.observers import NUMBERS, TEXTS, S3Log, S3RequestRecord
 from storagegate.telemetry.accesslog import FIELDS, MAX_TEMPLATES, AccessLog, Entry

@@ -8,7 +8,7 @@ from storagegate import server
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.options import OptionError
 from storagegate.gateway.gateway import ProtocolGateway, createProtocolGateway
-from storagegate.gateway.options import PROTOCOLS
+from storagegate.gateway.transports.registry import transportNames
 
 
 async def hook(*arguments: Any) -> Any:
@@ -21,7 +21,7 @@ class OptionTests(SynchronousTestCase):
     def test_wires(self) -> None:
         """C{protocols} is exact, and each C{enable} adds a wire or takes it away."""
         for options, expected in (
-            ({}, PROTOCOLS),
+            ({}, transportNames()),
             ({"protocols": ["http", "tcp"]}, ("http", "tcp")),
             ({"protocols": ["http"], "enableUDP": True}, ("http", "udp")),
             ({"protocols": ["http", "tcp"], "enableTCP": False}, ("http",)),
@@ -47,13 +47,21 @@ class OptionTests(SynchronousTestCase):
         gateway.configureWebSocket(path="/").configureWebSocket(pingSeconds=5)
         settings = gateway.settings
         self.assertEqual((settings.port, settings.hostname), (1, "::1"))
-        self.assertEqual(settings.http.basePath, "/v1")
-        self.assertEqual((settings.http.enableCORS, settings.http.maxRequestBodySize), (True, 1024))
-        self.assertEqual((settings.udp.port, settings.tcp.port), (5, 6))
-        self.assertEqual((settings.udp.parseMessage, settings.udp.routeMessage), (hook, other))
-        self.assertEqual((settings.tcp.noDelay, settings.tcp.keepAlive), (False, True))
-        self.assertEqual((settings.grpc.reflection, settings.grpc.maxMessageSize), (True, 1 << 20))
-        self.assertEqual((settings.websocket.path, settings.websocket.pingSeconds), ("", 5))
+        self.assertEqual(settings.of("http").basePath, "/v1")
+        self.assertEqual(
+            (settings.of("http").enableCORS, settings.of("http").maxRequestBodySize), (True, 1024)
+        )
+        self.assertEqual((settings.of("udp").port, settings.of("tcp").port), (5, 6))
+        self.assertEqual(
+            (settings.of("udp").parseMessage, settings.of("udp").routeMessage), (hook, other)
+        )
+        self.assertEqual((settings.of("tcp").noDelay, settings.of("tcp").keepAlive), (False, True))
+        self.assertEqual(
+            (settings.of("grpc").reflection, settings.of("grpc").maxMessageSize), (True, 1 << 20)
+        )
+        self.assertEqual(
+            (settings.of("websocket").path, settings.of("websocket").pingSeconds), ("", 5)
+        )
 
     def test_wrong(self) -> None:
         """A wrong option or value is refused, and the message names it."""
@@ -120,7 +128,7 @@ class OptionTests(SynchronousTestCase):
         """An application takes these groups, changed ones too, and nothing else under the names."""
         gateway = createProtocolGateway()
         server.http().withOptions(tcp={**gateway.getTCPConfig()["tcp"], "port": 7})
-        self.assertEqual(gateway.settings.tcp.port, 7)
+        self.assertEqual(gateway.settings.of("tcp").port, 7)
         for group in (1, {}, {"port": 7}, {"port": 7, "gateway": 1}):
             error = self.assertRaises(OptionError, server.http().withOptions, tcp=group)
             self.assertIn("the option tcp is what a gateway gives", str(error))

@@ -6,8 +6,9 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.gateway.host import GatewayResources
 from storagegate.gateway.messages.frames import REQUEST, decodeFrame, encodeFrame
-from storagegate.gateway.options import UDPOptions
+from storagegate.gateway.transports.udp import UDPOptions
 from storagegate.gateway.transports.udp.listener import UDPTransport
 from tests.support.gateway import TOKEN, makeHost
 
@@ -44,8 +45,9 @@ class UDPCase(SynchronousTestCase):
     def make(self, answers: Any = None, **options: Any) -> None:
         """Make an adapter with options, and perhaps a cache of its own."""
         self.clock = Clock()
-        host, self.probe = makeHost(self.clock)
-        self.adapter = UDPTransport(host, UDPOptions(**options), None, answers)
+        resources = GatewayResources(makeAnswers=None if answers is None else lambda: answers)
+        host, self.probe = makeHost(self.clock, resources=resources)
+        self.adapter = UDPTransport(host, UDPOptions(**options))
         self.transport = FakeTransport()
         self.adapter.transport = self.transport  # type: ignore[assignment]
 

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.codecs import CODECS, JSON
 from storagegate.gateway.messages.frames import Frame, FrameDecoder, encodeFrame
-from storagegate.gateway.options import WebSocketOptions
+from storagegate.gateway.transports.websocket import WebSocketOptions
 from storagegate.gateway.transports.websocket.connection import CLOSE_SECONDS
 from storagegate.gateway.transports.websocket.listener import WebSocketTransport
 from tests.support.gateway import makeHost

@@ -9,11 +9,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
-from storagegate.auth.authentication import DEFAULT_RULES, Authentication
+from storagegate.auth.authentication import Authentication
 from storagegate.auth.tokens import APIKeyProvider
 from storagegate.core.context import ClientInfo, RequestContext, Tracing
 from storagegate.core.errors import ServiceError
 from storagegate.core.invoker import CallCredentials, Invoker
+from storagegate.gateway.transports.registry import defaultRules, maxItemBytes
 from storagegate.net.endpoints import listen
 from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.http.site import Site
@@ -66,10 +67,12 @@ class StorageCase(TestCase):
         )
         self.addCleanup(lambda: Deferred.fromCoroutine(self.store.close()))
         credentials = AccessKeyStore(self.store.accessKeys, ROOT.accessKey, ROOT.secretKey)
-        authentication = Authentication({}, DEFAULT_RULES)
+        authentication = Authentication({}, defaultRules())
         authentication.ownKeys["Storage"] = APIKeyProvider(storageAuthenticate(credentials))
         self.invoker = Invoker(authentication)
-        self.definition = makeStorageService(self.store, credentials, REGION)
+        self.definition = makeStorageService(
+            self.store, credentials, REGION, maxItemBytes=maxItemBytes()
+        )
         self.invoker.add(self.definition)
         self.address: tuple[str, int] | None = None
 

@@ -227,11 +227,13 @@ def makeHost(
     clock: IReactorTime | None = None,
     services: Iterable[Any] | None = None,
     transformError: ErrorHook | None = None,
+    **more: Any,
 ) -> tuple[TransportContext, Probe]:
     """
     Make a host that serves C{Probe}, C{Guarded} and other services.
 
     @param clock: A C{Clock} of its own unless it is given.
+    @param more: What else the host has.
     """
     clock = Clock() if clock is None else clock
     probe = Probe(clock)
@@ -242,7 +244,7 @@ def makeHost(
     def run(function: Any, *arguments: Any) -> Deferred[Any]:
         return Deferred.fromCoroutine(_call(function, *arguments))
 
-    return TransportContext(invoker, clock, run, transformError), probe
+    return TransportContext(invoker, clock, run, transformError, **more), probe
 
 
 async def _call(function: Any, *arguments: Any) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.gateway.options import TCPOptions
+from storagegate.gateway.transports.tcp import TCPOptions
 from storagegate.gateway.transports.tcp.connection import TCPLimits
 from storagegate.gateway.transports.tcp.listener import TCPTransport
 from tests.support.gateway import makeHost
@@ -23,7 +23,7 @@ class TCPCase(SynchronousTestCase):
 
     def makeAdapter(self, limits: TCPLimits | None = None, **options: Any) -> TCPTransport:
         """Make a listener with options."""
-        return TCPTransport(self.host, TCPOptions(**options), None, limits)
+        return TCPTransport(self.host, TCPOptions(**options), limits)
 
     def connect(self, transport: TCPStringTransport | None = None) -> TCPClient:
         """Connect to the listener."""
@@ -70,7 +70,7 @@ class FrameCase(SynchronousTestCase):
         """Connect to a listener."""
         self.clock = Clock()
         host, self.probe = makeHost(self.clock, [ODD])
-        self.adapter = TCPTransport(host, TCPOptions(maxFrameSize=1024), None)
+        self.adapter = TCPTransport(host, TCPOptions(maxFrameSize=1024))
         self.client = connect(self.adapter)
         self.addCleanup(self.client.lose)
 

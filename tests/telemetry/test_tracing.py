@@ -94,7 +94,7 @@ class ConventionTests(SynchronousTestCase):
 
     def call(self, protocol: str, client: ClientInfo, error: Any = None) -> dict[str, Any]:
         """Trace a call; return its attributes."""
-        observer = CallTracer(self.tracer)
+        observer = CallTracer(self.tracer, {"grpc": "grpc"}, {"http"})
         context = RequestContext(protocol, "S", "m", client, newTracing())
         observer.began(context)
         observer.ended(context, error, 0.1)

@@ -13,6 +13,11 @@ from storagegate.auth import authentication
 from storagegate.core import definitions
 from storagegate.gateway import gateway, options
 from storagegate.gateway import options as gatewayOptions
+from storagegate.gateway.transports import grpc as grpctransport
+from storagegate.gateway.transports import http as httptransport
+from storagegate.gateway.transports import tcp as tcptransport
+from storagegate.gateway.transports import udp as udptransport
+from storagegate.gateway.transports import websocket as websockettransport
 from storagegate.http import compression, cors, rateLimit
 from storagegate.http import options as httpOptions
 from storagegate.rpc import application as rpcOptions
@@ -28,11 +33,11 @@ CLASSES: list[tuple[Any, Any]] = [
     (rpcOptions.MessageCompressionDict, rpcOptions.CompressionOptions),
     (credentials.TLSOptionsDict, credentials.GRPCTLSOptions),
     (gatewayOptions.GatewayOptionsDict, gatewayOptions.GatewayOptions),
-    (gatewayOptions.HTTPOptionsDict, gatewayOptions.HTTPOptions),
-    (gatewayOptions.WebSocketOptionsDict, gatewayOptions.WebSocketOptions),
-    (gatewayOptions.GRPCOptionsDict, gatewayOptions.GRPCTransportOptions),
-    (gatewayOptions.UDPOptionsDict, gatewayOptions.UDPOptions),
-    (gatewayOptions.TCPOptionsDict, gatewayOptions.TCPOptions),
+    (httptransport.HTTPOptionsDict, httptransport.HTTPOptions),
+    (websockettransport.WebSocketOptionsDict, websockettransport.WebSocketOptions),
+    (grpctransport.GRPCOptionsDict, grpctransport.GRPCOptions),
+    (udptransport.UDPOptionsDict, udptransport.UDPOptions),
+    (tcptransport.TCPOptionsDict, tcptransport.TCPOptions),
     (gateway.ErrorOptionsDict, gateway.ErrorOptions),
     (options.MonitoringOptionsDict, options.MonitoringOptions),
     (discoveryOptions.DiscoveryOptionsDict, discoveryOptions.DiscoveryOptions),
@@ -71,7 +76,7 @@ class KeywordTests(SynchronousTestCase):
         service = {attribute.alias for attribute in fields(definitions.ServiceDefinition)}
         self.assertEqual(keys(definitions.ServiceDefinitionDict), service - {"name"})
         self.assertEqual(keys(authentication.RulesDict), set(authentication.DEFAULT_RULES))
-        udp = {attribute.alias for attribute in fields(gatewayOptions.UDPOptions)}
+        udp = {attribute.alias for attribute in fields(udptransport.UDPOptions)}
         self.assertEqual(keys(gateway.UDPConfigurationDict), udp | {"protocol"})
 
     def test_all(self) -> None:

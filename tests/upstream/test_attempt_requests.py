@@ -31,6 +31,7 @@ def head(
         protocol, "Pro.be", method, ClientInfo("id", address, 1), tracing, headers or {}
     )
     context.credentials = credentials or CallCredentials()
+    context.credentials.hasFields = protocol in ("http", "grpc")
     heads = RequestHeads("/v1", "Pro.be", "X-API-Key")
     data = heads.write(Instance("10.0.0.1", 80), context, tracing, leftSeconds, length)
     first, *lines = data.decode("ascii").removesuffix("\r\n\r\n").split("\r\n")

@@ -101,7 +101,7 @@ class ForwardingTests(SynchronousTestCase):
     def test_paths(self) -> None:
         """Nor do their paths fill anything; those of described methods are remembered."""
         gateway = self.start({"Probe": {"instances": INSTANCES}}, self.local())
-        adapter = gateway.start().http()
+        adapter = gateway.start().get("http")
         for name in ("made-up", "ask", "another"):
             adapter._look(f"/Probe/{name}")
         self.assertEqual(list(adapter._places), ["/Probe/ask"])

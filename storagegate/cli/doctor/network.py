@@ -23,11 +23,9 @@ from twisted.internet.endpoints import serverFromString
 from twisted.internet.protocol import Factory
 
 from storagegate.cli.doctor.findings import Check, Finding
+from storagegate.core.httpurls import DEFAULT_PORTS
 from storagegate.daemon.config import Configuration
-
-_NAMES = ("s3", "admin", "http", "grpc", "tcp", "udp")
-_HOST_PORT = ("grpc", "udp")
-
+from storagegate.gateway.transports.registry import listenerTransports
 
 # A colon, and what comes up to the next one that no backslash stands before.
 _PARTS = re.compile(r":((?:\\.|[^:\\])*)", re.DOTALL)
@@ -43,6 +41,7 @@ class ListenerAddress:
     @ivar host: The address; empty for all of them.
     @ivar port: 0 for any that is free; L{None} where there is none.
     @ivar path: That of a UNIX socket.
+    @ivar isDatagram: Whether it takes datagrams, not connections.
     @ivar error: Why there is no such place; everything else is empty then.
     """
 
@@ -51,6 +50,7 @@ class ListenerAddress:
     host: str = ""
     port: int | None = None
     path: str | None = None
+    isDatagram: bool = False
     error: str | None = None
 
 
@@ -84,11 +84,25 @@ class RecordingReactor:
 
 def placesOf(configuration: Configuration) -> list[ListenerAddress]:
     """Give the place of each listener that is on."""
-    found = []
-    for name in _NAMES:
-        description = getattr(configuration.listeners, name)
-        if description is not None:
-            found.append(_place(name, description))
+    listeners = configuration.listeners
+    found = [
+        _endpoint(name, description)
+        for name, description in (("s3", listeners.s3), ("admin", listeners.admin))
+        if description is not None
+    ]
+    for row in listenerTransports():
+        description = listeners.of(row.name)
+        if description is None:
+            continue
+        if row.address == "hostport":
+            host, _, port = description.rpartition(":")
+            isDatagram = row.inherit == "datagram"
+            place = ListenerAddress(
+                row.name, description, host.strip("[]"), int(port), isDatagram=isDatagram
+            )
+        else:
+            place = _endpoint(row.name, description)
+        found.append(place)
     return found
 
 
@@ -117,10 +131,7 @@ def _plain(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
 
 
-def _place(name: str, description: str) -> ListenerAddress:
-    if name in _HOST_PORT:
-        host, _, port = description.rpartition(":")
-        return ListenerAddress(name, description, host.strip("[]"), int(port))
+def _endpoint(name: str, description: str) -> ListenerAddress:
     if isHandedOver(description):
         return ListenerAddress(name, description)
     notes = RecordingReactor()
@@ -191,7 +202,7 @@ def daemonOf(directory: str) -> int | None:
 
 
 def _ofPort(place: ListenerAddress, daemon: int | None) -> Finding:
-    kind = socket.SOCK_DGRAM if place.name == "udp" else socket.SOCK_STREAM
+    kind = socket.SOCK_DGRAM if place.isDatagram else socket.SOCK_STREAM
     try:
         for family, _, _, _, address in addressesOf(place, kind):
             with socket.socket(family, kind) as probe:
@@ -317,8 +328,6 @@ _SECONDS = 1.0
 # Instances may be many, and threads are not for nothing.
 _TOGETHER = 32
 
-_PORTS = {"http": 80, "https": 443}
-
 
 def checkNeighbours(tables: Mapping[str, Any]) -> Iterator[Finding]:
     """
@@ -401,4 +410,4 @@ def _ofTracing(tables: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
 
 def _split(url: str) -> tuple[str, int]:
     parts = urlsplit(url)
-    return parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 443)
+    return parts.hostname or "", parts.port or DEFAULT_PORTS.get(parts.scheme, 443)

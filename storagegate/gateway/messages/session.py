@@ -20,6 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from storagegate.core.errors import ServiceError, asServiceError, codedError, isExpected
+from storagegate.core.options import Hook
 from storagegate.gateway.messages.call import PeerCall
 from storagegate.gateway.messages.interfaces import (
     NO_HEADERS,
@@ -29,7 +30,6 @@ from storagegate.gateway.messages.interfaces import (
     StreamHooks,
     readId,
 )
-from storagegate.gateway.options import Hook
 
 CALLS_OF_A_CONNECTION = 128
 """Calls in flight of one peer: more than a busy client has, and few enough to hold in memory."""

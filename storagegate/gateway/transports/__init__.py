@@ -1,1 +1,1 @@
-"""One module or package for each transport, and their registry."""
+"""The transports of the gateway: a row each in the registry, and a folder with what it does."""

@@ -1,17 +1,18 @@
 """
-What the adapters of a gateway count of their wires, beside the calls.
+What the adapters of a gateway count of their wires, beside the calls, and what may be chosen of it.
 
-The numbers are attributes that an adapter adds to, a twentieth of a microsecond each; what is made
-of them, and whether anybody wants them, is known in L{storagegate.gateway.metrics}.
-
-What is told of each wire, as far as C{metrics.protocolMetrics} chooses it.
+The numbers are attributes that an adapter adds to, a twentieth of a microsecond each. What becomes
+of them is decided by the L{ProtocolMetric}s of the transport that C{metrics.protocolMetrics}
+chooses, each a few meters of the process and a view in C{getMetrics}.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 
+from storagegate.gateway.transports.registry import findTransport, loadReference
 from storagegate.telemetry.metrics import Counter as Count
 from storagegate.telemetry.metrics import (
     Histogram,
@@ -21,43 +22,25 @@ from storagegate.telemetry.metrics import (
     gaugesFamily,
 )
 
-PROTOCOLS = ("http", "websocket", "grpc", "udp", "tcp")
-
 MAX_ROUTES = 5000
 """Label sets of a meter by method: a hundred methods by five wires, each with ten outcomes."""
 
 _IN = ("in",)
 _OUT = ("out",)
 
-AGENT_FAMILIES = (
-    # The first that is found counts: a browser names those whose pages it wants too, a robot the
-    # browser that it works with, and Amazon's tools what they are made of.
-    ("aws-", "aws"),
-    ("boto", "python"),
-    ("bot", "bot"),
-    ("edg", "edge"),
-    ("opr/", "opera"),
-    ("firefox", "firefox"),
-    ("chrome", "chrome"),
-    ("safari", "safari"),
-    ("curl", "curl"),
-    ("wget", "wget"),
-    ("python", "python"),
-    ("aiohttp", "python"),
-    ("okhttp", "java"),
-    ("java", "java"),
-    ("node", "node"),
-    ("axios", "node"),
-    ("undici", "node"),
-    ("go-http", "go"),
-    ("kube-probe", "kubernetes"),
-    ("prometheus", "prometheus"),
-)
-"""What names a family of clients, in lower case. Anybody can make user agents up; families not."""
+OnEnds = Callable[[str, str, Sequence[float]], object]
+
+Streaming = Callable[[str, str], str]
+"""Gives how a method of a service streams."""
+
+Sample = tuple[Sequence[str], Any]
+
+Samples = Callable[[str], Sequence[Sample]]
+"""Gives the samples of a meter by its name, without C{storagegate_} at its beginning."""
 
 
 @define(eq=False)
-class TransportMetrics:
+class WireMeter:
     """
     The counts of one wire.
 
@@ -72,6 +55,7 @@ class TransportMetrics:
     @ivar sizes: Takes the sizes of datagrams, if they are wanted.
     @ivar answers: Counts answers by status, if that is wanted.
     @ivar agents: Counts requests by family of clients, if that is wanted.
+    @ivar onEnds: Called with a service, a method and the seconds of its calls that have ended.
     """
 
     bytesIn: int = 0
@@ -89,6 +73,7 @@ class TransportMetrics:
     sizes: Histogram | None = None
     answers: Count | None = None
     agents: Count | None = None
+    onEnds: list[OnEnds] = field(factory=list)
 
     def ended(self, seconds: float) -> None:
         """Take note of the end of a connection."""
@@ -108,132 +93,78 @@ class TransportMetrics:
         if self.sizes is not None:
             self.sizes.observe(size, _OUT)
 
-    def answered(self, status: int, agent: bytes) -> None:
-        """Take note of an answer of HTTP, and of who got it."""
-        if self.answers is not None:
-            self.answers.add(1, (str(status),))
-        if self.agents is not None:
-            self.agents.add(1, (agentFamily(agent),))
+
+def _nothing(wire: WireMeter) -> Iterable[MetricFamily]:
+    return ()
 
 
-def agentFamily(agent: bytes) -> str:
-    """Give the family that a user agent is of."""
-    if not agent:
-        return "none"
-    # What matters stands at the beginning, and of a browser within the first 200 bytes.
-    text = agent[:200].decode("latin-1").lower()
-    for part, family in AGENT_FAMILIES:
-        if part in text:
-            return family
-    return "other"
+def _noMeters(meters: MetricsRegistry, wire: WireMeter, streaming: Streaming | None) -> None:
+    return
 
 
-Chosen = Mapping[str, tuple[str, ...]]
-"""What was chosen, by protocol."""
-
-_CONNECTION_SECONDS = (0.1, 1, 10, 60, 300, 900, 3600, 14_400, 86_400)
-"""What matters of a WebSocket is whether it lasts for moments, minutes or days."""
-
-_PACKET_BYTES = (64, 128, 256, 512, 1200, 1472, 4096, 16_384, 65_507)
-"""1,200 bytes get through everywhere, 1,472 fit an Ethernet frame, 65,507 IPv4."""
-
-
-def chooseOfWires(
-    meters: MetricsRegistry, wires: Mapping[str, TransportMetrics], chosen: Chosen
-) -> tuple[Count | None, Histogram | None]:
+@frozen(kw_only=True)
+class ProtocolMetric:
     """
-    Make the meters that adapters count with.
+    What C{metrics.protocolMetrics} may choose of a transport.
 
-    @return: Those of gRPC: streams by kind, and how long calls took.
+    @ivar name: Its name there and in C{getMetrics}.
+    @ivar view: Gives its value in C{getMetrics}.
+    @ivar start: Makes the meters that the transport counts with, once it was chosen.
+    @ivar collect: Gives the families of the numbers that the transport keeps.
     """
-    streams = latency = None
-    if _has(chosen, "http", "status_codes"):
-        wires["http"].answers = meters.counter(
-            "storagegate_http_responses_total", "Answers by status.", ("status",)
-        )
-    if _has(chosen, "http", "user_agents"):
-        wires["http"].agents = meters.counter(
-            "storagegate_http_user_agents_total", "Requests by family of clients.", ("family",)
-        )
-    if _has(chosen, "websocket", "connection_duration"):
-        wires["websocket"].durations = meters.histogram(
-            "storagegate_websocket_connection_duration_seconds",
-            "How long WebSockets that are gone were there.",
-            (),
-            _CONNECTION_SECONDS,
-        )
-    if _has(chosen, "udp", "packet_size"):
-        wires["udp"].sizes = meters.histogram(
-            "storagegate_udp_packet_size_bytes",
-            "Sizes of datagrams.",
-            ("direction",),
-            _PACKET_BYTES,
-        )
-    if _has(chosen, "grpc", "stream_count"):
-        streams = meters.counter(
-            "storagegate_grpc_streams_total", "Streaming calls that have ended.", ("kind",)
-        )
-    if _has(chosen, "grpc", "rpc_latency"):
-        latency = meters.histogram(
-            "storagegate_grpc_rpc_duration_seconds",
-            "How long calls by gRPC took.",
-            ("service", "method"),
-        )
-        latency.maxSets = MAX_ROUTES
-    return streams, latency
+
+    name: str
+    view: Callable[[Samples], Any]
+    start: Callable[[MetricsRegistry, WireMeter, Streaming | None], object] = _noMeters
+    collect: Callable[[WireMeter], Iterable[MetricFamily]] = _nothing
 
 
-def collectOfWires(wires: Mapping[str, TransportMetrics], chosen: Chosen) -> Iterable[MetricFamily]:
-    """Make the families of what adapters keep themselves."""
-    if not wires:
-        return
-    if _has(chosen, "websocket", "message_frequency"):
-        wire = wires["websocket"]
-        yield counterFamily(
-            "storagegate_websocket_messages_total",
-            "Messages of WebSockets.",
-            ("direction",),
-            [(("in",), wire.messagesIn), (("out",), wire.messagesOut)],
-        )
-    if _has(chosen, "udp", "packet_loss"):
-        yield from _packetLoss(wires["udp"])
-    if _has(chosen, "tcp", "connection_pool"):
-        yield from _connectionPool(wires["tcp"])
-    if _has(chosen, "tcp", "buffer_utilization"):
-        held, limit = (wires["tcp"].held or _nothingHeld)()
-        name, help = "storagegate_tcp_buffer_bytes", "Bytes of incomplete messages."
-        yield gaugesFamily(name, help, (), [((), held)])
-        help = "The same as a share of what may be held; of several workers the worst."
-        name = "storagegate_tcp_buffer_ratio"
-        yield gaugesFamily(name, help, (), [((), held / limit)], "max")
+def metricsOf(name: str) -> Mapping[str, ProtocolMetric]:
+    """
+    Return what may be chosen of a transport, by name.
+
+    @raise KeyError: If there is no transport of that name.
+    """
+    metrics = findTransport(name).metrics
+    return {} if metrics is None else {each.name: each for each in loadReference(metrics)}
 
 
-def _has(chosen: Chosen, protocol: str, word: str) -> bool:
-    return word in chosen.get(protocol, ())
+# Views
 
 
-def _nothingHeld() -> tuple[int, int]:
-    return 0, 1
+def byLabel(name: str) -> Callable[[Samples], Any]:
+    """Make the view of a meter with one label: a mapping of its values to numbers."""
+    return lambda samples: {labels[0]: value for labels, value in samples(name)}
 
 
-def _packetLoss(wire: TransportMetrics) -> Iterable[MetricFamily]:
-    name, help = "storagegate_udp_lost_total", "Items of streams that never came."
-    yield counterFamily(name, help, (), [((), wire.lost)])
-    name, help = "storagegate_udp_duplicates_total", "Datagrams that came again."
-    yield counterFamily(name, help, (), [((), wire.duplicates)])
-    yield counterFamily(
-        "storagegate_udp_dropped_total",
-        "Datagrams that were dropped, by reason.",
-        ("reason",),
-        [((reason,), count) for reason, count in wire.dropped.items()],
-    )
+def total(samples: Samples, name: str) -> Any:
+    """Return the sum of a meter."""
+    return sum(value for _, value in samples(name))
 
 
-def _connectionPool(wire: TransportMetrics) -> Iterable[MetricFamily]:
-    name, help = "storagegate_tcp_connections_accepted_total", "Connections that came."
-    yield counterFamily(name, help, (), [((), wire.accepted)])
-    name, help = "storagegate_tcp_connections_closed_total", "Connections that are gone."
-    yield counterFamily(name, help, (), [((), wire.closed)])
-    count = 0 if wire.connections is None else wire.connections()
-    name, help = "storagegate_tcp_connections_open", "Connections that are there."
-    yield gaugesFamily(name, help, (), [((), count)])
+def average(values: Sequence[float], factor: float = 1) -> float:
+    """
+    Return the average of a histogram, 0 without values.
+
+    @param values: The counts of its buckets, and the sum.
+    @param factor: For another unit.
+    """
+    count = sum(values[:-1])
+    return values[-1] * factor / count if count else 0.0
+
+
+# Families
+
+
+def plainCounter(name: str, help: str, value: float) -> MetricFamily:
+    """Make the family of a counter without labels."""
+    return counterFamily(name, help, (), [((), value)])
+
+
+def plainGauge(name: str, help: str, value: float, together: str = "sum") -> MetricFamily:
+    """
+    Make the family of a gauge without labels.
+
+    @param together: How the numbers of several workers are one.
+    """
+    return gaugesFamily(name, help, (), [((), value)], together)

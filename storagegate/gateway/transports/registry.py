@@ -1,221 +1,315 @@
 """
-The wires of a gateway: each adapter made when its wire is wanted, opened, and closed.
+The registry of transports.
 
-An adapter is imported when its wire is opened: a gateway pays for the wires that it has.
+A transport is a row of data here, or of a Twisted plugin, and a folder with its code. The daemon's
+configuration, the gateway's options, authentication, metrics and descriptions read the rows; none
+of them names a transport. Rows name their code as C{"module:name"}: importing this module imports
+no transport.
+
+A row of another package is found where C{twisted.plugin} looks: it is a module-level name of a file
+in a folder C{twisted/plugins} on C{sys.path}. A program adds one to its own process by L{register}.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Literal
 
-from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
-from twisted.logger import Logger
+from attrs import field, frozen
+from twisted.internet.defer import Deferred
+from twisted.plugin import IPlugin, getPlugins
+from zope.interface import Interface, implementer
 
-from storagegate.core.definitions import ServiceDefinition
-from storagegate.gateway.host import SocketOwnership, TransportContext
-from storagegate.gateway.options import GatewayOptions
-from storagegate.gateway.transports.websocket import OriginRule
-
-AnswerCacheMaker = Callable[[], Any]
-"""
-Makes an L{IReplyCache<storagegate.gateway.transports.udp.replycache.IReplyCache>} when UDP is
-opened.
-"""
-
-_log = Logger()
+TransportName = Literal["http", "websocket", "grpc", "udp", "tcp"]
+"""The names of the transports that come with the package."""
 
 
-class TransportSet:
+class ITransportRow(Interface):
+    """A row of the registry, by which its plugin is found."""
+
+
+@implementer(IPlugin, ITransportRow)
+@frozen(kw_only=True)
+class Transport:
     """
-    The wires that a gateway has opened.
+    A transport of the gateway.
 
-    @ivar host: What the adapters share.
-    @ivar ports: The ports by wire; WebSocket has that of HTTP.
+    @ivar name: Its name in options, in the daemon's configuration, in metrics and in contexts.
+    @ivar title: Its name in prose.
+    @ivar flag: The option of the gateway that switches it on or off.
+    @ivar options: The class of its options, C{"module:name"}: frozen, of attrs, all with defaults.
+    @ivar make: What makes an L{ITransport}, C{"module:name"}; called with a
+        L{GatewayHost<storagegate.gateway.host.TransportContext>} and its options.
+    @ivar address: What its address is: a description of an endpoint, or C{HOST:PORT}; C{None} where
+        it has no listener of its own.
+    @ivar shares: The transport whose listener serves it.
+    @ivar default: Its address in the daemon, unless another is configured; C{None} is off.
+    @ivar listener: The meaning of its key in the daemon's configuration.
+    @ivar inherit: How a worker gets its listener: a socket that accepts for all of them, a socket
+        for datagrams each, or its own, bound with C{SO_REUSEPORT}. The last has an option
+        C{reusePort}, and its port is bound after the process has changed its user.
+    @ivar providers: The authentication providers that it may use, unless a rule says otherwise.
+    @ivar metrics: What C{metrics.protocolMetrics} may choose of it, C{"module:name"} of a tuple of
+        L{ProtocolMetric<storagegate.gateway.transports.metrics.ProtocolMetric>}.
+    @ivar describe: Its L{Channel<storagegate.gateway.asyncapi.Channel>} in AsyncAPI,
+        C{"module:name"}; C{None} leaves it out.
+    @ivar maxItemBytes: How many bytes of content an item of a stream may have; C{None}: it has no
+        limit.
+    @ivar rpcSystem: C{rpc.system.name} of the spans of its calls, by the conventions of
+        OpenTelemetry; C{None} for C{storagegate}.
+    @ivar hasStatus: Whether its calls have a status of HTTP.
+    @ivar daemonOptions: Options that are others in the daemon.
     """
 
-    def __init__(
-        self,
-        host: TransportContext,
-        options: GatewayOptions,
-        reactor: Any,
-        protos: Mapping[str, Any] | None = None,
-        apiKeyHeader: str = "X-API-Key",
-        makeAnswers: AnswerCacheMaker | None = None,
-        turn: SocketOwnership | None = None,
-    ) -> None:
-        """
-        @param reactor: The whole reactor: every adapter needs another part of it.
-        @param protos: Services of protos that are loaded already, by full name.
-        @param apiKeyHeader: The field of HTTP that API keys are in.
-        @param makeAnswers: Makes what keeps the answers of UDP, for several processes.
-        @param turn: Tells when UDP is read here; C{None} for always.
-        """
-        self._makeAnswers = makeAnswers
-        self._turn = turn
-        self._protos = protos or {}
-        self._apiKeyHeader = apiKeyHeader
-        self.host = host
-        self.ports: dict[str, Any] = {}
-        self._options = options
-        self._reactor = reactor
-        self._http: Any = None
-        self._websocket: Any = None
-        self._application: Any = None
-        self._others: dict[str, Any] = {}
-        # Closes what is made only after everything was to close.
-        self._closeLate: Callable[[Any], object] | None = None
-        self._services: list[ServiceDefinition] = []
+    name: str
+    title: str
+    flag: str
+    options: str
+    make: str
+    address: Literal["endpoint", "hostport"] | None = None
+    shares: str | None = None
+    default: str | None = None
+    listener: str = ""
+    inherit: Literal["stream", "datagram", "reuseport"] = "stream"
+    providers: tuple[str, ...] = ("apikey",)
+    metrics: str | None = None
+    describe: str | None = None
+    maxItemBytes: int | None = None
+    rpcSystem: str | None = None
+    hasStatus: bool = False
+    daemonOptions: Mapping[str, Any] = field(factory=dict)
 
-    def add(self, service: ServiceDefinition) -> None:
-        """Serve a service on the wires that have to be told; the others ask the invoker."""
-        self._services.append(service)
-        if "grpc" in self._others:
-            self._others["grpc"].add(service)
+
+class ITransport(Interface):
+    """What serves a transport."""
+
+    def add(service: Any) -> None:
+        """
+        Serve a service, a C{ServiceDefinition}.
+
+        Most transports look methods up in the invoker when they are called, and do nothing here.
+        """
+
+    def setHealth(services: Mapping[str, bool], overall: bool) -> None:
+        """
+        Publish the health of services, where the transport has a protocol for that.
+
+        @param services: By name.
+        """
+
+    def open(address: str) -> Deferred[Any]:
+        """
+        Listen.
+
+        @param address: As the row's C{address} says; in a worker C{inherited:FD}, unless the row's
+            C{inherit} is C{reuseport}.
+        @return: The C{IListeningPort}. Fails with C{CannotListenError} if the address is taken.
+        """
+
+    def close(graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+        """
+        Take no further calls, wait for those in flight, and close.
+
+        @param graceSeconds: After this, calls are cancelled and connections dropped.
+        @param patienceSeconds: How long further calls are taken from clients that are connected,
+            where another process serves the same address.
+        """
+
+
+class ICarrier(ITransport):
+    """A transport whose listener serves others, too."""
+
+    def carry(guests: list[Any], isServed: bool) -> None:
+        """
+        Set what the next listener serves.
+
+        @param guests: Each an L{IGuest}.
+        @param isServed: Whether the calls of the transport itself are taken.
+        """
+
+
+class IGuest(Interface):
+    """What serves a transport without a listener of its own."""
+
+    def add(service: Any) -> None:
+        """Serve a service, as L{ITransport.add}."""
+
+    def setHealth(services: Mapping[str, bool], overall: bool) -> None:
+        """Publish the health of services, as L{ITransport.setHealth}."""
+
+    def install(application: Any) -> None:
+        """
+        Answer the requests of an application that are for this transport.
+
+        @raise ValueError: If an option cannot be obeyed.
+        """
+
+    def close(graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+        """Close, as L{ITransport.close}."""
+
+    def closeLate() -> Deferred[None]:
+        """Wait for connections that were made while the carrier closed: they close as they come."""
+
+
+@implementer(ITransport)
+class InvokedTransport:
+    """A base for transports that look methods up in the invoker, and publish no health."""
+
+    def add(self, service: Any) -> None:
+        """Do nothing: the invoker has the service."""
 
     def setHealth(self, services: Mapping[str, bool], overall: bool) -> None:
-        """Say which services are well, on the wire that has a way to ask for it."""
-        if "grpc" in self._others:
-            self._others["grpc"].setHealth(services, overall)
+        """Do nothing."""
 
-    async def openAll(self, names: Iterable[str], hostname: str) -> dict[str, Any]:
-        """
-        Open wires at the places that the options name.
+    def open(self, address: str) -> Deferred[Any]:
+        """Listen."""
+        raise NotImplementedError
 
-        @return: The ports by wire.
-        @raise CannotListenError: If a place is taken: then no port is left open.
-        """
-        try:
-            for wire, place in self.places(tuple(names), hostname).items():
-                await self.open(wire, place)
-        except Exception:
-            await self.close(0)
-            raise
-        return dict(self.ports)
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+        """Close."""
+        raise NotImplementedError
 
-    def places(self, names: tuple[str, ...], hostname: str) -> dict[str, str]:
-        """Give the place of each wire, as L{open} takes it."""
-        options = self._options
-        quoted = hostname.replace(":", "\\:")
-        bracketed = f"[{hostname}]" if ":" in hostname else hostname
-        places: dict[str, str] = {}
-        if "http" in names or "websocket" in names:
-            wire = "http" if "http" in names else "websocket"
-            places[wire] = f"tcp:{options.port}:interface={quoted}"
-        if "grpc" in names:
-            places["grpc"] = f"{options.grpc.hostname or bracketed}:{options.grpc.port}"
-        if "tcp" in names:
-            interface = (options.tcp.hostname or hostname).replace(":", "\\:")
-            places["tcp"] = f"tcp:{options.tcp.port}:interface={interface}"
-        if "udp" in names:
-            places["udp"] = f"{options.udp.hostname or bracketed}:{options.udp.port}"
-        return places
 
-    def open(self, wire: str, place: str) -> Deferred[Any]:
-        """
-        Open one wire.
+HTTP = Transport(
+    name="http",
+    title="HTTP",
+    flag="enableHTTP",
+    options="storagegate.gateway.transports.http:HTTPOptions",
+    make="storagegate.gateway.transports.http.listener:HTTPTransport",
+    address="endpoint",
+    default="tcp:8080:interface=127.0.0.1",
+    listener="the HTTP and WebSocket listener",
+    providers=("jwt", "apikey", "oauth"),
+    metrics="storagegate.gateway.transports.http.metrics:METRICS",
+    hasStatus=True,
+)
 
-        @param wire: C{http} (with WebSocket, if that is enabled), C{websocket} alone, C{grpc},
-            C{tcp} or C{udp}.
-        @param place: An endpoint's description; C{HOST:PORT} for gRPC and UDP.
-        @return: The port. Fails with C{CannotListenError} if the place cannot be had.
-        """
-        opening: Deferred[Any]
-        names: tuple[str, ...] = (wire,)
-        if wire in ("http", "websocket"):
-            if wire == "http" and "websocket" in self._options.enabled:
-                names = ("http", "websocket")
-            application = self._application = self.application(names)
-            self.host.meter("http").connections = lambda: application.connections
-            opening = self._application.listen(place, reactor=self._reactor)
-        else:
-            self._others[wire] = self._adapter(wire)
-            opening = self._others[wire].open(place)
+WEBSOCKET = Transport(
+    name="websocket",
+    title="WebSocket",
+    flag="enableWebSocket",
+    options="storagegate.gateway.transports.websocket:WebSocketOptions",
+    make="storagegate.gateway.transports.websocket.guest:WebSocketGuest",
+    shares="http",
+    providers=("jwt", "apikey"),
+    metrics="storagegate.gateway.transports.websocket.metrics:METRICS",
+    describe="storagegate.gateway.transports.websocket.channel:WebSocketChannel",
+)
 
-        def opened(port: Any) -> Any:
-            self.ports.update(dict.fromkeys(names, port))
-            return port
+GRPC = Transport(
+    name="grpc",
+    title="gRPC",
+    flag="enableGRPC",
+    options="storagegate.gateway.transports.grpc:GRPCOptions",
+    make="storagegate.gateway.transports.grpc.listener:GRPCTransport",
+    address="hostport",
+    default="127.0.0.1:50051",
+    listener="the gRPC listener, in clear text",
+    inherit="reuseport",
+    providers=("jwt", "apikey"),
+    metrics="storagegate.gateway.transports.grpc.metrics:METRICS",
+    rpcSystem="grpc",
+    daemonOptions={"reflection": True},
+)
 
-        return opening.addCallback(opened)
+UDP = Transport(
+    name="udp",
+    title="UDP",
+    flag="enableUDP",
+    options="storagegate.gateway.transports.udp:UDPOptions",
+    make="storagegate.gateway.transports.udp.listener:UDPTransport",
+    address="hostport",
+    default="127.0.0.1:9103",
+    listener="the UDP listener",
+    inherit="datagram",
+    metrics="storagegate.gateway.transports.udp.metrics:METRICS",
+    describe="storagegate.gateway.transports.udp.channel:UDPChannel",
+    # 1,024 characters of Base64, and so a whole message in a datagram of 1,200 bytes.
+    maxItemBytes=768,
+)
 
-    def application(self, names: tuple[str, ...]) -> Any:
-        """Make the application that HTTP and WebSocket share."""
-        from storagegate.gateway.transports.http.listener import makeApplication
+TCP = Transport(
+    name="tcp",
+    title="TCP",
+    flag="enableTCP",
+    options="storagegate.gateway.transports.tcp:TCPOptions",
+    make="storagegate.gateway.transports.tcp.listener:TCPTransport",
+    address="endpoint",
+    default="tcp:9102:interface=127.0.0.1",
+    listener="the TCP listener",
+    metrics="storagegate.gateway.transports.tcp.metrics:METRICS",
+    describe="storagegate.gateway.transports.tcp.channel:TCPChannel",
+)
 
-        application = makeApplication()
-        if "websocket" in names:
-            # Refuses an origin that is none.
-            OriginRule(self._options.websocket.allowedOrigins)
-            path = self._options.websocket.path or "/"
-            # Autobahn takes 6 MB and 60 ms: who is never asked for a WebSocket does not need it.
-            application.all(path, lambda req, res: self.webSocket().answer(req, res))
-        if "http" in names:
-            self.http().checkRoutes()
-            self.http().install(application)
-        return application
+_registered: dict[str, Transport] = {}
 
-    def http(self) -> Any:
-        """Give the adapter of HTTP."""
-        if self._http is None:
-            from storagegate.gateway.transports.http.listener import HTTPTransport
 
-            self._http = HTTPTransport(self.host, self._options, self._apiKeyHeader)
-        return self._http
+def transports() -> tuple[Transport, ...]:
+    """Return every row: those of this module, then those of plugins and programs."""
+    if not _registered:
+        for row in (HTTP, WEBSOCKET, GRPC, UDP, TCP):
+            _registered[row.name] = row
+        plugins: Any = getPlugins(ITransportRow)
+        for row in plugins:
+            register(row)
+    return tuple(_registered.values())
 
-    def webSocket(self) -> Any:
-        """Give the adapter of WebSocket."""
-        if self._websocket is None:
-            from storagegate.gateway.transports.websocket.listener import WebSocketTransport
 
-            self._websocket = WebSocketTransport(self.host, self._options.websocket, self._reactor)
-            if self._closeLate is not None:
-                self._closeLate(self._websocket)
-        return self._websocket
+def transportNames() -> tuple[str, ...]:
+    """Return the names of all transports."""
+    return tuple(row.name for row in transports())
 
-    def _adapter(self, wire: str) -> Any:
-        if wire == "grpc":
-            from storagegate.gateway.transports.grpc import GRPCTransport
 
-            adapter = GRPCTransport(self.host, self._options.grpc, self._reactor, self._protos)
-            for service in self._services:
-                adapter.add(service)
-            return adapter
-        if wire == "tcp":
-            from storagegate.gateway.transports.tcp.listener import TCPTransport
+def listenerTransports() -> tuple[Transport, ...]:
+    """Return the rows that have listeners of their own."""
+    return tuple(row for row in transports() if row.shares is None)
 
-            return TCPTransport(self.host, self._options.tcp, self._reactor)
-        from storagegate.gateway.transports.udp.listener import UDPTransport
 
-        answers = None if self._makeAnswers is None else self._makeAnswers()
-        return UDPTransport(self.host, self._options.udp, self._reactor, answers, self._turn)
+def findTransport(name: str) -> Transport:
+    """
+    Return a row.
 
-    async def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> None:
-        """
-        Close every wire at once, each with the same grace; what fails is logged.
+    @raise KeyError: If there is no transport of that name.
+    """
+    transports()
+    return _registered[name]
 
-        @param patienceSeconds: How long clients are still served that are with this process, where
-            another one serves the same places.
-        """
-        times = (graceSeconds, patienceSeconds)
-        closing = {name: partial(each.close, *times) for name, each in self._others.items()}
-        if self._websocket is not None:
-            closing["websocket"] = partial(self._websocket.close, *times)
-        if self._application is not None:
-            milliseconds = (int(each * 1000) for each in times)
-            closing["http"] = partial(self._application.close, *milliseconds)
-        self._others, self._application = {}, None
-        self.ports.clear()
-        late: list[Deferred[Any]] = []
 
-        def close(name: str, closeWire: Callable[[], Any]) -> Deferred[Any]:
-            return maybeDeferred(closeWire).addErrback(self._failed, name)
+def register(transport: Transport) -> None:
+    """
+    Add a row to this process.
 
-        # The connections of HTTP may still ask for the first WebSocket.
-        self._closeLate = lambda adapter: late.append(
-            close("websocket", partial(adapter.close, *times))
-        )
-        await gatherResults([close(*each) for each in closing.items()])
-        await gatherResults(late)
-        self._closeLate = self._websocket = None
+    @raise ValueError: If its name or its flag is taken.
+    """
+    for row in transports():
+        if transport.name == row.name or transport.flag == row.flag:
+            raise ValueError(f"there is a transport {row.name} with the flag {row.flag} already")
+    _registered[transport.name] = transport
 
-    def _failed(self, failure: Any, name: str) -> None:
-        _log.failure("the wire {name} did not close in order", failure, name=name)
+
+def unregister(transport: Transport) -> None:
+    """
+    Remove a row that was registered.
+
+    @raise KeyError: If it was not.
+    """
+    del _registered[transport.name]
+
+
+def loadReference(reference: str) -> Any:
+    """
+    Import what a row names.
+
+    @param reference: C{"module:name"}.
+    """
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)
+
+
+def defaultRules() -> dict[str, tuple[str, ...]]:
+    """Return the authentication providers of each transport, by its name."""
+    return {row.name: row.providers for row in transports()}
+
+
+def maxItemBytes() -> dict[str, int]:
+    """Return how many bytes of content an item may have, by transport, where it has a limit."""
+    return {row.name: row.maxItemBytes for row in transports() if row.maxItemBytes is not None}

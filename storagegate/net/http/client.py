@@ -40,7 +40,7 @@ MAX_MESSAGE_BYTES = 1024 * 1024
 
 _URL = re.compile(r"(https?)://(\[[^\]/]+\]|[^\[\]:/]+)(?::([0-9]{1,5}))?(/.*)?")
 
-_PORTS = {"http": 80, "https": 443}
+from storagegate.core.httpurls import DEFAULT_PORTS, HTTPS
 
 
 class HTTPStatusError(HTTPClientError):
@@ -181,7 +181,7 @@ class HTTPClient:
         if match is None:
             raise ValueError("it is no URL of HTTP")
         scheme, host, given, path = match.groups("")
-        usual = _PORTS[scheme]
+        usual = DEFAULT_PORTS[scheme]
         port = int(given or usual)
         lines = [
             f"{method} {path + target or '/'} HTTP/1.1",
@@ -197,7 +197,7 @@ class HTTPClient:
             raise ValueError("a field of the request has a control character")
         wire = "\r\n".join([*lines, "\r\n"]).encode("ascii")
         name = host.strip("[]")
-        context = makeContext(self._tls, name) if scheme == "https" else None
+        context = makeContext(self._tls, name) if scheme == HTTPS else None
         endpoint = HostnameEndpoint(self._resolving, name, port, CONNECT_SECONDS)
         connection = await openConnection(endpoint, self._reactor, CONNECT_SECONDS, context)
         try:

@@ -7,6 +7,7 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from attrs import evolve
 
+from storagegate.core.httpurls import SCHEMES
 from storagegate.net.http.message import ChannelRequest
 from storagegate.s3.auth.authenticator import refuseFormClaim
 from storagegate.s3.auth.claims import UNSIGNED_PAYLOAD, SignatureSource
@@ -120,7 +121,7 @@ def _answer(call: S3Request, fields: Mapping[str, str], record: ObjectRecord) ->
     etag = b'"%b"' % record.etag.encode("ascii")
     key = record.key.decode()
     target = fields.get("success_action_redirect", fields.get("redirect", ""))
-    if target and urlsplit(target).scheme in ("http", "https"):
+    if target and urlsplit(target).scheme in SCHEMES:
         facts = urlencode({"bucket": record.bucket, "key": key, "etag": f'"{record.etag}"'})
         parts = urlsplit(target)
         parts = parts._replace(query=f"{parts.query}&{facts}" if parts.query else facts)

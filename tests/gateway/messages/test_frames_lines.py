@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.gateway.messages.frames import FrameError, LineDecoder
-from storagegate.gateway.options import TCPOptions
+from storagegate.gateway.transports.tcp import TCPOptions
 from storagegate.gateway.transports.tcp.listener import TCPTransport
 from tests.support.gateway import TOKEN, makeHost
 from tests.support.tcp import connect
@@ -67,7 +67,7 @@ class LineTests(SynchronousTestCase):
         """Connect to a listener."""
         self.clock = Clock()
         host, self.probe = makeHost(self.clock)
-        self.adapter = TCPTransport(host, TCPOptions(maxFrameSize=1024), None)
+        self.adapter = TCPTransport(host, TCPOptions(maxFrameSize=1024))
         self.client = connect(self.adapter)
         self.addCleanup(self.client.lose)
 

@@ -12,7 +12,7 @@ from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
-from storagegate.gateway.options import TCPOptions
+from storagegate.gateway.transports.tcp import TCPOptions
 from storagegate.gateway.transports.tcp.listener import TCPTransport
 from tests.support.gateway import makeHost
 
@@ -101,7 +101,7 @@ class TCPCase(TestCase):
 
     async def listen(self, **options: Any) -> None:
         """Make a listener with options."""
-        self.adapter = TCPTransport(self.host, TCPOptions(**options), self.reactor)
+        self.adapter = TCPTransport(self.host, TCPOptions(**options))
         self.addCleanup(self.adapter.close, 0)
         self.port = await self.open("tcp:0:interface=127.0.0.1")
 

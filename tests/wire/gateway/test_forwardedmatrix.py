@@ -6,7 +6,7 @@ from twisted.internet.threads import deferToThread
 
 from storagegate.core.definitions import STREAMING
 from storagegate.gateway.gateway import createProtocolGateway
-from storagegate.gateway.options import PROTOCOLS
+from storagegate.gateway.transports.registry import transportNames
 from tests.support.gatewayclients import CLIENTS
 from tests.wire.gateway import test_matrix
 
@@ -35,7 +35,7 @@ class ForwardedMatrixTests(test_matrix.MatrixTests):
         ports = await front.listen(reactor=self.reactor)
         self.addCleanup(front.stop, 0)
         self.clients: dict[str, Any] = {}
-        for wire in PROTOCOLS:
+        for wire in transportNames():
             client = await deferToThread(CLIENTS[wire], ports[wire].getHost().port)
             self.addCleanup(deferToThread, client.close)
             self.clients[wire] = client

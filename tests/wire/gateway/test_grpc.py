@@ -18,8 +18,8 @@ from twisted.internet.threads import deferToThread
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.errors import ServiceError
 from storagegate.gateway.host import ErrorHook
-from storagegate.gateway.options import GRPCTransportOptions
-from storagegate.gateway.transports.grpc import GRPCTransport
+from storagegate.gateway.transports.grpc import GRPCOptions
+from storagegate.gateway.transports.grpc.listener import GRPCTransport
 from tests.support.gateway import TOKEN, Boom, makeHost
 from tests.wire.rpc.support import RPCCase
 
@@ -77,14 +77,14 @@ class AdapterCase(RPCCase):
 
     async def serve(
         self,
-        options: GRPCTransportOptions | None = None,
+        options: GRPCOptions | None = None,
         transformError: ErrorHook | None = None,
         services: Iterable[Any] = (),
     ) -> None:
         """Serve the fixture."""
-        host, self.probe = makeHost(self.reactor, services, transformError)
-        options = options or GRPCTransportOptions(reflection=True)
-        self.adapter = GRPCTransport(host, options, self.reactor)
+        host, self.probe = makeHost(self.reactor, services, transformError, reactor=self.reactor)
+        options = options or GRPCOptions(reflection=True)
+        self.adapter = GRPCTransport(host, options)
         for service in host.invoker.services.values():
             self.adapter.add(service)
         port = await self.adapter.open("127.0.0.1:0")
@@ -192,9 +192,9 @@ class HookTests(AdapterCase):
         path.write_text(PROTO)
         return str(path)
 
-    def options(self, **more: Any) -> GRPCTransportOptions:
+    def options(self, **more: Any) -> GRPCOptions:
         """Serve the fixture as a proto's service."""
-        return GRPCTransportOptions(
+        return GRPCOptions(
             reflection=True,
             protoFiles=[self.proto()],
             services={"shop.Front": "Probe"},
@@ -242,13 +242,13 @@ class HookTests(AdapterCase):
     async def test_wrong(self) -> None:
         """Names that are none, and kinds that differ, are errors before anything is served."""
         host, _ = makeHost(self.reactor)
-        options = GRPCTransportOptions(services={"shop.Front": "Probe"})
-        self.assertRaises(DefinitionError, GRPCTransport, host, options, self.reactor)
-        differs = GRPCTransportOptions(
+        options = GRPCOptions(services={"shop.Front": "Probe"})
+        self.assertRaises(DefinitionError, GRPCTransport, host, options)
+        differs = GRPCOptions(
             protoFiles=[self.proto()],
             services={"shop.Front": "Probe"},
             methodMapping={"Say": "count"},
         )
-        adapter = GRPCTransport(host, differs, self.reactor)
+        adapter = GRPCTransport(host, differs)
         error = self.assertRaises(DefinitionError, adapter.add, host.invoker.services["Probe"])
         self.assertIn("Probe.count streams server", str(error))

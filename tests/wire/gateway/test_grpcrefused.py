@@ -8,7 +8,8 @@ import grpc
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 
-from storagegate.gateway.gateway import GatewayResources, createProtocolGateway
+from storagegate.gateway.gateway import createProtocolGateway
+from storagegate.gateway.host import GatewayResources
 from storagegate.telemetry.tracing import Tracer
 from tests.support.gateway import Probe
 from tests.support.log import Sink

@@ -40,10 +40,10 @@ class GatewayCase(ServedCase):
 
     async def open(self, services: Any = (), **http: Any) -> None:
         """Serve."""
-        host, self.probe = makeHost(self.reactor, services)
+        settings = readOptions(GatewayOptions(), {"http": http})
+        host, self.probe = makeHost(self.reactor, services, settings=settings)
         self.app = Application()
-        options = readOptions(GatewayOptions(), {"http": http})
-        HTTPTransport(host, options).install(self.app)
+        HTTPTransport(host, settings.of("http")).install(self.app)
         self.port: Any = await self.app.listen(0, reactor=self.reactor)
         self.addCleanup(self.app.close, 0)
         self.number = self.port.getHost().port

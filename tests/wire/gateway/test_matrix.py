@@ -14,7 +14,7 @@ from twisted.trial.unittest import TestCase
 
 from storagegate.core.definitions import STREAMING
 from storagegate.gateway.gateway import createProtocolGateway
-from storagegate.gateway.options import PROTOCOLS
+from storagegate.gateway.transports.registry import transportNames
 from tests.support.gateway import FORBIDDEN, TOKEN, Boom, Probe, guarded
 from tests.support.gatewayanswers import Answer
 from tests.support.gatewayclients import CLIENTS
@@ -55,7 +55,7 @@ class MatrixTests(TestCase):
         ports = await gateway.listen(reactor=self.reactor)
         self.addCleanup(gateway.stop, 0)
         self.clients: dict[str, Any] = {}
-        for wire in PROTOCOLS:
+        for wire in transportNames():
             client = await deferToThread(CLIENTS[wire], ports[wire].getHost().port)
             self.addCleanup(deferToThread, client.close)
             self.clients[wire] = client
@@ -63,7 +63,7 @@ class MatrixTests(TestCase):
     async def everywhere(self, check: Callable[[str, str], Awaitable[None]]) -> None:
         """Run a check in each cell; tell of all that fail, not only of the first."""
         failed: dict[str, BaseException] = {}
-        for wire in PROTOCOLS:
+        for wire in transportNames():
             for kind in STREAMING:
                 try:
                     await check(wire, kind)

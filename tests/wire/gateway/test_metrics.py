@@ -10,11 +10,15 @@ from twisted.trial.unittest import TestCase
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.messages.frames import REQUEST, encodeFrame
 from storagegate.gateway.metrics import COLLECTORS
-from storagegate.gateway.options import PROTOCOL_METRICS, PROTOCOLS
+from storagegate.gateway.transports.metrics import metricsOf
+from storagegate.gateway.transports.registry import transportNames, transports
 from tests.support.gateway import Probe
 from tests.support.gatewayclients import CLIENTS
 
 GREETING = {"text": "hello"}
+
+PROTOCOL_METRICS = {row.name: tuple(metricsOf(row.name)) for row in transports()}
+"""Everything that may be chosen of transports."""
 
 
 class MetricsTests(TestCase):
@@ -58,10 +62,10 @@ class MetricsTests(TestCase):
 
     async def test_collectors(self) -> None:
         """Each wire's calls are counted, timed and rated; connections and bytes as well."""
-        for wire in PROTOCOLS:
+        for wire in transportNames():
             for _ in range(2):
                 await self.call(wire, "askNone")
-        for wire in PROTOCOLS:
+        for wire in transportNames():
             self.assertEqual(self.metrics("request_count", wire), {"Probe.askNone": 2})
             self.assertEqual(set(self.metrics("request_duration", wire)), {"Probe.askNone"})
             self.assertEqual(self.metrics("error_rate", wire), 0.0)
@@ -73,7 +77,9 @@ class MetricsTests(TestCase):
         for family in self.gateway._metrics.meters.snapshot():
             if family.name == "storagegate_wire_bytes_total":
                 sizes = dict(family.samples)
-        self.assertEqual(set(sizes), {(wire, way) for wire in PROTOCOLS for way in ("in", "out")})
+        self.assertEqual(
+            set(sizes), {(wire, way) for wire in transportNames() for way in ("in", "out")}
+        )
         self.assertGreater(min(sizes.values()), 2 * len("hello"))
 
     async def test_http(self) -> None:
@@ -104,10 +110,10 @@ class MetricsTests(TestCase):
 
     async def test_unknown(self) -> None:
         """A call for what is not there is one of an unknown method, on each wire."""
-        for wire in PROTOCOLS:
+        for wire in transportNames():
             for method in ("nothing", "less"):
                 await self.call(wire, method)
-        for wire in PROTOCOLS:
+        for wire in transportNames():
             self.assertEqual(self.metrics("request_count", wire), {"unknown.unknown": 2}, wire)
             self.assertEqual(self.metrics("error_rate", wire), 1.0, wire)
 

@@ -21,7 +21,7 @@ from twisted.internet.defer import Deferred
 from storagegate import createProtocolGateway
 from storagegate.core.ratelimit import sharedRateStores
 from storagegate.gateway.transports.udp.replycache import SharedAnswerCache
-from storagegate.gateway.gateway import Surroundings
+from storagegate.gateway.host import GatewayResources
 
 def note(method):
     with open(sys.argv[4], "a") as file:
@@ -37,7 +37,7 @@ async def hang(request, context):
 
 gateway = createProtocolGateway(
     protocols=["udp"],
-    surroundings=Surroundings(
+    surroundings=GatewayResources(
         rateStore=sharedRateStores(int(sys.argv[3])),
         makeAnswers=lambda: SharedAnswerCache(table),
     ),

@@ -20,7 +20,7 @@ from websockets.typing import Subprotocol
 
 import tests.support
 from storagegate.gateway.host import TransportContext
-from storagegate.gateway.options import WebSocketOptions
+from storagegate.gateway.transports.websocket import WebSocketOptions
 from storagegate.gateway.transports.websocket.listener import WebSocketTransport
 from storagegate.http.application import Application
 from tests.support.gateway import TOKEN, makeHost

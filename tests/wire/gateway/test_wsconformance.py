@@ -10,7 +10,7 @@ from twisted.internet.defer import maybeDeferred
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SkipTest
 
-from storagegate.gateway.options import WebSocketOptions
+from storagegate.gateway.transports.websocket import WebSocketOptions
 from storagegate.http.application import Application
 from tests.support.gateway import makeHost
 from tests.support.wsecho import EchoAdapter

@@ -5,8 +5,7 @@ import json
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from storagegate.gateway.options import GatewayOptions
-from storagegate.gateway.transports.registry import TransportSet
+from storagegate.gateway.transports.transportset import TransportSet
 from tests.support.gateway import makeHost
 from tests.support.wsclient import CLOSE, FIELDS, TEXT, closeFrame, frame, readFrames
 from tests.wire.http.support import RawClient, ServedCase, get
@@ -22,8 +21,8 @@ class LateTests(ServedCase):
     async def connected(self) -> RawClient:
         """Serve, and connect a client."""
         self.clock = Clock()
-        host, _ = makeHost(self.clock)
-        self.wires = TransportSet(host, GatewayOptions(), self.reactor)
+        host, _ = makeHost(self.clock, reactor=self.reactor)
+        self.wires = TransportSet(host)
         port = await self.wires.open("http", "tcp:0:interface=127.0.0.1")
         return await self.connect(port)
 

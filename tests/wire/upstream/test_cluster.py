@@ -12,7 +12,8 @@ from zope.interface import implementer
 
 from storagegate.core.context import ClientInfo, RequestContext
 from storagegate.core.errors import ServiceError
-from storagegate.gateway.gateway import GatewayResources, ProtocolGateway
+from storagegate.gateway.gateway import ProtocolGateway
+from storagegate.gateway.host import GatewayResources
 from storagegate.telemetry.metrics import MetricsRegistry
 from storagegate.telemetry.tracecontext import newTracing
 from tests.support.upstreamgateway import UpstreamGateway

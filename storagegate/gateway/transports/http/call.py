@@ -29,9 +29,9 @@ from storagegate.core.options import parseDecimal
 from storagegate.core.task import runWithDeadline
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import httpError, httpFields, httpResult, readDeadline
-from storagegate.gateway.options import HTTPOptions
+from storagegate.gateway.transports.http import PROTOCOL, HTTPOptions
 from storagegate.gateway.transports.http.routes import HTTPRoute, mergeRequest
-from storagegate.gateway.transports.metrics import TransportMetrics
+from storagegate.gateway.transports.metrics import WireMeter
 from storagegate.http.contenttypes import matchesType, parseContentType
 from storagegate.net.http.interfaces import BodyLost, BodyTooLarge, ClientLost
 from storagegate.net.http.lines import (
@@ -159,7 +159,7 @@ def sendError(host: TransportContext, res: Any, error: ServiceError) -> None:
 
 def writeError(host: TransportContext, error: ServiceError) -> tuple[int, bytes]:
     """Give the status and the body of an error."""
-    described = host.describe(error, "http")
+    described = host.describe(error, PROTOCOL)
     if isinstance(described, ServiceError):
         status, shape = httpError(described)
     else:
@@ -242,7 +242,7 @@ class HTTPCallContext:
     host: TransportContext
     options: HTTPOptions
     apiKeyHeader: bytes
-    meter: TransportMetrics = Factory(lambda self: self.host.meter("http"), takes_self=True)
+    meter: WireMeter = Factory(lambda self: self.host.meter(PROTOCOL), takes_self=True)
     clients: Clients = Factory(Clients)
 
 
@@ -331,7 +331,7 @@ class HTTPCall:
         tracing = self._room.host.nameTrace(headers, self._res)
         metadata: dict[str, Any] = {}
         self._context = RequestContext(
-            "http",
+            PROTOCOL,
             bound.service.name,
             bound.name,
             self._room.clients.of(req),
@@ -345,6 +345,7 @@ class HTTPCall:
             None if token is None else bearerToken(token.decode("latin-1")),
             None if apiKey is None else apiKey.decode("latin-1"),
             req,
+            hasFields=True,
         )
         if b"x-deadline-ms" in headers:
             self._seconds = readDeadlineField(headers[b"x-deadline-ms"])

@@ -13,35 +13,36 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from twisted.internet.defer import Deferred, succeed
+from zope.interface import implementer
+
 from storagegate.core.codecs import JSON
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.gateway.host import TransportContext
-from storagegate.gateway.options import GatewayOptions
+from storagegate.gateway.transports.http import PROTOCOL, HTTPOptions
 from storagegate.gateway.transports.http.call import Endpoint, HTTPCall, HTTPCallContext, sendError
+from storagegate.gateway.transports.http.metrics import countAnswer
 from storagegate.gateway.transports.http.routes import HTTPRoute, readRoutes
-from storagegate.gateway.transports.metrics import TransportMetrics
+from storagegate.gateway.transports.metrics import WireMeter
+from storagegate.gateway.transports.registry import ICarrier, InvokedTransport
 from storagegate.http.application import Application
 from storagegate.http.patterns import compilePattern, decodeEscapes
 from storagegate.http.router import Router
 
-PROTOCOL = "http"
 
+@implementer(ICarrier)
+class HTTPTransport(InvokedTransport):
+    """Answers calls over HTTP, and has the listener of what shares it."""
 
-class HTTPTransport:
-    """Answers calls over HTTP."""
-
-    def __init__(
-        self, host: TransportContext, options: GatewayOptions, apiKeyHeader: str = "X-API-Key"
-    ) -> None:
-        """
-        @param options: All of them, for what is said about the other wires.
-        @param apiKeyHeader: The header field of API keys.
-        """
+    def __init__(self, host: TransportContext, options: HTTPOptions) -> None:
         self._host = host
         self._options = options
-        self._room = HTTPCallContext(host, options.http, apiKeyHeader.lower().encode("ascii"))
-        self._routes = readRoutes(options.http.routes)
+        self._room = HTTPCallContext(host, options, host.apiKeyHeader.lower().encode("ascii"))
+        self._application: Application | None = None
+        self._guests: list[Any] = []
+        self._isServed = True
+        self._routes = readRoutes(options.routes)
         self._patterns = [(route.verb, compilePattern(route.path)) for route in self._routes]
         # The places of methods by their path below the base, as far as they were asked for.
         self._places: dict[str, Endpoint] = {}
@@ -49,10 +50,38 @@ class HTTPTransport:
         self._documents: dict[str, tuple[tuple[Any, ...], bytes]] = {}
         self._describers: Mapping[str, Callable[..., Any]] = {
             "/openapi.json": partial(
-                _describeHTTP, apiKeyHeader=apiKeyHeader, traceHeader=host.correlationHeader
+                _describeHTTP, apiKeyHeader=host.apiKeyHeader, traceHeader=host.correlationHeader
             ),
             "/asyncapi.json": _describeMessages,
         }
+
+    def carry(self, guests: list[Any], isServed: bool) -> None:
+        """Set what the next listener serves."""
+        self._guests, self._isServed = guests, isServed
+
+    def open(self, address: str) -> Deferred[Any]:
+        """
+        Listen for calls, and for what shares the listener.
+
+        @param address: The description of an endpoint.
+        @return: The port. Fails with C{CannotListenError} if the address is taken.
+        @raise DefinitionError: If a configured route leads nowhere.
+        """
+        application = self._application = Application()
+        for guest in self._guests:
+            guest.install(application)
+        if self._isServed:
+            self.checkRoutes()
+            self.install(application)
+        self._room.meter.connections = lambda: application.connections
+        return application.listen(address, reactor=self._host.reactor)
+
+    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+        """Close the listener, see L{Application.close}."""
+        application, self._application = self._application, None
+        if application is None:
+            return succeed(None)
+        return application.close(int(graceSeconds * 1000), int(patienceSeconds * 1000))
 
     def checkRoutes(self) -> None:
         """
@@ -76,9 +105,9 @@ class HTTPTransport:
         Configured routes are below C{basePath} like everything else, and besides at their path as
         it is written.
         """
-        base = self._options.http.basePath
+        base = self._options.basePath
         self._watchAnswers(app)
-        if self._options.http.enableCORS:
+        if self._options.enableCORS:
             app.use(_cors(self._host.correlationHeader))
         self._register(app, base, isOwn=True)
         if base and self._routes:
@@ -90,7 +119,7 @@ class HTTPTransport:
         """Make what answers at wherever it is mounted, which takes the place of C{basePath}."""
         router = Router()
         self._watchAnswers(router)
-        if self._options.http.enableCORS:
+        if self._options.enableCORS:
             router.use(_cors(self._host.correlationHeader))
         self._register(router, "", isOwn=False)
         return router
@@ -218,7 +247,7 @@ class HTTPTransport:
                 for service in services.values()
                 for name in service.methods
             ]
-            document = JSON.encode(describe(methods, self._options, req.baseUrl))
+            document = JSON.encode(describe(methods, self._host.settings, req.baseUrl))
             written = self._documents[req.path] = (state, document)
         return written[1]
 
@@ -245,21 +274,16 @@ def _cors(correlationHeader: str) -> Any:
     return cors(exposedHeaders=(correlationHeader, "Retry-After"))
 
 
-def _countAnswer(meter: TransportMetrics, req: Any, res: Any, next: Callable[[], Any]) -> Any:
+def _countAnswer(meter: WireMeter, req: Any, res: Any, next: Callable[[], Any]) -> Any:
     lean = req.lean
     agent = lean.headers.get(b"user-agent", b"")
 
     def count() -> None:
         # One that became a WebSocket has no status.
-        meter.answered(lean.status or (101 if lean.finished else 499), agent)
+        countAnswer(meter, lean.status or (101 if lean.finished else 499), agent)
 
     lean.onEnd(count)
     return next()
-
-
-def makeApplication() -> Application:
-    """Make the application that HTTP and WebSocket share."""
-    return Application()
 
 
 def _nothingThere() -> ServiceError:

@@ -1,7 +1,5 @@
 """Services over TCP: frames, and JSON by the line."""
 
-from typing import Any
-
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.internet.protocol import Factory
@@ -11,13 +9,14 @@ from storagegate.core.context import rateLimitKey
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import ListenerState
-from storagegate.gateway.options import TCPOptions
+from storagegate.gateway.transports.registry import InvokedTransport
+from storagegate.gateway.transports.tcp import TCPOptions
 from storagegate.gateway.transports.tcp.connection import PROTOCOL, TCPConnection, TCPLimits
 from storagegate.net.endpoints import listen
 from storagegate.net.http.channel import tickAll
 
 
-class TCPTransport(Factory):
+class TCPTransport(InvokedTransport, Factory):
     """
     The TCP listener of a gateway.
 
@@ -32,15 +31,8 @@ class TCPTransport(Factory):
     protocol = TCPConnection
 
     def __init__(
-        self,
-        host: TransportContext,
-        options: TCPOptions,
-        reactor: Any,
-        limits: TCPLimits | None = None,
+        self, host: TransportContext, options: TCPOptions, limits: TCPLimits | None = None
     ) -> None:
-        """
-        @param reactor: Listens.
-        """
         self.host = host
         self.options = options
         self.limits = limits or TCPLimits()
@@ -51,7 +43,6 @@ class TCPTransport(Factory):
         self.meter.connections = lambda: len(self._connections)
         self.meter.held = lambda: (self.heldBytes, self.limits.heldBytes)
         self.now = 0.0
-        self._reactor = reactor
         self._ports: list[IListeningPort] = []
         self._connections: set[TCPConnection] = set()
         # How many each client has.
@@ -78,7 +69,7 @@ class TCPTransport(Factory):
             self._ports.append(port)
             return port
 
-        return listen(self._reactor, place, self).addCallback(opened)
+        return listen(self.host.reactor, place, self).addCallback(opened)
 
     def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
         """

@@ -19,11 +19,12 @@ from twisted.logger import Logger
 
 from storagegate.core.context import ClientInfo
 from storagegate.core.errors import ServiceError
-from storagegate.gateway.host import SocketOwnership, TransportContext
+from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.frames import HEADER_LENGTH, PING, PONG, FrameError, decodeFrame
 from storagegate.gateway.messages.interfaces import ListenerState, MessageId
 from storagegate.gateway.messages.session import PeerSession, RoutedSession
-from storagegate.gateway.options import UDPOptions
+from storagegate.gateway.transports.registry import InvokedTransport
+from storagegate.gateway.transports.udp import UDPOptions
 from storagegate.gateway.transports.udp.peer import PROTOCOL, UDPPeer, UDPSource, proceed
 from storagegate.gateway.transports.udp.replycache import AnswerCache, IReplyCache
 from storagegate.net.endpoints import listenDatagrams
@@ -45,7 +46,7 @@ _log = Logger()
 Address = tuple[str, int]
 
 
-class UDPTransport(DatagramProtocol):
+class UDPTransport(InvokedTransport, DatagramProtocol):
     """
     The UDP listener of a gateway.
 
@@ -57,27 +58,17 @@ class UDPTransport(DatagramProtocol):
 
     noisy = False
 
-    def __init__(
-        self,
-        host: TransportContext,
-        options: UDPOptions,
-        reactor: Any,
-        answers: IReplyCache | None = None,
-        turn: SocketOwnership | None = None,
-    ) -> None:
-        """
-        @param reactor: Listens.
-        @param answers: Keeps the answers; by default for this process alone.
-        @param turn: Tells when the socket is read here; C{None} for always.
-        """
-        self._turn = turn
+    def __init__(self, host: TransportContext, options: UDPOptions) -> None:
+        self._turn = host.resources.turn
         self.dropped: Counter[str] = Counter()
         self._host = host
         self.invoker = host.invoker
         self._options = options
-        self._reactor = reactor
         self._listener = ListenerState(host.invoker, host.clock)
-        self.answers = AnswerCache(host.clock.seconds) if answers is None else answers
+        makeAnswers = host.resources.makeAnswers
+        self.answers: IReplyCache = (
+            AnswerCache(host.clock.seconds) if makeAnswers is None else makeAnswers()
+        )
         self.meter = host.meter(PROTOCOL)
         self.meter.dropped = self.dropped
         self.meter.connections = lambda: len(self._peers)
@@ -96,7 +87,7 @@ class UDPTransport(DatagramProtocol):
         @return: The port. Fails with C{CannotListenError} if the place cannot be had.
         """
         opening = maybeDeferred(
-            listenDatagrams, self._reactor, place, self, maxPacketSize=MAX_DATAGRAM + 1
+            listenDatagrams, self._host.reactor, place, self, maxPacketSize=MAX_DATAGRAM + 1
         )
         return opening.addCallback(self._opened)
 

@@ -50,7 +50,7 @@ from storagegate.gateway.messages.interfaces import (
 )
 from storagegate.gateway.messages.json import describedError, encodeError
 from storagegate.gateway.messages.session import PeerSession
-from storagegate.gateway.transports.metrics import TransportMetrics
+from storagegate.gateway.transports.metrics import WireMeter
 from storagegate.gateway.transports.udp.replycache import CachedReply, IReplyCache
 
 WINDOW = 64
@@ -412,7 +412,7 @@ class UDPListener(Protocol):
 
     answers: IReplyCache
     dropped: Counter[str]
-    meter: TransportMetrics
+    meter: WireMeter
     invoker: Invoker
     isClosed: bool
 

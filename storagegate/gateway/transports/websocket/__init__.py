@@ -1,18 +1,32 @@
 """
-Whose pages may connect: the C{Origin} that a browser sends with a WebSocket's handshake.
+WebSocket: its options, and the origins whose pages may connect.
 
-Two origins are the same if scheme, host and port are (RFC 6454 section 5). A client that sends
-none is no browser, and is let in; C{null}, which any sandboxed page can send, never is.
+Two origins are the same if scheme, host and port are (RFC 6454 section 5). A client that sends no
+C{Origin} with its handshake is no browser, and may connect; C{null}, which any sandboxed page can
+send, never may.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypedDict
 
-from attrs import frozen
+from attrs import field, frozen
+from attrs.converters import optional
 
-from storagegate.core.options import parseDecimal
+from storagegate.core.httpurls import DEFAULT_PORTS, HTTPS, SCHEMES
+from storagegate.core.options import (
+    Hook,
+    parseDecimal,
+    readFlag,
+    readFunction,
+    readNumber,
+    readPath,
+    readSize,
+    readTexts,
+    readWord,
+)
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
+MESSAGE_FORMATS = ("json", "binary", "msgpack")
 
 # RFC 6454 section 6.2, with the case that browsers have lowered already. A host has no characters
 # that would end it, and an IPv6 address has brackets.
@@ -88,7 +102,7 @@ def _isOwn(page: Origin, host: str, secure: bool) -> bool:
     """Say whether a page is from the host that it connects to."""
     found = _AUTHORITY.fullmatch(host.lower())
     # A proxy may have taken the encryption off, but nobody puts it on for a page that has none.
-    schemes = ("https",) if secure else ("http", "https")
+    schemes = (HTTPS,) if secure else SCHEMES
     if found is None or page.scheme not in schemes:
         return False
     return (page.host, page.port) == (found["host"], _port(found["port"], page.scheme))
@@ -96,5 +110,77 @@ def _isOwn(page: Origin, host: str, secure: bool) -> bool:
 
 def _port(digits: str | None, scheme: str) -> int | None:
     if digits is None:
-        return _DEFAULT_PORTS.get(scheme)
+        return DEFAULT_PORTS.get(scheme)
     return parseDecimal(digits.encode("ascii"), 99_999)
+
+
+def _streamHooks(value: Any) -> Mapping[str, Hook]:
+    if not isinstance(value, Mapping) or not set(value) <= {"server", "client"}:
+        raise ValueError("is a mapping with functions for server and client")
+    for hook in value.values():
+        readFunction(hook)
+    return dict(value)
+
+
+def _origins(value: Any) -> tuple[str, ...]:
+    origins = readTexts(value)
+    OriginRule(origins)
+    return origins
+
+
+def _connections(value: Any) -> int:
+    return readNumber(value, 1, 1_000_000, "connections")
+
+
+def _seconds(value: Any) -> int:
+    return readNumber(value, 1, 1_000_000, "seconds")
+
+
+def _format(value: Any) -> str:
+    return readWord(value, MESSAGE_FORMATS)
+
+
+@frozen(kw_only=True)
+class WebSocketOptions:
+    """
+    How services are called over WebSocket.
+
+    @ivar path: Where, on the port of HTTP.
+    @ivar enableCompression: Whether permessage-deflate is offered.
+    @ivar allowedOrigins: Whose pages may connect, C{*} for all; empty for those of the same host.
+    @ivar messageFormat: What clients speak that name no subprotocol.
+    @ivar maxMessageSize: Bytes of a message, inflated.
+    @ivar maxConnections: Connections at a time.
+    @ivar pingSeconds: After how much silence a client is asked whether it is there.
+    @ivar routeMessage: C{(message)} gives a mapping of C{service}, C{method}, C{request} and
+        C{messageId}.
+    @ivar formatResponse: C{(result, messageId, method)} gives the message.
+    @ivar handleStreaming: C{server(stream, send, messageId)} and C{client(messages, call,
+        messageId)}.
+    """
+
+    path: str = field(default="/ws", converter=readPath)
+    enableCompression: bool = field(default=False, converter=readFlag)
+    allowedOrigins: tuple[str, ...] = field(default=(), converter=_origins)
+    messageFormat: str = field(default="json", converter=_format)
+    maxMessageSize: int = field(default=1024 * 1024, converter=readSize)
+    maxConnections: int = field(default=10_000, converter=_connections)
+    pingSeconds: int = field(default=30, converter=_seconds)
+    routeMessage: Hook | None = field(default=None, converter=optional(readFunction))
+    formatResponse: Hook | None = field(default=None, converter=optional(readFunction))
+    handleStreaming: Mapping[str, Hook] = field(factory=dict, converter=_streamHooks)
+
+
+class WebSocketOptionsDict(TypedDict, total=False):
+    """The keywords of L{WebSocketOptions}."""
+
+    path: str
+    enableCompression: bool
+    allowedOrigins: list[str] | tuple[str, ...]
+    messageFormat: Literal["json", "binary", "msgpack"]
+    maxMessageSize: int | str
+    maxConnections: int
+    pingSeconds: int
+    routeMessage: Hook | None
+    formatResponse: Hook | None
+    handleStreaming: Mapping[str, Hook]

@@ -34,7 +34,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from storagegate.gateway.transports.metrics import TransportMetrics
+from storagegate.gateway.transports.metrics import WireMeter
 from storagegate.gateway.transports.websocket.handshake import Handshake
 from storagegate.net.transport import FastServer
 
@@ -184,7 +184,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         super().__init__()
         self._handshake = handshake
         self.receiver: MessageReceiver
-        self.meter = TransportMetrics()
+        self.meter = WireMeter()
         self.openedAt = 0.0
         self.isHeard = True
         self._isAsked = False

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from attrs import frozen
 
 from storagegate.core.errors import ServiceError
-from storagegate.gateway.options import MESSAGE_FORMATS, WebSocketOptions
-from storagegate.gateway.transports.websocket import OriginRule
+from storagegate.gateway.transports.websocket import MESSAGE_FORMATS, OriginRule, WebSocketOptions
 
 VERSION = b"13"
 

@@ -18,9 +18,8 @@ from twisted.internet.task import LoopingCall, deferLater
 from storagegate.core.context import ClientInfo
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import ListenerState, httpError
-from storagegate.gateway.options import WebSocketOptions
 from storagegate.gateway.transports.http.call import Clients
-from storagegate.gateway.transports.websocket import OriginRule
+from storagegate.gateway.transports.websocket import OriginRule, WebSocketOptions
 from storagegate.gateway.transports.websocket.connection import (
     CLOSE_SECONDS,
     NullLogger,
@@ -92,11 +91,8 @@ def _acceptDeflate(offers: list[Any]) -> Any:
 class WebSocketTransport:
     """The WebSockets of a gateway."""
 
-    def __init__(
-        self, host: TransportContext, options: WebSocketOptions, reactor: Any = None
-    ) -> None:
+    def __init__(self, host: TransportContext, options: WebSocketOptions) -> None:
         """
-        @param reactor: Not used: the connections are those of HTTP.
         @raise ValueError: If an allowed origin is none.
         """
         self._host = host

@@ -27,7 +27,7 @@ from storagegate.gateway.messages.json import (
     takeEncoded,
 )
 from storagegate.gateway.messages.session import PeerSession, RoutedSession
-from storagegate.gateway.options import WebSocketOptions
+from storagegate.gateway.transports.websocket import WebSocketOptions
 from storagegate.gateway.transports.websocket.connection import WebSocketConnection
 
 PROTOCOL = "websocket"

@@ -5,7 +5,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 
 from storagegate.core.errors import codedError
-from storagegate.gateway.options import GatewayOptions
+from storagegate.gateway.transports.http import HTTPOptions
 from storagegate.gateway.transports.http.listener import HTTPTransport
 from storagegate.http.application import Application
 from storagegate.http.fetch.handler import ResponseLost
@@ -94,7 +94,7 @@ class ServerStreamTests(HTTPCase):
 
         app = Application()
         app.use(lambda req, res, next: [res.beforeHead(fail), next()][1])
-        HTTPTransport(self.host, GatewayOptions()).install(app)
+        HTTPTransport(self.host, HTTPOptions()).install(app)
         response = Client(app, clock=self.clock).post("/api/Probe/count")
         self.assertError(response, 500, "INTERNAL_ERROR")
         self.assertEqual(len(self.flushLoggedErrors(Boom)), 1)

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from attrs import evolve
+
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.gateway.metrics import CallMetrics
-from storagegate.gateway.options import GatewayOptions
+from storagegate.gateway.transports.http import HTTPOptions
 from storagegate.gateway.transports.http.listener import HTTPTransport
 from storagegate.http.application import Application
 from storagegate.http.testing import Client
@@ -108,7 +110,7 @@ class HeadTests(HTTPCase):
     def test_apiKeyHeader(self) -> None:
         """The field of API keys may be another."""
         app = Application()
-        HTTPTransport(self.host, GatewayOptions(), apiKeyHeader="X-Other").install(app)
+        HTTPTransport(evolve(self.host, apiKeyHeader="X-Other"), HTTPOptions()).install(app)
         client = Client(app, clock=self.clock)
         path = "/api/Probe/private"
         self.assertEqual(client.post(path, headers={"X-Other": TOKEN}).status, 200)

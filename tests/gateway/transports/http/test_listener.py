@@ -3,7 +3,7 @@
 from twisted.internet.task import Clock
 
 from storagegate.core.definitions import DefinitionError
-from storagegate.gateway.options import GatewayOptions, readOptions
+from storagegate.gateway.transports.http import HTTPOptions
 from storagegate.gateway.transports.http.listener import HTTPTransport
 from storagegate.http.application import Application
 from storagegate.http.middleware.bodyparser import json
@@ -110,7 +110,7 @@ class MountTests(HTTPCase):
         clock = Clock()
         self.host, self.probe = makeHost(clock)
         routes = {"GET /echo/:id": "Probe.echo"}
-        options = readOptions(GatewayOptions(), {"http": {"routes": routes, "enableCORS": True}})
+        options = HTTPOptions(routes=routes, enableCORS=True)
         app = Application()
         app.use(json())
         app.use(*path, HTTPTransport(self.host, options).middleware())

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from storagegate.gateway.options import TCPOptions
+from storagegate.gateway.transports.tcp import TCPOptions
 from storagegate.gateway.transports.tcp.listener import TCPTransport
 from tests.support.gateway import TOKEN, Boom, makeHost
 from tests.support.tcp import connect, frame
@@ -264,7 +264,7 @@ class ErrorTests(FrameCase):
             return {"oops": error.code, "wire": protocol}
 
         host, _ = makeHost(self.clock, transformError=transform)
-        client = connect(TCPTransport(host, TCPOptions(), None))
+        client = connect(TCPTransport(host, TCPOptions()))
         self.addCleanup(client.lose)
         client.call("nothing", 4)
         client.call("nothing")

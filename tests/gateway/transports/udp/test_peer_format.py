@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from storagegate.core.errors import ServiceError
-from storagegate.gateway.options import UDPOptions
+from storagegate.gateway.transports.udp import UDPOptions
 from storagegate.gateway.transports.udp.listener import UDPTransport
 from tests.gateway.udpcase import UDPCase
 from tests.support.gateway import Boom, makeHost
@@ -26,7 +26,7 @@ class FormatTests(UDPCase):
 
         host, _ = makeHost(self.clock, transformError=transform)
         options = UDPOptions(formatResponse=lambda result, type: json.dumps(result).encode())
-        self.adapter = UDPTransport(host, options, None)
+        self.adapter = UDPTransport(host, options)
         self.adapter.transport = self.transport  # type: ignore[assignment]
         self.call("nothing", 2)
         self.assertEqual(self.written, ['{"id": 2, "custom": "NOT_FOUND", "wire": "udp"}'])

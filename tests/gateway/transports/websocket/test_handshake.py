@@ -6,8 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.gateway.options import WebSocketOptions
-from storagegate.gateway.transports.websocket import Origin, OriginRule, parseOrigin
+from storagegate.gateway.transports.websocket import (
+    Origin,
+    OriginRule,
+    WebSocketOptions,
+    parseOrigin,
+)
 from storagegate.gateway.transports.websocket.handshake import (
     Handshake,
     HandshakeRefused,

@@ -19,7 +19,7 @@ from storagegate.gateway.messages.frames import (
     encodeFrame,
 )
 from storagegate.gateway.messages.json import MAX_ANSWER
-from storagegate.gateway.options import WebSocketOptions
+from storagegate.gateway.transports.websocket import WebSocketOptions
 from tests.gateway.wscase import WebSocketCase
 from tests.support.gateway import TOKEN
 from tests.support.wsclient import (

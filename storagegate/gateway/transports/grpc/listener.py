@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
+from zope.interface import implementer
 
 from storagegate.auth.tokens import bearerToken
 from storagegate.core.context import ClientInfo, RequestContext
@@ -18,7 +19,8 @@ from storagegate.core.errors import GrpcError, ServiceError
 from storagegate.core.invoker import CallCredentials
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.metrics import UNKNOWN
-from storagegate.gateway.options import GRPCTransportOptions
+from storagegate.gateway.transports.grpc import GRPCOptions
+from storagegate.gateway.transports.registry import ITransport
 from storagegate.rpc.application import GRPCServer
 from storagegate.rpc.call import Call
 from storagegate.rpc.health import NOT_SERVING, OVERALL, SERVING
@@ -44,24 +46,17 @@ _MAX_PATH = 200
 _STATUSES = {True: SERVING, False: NOT_SERVING}
 
 
+@implementer(ITransport)
 class GRPCTransport:
     """The gRPC listener of a gateway."""
 
-    def __init__(
-        self,
-        host: TransportContext,
-        options: GRPCTransportOptions,
-        reactor: Any,
-        protos: Mapping[str, RPCService] | None = None,
-    ) -> None:
+    def __init__(self, host: TransportContext, options: GRPCOptions) -> None:
         """
-        @param protos: Services of protos that are loaded already, by full name.
         @raise ProtoError: If a proto of the options cannot be loaded.
         @raise DefinitionError: If a name of the options is none of their services.
         """
         self._host = host
         self._options = options
-        self._reactor = reactor
         self._server = GRPCServer().withOptions(
             grpc={
                 "reflection": options.reflection,
@@ -77,7 +72,7 @@ class GRPCTransport:
         # What answers each RPC: the names that it has on the other wires.
         self._methods: dict[str, tuple[str, str]] = {}
         self._namesOf: dict[str, set[str]] = {}
-        self._protos = _servicesOf(options, protos or {})
+        self._protos = _servicesOf(options, host.protos)
 
     def add(self, service: ServiceDefinition) -> None:
         """
@@ -117,7 +112,7 @@ class GRPCTransport:
         @param place: C{HOST:PORT}; port 0 takes a free one.
         @return: The port. Fails with C{CannotListenError} if the place cannot be had.
         """
-        return self._server.listen(place, reactor=self._reactor)
+        return self._server.listen(place, reactor=self._host.reactor)
 
     def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
         """
@@ -225,7 +220,7 @@ def credentialsOf(call: Call) -> CallCredentials:
     tokens = call.metadata.get("authorization")
     keys = call.metadata.get("x-api-key")
     token = bearerToken(tokens[0]) if tokens else None
-    return CallCredentials(token or None, keys[0] if keys else None, call)
+    return CallCredentials(token or None, keys[0] if keys else None, call, hasFields=True)
 
 
 def contextOf(call: Call, service: str, method: str) -> RequestContext:
@@ -256,9 +251,7 @@ def contextOf(call: Call, service: str, method: str) -> RequestContext:
     )
 
 
-def _servicesOf(
-    options: GRPCTransportOptions, loaded: Mapping[str, RPCService]
-) -> dict[str, RPCService]:
+def _servicesOf(options: GRPCOptions, loaded: Mapping[str, RPCService]) -> dict[str, RPCService]:
     """Load the services of the protos that the options name."""
     found = dict(loaded)
     for path in options.protoFiles:

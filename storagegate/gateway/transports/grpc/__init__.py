@@ -1,0 +1,65 @@
+"""gRPC: its options."""
+
+from collections.abc import Mapping
+from typing import TypedDict
+
+from attrs import field, frozen
+from attrs.converters import optional
+
+from storagegate.core.options import (
+    Hook,
+    readFlag,
+    readFunction,
+    readHostname,
+    readNames,
+    readPort,
+    readSize,
+    readTexts,
+)
+
+
+@frozen(kw_only=True)
+class GRPCOptions:
+    """
+    How services are called over gRPC.
+
+    @ivar port: Where; 0 takes a free one.
+    @ivar hostname: The interface, in place of that of all wires.
+    @ivar reflection: Whether clients may ask for the messages; the daemon's own default is C{true}.
+    @ivar protoFiles: Paths of C{.proto} files whose messages services have.
+    @ivar services: The names of services in protos, with those of the gateway:
+        C{"user.UserService"} to C{"UserService"}.
+    @ivar methodMapping: The names of RPCs, with those of methods; the same name and its camelCase
+        are found without.
+    @ivar maxMessageSize: Bytes of a message, in either direction.
+    @ivar reusePort: Whether other processes may listen on the same port; the daemon's own default
+        is C{true} where it has several workers.
+    @ivar transformRequest: C{(request, method)} gives the request.
+    @ivar transformResponse: C{(result, method)} gives what is sent.
+    """
+
+    port: int = field(default=50051, converter=readPort)
+    hostname: str | None = field(default=None, converter=optional(readHostname))
+    reflection: bool = field(default=False, converter=readFlag)
+    reusePort: bool = field(default=False, converter=readFlag)
+    maxMessageSize: int = field(default=4 * 1024 * 1024, converter=readSize)
+    protoFiles: tuple[str, ...] = field(default=(), converter=readTexts)
+    services: Mapping[str, str] = field(factory=dict, converter=readNames)
+    methodMapping: Mapping[str, str] = field(factory=dict, converter=readNames)
+    transformRequest: Hook | None = field(default=None, converter=optional(readFunction))
+    transformResponse: Hook | None = field(default=None, converter=optional(readFunction))
+
+
+class GRPCOptionsDict(TypedDict, total=False):
+    """The keywords of L{GRPCTransportOptions}."""
+
+    port: int
+    hostname: str | None
+    reflection: bool
+    reusePort: bool
+    maxMessageSize: int | str
+    protoFiles: list[str] | tuple[str, ...]
+    services: Mapping[str, str]
+    methodMapping: Mapping[str, str]
+    transformRequest: Hook | None
+    transformResponse: Hook | None
