@@ -219,9 +219,13 @@ def summary(kind: type) -> str:
 
 
 def ivars(kind: type) -> dict[str, str]:
-    """Give what a class's docstring says of its attributes."""
-    found = re.split(r"^@ivar (\w+):", inspect.getdoc(kind) or "", flags=re.MULTILINE)
-    return dict(zip(found[1::2], (plain(each) for each in found[2::2]), strict=True))
+    """Return what the docstrings of a class and its bases say of its attributes."""
+    meanings: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        text = inspect.cleandoc(each.__dict__.get("__doc__") or "")
+        found = re.split(r"^@ivar (\w+):", text, flags=re.MULTILINE)
+        meanings.update(zip(found[1::2], (plain(part) for part in found[2::2]), strict=True))
+    return meanings
 
 
 def plain(text: str) -> str:

@@ -33,8 +33,8 @@ class GatewayTests(SynchronousTestCase):
         """Each C{configure} takes either form, and keywords win."""
         gateway = createProtocolGateway()
         gateway.configureHTTP({"basePath": "/a", "routes": {"GET /x": "A.b"}}, basePath="/b")
-        self.assertEqual(gateway.settings.http.basePath, "/b")
-        self.assertEqual(gateway.settings.http.routes, {"GET /x": "A.b"})
+        self.assertEqual(gateway.settings.of("http").basePath, "/b")
+        self.assertEqual(gateway.settings.of("http").routes, {"GET /x": "A.b"})
 
     def test_wrong(self) -> None:
         """What is unknown is named, and what is no mapping is refused."""

@@ -18,6 +18,7 @@ from storagegate.gateway.transports import http as httptransport
 from storagegate.gateway.transports import tcp as tcptransport
 from storagegate.gateway.transports import udp as udptransport
 from storagegate.gateway.transports import websocket as websockettransport
+from storagegate.gateway.transports.registry import transportNames, transports
 from storagegate.http import compression, cors, rateLimit
 from storagegate.http import options as httpOptions
 from storagegate.rpc import application as rpcOptions
@@ -32,7 +33,6 @@ CLASSES: list[tuple[Any, Any]] = [
     (rpcOptions.GRPCSettingsDict, rpcOptions.GRPCServerOptions),
     (rpcOptions.MessageCompressionDict, rpcOptions.CompressionOptions),
     (credentials.TLSOptionsDict, credentials.GRPCTLSOptions),
-    (gatewayOptions.GatewayOptionsDict, gatewayOptions.GatewayOptions),
     (httptransport.HTTPOptionsDict, httptransport.HTTPOptions),
     (websockettransport.WebSocketOptionsDict, websockettransport.WebSocketOptions),
     (grpctransport.GRPCOptionsDict, grpctransport.GRPCOptions),
@@ -75,13 +75,21 @@ class KeywordTests(SynchronousTestCase):
         self.assertEqual(keys(client.ClientOptionsDict), set(client._OPTIONS))
         service = {attribute.alias for attribute in fields(definitions.ServiceDefinition)}
         self.assertEqual(keys(definitions.ServiceDefinitionDict), service - {"name"})
-        self.assertEqual(keys(authentication.RulesDict), set(authentication.DEFAULT_RULES))
+        self.assertEqual(keys(authentication.RulesDict), set(transportNames()))
         udp = {attribute.alias for attribute in fields(udptransport.UDPOptions)}
-        self.assertEqual(keys(gateway.UDPConfigurationDict), udp | {"protocol"})
+        self.assertEqual(keys(udptransport.UDPConfigurationDict), udp | {"protocol"})
+
+    def test_gateway(self) -> None:
+        """Those of a gateway are its own and, for each transport, a flag and a group."""
+        own = {"protocols", "port", "hostname"}
+        flags = {row.flag for row in transports()}
+        self.assertEqual(
+            keys(gatewayOptions.GatewayOptionsDict), own | flags | set(transportNames())
+        )
 
     def test_all(self) -> None:
         """None is left out."""
-        held = {typed for typed, _ in (*CLASSES, *FACTORIES)}
+        held = {typed for typed, _ in (*CLASSES, *FACTORIES)} | {gatewayOptions.GatewayOptionsDict}
         for module in (httpOptions, rpcOptions, gatewayOptions):
             for name, value in vars(module).items():
                 if name.endswith("Dict") and hasattr(value, "__required_keys__"):
