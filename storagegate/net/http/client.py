@@ -21,6 +21,7 @@ from twisted.internet.interfaces import (
 )
 from zope.interface import implementer
 
+from storagegate.core.httpurls import DEFAULT_PORTS, HTTPS
 from storagegate.net.http.clientconnection import (
     ClientRequest,
     ConnectionLostError,
@@ -39,8 +40,6 @@ MAX_MESSAGE_BYTES = 1024 * 1024
 """Bytes of a response, or of a line of a stream: a thousand instances have half of it."""
 
 _URL = re.compile(r"(https?)://(\[[^\]/]+\]|[^\[\]:/]+)(?::([0-9]{1,5}))?(/.*)?")
-
-from storagegate.core.httpurls import DEFAULT_PORTS, HTTPS
 
 
 class HTTPStatusError(HTTPClientError):
