@@ -240,7 +240,7 @@ class Components:
         from storagegate.net.http.message import ChannelRequest
         from storagegate.net.http.resource import CoroutineResource
         from storagegate.telemetry import prometheus
-        from storagegate.telemetry.process import watchProcess, watchSites
+        from storagegate.telemetry.metrics import watchProcess, watchSites
 
         meters = self.meters
         self._isAsked = True
@@ -260,7 +260,7 @@ class Components:
         async def handle(request: ChannelRequest) -> None:
             if request.path == prometheus.PATH:
                 accept = request.headers.get(b"accept", b"")
-                request.respond(*await page.answer(request.method, accept))
+                request.respond(*await page.respond(request.method, accept))
                 return
             request.respond(*health.answer(request.method, request.path, readiness))
 

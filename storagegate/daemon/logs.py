@@ -32,7 +32,6 @@ from storagegate.telemetry.log import (
     DescriptorOutput,
     FileOutput,
     LogObserver,
-    LogSink,
     Output,
 )
 from storagegate.telemetry.metrics import MetricFamily, MetricsRegistry
@@ -60,7 +59,7 @@ class Logs:
     _log = Logger()
 
     def __init__(self) -> None:
-        self.sink: LogSink | None = None
+        self.sink: BufferedLogWriter | None = None
         self.redactor = Redactor()
         self._writer: BufferedLogWriter | None = None
         self._file: FileOutput | None = None

@@ -18,7 +18,7 @@ from storagegate.core.invoker import InvocationObserver, Invoker
 from storagegate.core.ratelimit import RateStoreMaker
 from storagegate.gateway.options import GatewayOptions
 from storagegate.gateway.transports.metrics import WireMeter
-from storagegate.telemetry.log import LogSink
+from storagegate.telemetry.log import BufferedLogWriter
 from storagegate.telemetry.metrics import MetricsRegistry
 from storagegate.telemetry.tracecontext import tracingOfFields
 
@@ -68,7 +68,7 @@ class GatewayResources:
     """
 
     meters: MetricsRegistry = Factory(MetricsRegistry)
-    logSink: LogSink | None = None
+    logSink: BufferedLogWriter | None = None
     tracer: Any = None
     rateStore: RateStoreMaker | None = None
     makeAnswers: AnswerCacheMaker | None = None

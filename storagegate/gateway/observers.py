@@ -14,7 +14,7 @@ from storagegate.core.invoker import InvocationObserver
 from storagegate.gateway.metrics import CallMetrics, Over
 from storagegate.gateway.transports.registry import transports
 from storagegate.telemetry.accesslog import AccessLog, Entry, traceBytes
-from storagegate.telemetry.log import LogSink
+from storagegate.telemetry.log import BufferedLogWriter
 from storagegate.telemetry.metrics import MetricsRegistry
 
 CORRELATION_HEADER = "X-Trace-ID"
@@ -65,7 +65,7 @@ class UnknownCalls:
 
 
 def makeObservers(
-    monitoring: Any, metrics: CallMetrics, sink: LogSink | None = None, tracer: Any = None
+    monitoring: Any, metrics: CallMetrics, sink: BufferedLogWriter | None = None, tracer: Any = None
 ) -> tuple[list[InvocationObserver], UnknownCalls]:
     """
     Make the observers of a gateway.
@@ -134,7 +134,7 @@ class CallLog:
         )
         self._lines.write([entry], error is None, None if path is None else {"path": path})
 
-    def follow(self, metrics: CallMetrics, sink: LogSink) -> None:
+    def follow(self, metrics: CallMetrics, sink: BufferedLogWriter) -> None:
         """
         Log what is counted, from the same record of a call.
 

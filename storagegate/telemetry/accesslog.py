@@ -25,7 +25,7 @@ from twisted.logger import Logger, LogLevel
 from storagegate.telemetry.log import (
     FORMATS,
     LEVELS,
-    LogSink,
+    BufferedLogWriter,
     escapeField,
     formatJSON,
     formatTimestamp,
@@ -72,7 +72,7 @@ class AccessLog:
         level: str = "info",
         fields: Sequence[str] = FIELDS,
         format: str = "json",
-        sink: LogSink | None = None,
+        sink: BufferedLogWriter | None = None,
         numbers: Sequence[str] = (),
         texts: Sequence[str] = (),
     ) -> None:

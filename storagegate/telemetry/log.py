@@ -45,7 +45,7 @@ LIMIT_BYTES = 4 << 20
 """Bytes that may wait: a second of a busy daemon's calls, for a reader that pauses."""
 
 RETRY_SECONDS = 0.05
-"""Until an output without room is tried again."""
+"""Until a full output is tried again."""
 
 LATER_SECONDS = 0.05
 """How long deferred lines are collected: each iteration of a busy reactor would write a few."""
@@ -72,7 +72,7 @@ _LINE_BREAK = re.compile(r"\r\n|[\n\r]")
 
 _COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
 
-# No reader of name=value takes a part of this for the end of the value.
+# Needs no quotes in name=value.
 _PLAIN = re.compile(r'[^\s="\\]+')
 
 
@@ -186,53 +186,27 @@ MakeLines = Callable[[], Sequence[bytes]]
 """Returns whole lines without their newlines. Raises nothing; is called in the reactor thread."""
 
 
-class LogSink(Protocol):
-    """
-    Receives lines.
-
-    @ivar lowest: Lines of a level below this one, by its index in L{LEVELS}, are not wanted.
-    """
-
-    lowest: int
-
-    def write(self, line: bytes, isUrgent: bool = False) -> None:
-        """
-        Receive one whole line without its newline; in any thread, without blocking.
-
-        @param isUrgent: Whether it is written before this returns, if there is room: what the
-            process logs of itself may be its last line.
-        """
-
-    def writeLater(self, make: MakeLines) -> None:
-        """
-        Receive lines that are made when they are written; in any thread, without blocking.
-
-        That is L{LATER_SECONDS} later at most: many are made faster together than each between
-        other work. An urgent line comes behind them, and has them written with it.
-        """
-
-
 class Output(Protocol):
-    """What lines are written to."""
+    """The destination of lines."""
 
     def write(self, data: memoryview) -> int:
         """
-        Write what there is room for now.
+        Write what fits without blocking.
 
-        @return: How many bytes that were.
+        @return: The number of bytes written.
         @raise OSError: If it cannot be written to.
         """
 
 
 class BufferedLogWriter:
     """
-    A L{LogSink} that writes to an output: each line synchronously, until L{buffer} has lines wait
-    for the end of the reactor iteration.
+    Writes lines to an output: each line synchronously, until L{buffer} has lines wait for the end
+    of the reactor iteration.
 
-    Every method may run in any thread.
+    Every method may run in any thread; none blocks but L{finish}.
 
-    @ivar lowest: See L{LogSink}.
-    @ivar dropped: How many lines found no room.
+    @ivar lowest: The lowest level that is logged, by its index in L{LEVELS}. Callers check it.
+    @ivar dropped: Lines dropped because too many bytes waited.
     """
 
     def __init__(self, output: Output, limit: int = LIMIT_BYTES) -> None:
@@ -269,7 +243,11 @@ class BufferedLogWriter:
             self.flush()
 
     def finish(self, seconds: float) -> None:
-        """Write the last lines of a process; blocks for a slow reader, so long at most."""
+        """
+        Write the last lines of a process. Blocks for a slow reader.
+
+        @param seconds: The longest time that this blocks.
+        """
         end = time.monotonic() + seconds
         self.unbuffer()
         while self._size and time.monotonic() < end:
@@ -277,7 +255,13 @@ class BufferedLogWriter:
             self.flush()
 
     def write(self, line: bytes, isUrgent: bool = False) -> None:
-        """Receive a line, see L{LogSink.write}."""
+        """
+        Write one whole line.
+
+        @param line: Without its newline.
+        @param isUrgent: Whether it is written before this returns, if the output accepts it: what
+            the process logs of itself may be its last line.
+        """
         with self._lock:
             self._make()
             self._add([line])
@@ -288,7 +272,12 @@ class BufferedLogWriter:
                 self._schedule(0)
 
     def writeLater(self, make: MakeLines) -> None:
-        """Receive lines that are made when they are written, see L{LogSink.writeLater}."""
+        """
+        Write lines that are formatted when they are written, L{LATER_SECONDS} later at most.
+
+        Formatting many together is faster than each between other work. A later line comes behind
+        them, and has them written with it.
+        """
         with self._lock:
             self._makers.append(make)
             if self._reactor is None:
@@ -300,7 +289,7 @@ class BufferedLogWriter:
                 self._schedule(LATER_SECONDS)
 
     def flush(self) -> None:
-        """Write what waits, as far as there is room."""
+        """Write the waiting lines as far as the output accepts them."""
         with self._lock:
             if self._isWriting:
                 return
@@ -314,7 +303,7 @@ class BufferedLogWriter:
                 self._schedule(retrySeconds)
 
     def _add(self, lines: Sequence[bytes]) -> None:
-        """Have lines wait, as far as there is room."""
+        """Add lines to those that wait, within the limit."""
         size = sum(map(len, lines)) + len(lines)
         if self._size + size <= self._limit:
             self._lines.extend(lines)
@@ -329,7 +318,7 @@ class BufferedLogWriter:
         """Make the lines that were deferred, if this is the reactor thread."""
         if not self._makers or (self._reactor is not None and get_ident() != self._thread):
             return
-        # To make lines may defer more.
+        # Formatting may defer more lines.
         while self._makers:
             makers, self._makers = self._makers, []
             for make in makers:
@@ -389,7 +378,11 @@ class LogObserver:
     """
 
     def __init__(
-        self, sink: LogSink, redactor: Redactor, format: str = "text", worker: int | None = None
+        self,
+        sink: BufferedLogWriter,
+        redactor: Redactor,
+        format: str = "text",
+        worker: int | None = None,
     ) -> None:
         """
         @param worker: The index of this process among those of the daemon.
@@ -415,7 +408,7 @@ class LogObserver:
             self._sink.write(write(event, message, traceback), isUrgent=True)
 
     def _shown(self, text: str, limit: int) -> str:
-        # A secret that a cut goes through is not recognised: the first cut leaves room around it.
+        # A secret that is cut is not recognised: the first cut is far from the second.
         return _cut(self._redact(_cut(text, 4 * limit)), limit)
 
     def _asJSON(self, event: LogEvent, message: str, traceback: str) -> bytes:
@@ -487,7 +480,7 @@ class DescriptorOutput:
             self._isFile = True
 
     def write(self, data: memoryview) -> int:
-        """Write what there is room for now, see L{Output.write}."""
+        """Write what fits without blocking, see L{Output.write}."""
         if not self._isFile and len(data) > PIECE_BYTES:
             # The whole lines that fit into a piece; a longer line is cut.
             end = bytes(data[:PIECE_BYTES]).rfind(b"\n") + 1

@@ -1,28 +1,36 @@
 """
-What a process counts of its work: counters, gauges and histograms with a bounded set of labels.
+Metrics of a process: counters, gauges and histograms with a bounded set of labels, and those of the
+process itself and its listeners.
 
-A meter is a dictionary that the reactor's thread adds to, so that counting costs a tenth of a
-microsecond. What others read is a snapshot: plain values that can be sent to another process and
-added to its own. How a snapshot is written for a collector is not known here.
+A meter is a dictionary that is updated in the reactor thread; an update takes 0.1 microseconds. A
+snapshot is a list of plain values that can be sent to another process and merged with its own;
+L{storagegate.telemetry.prometheus} formats it.
 
 Names follow U{https://prometheus.io/docs/practices/naming/}: base units, C{_total} for counters.
+Those that begin with C{process_} are the same in every client library of Prometheus.
 """
 
+import gc
+import os
+import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
+
+from storagegate import __version__
 
 MAX_LABEL_SETS = 500
 """
-Sets of label values that one meter keeps apart. Every label here has a small set of values by its
-nature; a mistake, or somebody who makes names up, must not fill the memory.
+Sets of label values of one meter. Every label has a small set of values by design; a mistake, or
+clients that invent names, must not fill the memory.
 """
 
 OTHER = "other"
-"""The value of every label of what came when a meter was full."""
+"""The value of every label that is added to a meter that is full."""
 
 DURATION_BUCKETS = (
     0.005,
@@ -45,6 +53,17 @@ Seconds, the upper bounds that OpenTelemetry advises for C{http.server.request.d
 (U{https://opentelemetry.io/docs/specs/semconv/http/http-metrics/}).
 """
 
+LAG_SECONDS = 0.5
+"""The period of the lag measurement: its cost at twice a second cannot be measured."""
+
+LAG_WINDOW = 30.0
+"""The window of the maximum lag: two scrapes at the usual 15 s."""
+
+UNWATCHED_SECONDS = 120.0
+"""Without a scrape for so long the measurement stops: an idle daemon sleeps."""
+
+_PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+
 Labels = tuple[str, ...]
 
 _log = Logger()
@@ -53,14 +72,15 @@ _log = Logger()
 @frozen
 class MetricFamily:
     """
-    A meter as it was at one time; plain values only.
+    A snapshot of one meter; plain values only.
 
+    @ivar help: Its description in one sentence.
     @ivar kind: C{counter}, C{gauge} or C{histogram}.
     @ivar labels: The names of the labels.
-    @ivar buckets: Upper bounds, of a histogram.
-    @ivar merge: How the values of several processes become one: C{sum} or C{max}.
-    @ivar samples: Pairs of label values and a number; of a histogram, the counts of each bucket
-        alone with one more for what is above all of them, and at the end the sum of the values.
+    @ivar buckets: Upper bounds of a histogram; else empty.
+    @ivar merge: How the values of several processes are combined: C{sum} or C{max}.
+    @ivar samples: Pairs of label values and a number; for a histogram, the count of each bucket
+        alone, the count above all of them, and the sum of the values.
     """
 
     name: str
@@ -73,7 +93,7 @@ class MetricFamily:
 
 
 class _Meter:
-    """What meters have in common."""
+    """Labels and values of a meter."""
 
     kind = ""
     __slots__ = ("buckets", "help", "labels", "maxSets", "merge", "name", "values")
@@ -89,14 +109,14 @@ class _Meter:
         self.maxSets = MAX_LABEL_SETS
         self.values: dict[Labels, Any] = {}
 
-    def _room(self, labels: Labels) -> Labels:
-        """Give the labels to count under: those given, unless the meter is full."""
+    def _bounded(self, labels: Labels) -> Labels:
+        """Return the given labels, or those of L{OTHER} if the meter is full."""
         if len(labels) != len(self.labels):
             raise ValueError(f"{self.name} has the labels {self.labels}, not {labels}")
         return labels if len(self.values) < self.maxSets else (OTHER,) * len(labels)
 
     def family(self) -> MetricFamily:
-        """Give the present state."""
+        """Return a snapshot."""
         samples = [(labels, self._plain(value)) for labels, value in self.values.items()]
         return MetricFamily(
             self.name, self.help, self.kind, self.labels, self.buckets, self.merge, samples
@@ -107,16 +127,20 @@ class _Meter:
 
 
 class _Sum(_Meter):
-    """What is added to."""
+    """A meter with one number for each set of labels."""
 
     __slots__ = ()
 
     def add(self, amount: float = 1, labels: Labels = ()) -> None:
-        """Add to it; the values of the labels are in the order of their names."""
+        """
+        Add an amount.
+
+        @param labels: The values of the labels, in the order of their names.
+        """
         try:
             self.values[labels] += amount
         except KeyError:
-            labels = self._room(labels)
+            labels = self._bounded(labels)
             self.values[labels] = self.values.get(labels, 0) + amount
 
 
@@ -128,20 +152,20 @@ class Counter(_Sum):
 
 
 class Gauge(_Sum):
-    """A number that goes up and down: what is added to it may be below zero."""
+    """A number that goes up and down: amounts may be negative."""
 
     kind = "gauge"
     __slots__ = ()
 
     def set(self, value: float, labels: Labels = ()) -> None:
-        """Set it."""
+        """Set the value."""
         if labels not in self.values:
-            labels = self._room(labels)
+            labels = self._bounded(labels)
         self.values[labels] = value
 
 
 class Histogram(_Meter):
-    """How often values of which size came."""
+    """Counts of values by their size."""
 
     kind = "histogram"
     __slots__ = ()
@@ -154,20 +178,20 @@ class Histogram(_Meter):
         buckets: Sequence[float] = DURATION_BUCKETS,
     ) -> None:
         """
-        @param buckets: Upper bounds, rising; what is above the last one is counted too.
+        @param buckets: Upper bounds, rising; values above the last one are counted too.
         """
         super().__init__(name, help, labels)
         self.buckets = tuple(buckets)
 
     def observe(self, value: float, labels: Labels = ()) -> None:
-        """Take note of a value."""
+        """Count a value."""
         self.observeAll((value,), labels)
 
     def observeAll(self, values: Iterable[float], labels: Labels = ()) -> None:
-        """Take note of values."""
+        """Count several values of the same labels."""
         counts = self.values.get(labels)
         if counts is None:
-            labels = self._room(labels)
+            labels = self._bounded(labels)
             counts = self.values.setdefault(labels, [0] * (len(self.buckets) + 1) + [0.0])
         buckets = self.buckets
         for value in values:
@@ -191,14 +215,20 @@ class MetricsRegistry:
         self._collects: list[Collect] = []
 
     def counter(self, name: str, help: str, labels: Sequence[str] = ()) -> Counter:
-        """Make a counter, or give the one of that name; its name ends with C{_total}."""
+        """
+        Return the counter of a name, created if it is absent.
+
+        @param name: Ends with C{_total}.
+        @raise ValueError: If another kind of meter has the name.
+        """
         return self._get(Counter(name, help, labels))
 
     def gauge(self, name: str, help: str, labels: Sequence[str] = (), merge: str = "sum") -> Gauge:
         """
-        Make a gauge, or give the one of that name.
+        Return the gauge of a name, created if it is absent.
 
-        @param merge: C{sum} or C{max}: what several processes have together.
+        @param merge: C{sum} or C{max}: how the values of several processes are combined.
+        @raise ValueError: If another kind of meter has the name.
         """
         return self._get(Gauge(name, help, labels, merge))
 
@@ -209,25 +239,25 @@ class MetricsRegistry:
         labels: Sequence[str] = (),
         buckets: Sequence[float] = DURATION_BUCKETS,
     ) -> Histogram:
-        """Make a histogram, or give the one of that name."""
+        """Return the histogram of a name, created if it is absent."""
         return self._get(Histogram(name, help, labels, buckets))
 
     def watch(self, collect: Collect) -> None:
-        """Have families made when somebody looks: for what is known elsewhere at any time."""
+        """Call a function at each snapshot, for values that are kept elsewhere."""
         self._collects.append(collect)
 
     def snapshot(self) -> list[MetricFamily]:
-        """Give the present state of all, by name."""
+        """Return the families of all meters, sorted by name."""
         families: list[MetricFamily] = []
-        # First, for some who are asked add to a meter what they have put by.
+        # First: some of them add to meters what they have collected.
         for collect in self._collects:
             try:
                 families.extend(collect())
             except Exception:
-                # Of what is well there is still something to tell.
+                # The other families are still reported.
                 _log.failure("a part of the process could not be counted")
         families.extend([each.family() for each in self._meters.values()])
-        # Two that watch may tell of the same thing: what they have together is one family.
+        # Several functions may return the same family.
         return mergeFamilies([families])
 
     def _get(self, meter: M) -> M:
@@ -262,17 +292,17 @@ def counterFamily(
 
 
 def asPlain(families: Iterable[MetricFamily]) -> list[dict[str, Any]]:
-    """Give a snapshot as JSON can carry it."""
+    """Return a snapshot as JSON can represent it."""
     return [asdict(family, recurse=False) for family in families]
 
 
 def fromPlain(plain: Iterable[dict[str, Any]]) -> list[MetricFamily]:
-    """Make a snapshot of what L{asPlain} gave."""
+    """Return the snapshot that L{asPlain} was called with."""
     return [MetricFamily(**each) for each in plain]
 
 
 def mergeFamilies(snapshots: Iterable[Iterable[MetricFamily]]) -> list[MetricFamily]:
-    """Make one snapshot of those of several processes."""
+    """Merge the snapshots of several processes."""
     merged: dict[str, tuple[MetricFamily, dict[Labels, Any]]] = {}
     for snapshot in snapshots:
         for family in snapshot:
@@ -280,23 +310,140 @@ def mergeFamilies(snapshots: Iterable[Iterable[MetricFamily]]) -> list[MetricFam
             for names, value in family.samples:
                 labels = tuple(names)
                 values[labels] = (
-                    _together(family, values[labels], value) if labels in values else value
+                    _combined(family, values[labels], value) if labels in values else value
                 )
     return [
-        MetricFamily(
-            family.name,
-            family.help,
-            family.kind,
-            family.labels,
-            family.buckets,
-            family.merge,
-            list(values.items()),
-        )
+        evolve(family, samples=list(values.items()))
         for family, values in (merged[name] for name in sorted(merged))
     ]
 
 
-def _together(family: MetricFamily, one: Any, other: Any) -> Any:
+def _combined(family: MetricFamily, one: Any, other: Any) -> Any:
     if family.kind == "histogram":
         return [a + b for a, b in zip(one, other, strict=True)]
     return max(one, other) if family.merge == "max" else one + other
+
+
+# ---- The process and its listeners
+
+
+class ConnectionCounts(Protocol):
+    """
+    The figures of a site.
+
+    @ivar connections: Open connections.
+    @ivar requests: Requests in flight.
+    """
+
+    @property
+    def connections(self) -> int: ...
+
+    @property
+    def requests(self) -> int: ...
+
+
+def watchSites(meters: MetricsRegistry, sites: Mapping[str, ConnectionCounts]) -> None:
+    """
+    Add the connections and requests of listeners to the snapshots.
+
+    @param sites: The sites by the names of their listeners; the mapping may change.
+    """
+
+    def collect() -> Iterable[MetricFamily]:
+        yield gaugesFamily(
+            "storagegate_http_connections",
+            "Connections of the S3 and the admin listener.",
+            ("listener",),
+            [((name,), site.connections) for name, site in sites.items()],
+        )
+        yield gaugesFamily(
+            "storagegate_http_requests_in_flight",
+            "Requests of these listeners that are being answered.",
+            ("listener",),
+            [((name,), site.requests) for name, site in sites.items()],
+        )
+
+    meters.watch(collect)
+
+
+def watchProcess(meters: MetricsRegistry, clock: IReactorTime) -> None:
+    """Add memory, processor time, descriptors, GC runs and the reactor's lag to the snapshots."""
+    lag = ReactorLag(clock)
+    started = time.time()
+
+    def collect() -> Iterable[MetricFamily]:
+        yield from _process(started)
+        name, help = "storagegate_reactor_lag_seconds", "How late the reactor was, at worst lately."
+        yield gaugeFamily(name, help, lag.worst(), "max")
+        yield counterFamily(
+            "storagegate_gc_collections_total",
+            "Runs of Python's garbage collector.",
+            ("generation",),
+            [
+                ((str(number),), figures["collections"])
+                for number, figures in enumerate(gc.get_stats())
+            ],
+        )
+        yield gaugesFamily(
+            "storagegate_build_info",
+            "1, for the version.",
+            ("version",),
+            [((__version__,), 1)],
+            "max",
+        )
+
+    meters.watch(collect)
+
+
+def _process(started: float) -> Iterable[MetricFamily]:
+    times = os.times()
+    name, help = "process_cpu_seconds_total", "Processor time, the system's included."
+    yield counterFamily(name, help, (), [((), times.user + times.system)])
+    with open("/proc/self/statm", "rb") as file:
+        pages = int(file.read().split()[1])
+    yield gaugeFamily("process_resident_memory_bytes", "Memory in use.", pages * _PAGE_SIZE)
+    # One of them is the listing's own.
+    count = len(os.listdir("/proc/self/fd")) - 1
+    yield gaugeFamily("process_open_fds", "Open descriptors.", count)
+    yield gaugeFamily("process_start_time_seconds", "When it began, since 1970.", started, "max")
+
+
+class ReactorLag:
+    """
+    The delay of the reactor's timers: a blocked reactor delays every request.
+
+    It is measured from the first scrape on, until L{UNWATCHED_SECONDS} after the last one.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._isRunning = False
+        self._scrapedAt = 0.0
+        # The maximum of this half of the window, and of the previous one.
+        self._worst, self._before = 0.0, 0.0
+        self._halfEnds = 0.0
+
+    def worst(self) -> float:
+        """Return the longest delay of the last half minute, in seconds; 0 at the first call."""
+        self._scrapedAt = self._clock.seconds()
+        if not self._isRunning:
+            self._isRunning = True
+            self._worst = self._before = 0.0
+            self._halfEnds = self._scrapedAt + LAG_WINDOW / 2
+            self._schedule()
+        return max(self._worst, self._before)
+
+    def _schedule(self) -> None:
+        due = self._clock.seconds() + LAG_SECONDS
+        self._clock.callLater(LAG_SECONDS, self._due, due)
+
+    def _due(self, due: float) -> None:
+        now = self._clock.seconds()
+        if now >= self._halfEnds:
+            self._before, self._worst = self._worst, 0.0
+            self._halfEnds = now + LAG_WINDOW / 2
+        self._worst = max(self._worst, now - due)
+        if now - self._scrapedAt >= UNWATCHED_SECONDS:
+            self._isRunning = False
+        else:
+            self._schedule()

@@ -3,7 +3,7 @@ C{GET /metrics} of the admin listener: a snapshot of the meters in Prometheus's 
 OpenMetrics where the C{Accept} of the request prefers that.
 
 prometheus_client is imported with the first scrape, in the thread that writes the page: it takes
-14 MB and a tenth of a second, and a daemon that nobody scrapes has no need of it.
+14 MB and 0.1 s, which a daemon without scrapes saves.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -24,10 +24,10 @@ from storagegate.telemetry.metrics import (
 
 PATH = b"/metrics"
 
-Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
+Response = tuple[int, list[tuple[bytes, bytes]], bytes]
 
 Snapshot = Callable[[], Deferred[list[MetricFamily]] | list[MetricFamily]]
-"""Gives what there is to tell, of this process or of several together."""
+"""Returns the families of this process, or of several merged."""
 
 _TOPIC = "meters"
 
@@ -39,31 +39,31 @@ _NO_STORE = (b"cache-control", b"no-store")
 
 def shareMeters(link: Any, meters: MetricsRegistry) -> Snapshot:
     """
-    Tell the other workers of this one's meters whenever they ask.
+    Return this worker's metrics to the other workers on request.
 
-    What only grows has a label C{worker}, and is not added up: one that is replaced begins at 0,
-    and one that does not answer in time is left out. In a sum both would look like a counter that
-    began anew, and all that the others have counted like the work of a moment.
+    Counters and histograms get a label C{worker} and are not summed: a replaced worker begins at 0,
+    and one that does not reply in time is left out. In a sum both would look like a reset, and the
+    counts of the other workers like new work.
 
     @param link: The L{WorkerIPC<storagegate.net.ipc.WorkerIPC>}.
-    @return: Asks all of them, this one included.
+    @return: Requests and merges the snapshots of all workers, this one included.
     """
-    link.answer(_TOPIC, lambda _: asPlain(_named(meters.snapshot(), str(link.index))))
+    link.answer(_TOPIC, lambda _: asPlain(_labelled(meters.snapshot(), str(link.index))))
 
-    def together(answers: list[Any]) -> list[MetricFamily]:
+    def merge(replies: list[Any]) -> list[MetricFamily]:
         help = "Workers that answered this scrape."
-        count = gaugeFamily("storagegate_workers", help, len(answers))
-        return mergeFamilies([[count], *map(fromPlain, answers)])
+        count = gaugeFamily("storagegate_workers", help, len(replies))
+        return mergeFamilies([[count], *map(fromPlain, replies)])
 
-    def ask() -> Deferred[list[MetricFamily]]:
-        asked: Deferred[list[Any]] = link.ask(_TOPIC)
-        return asked.addCallback(together)
+    def snapshot() -> Deferred[list[MetricFamily]]:
+        replies: Deferred[list[Any]] = link.ask(_TOPIC)
+        return replies.addCallback(merge)
 
-    return ask
+    return snapshot
 
 
-def _named(families: Iterable[MetricFamily], worker: str) -> Iterable[MetricFamily]:
-    """Say whose the counters and histograms are."""
+def _labelled(families: Iterable[MetricFamily], worker: str) -> Iterable[MetricFamily]:
+    """Label the counters and histograms with their worker."""
     for family in families:
         if family.kind == "gauge":
             yield family
@@ -73,21 +73,22 @@ def _named(families: Iterable[MetricFamily], worker: str) -> Iterable[MetricFami
 
 
 class MetricsPage:
-    """Answers scrapes."""
+    """Responds to scrapes."""
 
     def __init__(self, snapshot: Snapshot, run: Callable[..., Deferred[Any]]) -> None:
         """
-        @param run: Calls C{run(function, *arguments)} in a thread: a large page takes a tenth of a
-            second to write.
+        @param snapshot: Called for each scrape.
+        @param run: Calls C{run(function, *arguments)} in a thread: a large page takes 0.1 s.
         """
         self._snapshot = snapshot
         self._run = run
 
-    async def answer(self, method: bytes, accept: bytes) -> Answer:
+    async def respond(self, method: bytes, accept: bytes) -> Response:
         """
-        Answer a request.
+        Make the response to a request.
 
         @param accept: Its C{Accept}, empty if it has none.
+        @return: Status, header fields and body.
         """
         if method not in (b"GET", b"HEAD"):
             return 405, [(b"allow", b"GET, HEAD"), _NO_STORE], b""
@@ -102,10 +103,10 @@ class MetricsPage:
 
 def prefersOpenMetrics(accept: str) -> bool:
     """
-    Tell whether C{Accept} puts OpenMetrics before text, which is what all others get.
+    Return whether C{Accept} prefers OpenMetrics to text, the default.
 
-    Parameters but C{q} are not compared: scrapers name versions and escapings that they would like,
-    and take others.
+    Parameters but C{q} are ignored: scrapers name versions and escapings that they prefer, and
+    accept others.
     """
     qualities = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
     for item in accept.split(","):
@@ -136,13 +137,13 @@ def writePage(families: Iterable[MetricFamily], isOpen: bool) -> bytes:
 
 
 class _Registry:
-    """A snapshot, as prometheus_client wants to be given one."""
+    """A snapshot in the form of a collector registry of prometheus_client."""
 
     def __init__(self, families: Iterable[MetricFamily]) -> None:
         self._families = families
 
     def collect(self) -> Iterable[Any]:
-        """Give the families."""
+        """Return the metrics."""
         return map(_metric, self._families)
 
 

@@ -1,5 +1,5 @@
 """
-Which trace a call belongs to: the C{traceparent} and C{tracestate} of W3C Trace Context.
+The trace of a call: C{traceparent} and C{tracestate} of W3C Trace Context.
 
 U{https://www.w3.org/TR/trace-context/#traceparent-header}: C{version-traceid-parentid-flags}, all
 in lower-case hexadecimal digits.
@@ -14,7 +14,7 @@ from typing import Any
 from storagegate.core.context import Tracing
 
 MAX_STATE_LENGTH = 512
-"""Characters of a C{tracestate}: what section 3.3.1.5 asks everybody to hand on at least."""
+"""Characters of a C{tracestate}: what section 3.3.1.5 requires to propagate at least."""
 
 _TRACEPARENT = re.compile(
     r"(?P<version>[0-9a-f]{2})-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-"
@@ -24,14 +24,14 @@ _TRACEPARENT = re.compile(
 _TRACE_ID = re.compile(r"[0-9a-fA-F]{32}")
 _NO_TRACE = "0" * 32
 
-# It goes out again as a header field: nothing in it may end one.
+# It is sent as a header field: it must not contain what ends one.
 _STATE = re.compile(rf"[ -~]{{1,{MAX_STATE_LENGTH}}}")
 
-# Section 3.2.2.3 asks for randomness, not for secrecy, which costs a system call a call. Its own
-# generator: a user may seed Python's.
+# Section 3.2.2.3 requires randomness, not secrecy, which costs a system call for each id. A
+# generator of its own: a user may seed Python's.
 _random = Random()
 
-# Ids that wait for their traces, made this many at a time: a tenth of a microsecond each.
+# Unused ids, generated this many at a time: 0.1 microseconds each.
 _IDS = 64
 _cut = Struct("32s" * _IDS).unpack
 _ids: list[bytes] = []
@@ -39,9 +39,11 @@ _ids: list[bytes] = []
 
 def parseTraceparent(text: str, state: str = "") -> Tracing | None:
     """
-    Read a caller's trace; C{None} if the text is none (section 3.2.2).
+    Parse the trace of a caller (section 3.2.2).
 
-    @param state: The C{tracestate} beside it; one that cannot be handed on is left out.
+    @param text: A C{traceparent}.
+    @param state: The C{tracestate} beside it; one that cannot be propagated is left out.
+    @return: C{None} if the text is invalid.
     """
     match = _TRACEPARENT.fullmatch(text)
     if match is None:
@@ -57,7 +59,7 @@ def parseTraceparent(text: str, state: str = "") -> Tracing | None:
 
 
 def newTraceId() -> bytes:
-    """Make the id of a trace: 32 hexadecimal digits; in any thread."""
+    """Generate the id of a trace: 32 hexadecimal digits. May run in any thread."""
     while True:
         try:
             return _ids.pop()
@@ -66,18 +68,17 @@ def newTraceId() -> bytes:
 
 
 def newTracing() -> Tracing:
-    """Begin a trace of our own."""
+    """Begin a new trace."""
     return Tracing(newTraceId().decode("ascii"))
 
 
 def receiveTracing(traceparent: Any, state: Any = None, traceId: Any = None) -> Tracing:
     """
-    Give the trace that a caller names, or a new one.
+    Return the trace that a caller names, or a new one.
 
-    @param traceparent: What stands where a C{traceparent} may stand; anything that is none counts
-        for nothing.
+    @param traceparent: The value of the C{traceparent} field; anything invalid is ignored.
     @param state: The same for C{tracestate}.
-    @param traceId: What names a trace and no span in it: C{X-Trace-ID}.
+    @param traceId: The id of a trace without a span: C{X-Trace-ID}.
     """
     if isinstance(traceparent, str):
         tracing = parseTraceparent(traceparent, state if isinstance(state, str) else "")
@@ -91,10 +92,10 @@ def namedTracing(
     fields: Mapping[bytes, bytes], correlation: bytes = b"x-trace-id"
 ) -> Tracing | None:
     """
-    Give the trace that a request of HTTP names, C{None} where it names none.
+    Return the trace that an HTTP request names, C{None} if it names none.
 
     @param fields: Its header fields, their names in lower case.
-    @param correlation: The field that names a trace and no span in it.
+    @param correlation: The field with the id of a trace without a span.
     """
     parent, traceId = fields.get(b"traceparent"), fields.get(correlation)
     if parent is None and traceId is None:
@@ -108,21 +109,20 @@ def namedTracing(
 
 
 def tracingOfFields(fields: Mapping[bytes, bytes], correlation: bytes = b"x-trace-id") -> Tracing:
-    """Give the trace that a request of HTTP names as L{namedTracing} has it, or a new one."""
+    """Return the trace of an HTTP request, see L{namedTracing}, or a new one."""
     return namedTracing(fields, correlation) or newTracing()
 
 
 def newSpanId() -> str:
-    """Make the id of a span: 16 hexadecimal digits, not all of them 0."""
+    """Generate the id of a span: 16 hexadecimal digits, not all of them 0."""
     return f"{_random.getrandbits(64) or 1:016x}"
 
 
 def formatTraceparent(tracing: Tracing) -> str:
     """
-    Give what a call that goes out carries.
+    Return the C{traceparent} of an outgoing call.
 
-    It is a child of this call's own span; where there is none, of the caller's, and where there is
-    no caller's, of one that nobody records.
+    Its parent is this call's own span, else the caller's span, else one that is not recorded.
     """
     span = tracing.ownId or tracing.spanId or newSpanId()
     return f"00-{tracing.traceId}-{span}-{'01' if tracing.sampled else '00'}"
@@ -130,10 +130,10 @@ def formatTraceparent(tracing: Tracing) -> str:
 
 def forwardedTracing(tracing: Tracing) -> Tracing:
     """
-    Begin the span of a call that is forwarded to somebody else, once for each attempt.
+    Begin the span of an attempt to forward a call.
 
-    @return: Its parent is the span of the call that came in; L{formatTraceparent} of it is what
-        the forwarded call carries, beside its C{state}.
+    @param tracing: That of the received call, whose span is the parent.
+    @return: The forwarded call carries its L{formatTraceparent} and its C{state}.
     """
     parent = tracing.ownId or tracing.spanId
     return Tracing(tracing.traceId, parent, tracing.sampled, tracing.state, newSpanId())

@@ -52,7 +52,7 @@ class PageTests(SynchronousTestCase):
     def ask(self, method: bytes = b"GET", accept: bytes = b"", snapshot: Any = None) -> Any:
         """Give status, fields and body."""
         page = MetricsPage(snapshot or meters().snapshot, maybeDeferred)
-        answer = self.successResultOf(Deferred.fromCoroutine(page.answer(method, accept)))
+        answer = self.successResultOf(Deferred.fromCoroutine(page.respond(method, accept)))
         return answer[0], dict(answer[1]), answer[2].decode()
 
     def test_text(self) -> None:
@@ -125,7 +125,7 @@ class PageTests(SynchronousTestCase):
         """A snapshot that takes time is waited for."""
         waiting: Deferred[list[MetricFamily]] = Deferred()
         page = MetricsPage(lambda: waiting, maybeDeferred)
-        asked = Deferred.fromCoroutine(page.answer(b"GET", b""))
+        asked = Deferred.fromCoroutine(page.respond(b"GET", b""))
         self.assertNoResult(asked)
         waiting.callback(meters().snapshot())
         self.assertIn(b"storagegate_b_bytes 1.0", self.successResultOf(asked)[2])

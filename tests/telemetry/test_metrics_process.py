@@ -10,11 +10,11 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import __version__
-from storagegate.telemetry.metrics import MetricsRegistry
-from storagegate.telemetry.process import (
+from storagegate.telemetry.metrics import (
     LAG_SECONDS,
     LAG_WINDOW,
     UNWATCHED_SECONDS,
+    MetricsRegistry,
     ReactorLag,
     watchProcess,
     watchSites,
