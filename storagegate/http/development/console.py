@@ -1,5 +1,5 @@
 """
-The console and the error page: what the developer of an application sees of it.
+What the developer of an application sees of it: the lines on the console, and the error page.
 
 Lines about requests and listeners go to the standard output, errors to the standard error output.
 """
@@ -10,29 +10,27 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from html import escape
 from typing import Any, Self
 
-from attrs import asdict, frozen
+from attrs import frozen
 from twisted.internet.interfaces import IListeningPort
-from twisted.logger import (
-    ILogObserver,
-    LogLevel,
-    formatEvent,
-    globalLogBeginner,
-)
+from twisted.logger import ILogObserver, LogLevel, formatEvent, globalLogBeginner
 from zope.interface import implementer
 
 _FRAMEWORK = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
 _INSTALLED = (
-    *(os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")),
-    os.path.realpath(sysconfig.get_path("scripts")) + os.sep,
+    *(
+        os.path.realpath(sysconfig.get_path(name)) + os.sep
+        for name in ("stdlib", "platstdlib", "scripts")
+    ),
     os.path.realpath(_FRAMEWORK) + os.sep,
 )
 
-_PACKAGES = ("site-packages", "dist-packages")
+_PACKAGES = frozenset(("site-packages", "dist-packages"))
 
 _COLOURS = re.compile("\x1b\\[[0-9;]*m")
 
@@ -40,7 +38,7 @@ _COLOURS = re.compile("\x1b\\[[0-9;]*m")
 _QUIET = ("twisted.", "storagegate.", "log_legacy")
 _DEVELOPMENT = "storagegate.http.development."
 
-RED, GREEN, YELLOW, CYAN = 31, 32, 33, 36
+_RED, _GREEN, _YELLOW, _CYAN = 31, 32, 33, 36
 
 
 _PAGE = """\
@@ -60,7 +58,7 @@ _PAGE = """\
 def isInstalled(path: str) -> bool:
     """Return whether a file came with Python, with a package or with the framework."""
     real = os.path.realpath(path)
-    return real.startswith(_INSTALLED) or any(part in _PACKAGES for part in real.split(os.sep))
+    return real.startswith(_INSTALLED) or not _PACKAGES.isdisjoint(real.split(os.sep))
 
 
 @frozen
@@ -68,7 +66,7 @@ class ErrorReport:
     """
     An error as its developer sees it.
 
-    @ivar title: Its type and message, in one line.
+    @ivar title: Type and message, in one line.
     @ivar file: The last file of the application in the traceback; of a C{SyntaxError} its own.
     @ivar line: The line in that file.
     @ivar text: The traceback, without the frames that only called the application.
@@ -84,7 +82,7 @@ class ErrorReport:
         """
         Describe an error.
 
-        @param trace: Its traceback, if C{__traceback__} is not there any more.
+        @param trace: The traceback, if C{error.__traceback__} is not set any more.
         """
         described = traceback.TracebackException(type(error), error, trace or error.__traceback__)
         own = [frame for frame in described.stack if not _isForeign(frame.filename)]
@@ -94,14 +92,16 @@ class ErrorReport:
         if isinstance(error, SyntaxError) and error.filename is not None:
             file, line = error.filename, error.lineno
         if isinstance(error, SyntaxError) and not own:
-            # It names its place itself; the frames are those of the compiler's callers.
+            # It names its position itself; the frames are those of the compiler's callers.
             return cls(title, file, line, "".join(bare))
-        _dropFramework(described)
+        # Chains have no circles: Python cuts them when it describes an exception.
+        each: traceback.TracebackException | None = described
+        while each is not None:
+            kept = [frame for frame in each.stack if not _isFramework(frame.filename)]
+            if kept:
+                each.stack = traceback.StackSummary.from_list(kept)
+            each = each.__cause__ or each.__context__
         return cls(title, file, line, "".join(described.format()))
-
-    def asMapping(self) -> dict[str, Any]:
-        """Return the attributes by name."""
-        return asdict(self)
 
 
 def _isForeign(path: str) -> bool:
@@ -112,16 +112,6 @@ def _isFramework(path: str) -> bool:
     return path.startswith((_FRAMEWORK, "<frozen ")) or (
         f"{os.sep}twisted{os.sep}" in path and "site-packages" in path
     )
-
-
-def _dropFramework(described: traceback.TracebackException | None) -> None:
-    """Drop the frames of the framework, also from the causes, unless there are no others."""
-    # Chains have no circles: Python cuts them when it describes an exception.
-    while described is not None:
-        kept = [frame for frame in described.stack if not _isFramework(frame.filename)]
-        if kept:
-            described.stack = traceback.StackSummary.from_list(kept)
-        described = described.__cause__ or described.__context__
 
 
 def errorPage(status: int, shape: Mapping[str, Any]) -> str:
@@ -139,7 +129,7 @@ def errorPage(status: int, shape: Mapping[str, Any]) -> str:
 
 
 def paint(text: str, colour: int) -> str:
-    """Return text in a colour, which a L{ConsoleStream} removes where there is none."""
+    """Return text in a colour, which a L{ConsoleStream} removes where none is shown."""
     return f"\x1b[1;{colour}m{text}\x1b[0m"
 
 
@@ -199,17 +189,15 @@ class ConsoleObserver:
             or (namespace.startswith(_QUIET) and not namespace.startswith(_DEVELOPMENT))
         ):
             return
-        colour = {LogLevel.info: CYAN, LogLevel.warn: YELLOW}.get(level, RED)
+        colour = {LogLevel.info: _CYAN, LogLevel.warn: _YELLOW}.get(level, _RED)
         text = paint(formatEvent(event), colour)
         failure = event.get("log_failure")
         if failure is not None:
             report = ErrorReport.of(failure.value, failure.getTracebackObject())
-            text += "\n" + report.text.rstrip().replace(report.title, paint(report.title, RED))
-        try:
+            text += "\n" + report.text.rstrip().replace(report.title, paint(report.title, _RED))
+        # The output may be closed, and there is no other.
+        with suppress(OSError, ValueError):
             self._stream.write(text + "\n")
-        except (OSError, ValueError):
-            # The output is closed, and there is no other.
-            pass
 
 
 def beginConsole() -> None:
@@ -229,7 +217,7 @@ def beginConsole() -> None:
 
 def announce(port: IListeningPort, isSecure: bool) -> None:
     """Print where an application listens."""
-    line = f"listening on {paint(addressOf(port.getHost(), isSecure), GREEN)}\n"
+    line = f"listening on {paint(addressOf(port.getHost(), isSecure), _GREEN)}\n"
     ConsoleStream("stdout").write(line)
 
 

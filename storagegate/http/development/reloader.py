@@ -18,9 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from types import ModuleType
-from typing import Any
+from traceback import walk_tb
+from typing import Any, NamedTuple
 
-from twisted.internet.defer import Deferred, gatherResults, succeed
+from attrs import asdict
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.error import ReactorNotRunning
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory, connectionDone
@@ -32,7 +34,7 @@ from twisted.python.failure import Failure
 from storagegate.http.development.console import ErrorReport, isInstalled
 from storagegate.http.development.livereload import PAGE_SUFFIXES, LiveReloadHub, staticRoots
 from storagegate.http.development.supervisor import GRACE_SECONDS, ChangeNotifier, becomeSupervisor
-from storagegate.http.runtime import Runtime, reactorRuntime
+from storagegate.http.runtime import reactorRuntime
 from storagegate.net.endpoints import bind, listen
 from storagegate.net.http.site import Site
 
@@ -65,26 +67,20 @@ class Reloader:
     Reload the applications of a process, and the pages that they serve.
 
     @ivar hub: The open pages.
-    @ivar isSupervised: Whether this process is the child of a supervisor.
-    @ivar isServing: Whether it may accept; if not, its predecessor does.
     """
 
     def __init__(self) -> None:
         self.hub = LiveReloadHub()
-        self.isSupervised = False
-        self.isServing = False
-        self._isSuccessor = False
-        self._isRetired = False
-        self._link: _SupervisorLink | None = None
+        # The socket to the supervisor, if there is one, and the protocol that reads from it.
         self._control: socket.socket | None = None
+        self._link: _SupervisorLink | None = None
         self._inherited: list[tuple[str, int]] = []
         self._ports: dict[IListeningPort, tuple[Any, str]] = {}
+        self._isSuccessor = self._isServing = self._isRetired = False
         self._permission: Deferred[None] = Deferred()
         self._named: set[str] = set()
         self._pages = ChangeNotifier(PAGE_SUFFIXES)
-        self._runtime: Runtime | None = None
-        self._beat = LoopingCall(self.hub.beat)
-        self._check = LoopingCall(self._checkFiles)
+        self._calls: list[LoopingCall] = []
 
     def supervise(
         self, control: socket.socket, inherited: Sequence[tuple[str, int]], isSuccessor: bool
@@ -95,7 +91,6 @@ class Reloader:
         @param inherited: Endpoint descriptions with the descriptors of their sockets.
         @param isSuccessor: Whether another process serves until this one is ready.
         """
-        self.isSupervised = True
         self._control = control
         self._inherited = list(inherited)
         self._isSuccessor = isSuccessor
@@ -111,47 +106,58 @@ class Reloader:
 
         @return: Fires with the port. Fails with C{CannotListenError} if the address is taken.
         """
-        if not self.isSupervised and not self._ports:
+        if self._control is None and not self._ports:
             command = programCommand(sys.orig_argv, sys.modules["__main__"])
             if command is not None:
                 becomeSupervisor(*command)
             _log.warn("hmr: this process cannot be started again, so only pages are reloaded")
-        return Deferred.fromCoroutine(self._listen(app, reactor, endpoint, site)).addErrback(
-            self._refused
-        )
+
+        def refused(reason: Failure) -> Failure:
+            if reason.value is not None:
+                self.fail(reason.value)
+            return reason
+
+        opening = Deferred.fromCoroutine(self._listen(app, reactor, endpoint, site))
+        return opening.addErrback(refused)
 
     async def _listen(self, app: Any, reactor: Any, endpoint: str, site: Site) -> Opened:
         description, isNew = endpoint, True
-        if self.isSupervised:
-            self._connect(reactor)
-            descriptor = self._takeInherited(endpoint)
-            isNew = descriptor is None
-            if descriptor is None:
-                descriptor = await self._bind(reactor, endpoint)
+        if self._control is not None:
+            if self._link is None:
+                self._link = link = _SupervisorLink(self, reactor)
+                factory = Factory.forProtocol(lambda: link)
+                reactor.adoptStreamConnection(self._control.fileno(), socket.AF_UNIX, factory)
+            known = next((each for each in self._inherited if each[0] == endpoint), None)
+            isNew = known is None
+            if known is not None:
+                self._inherited.remove(known)
+                descriptor = known[1]
+            else:
+                bound = await bind(reactor, endpoint)
+                # The port object would unlink the path of a UNIX socket when it closes.
+                descriptor = bound.port.socket.detach()
+                self._send("hold", [descriptor], endpoint=endpoint)
             tail = ":" + endpoint if endpoint.startswith(("ssl:", "tls:")) else ""
             description = f"inherited:{descriptor}{tail}"
-            if not self.isServing:
+            if not self._isServing:
                 reactor.callWhenRunning(self._ready)
                 permission: Deferred[None] = Deferred()
                 self._permission.chainDeferred(permission)
                 await permission
         port = await listen(reactor, description, site)
+        if not self._ports:
+            run = reactorRuntime(reactor).run
+            for function, seconds in (
+                (self.hub.beat, _BEAT_SECONDS),
+                (lambda: self._checkFiles(run), _CHECK_SECONDS),
+            ):
+                call = LoopingCall(function)
+                call.clock = reactor
+                call.start(seconds, now=False)
+                self._calls.append(call)
         self._ports[port] = (app, endpoint)
-        self._start(reactor)
+        self._watchPages()
         return port, isNew
-
-    async def _bind(self, reactor: Any, endpoint: str) -> int:
-        """Bind an address, and hand the socket to the supervisor."""
-        place = await bind(reactor, endpoint)
-        # The port object would unlink the path of a UNIX socket when it closes.
-        descriptor: int = place.port.socket.detach()
-        self._send({"kind": "hold", "endpoint": endpoint}, [descriptor])
-        return descriptor
-
-    def _refused(self, reason: Failure) -> Failure:
-        if reason.value is not None:
-            self.fail(reason.value)
-        return reason
 
     def fail(self, error: BaseException) -> bool:
         """
@@ -159,16 +165,13 @@ class Reloader:
 
         @return: Whether it was reported; if not, it is for the process to show.
         """
-        if not self._isSuccessor or self.isServing:
+        if not self._isSuccessor or self._isServing:
             return False
         report = ErrorReport.of(error)
-        files = [report.file] if report.file is not None else []
-        trace = error.__traceback__
-        while trace is not None:
-            files.append(trace.tb_frame.f_code.co_filename)
-            trace = trace.tb_next
+        files = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
+        files += [report.file or ""]
         self._nameFiles(path for path in files if os.path.isabs(path) and not isInstalled(path))
-        self._send({"kind": "failed", "report": report.asMapping()})
+        self._send("failed", report=asdict(report))
         return True
 
     def released(self, port: IListeningPort) -> None:
@@ -176,49 +179,35 @@ class Reloader:
         _, endpoint = self._ports.pop(port, (None, ""))
         if self._isRetired:
             if not self._ports:
-                self._send({"kind": "left"})
+                self._send("left")
         else:
-            self._send({"kind": "drop", "endpoint": endpoint})
+            self._send("drop", endpoint=endpoint)
         # Events for one port's pages would keep its connections open.
         self.hub.endAll()
         if not self._ports:
-            for call in (self._beat, self._check):
-                if call.running:
-                    call.stop()
+            calls, self._calls = self._calls, []
+            for call in calls:
+                call.stop()
 
     # The supervisor
 
-    def _connect(self, reactor: Any) -> None:
-        """Read messages of the supervisor from now on."""
-        if self._link is None and self._control is not None:
-            self._link = link = _SupervisorLink(self, reactor)
-            factory = Factory.forProtocol(lambda: link)
-            reactor.adoptStreamConnection(self._control.fileno(), socket.AF_UNIX, factory)
-
-    def _send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Send a message, which its reader takes at once: it has nothing else to do."""
+    def _send(self, kind: str, descriptors: Sequence[int] = (), **values: Any) -> None:
+        """Send a message. It blocks for no time: the supervisor does nothing but read."""
         if self._control is not None:
-            data = json.dumps(message).encode() + b"\n"
+            data = json.dumps({"kind": kind, **values}).encode() + b"\n"
             with suppress(OSError):
-                sent = socket.send_fds(self._control, [data], list(descriptors))
+                sent = socket.send_fds(self._control, [data], descriptors)
                 self._control.sendall(data[sent:])
-
-    def _takeInherited(self, endpoint: str) -> int | None:
-        for each in self._inherited:
-            if each[0] == endpoint:
-                self._inherited.remove(each)
-                return each[1]
-        return None
 
     def _ready(self) -> None:
         """Offer to take over: the program is loaded and wants to listen."""
-        if not self.isServing:
+        if not self._isServing:
             self._nameModules()
-            self._send({"kind": "ready"})
+            self._send("ready")
 
     def serve(self, reactor: Any, files: Sequence[str], milliseconds: float) -> None:
         """Accept from now on: there is no predecessor, or it has stopped accepting."""
-        self.isServing = True
+        self._isServing = True
         if self._isSuccessor:
             names = ", ".join(os.path.relpath(path) for path in files)
             _log.info("reloaded {names} in {time:.0f} ms", names=names, time=milliseconds)
@@ -231,15 +220,15 @@ class Reloader:
         for endpoint, descriptor in inherited:
             _log.info("no longer listening on {endpoint}", endpoint=endpoint)
             os.close(descriptor)
-            self._send({"kind": "drop", "endpoint": endpoint})
+            self._send("drop", endpoint=endpoint)
 
     def showError(self, report: Mapping[str, Any]) -> None:
         """Show why a successor has failed, on the console and in open pages."""
-        place = f" {report['file']}:{report['line']}" if report["file"] else ""
+        where = f" {report['file']}:{report['line']}" if report["file"] else ""
         # Critical events are printed also where nothing has begun to log.
         _log.critical(
-            "not reloaded, the old code goes on:{place}\n{text}",
-            place=place,
+            "not reloaded, the old code goes on:{where}\n{text}",
+            where=where,
             text=(report["text"] or report["title"]).rstrip(),
         )
         self.hub.fail(report)
@@ -250,7 +239,7 @@ class Reloader:
         self.hub.reload(files)
         apps = {id(app): app for app, _ in self._ports.values()}
         if not apps:
-            self._send({"kind": "left"})
+            self._send("left")
         closing = [app.close(int(GRACE_SECONDS * 1000)) for app in apps.values()]
         gatherResults(closing).addBoth(lambda _: self.stop(reactor))
 
@@ -261,47 +250,43 @@ class Reloader:
 
     # The files
 
-    def _start(self, reactor: Any) -> None:
-        self._runtime = reactorRuntime(reactor)
-        self._watchPages()
-        for call, seconds in ((self._beat, _BEAT_SECONDS), (self._check, _CHECK_SECONDS)):
-            if not call.running:
-                call.clock = reactor
-                call.start(seconds, now=False)
-
     def _watchPages(self) -> None:
         trees: set[str] = set()
         for app, _ in self._ports.values():
             trees |= staticRoots(app)
-        for path in self.hub.files.keys() - self._pages.files.keys():
-            # What it was before it was sent, not what it is now.
-            self._pages.files[path] = self.hub.files[path]
+        # The state of a file before it was sent, not that of now.
+        self._pages.files = self.hub.files | self._pages.files
         self._pages.watch(self.hub.files, trees)
 
-    async def _changedPages(self, runtime: Runtime) -> None:
-        self._nameModules()
-        self._watchPages()
-        changed = await runtime.run(self._pages.settled)
+    async def _checkFiles(self, run: Callable[..., Deferred[set[str]]]) -> None:
+        try:
+            self._nameModules()
+            self._watchPages()
+            changed = sorted(await run(self._pages.settled))
+        except Exception:
+            _log.failure("files cannot be checked")
+            return
         if changed and not self._isRetired:
-            _log.info("reloaded {names}", names=", ".join(map(os.path.relpath, sorted(changed))))
-            self.hub.reload(sorted(changed))
-
-    def _checkFiles(self) -> Deferred[None]:
-        if self._runtime is None:
-            return succeed(None)
-        checking = Deferred.fromCoroutine(self._changedPages(self._runtime))
-        return checking.addErrback(lambda reason: _log.failure("files cannot be checked", reason))
+            _log.info("reloaded {names}", names=", ".join(map(os.path.relpath, changed)))
+            self.hub.reload(changed)
 
     def _nameModules(self) -> None:
         """Have the supervisor watch the modules that were imported since the last call."""
-        if self.isSupervised:
-            self._nameFiles(_moduleFiles())
+        if self._control is None:
+            return
+        files = set()
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            # A script may have any name.
+            if isinstance(file, str) and (file.endswith(".py") or name == "__main__"):
+                files.add(os.path.abspath(file))
+        self._nameFiles(path for path in files if not isInstalled(path))
 
     def _nameFiles(self, paths: Iterator[str]) -> None:
         new = sorted(set(paths) - self._named)
         if new:
             self._named.update(new)
-            self._send({"kind": "files", "files": new})
+            self._send("files", files=new)
 
 
 class _SupervisorLink(LineOnlyReceiver):
@@ -332,28 +317,30 @@ class _SupervisorLink(LineOnlyReceiver):
         self._reactor.callLater(_SIGNAL_SECONDS, self._reloader.stop, self._reactor)
 
 
-def _moduleFiles() -> Iterator[str]:
-    """Find the source files of the loaded modules, without what is installed."""
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        # A script may have any name.
-        if isinstance(file, str) and (file.endswith(".py") or name == "__main__"):
-            path = os.path.abspath(file)
-            if not isInstalled(path):
-                yield path
+class Program(NamedTuple):
+    """
+    What an interpreter runs.
+
+    @ivar kind: C{script}, C{module} or C{code}.
+    @ivar target: The file, the name of the module or the source text.
+    @ivar argv: Its C{sys.argv}.
+    """
+
+    kind: str
+    target: str
+    argv: list[str]
 
 
 def programCommand(
     command: Sequence[str], script: ModuleType
-) -> tuple[list[str], dict[str, Any]] | None:
+) -> tuple[list[str], Program] | None:
     """
     Find how the program of this process can be started again.
 
     @param command: The command line of the process, as C{sys.orig_argv}.
     @param script: The module C{__main__}.
-    @return: Options of the interpreter, and what it runs: its C{kind} (C{script}, C{module} or
-        C{code}), its C{target} and its C{arguments}. C{None} for programs that are installed, such
-        as twistd and test runners, for those that run in another program, and for prompts.
+    @return: Options of the interpreter, and the program. C{None} for programs that are installed,
+        such as twistd and test runners, for those that run in another program, and for prompts.
     """
     options: list[str] = []
     rest = list(command[1:])
@@ -374,19 +361,19 @@ def programCommand(
     multiprocessing = sys.modules.get("multiprocessing.process")
     if multiprocessing is not None and multiprocessing.parent_process() is not None:
         return None
-    target, arguments = rest[0], rest[1:]
+    shown = target = rest[0]
     file = getattr(script, "__file__", None)
     if kind == "code":
+        shown = "-c"
         isKnown = file is None
     elif file is None or isInstalled(os.path.abspath(file)):
         isKnown = False
     else:
         isKnown = kind == "module" or os.path.basename(file) == os.path.basename(target)
-    if kind == "script" and file is not None:
-        # The program may have changed its directory.
-        target = os.path.abspath(file)
-    program = {"kind": kind, "target": target, "arguments": arguments, "shown": rest[0]}
-    return (options, program) if isKnown else None
+        if kind == "script":
+            # The program may have changed its directory.
+            target = os.path.abspath(file)
+    return (options, Program(kind, target, [shown, *rest[1:]])) if isKnown else None
 
 
 def runProgram(applications: Any) -> None:
@@ -396,7 +383,6 @@ def runProgram(applications: Any) -> None:
     @param applications: The class of applications, which gets the C{reloader}.
     """
     setup = json.loads(sys.argv[1])
-    program = setup["program"]
     control = socket.socket(fileno=setup["control"])
     control.set_inheritable(False)
     # It never has to wait so long; without a time-out a write would be allowed to fail.
@@ -404,10 +390,9 @@ def runProgram(applications: Any) -> None:
     for _, descriptor in setup["sockets"]:
         os.set_inheritable(descriptor, False)
     reloader = applications.reloader = processReloader()
-    sockets = [(endpoint, descriptor) for endpoint, descriptor in setup["sockets"]]
-    reloader.supervise(control, sockets, setup["isSuccessor"])
+    reloader.supervise(control, setup["sockets"], setup["isSuccessor"])
     try:
-        _runner(program)()
+        _execute(Program(*setup["program"]))
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -420,31 +405,23 @@ def runProgram(applications: Any) -> None:
         sys.exit(1)
 
 
-def _runner(program: Mapping[str, Any]) -> Callable[[], object]:
-    """Prepare the interpreter as if it had been started with a program."""
-    kind, target = program["kind"], program["target"]
+def _execute(program: Program) -> None:
+    """Run a program as if the interpreter had been started with it."""
+    sys.argv = program.argv
+    kind, target = program.kind, program.target
     # First comes what found this module, then what the interpreter adds for itself.
     del sys.path[0]
-    if kind == "module":
-        first = os.getcwd()
-    else:
-        first = os.path.dirname(os.path.realpath(target)) if kind == "script" else ""
     if not sys.flags.safe_path:
-        sys.path[0] = first
-    shown = "-c" if kind == "code" else program["shown"]
-    sys.argv = [shown, *program["arguments"]]
+        script = os.path.dirname(os.path.realpath(target))
+        sys.path[0] = {"script": script, "module": os.getcwd(), "code": ""}[kind]
     if kind == "module":
-        return lambda: runpy.run_module(target, run_name="__main__", alter_sys=True)
-    script = ModuleType("__main__")
-    sys.modules["__main__"] = script
-
-    def run() -> None:
-        source: bytes | str = target
-        if kind == "script":
-            vars(script)["__file__"] = target
-            with open(target, "rb") as file:
-                source = file.read()
-        name = target if kind == "script" else "<string>"
-        exec(compile(source, name, "exec", dont_inherit=True), vars(script))
-
-    return run
+        runpy.run_module(target, run_name="__main__", alter_sys=True)
+        return
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    source: bytes | str = target
+    if kind == "script":
+        main.__file__ = target
+        with open(target, "rb") as file:
+            source = file.read()
+    name = target if kind == "script" else "<string>"
+    exec(compile(source, name, "exec", dont_inherit=True), vars(main))

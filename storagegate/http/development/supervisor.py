@@ -2,7 +2,7 @@
 The parent process of a program in development: holds its listening sockets, watches its files.
 
 The process that was started as the program becomes the supervisor by exec, when the program first
-listens. It runs the program in a child process. When a file of the program changes, it starts a
+listens, and runs the program in a child process. When a file of the program changes, it starts a
 successor, and lets it serve when that is ready; the predecessor then finishes its responses and
 ends. A successor that fails changes nothing. This module imports neither Twisted nor the program.
 
@@ -66,16 +66,12 @@ _MAX_RETIRED = 8
 _MAX_FILES = 10_000
 """Files below the watched directories: to check so many takes 30 ms."""
 
-_SKIPPED_DIRECTORIES = ("node_modules", "__pycache__")
-
 _ROOT = os.path.dirname(__file__).rpartition(os.sep + "storagegate" + os.sep)[0]
 
-_SUPERVISE = (
-    "from storagegate.http.development.supervisor import superviseProgram; superviseProgram()"
-)
-
-_RUN = (
-    "from storagegate.http.application import Application; "
+_BOOT = f"import sys; sys.path.insert(0, {_ROOT!r}); from storagegate.http."
+_SUPERVISE = _BOOT + "development.supervisor import superviseProgram; superviseProgram()"
+_RUN = _BOOT + (
+    "application import Application; "
     "from storagegate.http.development.reloader import runProgram; runProgram(Application)"
 )
 
@@ -94,32 +90,27 @@ def fileState(path: str) -> FileState:
 
 class ChangeNotifier:
     """
-    Find files that have changed since the last check.
+    Finds changes of files and of directory trees, by comparing their states.
 
-    @ivar files: The watched files, each with its last known state.
-    @ivar directories: Directories below which all files with some suffixes are watched; their
-        values are the files that were found there, L{None} before the first check.
+    @ivar files: The files with their last known states.
+    @ivar directories: The directories, each with the states of the files below it.
     """
 
-    def __init__(self, suffixes: tuple[str, ...] = (), isDeep: bool = True) -> None:
+    def __init__(self, suffixes: tuple[str, ...]) -> None:
         """
-        @param suffixes: Of the files below directories.
-        @param isDeep: Whether directories below directories are searched too.
+        @param suffixes: Of the files below directories; others are ignored there.
         """
         self.files: dict[str, FileState] = {}
-        self.directories: dict[str, dict[str, FileState] | None] = {}
+        self.directories: dict[str, dict[str, FileState]] = {}
         self._suffixes = suffixes
-        self._isDeep = isDeep
 
     def watch(self, files: Iterable[str], directories: Iterable[str] = ()) -> None:
-        """Watch exactly these; what is new here has the state of now."""
-        self.files = {
-            path: self.files[path] if path in self.files else fileState(path) for path in files
+        """Watch exactly these; what is new here has its present state."""
+        known, trees = self.files, self.directories
+        self.files = {path: known[path] if path in known else fileState(path) for path in files}
+        self.directories = {
+            path: trees[path] if path in trees else self._find(path) for path in directories
         }
-        self.directories = {path: self.directories.get(path) for path in directories}
-        for path, known in self.directories.items():
-            if known is None:
-                self.directories[path] = self._find(path)
 
     def check(self) -> set[str]:
         """
@@ -129,13 +120,12 @@ class ChangeNotifier:
         """
         changed = set()
         for path, known in self.files.items():
-            state = fileState(path)
+            state = self.files[path] = fileState(path)
             if state != known:
-                self.files[path] = state
                 changed.add(path)
         for directory, before in self.directories.items():
             found = self.directories[directory] = self._find(directory)
-            changed |= {path for path, _ in (before or {}).items() ^ found.items()}
+            changed |= {path for path, _ in before.items() ^ found.items()}
         return changed
 
     def settled(self) -> set[str]:
@@ -159,7 +149,7 @@ class ChangeNotifier:
             children[:] = [
                 each
                 for each in children
-                if self._isDeep and each not in _SKIPPED_DIRECTORIES and not each.startswith(".")
+                if each not in ("node_modules", "__pycache__") and not each.startswith(".")
             ]
             for name in names:
                 if name.endswith(self._suffixes):
@@ -184,14 +174,14 @@ class _Child:
     received: bytes = b""
     descriptors: list[int] = field(factory=list)
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def send(self, **message: Any) -> None:
         """Send a message, unless the other side is gone or does not read."""
         if self.control is not None:
             with suppress(OSError):
                 self.control.send(json.dumps(message).encode() + b"\n", socket.MSG_DONTWAIT)
 
     def receive(self) -> list[dict[str, Any]]:
-        """Read what has come, and close the socket at its end."""
+        """Read the messages that have come, and close the socket at its end."""
         if self.control is None:
             return []
         try:
@@ -226,20 +216,19 @@ class Supervisor:
     all in C{_children}.
     """
 
-    def __init__(self, command: Sequence[str], program: Mapping[str, Any]) -> None:
+    def __init__(self, command: Sequence[str], program: Sequence[Any]) -> None:
         """
         @param command: The executable and its options.
-        @param program: What L{runProgram<storagegate.http.development.reloader.runProgram>} runs.
+        @param program: A L{Program<storagegate.http.development.reloader.Program>}.
         """
-        self._command = list(command)
+        self._command = command
         self._program = program
         self._sockets: list[tuple[str, socket.socket]] = []
         self._children: list[_Child] = []
         self._serving: _Child | None = None
         self._starting: _Child | None = None
-        self._retireDeadline: float | None = None
-        self._modules = ChangeNotifier()
-        self._neighbours = ChangeNotifier((".py",), isDeep=False)
+        self._leaveDeadline = 0.0
+        self._notifier = ChangeNotifier((".py",))
         self._changed: set[str] = set()
         self._isStale = False
         # Those of a successor that has failed.
@@ -253,20 +242,22 @@ class Supervisor:
 
         @return: Its exit status; negative for a signal.
         """
-        reading, writing = os.pipe()
-        for end in (reading, writing):
-            os.set_blocking(end, False)
-        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._countStop)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
         self._start()
         stops = 0
         while self._children:
-            self._wait(reading)
+            controls = {each.control: each for each in self._children if each.control is not None}
+            for control in select.select(list(controls), [], [], _POLL_SECONDS)[0]:
+                self._receive(controls[control])
             if self._stops > stops:
                 stops = self._stops
-                self._stop()
+                for child in self._children:
+                    # In order at the first signal.
+                    if stops > 1 or child is self._starting:
+                        child.kill()
+                    else:
+                        child.close()
             for child in list(self._children):
                 if child.process.poll() is not None:
                     self._ended(child)
@@ -279,19 +270,8 @@ class Supervisor:
                     os.unlink(held.getsockname())
         return self._status
 
-    def _wait(self, wakeup: int) -> None:
-        controls = {
-            each.control.fileno(): each for each in self._children if each.control is not None
-        }
-        readable, _, _ = select.select([wakeup, *controls], [], [], _POLL_SECONDS)
-        for descriptor in readable:
-            if descriptor == wakeup:
-                with suppress(OSError):
-                    os.read(wakeup, 4096)
-            else:
-                child = controls[descriptor]
-                for message in child.receive():
-                    self._received(child, message)
+    def _countStop(self, number: int, frame: object) -> None:
+        self._stops += 1
 
     # The program
 
@@ -309,36 +289,38 @@ class Supervisor:
         }
         with theirs:
             process = subprocess.Popen(
-                [*self._command, "-c", _bootText(_RUN), json.dumps(setup)],
+                [*self._command, "-c", _RUN, json.dumps(setup)],
                 pass_fds=[theirs.fileno(), *(descriptor for _, descriptor in inherited)],
             )
         self._starting = _Child(process, ours)
         self._children.append(self._starting)
 
-    def _received(self, child: _Child, message: dict[str, Any]) -> None:
-        kind = message["kind"]
-        if kind == "files":
-            child.files.update(message["files"])
-            self._watch()
-        elif kind == "hold":
-            self._sockets.append(
-                (message["endpoint"], socket.socket(fileno=child.descriptors.pop(0)))
-            )
-        elif kind == "drop":
-            self._drop(message["endpoint"])
-        elif kind == "ready" and child is self._starting and not child.isReady:
-            # Each port that waits says so.
-            child.isReady = True
-            if self._serving is None:
-                self._serve(child)
-            else:
-                self._serving.send({"kind": "retire", "files": sorted(self._changed)})
-                self._retireDeadline = time.monotonic() + _LEAVE_SECONDS
-        elif kind == "left":
-            child.hasLeft = True
-            self._checkDeadlines()
-        elif kind == "failed" and child is self._starting:
-            self._fail(message["report"])
+    def _receive(self, child: _Child) -> bool:
+        """Handle what a child has sent, and return whether there was anything."""
+        messages = child.receive()
+        for message in messages:
+            kind = message["kind"]
+            if kind == "files":
+                child.files.update(message["files"])
+                self._watch()
+            elif kind == "hold":
+                held = socket.socket(fileno=child.descriptors.pop(0))
+                self._sockets.append((message["endpoint"], held))
+            elif kind == "drop":
+                self._drop(message["endpoint"])
+            elif kind == "ready" and child is self._starting and not child.isReady:
+                # Each port that waits sends one.
+                child.isReady = True
+                if self._serving is None:
+                    self._serve(child)
+                else:
+                    self._serving.send(kind="retire", files=sorted(self._changed))
+                    self._leaveDeadline = time.monotonic() + _LEAVE_SECONDS
+            elif kind == "left":
+                child.hasLeft = True
+            elif kind == "failed" and child is self._starting:
+                self._fail(message["report"])
+        return bool(messages)
 
     def _drop(self, endpoint: str) -> None:
         for each in self._sockets:
@@ -351,9 +333,9 @@ class Supervisor:
         """Let a successor serve; its predecessor has left."""
         if self._serving is not None:
             self._serving.deadline = time.monotonic() + GRACE_SECONDS + _KILL_SECONDS
-        taken = (time.monotonic() - child.started) * 1000
-        child.send({"kind": "serve", "files": sorted(self._changed), "ms": taken})
-        self._serving, self._starting, self._retireDeadline = child, None, None
+        milliseconds = (time.monotonic() - child.started) * 1000
+        child.send(kind="serve", files=sorted(self._changed), ms=milliseconds)
+        self._serving, self._starting = child, None
         if not self._isStale:
             self._changed.clear()
         self._failedFiles = set()
@@ -370,22 +352,24 @@ class Supervisor:
         child.kill()
         self._failedFiles = child.files
         self._watch()
-        self._serving.send({"kind": "error", "report": report})
+        self._serving.send(kind="error", report=report)
+
+    def _failWith(self, title: str) -> None:
+        self._fail({"title": title, "file": None, "line": None, "text": ""})
 
     def _ended(self, child: _Child) -> None:
         """Handle the end of a process."""
         # What it sent before its end.
-        while messages := child.receive():
-            for message in messages:
-                self._received(child, message)
+        while self._receive(child):
+            pass
         child.close()
         self._children.remove(child)
         code = child.process.returncode
         if child is self._starting:
-            title = f"The program ended with {_describe(code)} before it listened"
-            self._fail({"title": title, "file": None, "line": None, "text": ""})
             if self._serving is None:
                 self._status = code
+            how = f"exit code {code}" if code >= 0 else f"signal {-code}"
+            self._failWith(f"The program ended with {how} before it listened")
         elif child is self._serving:
             self._serving, self._status = None, code
             if self._starting is not None and self._starting.isReady and not self._stops:
@@ -400,25 +384,13 @@ class Supervisor:
         now = time.monotonic()
         starting, serving = self._starting, self._serving
         if starting is not None and starting.isReady and serving is not None:
-            if serving.hasLeft or now > (self._retireDeadline or 0.0):
+            if serving.hasLeft or now > self._leaveDeadline:
                 self._serve(starting)
         elif starting is not None and now > starting.started + _START_SECONDS:
-            title = f"The program did not listen within {_START_SECONDS:.0f} s"
-            self._fail({"title": title, "file": None, "line": None, "text": ""})
+            self._failWith(f"The program did not listen within {_START_SECONDS:.0f} s")
         for child in self._children:
             if child.deadline is not None and now > child.deadline:
                 child.kill()
-
-    def _countStop(self, number: int, frame: object) -> None:
-        self._stops += 1
-
-    def _stop(self) -> None:
-        """Stop the children in order at the first signal, kill them at the second."""
-        for child in self._children:
-            if self._stops > 1 or child is self._starting:
-                child.kill()
-            else:
-                child.close()
 
     # The files
 
@@ -426,15 +398,17 @@ class Supervisor:
         files = set(self._failedFiles)
         for child in (self._serving, self._starting):
             files |= child.files if child is not None else set()
-        self._modules.watch(files)
         # A file that the program does not import yet may be what a failed one lacks.
         directories = {os.path.dirname(path) for path in files} if self._failedFiles else set()
-        self._neighbours.watch((), directories)
+        self._notifier.watch(files, directories)
 
     def _checkFiles(self) -> None:
-        changed = self._modules.settled() | self._neighbours.settled()
+        changed = self._notifier.settled()
         for path in changed:
-            _removeCompiled(path)
+            # Python compares the length and the second of the change with those in the compiled
+            # file, so it would run the old code of a module that was saved twice in a second.
+            with suppress(OSError, NotImplementedError):
+                os.unlink(cache_from_source(path))
         self._changed |= changed
         self._isStale = self._isStale or bool(changed)
         # A successor that waits for its predecessor to leave serves in a moment.
@@ -443,44 +417,24 @@ class Supervisor:
             self._start()
 
 
-def _removeCompiled(path: str) -> None:
-    """
-    Remove the compiled file of a module.
-
-    Python compares only the length and the second of the change, so it would run the old code of a
-    module that was saved twice within a second.
-    """
-    with suppress(OSError, NotImplementedError):
-        os.unlink(cache_from_source(path))
-
-
-def _describe(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"signal {-code}"
-
-
-def _bootText(code: str) -> str:
-    return f"import sys; sys.path.insert(0, {_ROOT!r}); {code}"
-
-
-def becomeSupervisor(options: Sequence[str], program: Mapping[str, Any]) -> NoReturn:
+def becomeSupervisor(options: Sequence[str], program: Sequence[Any]) -> NoReturn:
     """
     Replace this process by a supervisor of a program, by exec. Its process id stays.
 
     @param options: Of the Python interpreter.
-    @param program: See L{programCommand<storagegate.http.development.reloader.programCommand>}.
+    @param program: A L{Program<storagegate.http.development.reloader.Program>}.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    setup = json.dumps({"options": list(options), "program": program})
-    boot = _bootText(_SUPERVISE)
-    os.execv(sys.executable, [sys.executable, *options, "-c", boot, setup])
+    command = [sys.executable, *options]
+    setup = json.dumps({"command": command, "program": program})
+    os.execv(sys.executable, [*command, "-c", _SUPERVISE, setup])
 
 
 def superviseProgram() -> NoReturn:
     """Run as the supervisor: what L{becomeSupervisor} executes."""
-    setup = json.loads(sys.argv[1])
-    status = Supervisor([sys.executable, *setup["options"]], setup["program"]).run()
+    status = Supervisor(**json.loads(sys.argv[1])).run()
     if status < 0:
         signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
