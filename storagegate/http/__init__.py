@@ -13,13 +13,13 @@ EXPORTS = (
     "storagegate.http.errors:HTTPError",
     "storagegate.http.request:HTTPRequest",
     "storagegate.http.response:HTTPResponse",
-    "storagegate.http.fetch.headers:Headers",
+    "storagegate.http.fetch:Headers",
     "storagegate.core.ratelimit:MemoryRateLimitStore",
-    "storagegate.http.sessions.memory:MemorySessionStore",
-    "storagegate.http.fetch.messages:Request",
-    "storagegate.http.fetch.messages:Response",
+    "storagegate.http.sessions.stores:MemorySessionStore",
+    "storagegate.http.fetch:Request",
+    "storagegate.http.fetch:Response",
     "storagegate.http.router:Router",
-    "storagegate.http.sessions.sqlite:SQLiteSessionStore",
+    "storagegate.http.sessions.stores:SQLiteSessionStore",
     "storagegate.core.ratelimit:SharedRateLimitStore",
     "storagegate.core.sharedtable:SharedTable",
     "storagegate.http.middleware.compression:compression",
@@ -28,7 +28,7 @@ EXPORTS = (
     "storagegate.http.middleware.ratelimit:rateLimit",
     "storagegate.http.middleware.bodyparser:raw",
     "storagegate.http.middleware.requestlog:requestLog",
-    "storagegate.http.middleware.sameorigin:sameOrigin",
+    "storagegate.http.middleware.securityheaders:sameOrigin",
     "storagegate.http.middleware.securityheaders:securityHeaders",
     "storagegate.http.middleware.session:session",
     "storagegate.http.middleware.staticfiles:staticFiles",
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from storagegate.core.ratelimit import SharedRateLimitStore as SharedRateLimitStore
     from storagegate.core.sharedtable import SharedTable as SharedTable
     from storagegate.http.errors import HTTPError as HTTPError
-    from storagegate.http.fetch.headers import Headers as Headers
-    from storagegate.http.fetch.messages import Request as Request
-    from storagegate.http.fetch.messages import Response as Response
+    from storagegate.http.fetch import Headers as Headers
+    from storagegate.http.fetch import Request as Request
+    from storagegate.http.fetch import Response as Response
     from storagegate.http.middleware.bodyparser import json as json
     from storagegate.http.middleware.bodyparser import raw as raw
     from storagegate.http.middleware.bodyparser import text as text
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from storagegate.http.middleware.cors import cors as cors
     from storagegate.http.middleware.ratelimit import rateLimit as rateLimit
     from storagegate.http.middleware.requestlog import requestLog as requestLog
-    from storagegate.http.middleware.sameorigin import sameOrigin as sameOrigin
+    from storagegate.http.middleware.securityheaders import sameOrigin as sameOrigin
     from storagegate.http.middleware.securityheaders import securityHeaders as securityHeaders
     from storagegate.http.middleware.session import session as session
     from storagegate.http.middleware.staticfiles import staticFiles as staticFiles
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
     from storagegate.http.request import HTTPRequest as HTTPRequest
     from storagegate.http.response import HTTPResponse as HTTPResponse
     from storagegate.http.router import Router as Router
-    from storagegate.http.sessions.memory import MemorySessionStore as MemorySessionStore
-    from storagegate.http.sessions.sqlite import SQLiteSessionStore as SQLiteSessionStore
+    from storagegate.http.sessions.stores import MemorySessionStore as MemorySessionStore
+    from storagegate.http.sessions.stores import SQLiteSessionStore as SQLiteSessionStore
 else:
     __getattr__, __dir__ = lazyExports(__name__, EXPORTS)
 

@@ -37,7 +37,7 @@ from storagegate.net.endpoints import ListeningPort, listen, processReactor, run
 from storagegate.net.http.site import Site
 
 if TYPE_CHECKING:
-    from storagegate.http.fetch.messages import Request, Response
+    from storagegate.http.fetch import Request, Response
 
 
 # The same options as keywords: what a type checker knows of them.
@@ -344,7 +344,7 @@ class Application(Router):
         """
         Give a function that answers standard requests, without a listener.
 
-        @return: C{await fetch(Request) -> Response}, see L{storagegate.http.fetch.messages}.
+        @return: C{await fetch(Request) -> Response}, see L{storagegate.http.fetch}.
         """
         from storagegate.http.fetch.handler import makeFetchHandler
 

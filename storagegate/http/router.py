@@ -28,9 +28,7 @@ from twisted.web.resource import IResource, Resource
 from zope.interface import implementer
 
 from storagegate.core.options import changeOptions, joinOptions
-from storagegate.http.fetch.body import WholeSource
-from storagegate.http.fetch.headers import decodeFields
-from storagegate.http.fetch.messages import Request, Response, receivedRequest
+from storagegate.http.fetch import Request, Response, WholeSource, decodeFields, receivedRequest
 from storagegate.http.layers import (
     HandlerArgument,
     HandlerFunction,

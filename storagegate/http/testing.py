@@ -1,21 +1,17 @@
 """
-A client for tests of applications: no sockets, no threads, and time that passes when it is told to.
+A client for tests of applications: no sockets, no threads, and a clock that the test advances.
 
-A call is answered before it returns, as far as the application answers at once::
+A call is answered before it returns, as far as the application answers synchronously::
 
     client = Client(app)
     response = client.post("/items", json={"name": "pen"})
     assert response.status == 201
 
-What takes time is started, and looked at as it goes on::
+Slow calls are started, and checked later::
 
     call = client.start("GET", "/slow")
     client.advance(5)
     assert call.response.status == 200
-
-The calls that the test client makes.
-
-The cookies of the test client: what RFC 6265 asks of a client that talks to one host.
 """
 
 import json as standardJSON
@@ -27,11 +23,14 @@ from attrs import frozen
 from twisted.internet.defer import Deferred, execute
 from twisted.internet.task import Clock
 
-from storagegate.http.fetch.body import decodeJSON, makeSource
-from storagegate.http.fetch.handler import MemoryClientConnection, makeSite
-from storagegate.http.fetch.headers import Headers, HeadersInit
-from storagegate.http.fetch.memory import LOCALHOST, MemoryResponseHead, RequestWire
-from storagegate.http.fetch.messages import TargetURL, parseURL
+from storagegate.http.fetch import Headers, HeadersInit, TargetURL, decodeJSON, makeSource, parseURL
+from storagegate.http.fetch.handler import (
+    LOCALHOST,
+    MemoryClientConnection,
+    MemoryResponseHead,
+    RequestWire,
+    makeSite,
+)
 from storagegate.http.runtime import Runtime
 
 _MAX_BODY = 64 * 1024 * 1024

@@ -6,7 +6,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from zope.interface.verify import verifyObject
 
-from storagegate.http.sessions.session import DAY_MS, IBoundStore, IReplacingStore
+from storagegate.http.sessions import DAY_MS, IBoundStore, IReplacingStore
 
 MINUTE_MS = 60_000
 

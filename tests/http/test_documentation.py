@@ -13,7 +13,7 @@ from storagegate.core.options import OptionError
 from storagegate.http.middleware.upload import Upload, UploadLimits
 from storagegate.http.options import ApplicationOptions, RouterOptions
 from storagegate.http.router import RouteInfo, Router
-from storagegate.http.sessions.session import CookieOptions, Session
+from storagegate.http.sessions import CookieOptions, Session
 from storagegate.http.testing import Client
 from tests.support.documents import DOCS, literal, runBlocks, table
 from tests.support.signatures import attributeDefaults, defaults, firstWords, publicNames

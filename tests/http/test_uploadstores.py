@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, execute
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from storagegate.http.uploadstores import DirectoryStore, IFileStore, MemoryStore, UploadedFile
+from storagegate.http.middleware.upload import DirectoryStore, IFileStore, MemoryStore, UploadedFile
 from storagegate.net.transport import writeAll
 from tests.support.openfiles import openFiles
 

@@ -17,8 +17,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from types import ModuleType
 from traceback import walk_tb
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from attrs import asdict
@@ -331,9 +331,7 @@ class Program(NamedTuple):
     argv: list[str]
 
 
-def programCommand(
-    command: Sequence[str], script: ModuleType
-) -> tuple[list[str], Program] | None:
+def programCommand(command: Sequence[str], script: ModuleType) -> tuple[list[str], Program] | None:
     """
     Find how the program of this process can be started again.
 

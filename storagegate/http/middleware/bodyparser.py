@@ -1,17 +1,9 @@
 """
-What the four parsers of bodies share: when to parse, how to read, what to inflate.
+C{json}, C{raw}, C{text} and C{urlencoded}: parsers of request bodies.
 
 Nothing is read of a body that is not wanted, that has another type, or that is refused by its head.
-A small body that is here already is parsed at once; reading, inflating and parsing large ones take
-their time, the latter two in a thread.
-
-Bodies in JSON.
-
-Bodies as they are.
-
-Bodies of text.
-
-Bodies of forms.
+A small body that has arrived is parsed synchronously. Large bodies are inflated and parsed in a
+thread.
 """
 
 import codecs

@@ -1,8 +1,4 @@
-"""
-Sessions: C{req.session}, kept in a store, found again by a signed cookie.
-
-One request and its session: what is made, read, sent and kept, and when.
-"""
+"""C{session}: finds the session of a request by a signed cookie, and keeps it in a store."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from secrets import token_urlsafe
@@ -12,8 +8,7 @@ from zope.interface import implementer
 
 from storagegate.core.options import OptionError, takesMapping
 from storagegate.http.layers import MiddlewareHandler
-from storagegate.http.sessions.memory import MemorySessionStore
-from storagegate.http.sessions.session import (
+from storagegate.http.sessions import (
     EMPTY,
     IRequestSession,
     Session,
@@ -24,6 +19,7 @@ from storagegate.http.sessions.session import (
     encodeContent,
     readSessionOptions,
 )
+from storagegate.http.sessions.stores import MemorySessionStore
 from storagegate.net.http.cookies import (
     COOKIE_BYTES,
     parseCookies,
@@ -324,7 +320,7 @@ def session(
     @param saveUninitialized: Whether to save a new session into which nothing was put, and to send
         its cookie.
     @param rolling: Whether to send the cookie with every response, so that it lasts longer.
-    @param store: An L{ISessionStore<storagegate.http.sessions.session.ISessionStore>}; by
+    @param store: An L{ISessionStore<storagegate.http.sessions.ISessionStore>}; by
         default one in memory.
     @param genid: Gives the id of a new session, which nobody may guess.
     @param unset: Whether C{req.session = None} lets the store C{"keep"} the session as it was, or

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-import storagegate.http.fetch.body
+import storagegate.http.fetch
 from storagegate.http import Headers, HTTPError, Request, Response
 from tests.http.fetching import AsyncCase, pieces
 
@@ -292,7 +292,7 @@ class CloneTests(AsyncCase):
 
     def test_backlog(self) -> None:
         """What waits for a clone that nobody reads is bounded, unless it has been cancelled."""
-        self.patch(storagegate.http.fetch.body, "_BACKLOG", 10)
+        self.patch(storagegate.http.fetch, "_BACKLOG", 10)
         response = Response(pieces(*[b"abc"] * 9))
         response.clone()
         self.raised(ValueError, response.text())

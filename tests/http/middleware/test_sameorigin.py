@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.options import OptionError
 from storagegate.http import sameOrigin
-from storagegate.http.middleware.sameorigin import parseOrigin
+from storagegate.http.middleware.securityheaders import parseOrigin
 from tests.http.middleware.browser import Browser
 
 UNSAFE = ("POST", "PUT", "PATCH", "DELETE")

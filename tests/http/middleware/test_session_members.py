@@ -6,7 +6,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from storagegate.http import session
-from storagegate.http.sessions.session import SessionError
+from storagegate.http.sessions import SessionError
 from tests.http.middleware.browser import START, Browser
 from tests.http.middleware.sessioncase import SECRET, SessionCase
 

@@ -8,7 +8,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from storagegate.http import MemorySessionStore, session
-from storagegate.http.sessions.session import ISessionStore
+from storagegate.http.sessions import ISessionStore
 from tests.http.middleware.browser import Browser, read
 from tests.http.middleware.sessioncase import SECRET, SessionCase, signed
 
@@ -368,4 +368,4 @@ class DefaultStoreTests(SessionCase):
 
     def test_export(self) -> None:
         """The store is a public name."""
-        self.assertEqual(MemorySessionStore.__module__, "storagegate.http.sessions.memory")
+        self.assertEqual(MemorySessionStore.__module__, "storagegate.http.sessions.stores")

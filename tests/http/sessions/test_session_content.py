@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.options import OptionError
 from storagegate.http import session
-from storagegate.http.sessions.session import (
+from storagegate.http.sessions import (
     CONTENT_LIMIT,
     SessionError,
     checkContent,

@@ -9,8 +9,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from storagegate.http.runtime import Runtime
-from storagegate.http.sessions.memory import MemorySessionStore
-from storagegate.http.sessions.sqlite import (
+from storagegate.http.sessions.stores import (
+    MemorySessionStore,
     SessionFileError,
     SessionStoreBusy,
     SessionTable,

@@ -11,7 +11,7 @@ from twisted.internet.threads import deferToThread
 from storagegate import server
 from storagegate.http import SQLiteSessionStore, session
 from storagegate.http.runtime import reactorRuntime
-from storagegate.http.sessions import sqlite
+from storagegate.http.sessions import stores
 from tests.support.modules import CHECKOUT
 from tests.wire.http.support import ServedCase, get
 from tests.wire.http.tls import makeCertificate
@@ -22,11 +22,11 @@ import sys
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from storagegate.http.runtime import reactorRuntime
-from storagegate.http.sessions import sessiontable
-from storagegate.http.sessions.sqlite import SQLiteSessionStore
+from storagegate.http.sessions import stores
+from storagegate.http.sessions.stores import SQLiteSessionStore
 
 # Another writer may be kept from its work for longer than an application would wait.
-sessiontable._BUSY_MS = 100_000
+stores._BUSY_MS = 100_000
 path, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 store = SQLiteSessionStore(path, reactorRuntime(reactor))
 
@@ -56,7 +56,7 @@ class SessionCase(ServedCase):
     def setUp(self) -> None:
         """Choose a file, and wait for its lock as long as it takes."""
         super().setUp()
-        self.patch(sqlite, "_BUSY_MS", 100_000)
+        self.patch(stores, "_BUSY_MS", 100_000)
         self.path = self.mktemp()
 
     def open(self) -> SQLiteSessionStore:

@@ -13,11 +13,11 @@ from twisted.internet import reactor, stdio
 from twisted.internet.defer import Deferred
 from twisted.protocols.basic import LineReceiver
 from storagegate.http.runtime import reactorRuntime
-from storagegate.http.sessions import sessiontable
-from storagegate.http.sessions.sqlite import SQLiteSessionStore
+from storagegate.http.sessions import stores
+from storagegate.http.sessions.stores import SQLiteSessionStore
 
 # The other one may be kept from its work for longer than an application would wait.
-sessiontable._BUSY_MS = 100_000
+stores._BUSY_MS = 100_000
 
 store = SQLiteSessionStore(sys.argv[1], reactorRuntime(reactor))
 
