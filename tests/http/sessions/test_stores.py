@@ -13,7 +13,6 @@ from storagegate.http.sessions.stores import (
     MemorySessionStore,
     SessionFileError,
     SessionStoreBusy,
-    SessionTable,
     SQLiteSessionStore,
 )
 from tests.contract.sessionstore import MINUTE_MS, SessionStoreContract, settled
@@ -293,36 +292,43 @@ class SQLiteSessionStoreTests(SynchronousTestCase):
         self.successResultOf(store.close())
 
 
-class SessionTableTests(SynchronousTestCase):
-    """What the table does where another process writes, too."""
+class SharedFileTests(SynchronousTestCase):
+    """A file that another process writes to, too."""
 
     def test_readThenWrite(self) -> None:
         """A batch that reads before it writes is not refused for what others wrote in between."""
+        clock = clockAt()
+        pool = HeldPool()
         path = self.mktemp()
-        table = SessionTable(path, 100)
-        self.addCleanup(table.close)
-        table.perform([lambda table: table.set("a", b"{}", b"1", START + 60)], True, START)
+        store = SQLiteSessionStore(path, Runtime(clock, pool.run, clock.seconds))
+        store.set("a", {"cookie": {"n": 1}}, MINUTE_MS)
+        pool.goAll()
         other = sqlite3.connect(path, timeout=0, isolation_level=None)
         self.addCleanup(other.close)
         refusals: list[str] = []
+        execute = store._file.execute
 
-        def intrude(table: SessionTable) -> None:
-            try:
-                other.execute("UPDATE sessions SET cookie = '2'")
-            except sqlite3.OperationalError as error:
-                refusals.append(str(error))
+        def intrude(statement: str, *values: Any) -> Any:
+            cursor = execute(statement, *values)
+            if statement.startswith("SELECT content"):
+                try:
+                    other.execute("UPDATE sessions SET cookie = '2'")
+                except sqlite3.OperationalError as error:
+                    refusals.append(str(error))
+            return cursor
 
-        found, _, _ = table.perform(
-            [
-                lambda table: table.get("a", START),
-                intrude,
-                lambda table: table.set("a", b"{}", b"3", START + 60),
-            ],
-            True,
-            START,
-        )
-        self.assertEqual(found, (b"{}", b"1"))
+        store.destroy("b")
+        found = store.get("a")
+        written = store.set("a", {"cookie": {"n": 3}}, MINUTE_MS)
+        pool.go()
+        self.patch(store._file, "execute", intrude)
+        pool.goAll()
+        self.assertEqual(self.successResultOf(found), {"cookie": {"n": 1}})
+        self.successResultOf(written)
         self.assertEqual(refusals, ["database is locked"])
+        closed = store.close()
+        pool.goAll()
+        self.successResultOf(closed)
 
 
 class SweepTests(SynchronousTestCase):
