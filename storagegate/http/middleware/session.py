@@ -4,20 +4,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from secrets import token_urlsafe
 from typing import Any
 
-from zope.interface import implementer
-
-from storagegate.core.options import OptionError, takesMapping
+from storagegate.core.options import OptionError, makeOptions, takesMapping
 from storagegate.http.layers import MiddlewareHandler
 from storagegate.http.sessions import (
     EMPTY,
-    IRequestSession,
     Session,
     SessionCookie,
     SessionError,
     SessionOptions,
     checkContent,
     encodeContent,
-    readSessionOptions,
 )
 from storagegate.http.sessions.stores import MemorySessionStore
 from storagegate.net.http.cookies import (
@@ -29,44 +25,43 @@ from storagegate.net.http.cookies import (
 )
 
 _ID_BYTES = 24
-"""What nobody can guess, with room to spare: 192 bits."""
+"""192 bits: more than can be guessed."""
 
 
 def waiting(result: Any) -> Awaitable[Any] | None:
-    """Give what a store wants to be waited for, if it does."""
+    """Return a result of a store if it has to be awaited, else C{None}."""
     return result if hasattr(result, "__await__") else None
 
 
 async def settled(result: Any) -> Any:
-    """Give the result of a store, now or later."""
+    """Return the result of a store, which may be awaitable."""
     return await result if hasattr(result, "__await__") else result
 
 
-@implementer(IRequestSession)
 class RequestSession:
     """
-    The dealings of one request with its session.
+    The session of one request.
 
-    Before the head of the response it decides about the cookie, before the end it keeps the
+    Before the head of the response is sent, it sets the cookie; before the end, it stores the
     session.
     """
 
-    # The session that came with the request, and the one that the request has now.
+    # The session that the request's cookie names, and the one that the request has now.
     _came: Session | None = None
     _session: Session | None = None
-    # The one that the request began with, and what was in it.
+    # The session at the beginning of the request, and its content then.
     _first: Session | None = None
     _firstContent = EMPTY
-    # A new session that leaves no trace as long as it is empty.
+    # A new session that is not stored as long as it is empty.
     _idle: Session | None = None
-    # The session that the store has or has had, and what was last saved, of which one.
+    # The session that the store has or has had; the session last saved, and its content then.
     _kept: Session | None = None
     _saved: Session | None = None
     _savedContent = EMPTY
-    # The content that has been found good.
+    # The last content that L{checkContent} has accepted.
     _checked = EMPTY
     _touched = False
-    # Whether this cannot end well: the answer to the error leaves the session alone.
+    # Whether an error was raised here: the response to it leaves the session unchanged.
     _failed = False
 
     def __init__(self, options: SessionOptions, store: Any, req: Any, res: Any) -> None:
@@ -75,7 +70,7 @@ class RequestSession:
         self._req = req
         self._res = res
 
-    # The request comes
+    # The beginning of the request
 
     def start(self) -> None:
         """Give the request a new session."""
@@ -86,9 +81,9 @@ class RequestSession:
 
     def resume(self, id: str, data: object) -> None:
         """
-        Give the request the session that its cookie names, if that is still good.
+        Give the request the session that its cookie names, if that is still valid.
 
-        @param data: What the store has of it, C{None} for nothing.
+        @param data: The stored session, or C{None}.
         """
         session = self._open(id, data) if isinstance(data, Mapping) else None
         if session is None:
@@ -116,15 +111,15 @@ class RequestSession:
         return session
 
     def _make(self) -> Session:
-        # What users write may fail, and does so best where it stops the request.
+        # The application's function may raise; here that fails the request.
         id = None if self._options.genid is None else self.makeId()
         session = self._req.session = self._session = Session(self, id)
         return session
 
-    # What a session asks for
+    # For the session object
 
     def makeId(self) -> str:
-        """See L{IRequestSession.makeId}."""
+        """Create an id."""
         genid = self._options.genid
         if genid is None:
             return token_urlsafe(_ID_BYTES)
@@ -134,27 +129,31 @@ class RequestSession:
         return id
 
     def makeCookie(self) -> SessionCookie:
-        """See L{IRequestSession.makeCookie}."""
+        """Create a cookie as the options define it."""
         req = self._req
         return SessionCookie(self._options.cookie, req.app.runtime.now, req.secure)
 
     async def regenerate(self) -> Session:
-        """See L{IRequestSession.regenerate}."""
+        """Give the request another session, with a new id and no content."""
         old = self._session
-        # At once, so that a handler that does not wait cannot go on with the old id.
+        # Synchronously, so that a handler that does not wait cannot use the old id.
         session = self._make()
         if old is not None:
             await settled(self._store.destroy(old.id))
         return session
 
     async def destroy(self) -> None:
-        """See L{IRequestSession.destroy}."""
+        """Leave the request without a session, and delete the stored one."""
         old, self._session, self._req.session = self._session, None, None
         if old is not None:
             await settled(self._store.destroy(old.id))
 
     async def reload(self, session: Session) -> None:
-        """See L{IRequestSession.reload}."""
+        """
+        Read the stored content again.
+
+        @raise SessionError: It does not exist, or the request has another session by now.
+        """
         self._checkCurrent(session)
         data = await settled(self._store.get(session.id))
         if not isinstance(data, Mapping):
@@ -164,7 +163,11 @@ class RequestSession:
         session.pop("cookie", None)
 
     async def save(self, session: Session) -> None:
-        """See L{IRequestSession.save}."""
+        """
+        Store the session now.
+
+        @raise SessionError: It cannot be stored, or the request has another session by now.
+        """
         self._checkCurrent(session)
         await settled(self._write(session, self._content(session)))
 
@@ -172,10 +175,10 @@ class RequestSession:
         if self._req.session is not session:
             raise SessionError("this session was destroyed, or gave way to another")
 
-    # The response goes
+    # The response
 
     def _sendCookie(self) -> None:
-        """Set the cookie if there is one to set. Called before the head of the response."""
+        """Set the cookie if it is needed. Called before the head of the response."""
         session = self._current()
         if session is not None and (session or session is not self._idle):
             self._failed = True
@@ -213,7 +216,7 @@ class RequestSession:
         return session.cookie.expiresAt is not None and self._modified(session)
 
     def _keep(self) -> Awaitable[Any] | None:
-        """Keep the session, or what has to be done instead. Called before the response ends."""
+        """Store, touch or delete the session. Called before the response ends."""
         if self._failed:
             return None
         session = self._current()
@@ -245,7 +248,7 @@ class RequestSession:
         if self._kept is not session:
             self._kept = session
             return self._store.set(session.id, data, age)
-        # What was there once must not come back if somebody has destroyed it since.
+        # A session that another request has destroyed must not exist again.
         replace = getattr(self._store, "replace", None)
         if replace is not None:
             return replace(session.id, data, age)
@@ -254,8 +257,6 @@ class RequestSession:
     async def _replace(self, id: str, data: Mapping[str, Any], age: float) -> None:
         if await settled(self._store.get(id)) is not None:
             await settled(self._store.set(id, data, age))
-
-    # Small things
 
     def _current(self) -> Session | None:
         session = self._req.session
@@ -306,29 +307,29 @@ def session(
     Make the middleware that gives each request its C{req.session}.
 
     In service: a C{secret} of 32 random bytes, C{cookie={"secure": True, "sameSite": "lax"}},
-    C{saveUninitialized=False}, C{resave=False}, and C{await req.session.regenerate()} where
-    somebody logs in.
+    C{saveUninitialized=False}, C{resave=False}, and C{await req.session.regenerate()} at each
+    login.
 
     Where two requests of one session overlap, the one that is saved last wins as a whole; with
     C{resave=False} one that changed nothing saves nothing. A session that was destroyed while a
-    request was under way stays destroyed.
+    request was in flight stays destroyed.
 
     @param secret: Signs the cookie. Of a list, the first signs and all verify.
     @param name: The name of the cookie.
     @param cookie: C{maxAge} (milliseconds) or C{expires}, C{httpOnly secure sameSite path domain}.
     @param resave: Whether to save a session that was not changed; else it is touched.
-    @param saveUninitialized: Whether to save a new session into which nothing was put, and to send
-        its cookie.
+    @param saveUninitialized: Whether to save a new session that is empty, and to send its cookie.
     @param rolling: Whether to send the cookie with every response, so that it lasts longer.
     @param store: An L{ISessionStore<storagegate.http.sessions.ISessionStore>}; by
         default one in memory.
-    @param genid: Gives the id of a new session, which nobody may guess.
+    @param genid: Returns the id of a new session, which must not be guessable.
     @param unset: Whether C{req.session = None} lets the store C{"keep"} the session as it was, or
         has it C{"destroy"} it.
     @param absoluteMaxAge: How long a session lasts, however often it is used, in milliseconds.
     @raise OptionError: If an option cannot be used.
     """
-    options = readSessionOptions(
+    options = makeOptions(
+        SessionOptions,
         {
             "secret": secret,
             "name": name,
@@ -339,7 +340,7 @@ def session(
             "genid": genid,
             "unset": unset,
             "absoluteMaxAge": absoluteMaxAge,
-        }
+        },
     )
     return _Sessions(options, MemorySessionStore() if store is None else store).handle
 
@@ -361,31 +362,31 @@ class _Sessions:
         self._below = self._exactly + "/"
 
     def handle(self, req: Any, res: Any, next: Any) -> Any:
-        """Give the request its session, then go on."""
+        """Give the request its session, then call C{next}."""
         if req.session is not None or not (self._everywhere or self._covers(req)):
             return next()
         if self._bind is not None:
             self._bind(req.app.runtime)
             self._bind = None
         id = self._idOf(req)
-        visit = RequestSession(self._options, self._store, req, res)
+        current = RequestSession(self._options, self._store, req, res)
         if id is None:
-            visit.start()
+            current.start()
             return next()
         found = self._store.get(id)
         pending = waiting(found)
         if pending is not None:
-            return _later(visit, id, pending, next)
-        visit.resume(id, found)
+            return _later(current, id, pending, next)
+        current.resume(id, found)
         return next()
 
     def _covers(self, req: Any) -> bool:
-        """Say whether a browser would send the cookie there, RFC 6265 section 5.1.4."""
+        """Return whether a browser would send the cookie there, RFC 6265 section 5.1.4."""
         path: str = req.originalUrl.partition("?")[0]
         return path == self._exactly or path.startswith(self._below)
 
     def _idOf(self, req: Any) -> str | None:
-        """Give the id that the request came with, if one of the secrets has signed it."""
+        """Return the id in the request's cookie, if one of the secrets has signed it."""
         header = req.lean.headers.get(b"cookie")
         if header is None or self._name not in header:
             return None
@@ -395,6 +396,6 @@ class _Sessions:
         return unsignValue(value[2:], self._options.secrets) or None
 
 
-async def _later(visit: RequestSession, id: str, found: Awaitable[Any], next: Any) -> None:
-    visit.resume(id, await found)
+async def _later(current: RequestSession, id: str, found: Awaitable[Any], next: Any) -> None:
+    current.resume(id, await found)
     await next()

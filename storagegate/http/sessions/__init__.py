@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from attrs import field, frozen
 from attrs.converters import optional
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from zope.interface import Interface
 
 from storagegate.core.options import OptionError, makeOptions, readFlag
@@ -31,16 +31,16 @@ _decoder = msgspec.json.Decoder()
 
 
 class SessionError(Exception):
-    """A session cannot do what the application asks of it."""
+    """A session cannot be saved, reloaded or created as the application wants."""
 
 
 def encodeContent(content: Mapping[str, Any]) -> bytes:
     """
-    Write a content.
+    Encode the content of a session as JSON.
 
-    Only L{checkContent} finds what JSON writes in another form.
+    Only L{checkContent} finds values that JSON changes.
 
-    @raise SessionError: It is nothing for JSON, or too long.
+    @raise SessionError: A value has no JSON form, or the result is longer than L{CONTENT_LIMIT}.
     """
     if not content:
         return EMPTY
@@ -59,9 +59,10 @@ def encodeContent(content: Mapping[str, Any]) -> bytes:
 
 def checkContent(content: Mapping[str, Any], encoded: bytes) -> None:
     """
-    See to it that a content comes back from its JSON as it is; a tuple may become a list.
+    Check that decoding its JSON restores a content; a tuple may become a list.
 
-    @raise SessionError: It does not. The message says what is wrong and where.
+    @param encoded: The result of L{encodeContent}.
+    @raise SessionError: It does not. The message names the value and its key.
     """
     if "cookie" in content:
         raise SessionError('req.session["cookie"] is taken by the cookie of the session')
@@ -73,44 +74,44 @@ def checkContent(content: Mapping[str, Any], encoded: bytes) -> None:
 
 
 def encodeParts(data: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    """Write what a store is given as content and cookie, which alone changes with a touch."""
+    """Encode content and cookie of a session separately: a touch changes the cookie only."""
     content = {key: value for key, value in data.items() if key != "cookie"}
     return _encoder.encode(content), encodeCookie(data)
 
 
 def encodeCookie(data: Mapping[str, Any]) -> bytes:
-    """Write the cookie alone."""
+    """Encode the cookie only."""
     return _encoder.encode(data.get("cookie"))
 
 
 def decodeParts(content: bytes, cookie: bytes) -> dict[str, Any]:
-    """Read what L{encodeParts} wrote."""
+    """Decode the results of L{encodeParts}."""
     data: dict[str, Any] = _decoder.decode(content)
     data["cookie"] = _decoder.decode(cookie)
     return data
 
 
-def _offence(value: object, place: str) -> str | None:
-    """Say what in a value JSON does not have; C{None} if there is nothing."""
+def _offence(value: object, path: str) -> str | None:
+    """Describe the first part of a value that JSON does not have; C{None} if there is none."""
     if value is None or isinstance(value, bool | int):
         return None
     if isinstance(value, str):
-        return None if _encodable(value) else f"{place} is text that UTF-8 cannot hold"
+        return None if _encodable(value) else f"{path} is text that UTF-8 cannot hold"
     if isinstance(value, float):
-        return None if value - value == 0 else f"{place} is {value}, which JSON does not have"
+        return None if value - value == 0 else f"{path} is {value}, which JSON does not have"
     if isinstance(value, list | tuple):
-        offences = (_offence(item, f"{place}[{index}]") for index, item in enumerate(value))
+        offences = (_offence(item, f"{path}[{index}]") for index, item in enumerate(value))
         return next((offence for offence in offences if offence), None)
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                return f"{place} has the key {key!r}; keys have to be text"
+                return f"{path} has the key {key!r}; keys have to be text"
             if not _encodable(key):
-                return f"{place} has a key that UTF-8 cannot hold"
-            if (offence := _offence(item, f'{place}["{key}"]')) is not None:
+                return f"{path} has a key that UTF-8 cannot hold"
+            if (offence := _offence(item, f'{path}["{key}"]')) is not None:
                 return offence
         return None
-    return f"{place} is a {type(value).__name__}, which JSON does not have"
+    return f"{path} is a {type(value).__name__}, which JSON does not have"
 
 
 def _encodable(text: str) -> bool:
@@ -129,10 +130,10 @@ _SAME_SITE = ("strict", "lax", "none")
 
 def readMs(value: Any) -> float | None:
     """
-    Read an age.
+    Validate an age.
 
     @return: Milliseconds; C{None} for no end.
-    @raise ValueError: It is none.
+    @raise ValueError: If it is no number from 0 to a hundred years.
     """
     if value is None or value is False:
         return None
@@ -145,10 +146,10 @@ def readMs(value: Any) -> float | None:
 
 def readExpires(value: Any) -> float | None:
     """
-    Read a point in time.
+    Validate a point in time.
 
     @return: Seconds since the epoch; C{None} for no end.
-    @raise ValueError: It is none.
+    @raise ValueError: If it is neither a number nor a C{datetime} with a time zone.
     """
     if value is None or value is False:
         return None
@@ -203,11 +204,11 @@ def _genid(value: Any) -> Callable[[Any], str] | None:
 @frozen(kw_only=True)
 class CookieOptions:
     """
-    How the cookie of a session is sent.
+    The attributes of session cookies.
 
-    @ivar maxAge: How long it is good for after it was sent, in milliseconds; C{None} until the
+    @ivar maxAge: The life after each response that sets it, in milliseconds; C{None} until the
         browser is closed.
-    @ivar expires: When it ends, whenever it was sent.
+    @ivar expires: A fixed end, in seconds since the epoch.
     @ivar secure: C{"auto"} for on TLS only.
     """
 
@@ -237,7 +238,7 @@ def _cookie(value: Any) -> CookieOptions:
 @frozen(kw_only=True)
 class SessionOptions:
     """
-    Every option of C{session}, see L{session<storagegate.http.middleware.session.session>}.
+    The options of L{session<storagegate.http.middleware.session.session>}, validated.
 
     @ivar secrets: The first signs, all verify.
     @ivar absoluteMaxAge: In milliseconds.
@@ -260,105 +261,64 @@ class SessionOptions:
             raise OptionError(str(error)) from None
 
 
-def readSessionOptions(options: Mapping[str, Any]) -> SessionOptions:
-    """
-    Read the options of C{session}.
-
-    @raise OptionError: If there is no such option, or its value is none.
-    """
-    return makeOptions(SessionOptions, options)
-
-
 DAY_MS = 24 * 60 * 60 * 1000
-"""How long a session whose cookie has no end is kept after its last use."""
+"""The life of a session whose cookie has no end, after its last use."""
 
 
 class ISessionStore(Interface):
     """
     Keeps sessions by their id.
 
-    Every method may give its result at once, as a Deferred or as a coroutine. A session is a
-    mapping that JSON can hold; its key C{cookie} holds what belongs to its cookie.
+    Each method may return its result, a Deferred or a coroutine. A session is a mapping that JSON
+    can hold; its key C{cookie} holds the state of its cookie.
 
-    A store for several machines, in a server like Valkey, promises as much: each method is one
-    atomic step with its expiry in it, C{touch} changes nothing but cookie and expiry of a session
-    that is there, and an error is that of the request.
+    A store for several machines, in a server like Valkey, has to keep the same promises: each
+    method is one atomic step that includes the expiry, C{touch} changes only cookie and expiry of a
+    session that exists, and an error fails the request.
     """
 
     def get(id: str) -> Any:
-        """Give a session, or C{None} if there is none of this id, or not any more."""
+        """Return a session, or C{None} if it does not exist or has expired."""
 
     def set(id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> Any:
-        """Keep a session, in place of what there is of this id, for so many milliseconds."""
+        """Store a session, or replace the one of this id."""
 
     def destroy(id: str) -> Any:
-        """Forget a session, if there is one."""
+        """Delete a session, if it exists."""
 
     def touch(id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> Any:
-        """Keep a session for longer and take over its C{cookie}; leave the rest as it is kept."""
+        """Replace the C{cookie} and the expiry of a session that exists, and nothing else."""
 
 
 class IReplacingStore(ISessionStore):
     """
-    A store that can tell a change from something new, in one step.
+    A store that changes only sessions that exist, in one step.
 
-    Without it a request that ends after its session was destroyed by another could bring the
-    session back in the moment between looking and writing.
+    Without it, a session that another request destroys between a check and a write would exist
+    again after the write.
     """
 
     def replace(id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> Any:
-        """Do as C{set}, but nothing if there is no session of this id."""
+        """Do as C{set}, but nothing if no session of this id exists."""
 
 
 class IBoundStore(ISessionStore):
     """A store that needs the time or threads of the application."""
 
     def bind(runtime: Runtime) -> None:
-        """Use this runtime, unless there is one. Called with every first use by a middleware."""
+        """Use this runtime, unless one is set. Called at the first request of each middleware."""
 
 
-class IRequestSession(Interface):
-    """What a session asks of the request that it belongs to."""
-
-    def makeId() -> str:
-        """Make an id."""
-
-    def makeCookie() -> Any:
-        """Make a cookie as the options say."""
-
-    def regenerate() -> Any:
-        """Give the request another session, with a new id and no content. A coroutine."""
-
-    def destroy() -> Any:
-        """Leave the request without a session, and forget what is kept. A coroutine."""
-
-    def reload(session: Any) -> Any:
-        """
-        Read what is kept again. A coroutine.
-
-        @raise SessionError: There is nothing, or the request has another session by now.
-        """
-
-    def save(session: Any) -> Any:
-        """
-        Keep the session now. A coroutine.
-
-        @raise SessionError: It cannot be kept, or the request has another session by now.
-        """
-
-
-# What a handler may change for its own session, and what is kept where it did.
+# The attributes that a handler may change for one session; changed ones are stored with it.
 _FLAGS = ("httpOnly", "secure", "sameSite", "path", "domain")
 
 
 class SessionCookie:
     """
-    The cookie of one session.
+    The cookie of one session. Changes hold for this session only, and are stored with it.
 
-    What is changed here holds for this session only, and is kept with it.
-
-    @ivar originalMaxAge: How long it is good for after each time it is sent, in milliseconds.
-    @ivar createdAt: When the session began, in seconds since the epoch.
+    @ivar originalMaxAge: Its life after each response that sets it, in milliseconds.
+    @ivar createdAt: When the session was created, in seconds since the epoch.
     """
 
     __slots__ = (
@@ -390,7 +350,7 @@ class SessionCookie:
 
     @property
     def maxAge(self) -> float | None:
-        """Give how many milliseconds are left; C{None} until the browser is closed."""
+        """Return the milliseconds that are left; C{None} until the browser is closed."""
         return None if self._expiresAt is None else (self._expiresAt - self._now()) * 1000
 
     @maxAge.setter
@@ -401,7 +361,7 @@ class SessionCookie:
 
     @property
     def expires(self) -> datetime | None:
-        """Give when it ends; C{None} when the browser is closed."""
+        """Return its end; C{None} if that is when the browser is closed."""
         return None if self._expiresAt is None else datetime.fromtimestamp(self._expiresAt, UTC)
 
     @expires.setter
@@ -411,21 +371,21 @@ class SessionCookie:
 
     @property
     def expiresAt(self) -> float | None:
-        """Give when it ends, in seconds since the epoch."""
+        """Return its end in seconds since the epoch."""
         return self._expiresAt
 
     def touch(self) -> None:
-        """Let the time begin anew, unless it ends at a time that was fixed."""
+        """Restart its life, unless its end is fixed."""
         if self.originalMaxAge is not None:
             self._expiresAt = self._now() + self.originalMaxAge / 1000
 
     def ends(self, absoluteMaxAge: float | None) -> float:
-        """Give when the session ends if it is not used again, in seconds since the epoch."""
+        """Return when the session expires without further use, in seconds since the epoch."""
         idle = self._now() + DAY_MS / 1000 if self._expiresAt is None else self._expiresAt
         return idle if absoluteMaxAge is None else min(idle, self.createdAt + absoluteMaxAge / 1000)
 
     def record(self) -> dict[str, Any]:
-        """Give what is kept: the times, and what differs from the options."""
+        """Return the state to store: the times, and attributes that differ from the options."""
         kept: dict[str, Any] = {
             "createdAt": self.createdAt,
             "originalMaxAge": self.originalMaxAge,
@@ -434,13 +394,13 @@ class SessionCookie:
         for name in _FLAGS:
             value = getattr(self, name)
             default = getattr(self._defaults, name)
-            # "auto" is found out anew with each request.
+            # "auto" is resolved for each request.
             if value != default and default != "auto":
                 kept[name] = value
         return kept
 
     def restore(self, kept: object) -> None:
-        """Take over what was kept. What another program wrote there may have any form."""
+        """Restore a stored state. Another program may have written it in any form."""
         if not isinstance(kept, Mapping):
             return
         for name, read in (("originalMaxAge", readMs), ("expires", readExpires)):
@@ -462,43 +422,46 @@ class Session(dict[str, Any]):
     """
     A session: a mapping whose keys are attributes, too.
 
-    Id and cookie are made when somebody asks for them: of most new sessions nobody does, and they
-    would be half of its cost.
+    Id and cookie are created at their first use: most new sessions need neither, and they would be
+    half of the cost.
     """
 
-    __slots__ = ("_cookie", "_id", "_visit")
+    __slots__ = ("_cookie", "_id", "_request")
 
-    _visit: IRequestSession
+    _request: Any
     _id: str | None
     _cookie: SessionCookie | None
 
     def __init__(
-        self, visit: IRequestSession, id: str | None = None, cookie: SessionCookie | None = None
+        self, request: Any, id: str | None = None, cookie: SessionCookie | None = None
     ) -> None:
-        object.__setattr__(self, "_visit", visit)
+        """
+        @param request: The L{RequestSession<storagegate.http.middleware.session.RequestSession>}.
+        """
+        object.__setattr__(self, "_request", request)
         object.__setattr__(self, "_id", id)
         object.__setattr__(self, "_cookie", cookie)
 
     @property
     def id(self) -> str:
-        """Give what the cookie carries, signed."""
+        """Return the id, which the cookie carries with a signature."""
         id = self._id
         if id is None:
-            id = self._visit.makeId()
+            id = self._request.makeId()
             object.__setattr__(self, "_id", id)
         return id
 
     @property
     def cookie(self) -> SessionCookie:
-        """Give the cookie, whose time and flags may be changed for this session."""
+        """Return the cookie; its times and attributes may be changed for this session."""
         cookie = self._cookie
         if cookie is None:
-            cookie = self._visit.makeCookie()
+            cookie = self._request.makeCookie()
             object.__setattr__(self, "_cookie", cookie)
         return cookie
 
     def __getattr__(self, name: str) -> Any:
-        # Python asks for names with two underscores; what a client stored must not answer.
+        # Python looks up names with two underscores; stored data must not define them.
         if not name.startswith("__") and name in self:
             return self[name]
         raise AttributeError(f"this session has no {name!r}")
@@ -517,35 +480,33 @@ class Session(dict[str, Any]):
 
     def regenerate(self) -> "Deferred[Session]":
         """
-        Give the request another session, with a new id and no content; forget this one.
+        Give the request another session, with a new id and no content; delete this one.
 
-        To be done where somebody logs in: whoever knew the id before knows nothing then.
+        Call it at each login: an id that was known before it is worthless then.
         """
-        return Deferred.fromCoroutine(self._visit.regenerate())
+        return Deferred.fromCoroutine(self._request.regenerate())
 
     def destroy(self) -> Deferred[None]:
-        """Forget this session; C{req.session} is C{None} from now on."""
-        return Deferred.fromCoroutine(self._visit.destroy())
+        """Delete this session; C{req.session} is C{None} from now on."""
+        return Deferred.fromCoroutine(self._request.destroy())
 
     def reload(self) -> Deferred[None]:
         """
-        Take the content that is kept, in place of this one.
+        Replace the content by the stored one.
 
-        @raise SessionError: It is not kept any more. As a failure.
+        @raise SessionError: It does not exist any more. As a failure.
         """
-        return Deferred.fromCoroutine(self._visit.reload(self))
+        return Deferred.fromCoroutine(self._request.reload(self))
 
     def save(self) -> Deferred[None]:
         """
-        Keep the session now. It is kept without this, too, before the response ends.
+        Store the session now. Without a call it is stored before the response ends.
 
-        @raise SessionError: It holds what JSON does not have. As a failure.
+        @raise SessionError: The content has no JSON form. As a failure.
         """
-        return Deferred.fromCoroutine(self._visit.save(self))
+        return Deferred.fromCoroutine(self._request.save(self))
 
     def touch(self) -> Deferred[None]:
-        """Let the time of the cookie begin anew. That is done for every request, too."""
+        """Restart the life of the cookie, as each request does."""
         self.cookie.touch()
-        done: Deferred[None] = Deferred()
-        done.callback(None)
-        return done
+        return succeed(None)

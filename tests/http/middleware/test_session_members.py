@@ -84,7 +84,7 @@ class MappingTests(MemberCase):
 
     def test_hostileKeys(self) -> None:
         """Keys that mean something elsewhere are plain data here."""
-        keys = ["__proto__", "constructor", "__class__", "_visit", "__dict__", ""]
+        keys = ["__proto__", "constructor", "__class__", "_request", "__dict__", ""]
         self.doing(lambda req: req.session.update({key: key for key in keys}))
         self.assertEqual(self.look()["content"], {key: key for key in keys})
 
