@@ -1,24 +1,28 @@
 """
-The console script C{storagegate}: keys, the check and the copy of the data, and the doctor.
+The console script C{storagegate} with its commands C{keys}, C{fsck}, C{backup} and C{doctor}.
 
 C{keys} and C{backup} work while the daemon runs: C{keys} writes to the same catalog, and the daemon
-obeys within a second. C{fsck} takes the data for itself. The exit code is 0, or 1 with one line on
-standard error, or 2 where the command line is not right.
+applies it within a second. C{fsck} locks the data. The exit code is 0, or 1 with one line on
+standard error, or 2 if the command line is invalid.
 """
 
 import argparse
+import json
+import os
 import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, redirect_stdout
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+from attrs import asdict
 
 from storagegate import __version__
-from storagegate.cli.doctor.command import addFlags
-from storagegate.cli.doctor.command import run as examine
+from storagegate.daemon.config import CONFIG_VARIABLE, Configuration
+from storagegate.daemon.configkeys import KEYS
 from storagegate.daemon.process import oneLine
 from storagegate.daemon.rootcredentials import (
     CredentialsError,
@@ -32,14 +36,21 @@ from storagegate.s3.accounts import POLICIES
 from storagegate.storage.errors import KeyExists, StoreError
 from storagegate.storage.records import AccessKey
 
-# What a key's row may hold; names and patterns are a line of a listing, not a text.
+if TYPE_CHECKING:
+    from storagegate.cli.doctor import Finding
+    from storagegate.storage.catalog.admin import CatalogAdmin
+
+# Names and patterns are parts of one line of a listing.
 _NAME_LENGTH = 128
 _PATTERN_LENGTH = 1024
+
+_CERTIFICATE_DAYS = 14
+"""A certificate that expires sooner is a warning: two weeks to repair a failed renewal."""
 
 
 class CommandError(Exception):
     """
-    A command cannot be done; the text is one line for the operator.
+    A command failed; the text is one line for the operator.
 
     @ivar code: The exit code.
     """
@@ -49,30 +60,14 @@ class CommandError(Exception):
         self.code = code
 
 
-class ToolCatalog(Protocol):
-    """What the commands ask of a catalog that is open without a reactor."""
-
-    def accessKeys(self) -> list[AccessKey]:
-        """Give all issued keys."""
-
-    def addAccessKey(self, key: AccessKey) -> None:
-        """Issue a key."""
-
-    def removeAccessKey(self, accessKey: str) -> bool:
-        """Revoke a key; say whether it was there."""
-
-    def close(self) -> None:
-        """Let go of the file."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the script and give its exit code."""
+    """Run the script and return its exit code."""
     options = parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         return run(options)
     except (CommandError, StoreError, sqlite3.Error, OSError) as error:
-        # Some errors of the store say all in their name.
+        # Some errors of the store have no text.
         reason = str(error) or type(error).__name__
         print(oneLine(f"storagegate: {reason}"), file=sys.stderr)
         return error.code if isinstance(error, CommandError) else 1
@@ -97,8 +92,8 @@ def parser() -> argparse.ArgumentParser:
     backup.add_argument("--verify", action="store_true", help="read every byte of the copy")
     meaning = "say what would keep the daemon from a start or from a good night"
     doctor = commands.add_parser("doctor", help=meaning, description=meaning, allow_abbrev=False)
-    addFlags(doctor)
-    doctor.set_defaults(run=examine)
+    _addDoctorFlags(doctor)
+    doctor.set_defaults(run=_doctor)
     return script
 
 
@@ -169,10 +164,10 @@ def _create(options: argparse.Namespace) -> int:
 
 def _refuseRoot(data: str, accessKey: str) -> None:
     """
-    Leave the root key alone.
+    Refuse to create or revoke a key with the name of the root key.
 
-    @raise CommandError: It is the one of the data directory: an issued key of its name would
-        come to life the day the root pair is changed, and revoking one would seem to revoke it.
+    @raise CommandError: It is the root key of the data directory: an issued key of that name would
+        be valid once the root pair is changed, and revoking it would seem to revoke the root key.
     """
     try:
         root = load(str(Path(data) / "root-credentials"))
@@ -227,7 +222,7 @@ def _fsck(options: argparse.Namespace) -> int:
 def _backup(options: argparse.Namespace) -> int:
     from storagegate.storage.backup import backup
 
-    # As Ctrl-C does: what was begun is taken away.
+    # As Ctrl-C: the incomplete copy is removed.
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         return 1 if backup(options.data, options.to, options.verify, print) else 0
@@ -235,7 +230,7 @@ def _backup(options: argparse.Namespace) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
-def _catalog(options: argparse.Namespace) -> AbstractContextManager[ToolCatalog]:
+def _catalog(options: argparse.Namespace) -> AbstractContextManager["CatalogAdmin"]:
     from storagegate.storage.catalog.admin import openForTools
 
     return closing(openForTools(_catalogPath(options)))
@@ -243,11 +238,102 @@ def _catalog(options: argparse.Namespace) -> AbstractContextManager[ToolCatalog]
 
 def _catalogPath(options: argparse.Namespace) -> str:
     """
-    Give the catalog's file.
+    Return the path of the catalog's file.
 
-    @raise CommandError: If it is not there. A mistyped directory must not become a new store.
+    @raise CommandError: If it is absent. A mistyped directory must not become a new store.
     """
     path = Path(options.data).absolute() / "catalog.sqlite"
     if not path.exists():
         raise CommandError(f"{options.data} holds no store; the daemon makes one when it starts")
     return str(path)
+
+
+def _addDoctorFlags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of the daemon, because the checks are those of a start with these flags."""
+    parser.add_argument("--config", metavar="FILE", help=f"a TOML file (or {CONFIG_VARIABLE})")
+    for key in KEYS:
+        if key.argument:
+            parser.add_argument(
+                f"--{key.name}",
+                metavar=key.argument,
+                # The keys parse the values, with their own messages.
+                action="append" if key.name == "service" else "store",
+                help=key.meaning,
+            )
+    parser.add_argument(
+        "--days",
+        type=int,
+        default=_CERTIFICATE_DAYS,
+        metavar="N",
+        help="warn of certificates that end sooner",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from storagegate.telemetry.log import escapeMessage
+
+    names = ["config", *(key.name for key in KEYS if key.argument)]
+    flags = {name: getattr(options, name) for name in names}
+    flags["config"] = flags["config"] or os.environ.get(CONFIG_VARIABLE)
+    found = []
+    for finding in examine(flags, os.environ, options.days):
+        found.append(finding)
+        if not options.json:
+            print(escapeMessage(f"{finding.level:<8} {finding.check}: {finding.text}"), flush=True)
+    isOk = all(finding.level != "problem" for finding in found)
+    if options.json:
+        print(json.dumps({"ok": isOk, "findings": [asdict(each) for each in found]}))
+    return 0 if isOk else 1
+
+
+def examine(
+    flags: Mapping[str, object], environment: Mapping[str, str], days: int
+) -> Iterator["Finding"]:
+    """
+    Run all checks of the doctor, which change nothing.
+
+    @param flags: Those of the daemon, by key.
+    @param days: A certificate that expires sooner is a warning.
+    """
+    from storagegate.cli.doctor import configuration as checks
+    from storagegate.cli.doctor import system
+
+    watch = system.ClockWatch()
+    configuration, found = checks.read(flags, environment)
+    yield from found
+    yield from checks.checkVersions()
+    yield from system.checkLimits()
+    yield from system.checkSynchronisation()
+    if configuration is not None:
+        yield from _ofConfiguration(configuration, str(flags.get("config") or ""), days)
+    yield from watch.check()
+
+
+def _ofConfiguration(configuration: Configuration, path: str, days: int) -> Iterator["Finding"]:
+    from storagegate.cli.doctor import configuration as checks
+    from storagegate.cli.doctor import network, system
+
+    directory = os.path.abspath(configuration.store.directory)
+    yield from system.checkFiles(directory)
+    yield from system.checkData(directory)
+    if path and b"secretKey" in Path(path).read_bytes():
+        yield from system.checkSecretFile(path, "the configuration with the secret key")
+    yield from system.checkSpace(directory)
+    yield from system.checkSyncs(directory)
+    daemon = network.daemonOf(directory)
+    yield from checks.checkCatalog(directory, daemon is not None)
+    for listener in network.listenerAddresses(configuration):
+        yield from network.checkListener(listener, daemon)
+        yield from checks.checkEndpoint(listener.description, days)
+    yield from checks.checkInstances(configuration.gateway, days)
+    # Services may print while they are imported.
+    with redirect_stdout(sys.stderr):
+        # As the daemon does: services are imported from its working directory.
+        sys.path.insert(0, os.getcwd())
+        try:
+            found = list(checks.checkGateway(configuration))
+        finally:
+            sys.path.remove(os.getcwd())
+    yield from found
+    yield from network.checkPeers(configuration.gateway)

@@ -125,7 +125,7 @@ def _milliseconds(value: Any) -> int:
 @frozen(kw_only=True)
 class TracingOptions:
     """
-    Options of tracing.
+    Which calls are traced, and where spans are sent.
 
     @ivar enabled: Whether spans are recorded, which needs C{pip install 'storagegate[tracing]'}.
     @ivar provider: How spans are sent; without it C{otlp}. C{jaeger} is sent OTLP as well.

@@ -1,13 +1,7 @@
 """
-The configuration: every line that a start would refuse, and not the first one only.
-
-The certificates and keys of listeners with TLS, and those that the gateway shows to others.
-
-The catalog, as far as the head of its file tells: the daemon does not start without it.
-
-The file is only read. Every page is C{storagegate fsck}'s business.
-
-Python, SQLite and the packages, against the bounds that the installation itself declares.
+Checks of the installation and its configuration: every error that a start would report one at a
+time, services, certificates and keys, the header of the catalog's file, and the versions of Python,
+SQLite and the required packages. Files are only read; C{storagegate fsck} checks the whole catalog.
 """
 
 import os
@@ -20,29 +14,33 @@ from importlib import metadata
 from struct import Struct
 from typing import Any
 
-from storagegate.cli.doctor.findings import Check, Finding
+from storagegate.cli.doctor import Check, Finding
 from storagegate.cli.doctor.network import arguments, discoveryOptions
 from storagegate.cli.doctor.system import checkSecretFile
 from storagegate.core.files import PEMFileError, readPEM
 from storagegate.daemon.config import Configuration, ConfigurationError, everyError, load
 
-_checkConfiguration = Check("configuration")
+_CONFIGURATION = Check("configuration")
 
 
 def read(
     flags: Mapping[str, object], environment: Mapping[str, str]
 ) -> tuple[Configuration | None, list[Finding]]:
-    """Read it as the daemon would; without it there is L{None}, and the reasons."""
+    """
+    Read the configuration as the daemon does.
+
+    @return: The configuration, L{None} if it is invalid, and the findings.
+    """
     try:
         configuration = load(flags, environment)
     except ConfigurationError:
-        return None, [_checkConfiguration.problem(line) for line in everyError(flags, environment)]
+        return None, [_CONFIGURATION.problem(line) for line in everyError(flags, environment)]
     origin = f"of {flags['config']}" if flags.get("config") else "without a file"
-    return configuration, [_checkConfiguration.ok(f"every key is right, {origin}")]
+    return configuration, [_CONFIGURATION.ok(f"every key is right, {origin}")]
 
 
 def checkGateway(configuration: Configuration) -> Iterator[Finding]:
-    """Import the services and give each table of the gateway to one, as the daemon would."""
+    """Import the services and apply each table of the gateway, as the daemon does."""
     from storagegate.core.definitions import DefinitionError
     from storagegate.daemon.gatewayconfig import NamingError, configureGateway, loadObject
     from storagegate.gateway.gateway import ProtocolGateway
@@ -60,19 +58,19 @@ def checkGateway(configuration: Configuration) -> Iterator[Finding]:
         try:
             configureGateway(ProtocolGateway(), {name: table})
         except ConfigurationError as error:
-            yield _checkConfiguration.problem(str(error))
+            yield _CONFIGURATION.problem(str(error))
         else:
-            yield _checkConfiguration.ok(f"gateway.{name} is right")
+            yield _CONFIGURATION.ok(f"gateway.{name} is right")
 
 
-_checkCertificate = Check("certificates")
+_CERTIFICATES = Check("certificates")
 
 
 def checkEndpoint(description: str, days: int) -> Iterator[Finding]:
     """
-    Look at the certificate of an endpoint C{ssl:}, or at all of an endpoint C{tls:}.
+    Check the certificate of an endpoint C{ssl:}, or all of an endpoint C{tls:}.
 
-    @param days: How long before its end a certificate is worth a warning.
+    @param days: A certificate that expires sooner is a warning.
     """
     kind = description.partition(":")[0]
     positional, named = arguments(description)
@@ -86,9 +84,9 @@ def checkEndpoint(description: str, days: int) -> Iterator[Finding]:
 
 def checkInstances(tables: Mapping[str, Any], days: int) -> Iterator[Finding]:
     """
-    Look at what the gateway proves with who it is, to instances and to those who know them.
+    Check the client certificates of the gateway, for instances and registries.
 
-    @param tables: Those of the gateway. What is not right in them is found elsewhere.
+    @param tables: The gateway's tables in the configuration. Another check reports errors in them.
     """
     options = discoveryOptions(tables)
     if options is None:
@@ -101,7 +99,7 @@ def checkInstances(tables: Mapping[str, Any], days: int) -> Iterator[Finding]:
         try:
             checkFiles(tls, name)
         except OptionError as error:
-            yield _checkCertificate.problem(f"gateway.discovery: {error}")
+            yield _CERTIFICATES.problem(f"gateway.discovery: {error}")
             continue
         if tls.certFile is not None and tls.keyFile is not None:
             yield from checkSecretFile(tls.keyFile, "the key")
@@ -109,46 +107,46 @@ def checkInstances(tables: Mapping[str, Any], days: int) -> Iterator[Finding]:
 
 
 def checkFile(path: str, days: int) -> Iterator[Finding]:
-    """Look at the first certificate of a PEM file: the one that is shown to clients."""
+    """Check the first certificate of a PEM file: the one that clients receive."""
     from cryptography.x509 import load_pem_x509_certificate
 
     try:
         certificate = load_pem_x509_certificate(readPEM(path))
     except PEMFileError as error:
-        yield _checkCertificate.problem(str(error))
+        yield _CERTIFICATES.problem(str(error))
         return
     except ValueError:
-        yield _checkCertificate.problem(f"{path} holds no certificate")
+        yield _CERTIFICATES.problem(f"{path} holds no certificate")
         return
     now = datetime.now(UTC)
     left = (certificate.not_valid_after_utc - now).days
     end = certificate.not_valid_after_utc.strftime("%Y-%m-%d")
     if certificate.not_valid_before_utc > now:
         begin = certificate.not_valid_before_utc.strftime("%Y-%m-%d")
-        yield _checkCertificate.problem(f"{path} is not valid before {begin}")
+        yield _CERTIFICATES.problem(f"{path} is not valid before {begin}")
     elif left < 0:
-        yield _checkCertificate.problem(f"{path} has expired on {end}")
+        yield _CERTIFICATES.problem(f"{path} has expired on {end}")
     elif left < days:
-        yield _checkCertificate.warning(f"{path} expires in {left} days, on {end}")
+        yield _CERTIFICATES.warning(f"{path} expires in {left} days, on {end}")
     else:
-        yield _checkCertificate.ok(f"{path} is valid until {end}")
+        yield _CERTIFICATES.ok(f"{path} is valid until {end}")
 
 
 def _checkDirectory(directory: str, days: int) -> Iterator[Finding]:
     try:
         names = sorted(name for name in os.listdir(directory) if name.endswith(".pem"))
     except OSError as error:
-        yield _checkCertificate.problem(f"{directory}: {error.strerror}")
+        yield _CERTIFICATES.problem(f"{directory}: {error.strerror}")
         return
     if not names:
-        yield _checkCertificate.problem(f"{directory} holds no *.pem: no client can be answered")
+        yield _CERTIFICATES.problem(f"{directory} holds no *.pem: no client can be answered")
     for name in names:
         path = os.path.join(directory, name)
         yield from checkSecretFile(path, "the key in")
         yield from checkFile(path, days)
 
 
-_checkCatalog = Check("catalog")
+_CATALOG = Check("catalog")
 
 _NAME = "catalog.sqlite"
 
@@ -160,9 +158,9 @@ _MAGIC = b"SQLite format 3\0"
 
 def checkCatalog(directory: str, isInUse: bool) -> Iterator[Finding]:
     """
-    Look at the file's head and size.
+    Check the header and the size of the catalog's file.
 
-    @param isInUse: Whether a daemon runs on it, which knows it better and is writing it.
+    @param isInUse: Whether a daemon has it open: then only whether it can be read.
     """
     path = os.path.join(directory, _NAME)
     try:
@@ -172,30 +170,30 @@ def checkCatalog(directory: str, isInUse: bool) -> Iterator[Finding]:
     except FileNotFoundError:
         return
     except OSError as error:
-        yield _checkCatalog.problem(f"{path} cannot be read: {error.strerror}")
+        yield _CATALOG.problem(f"{path} cannot be read: {error.strerror}")
         return
     if isInUse:
         return
     if len(head) < _HEAD.size or not head.startswith(_MAGIC):
-        yield _checkCatalog.problem(f"{path} is no database: put a copy of the data in its place")
+        yield _CATALOG.problem(f"{path} is no database: put a copy of the data in its place")
         return
     _, pageBytes, changes, pages, validFor = _HEAD.unpack(head)
     needed = pages * (65536 if pageBytes == 1 else pageBytes)
     if changes == validFor and size < needed:
-        yield _checkCatalog.problem(
+        yield _CATALOG.problem(
             f"{path} is cut off, {size} of {needed} bytes are there: put a copy of the data in its"
             " place"
         )
     else:
-        yield _checkCatalog.ok(f"{path} begins and ends as a catalog does")
+        yield _CATALOG.ok(f"{path} begins and ends as a catalog does")
 
 
 def _open(path: str, flags: int) -> int:
-    # Whatever has its name, a pipe for one, must not keep anybody waiting.
+    # A pipe of that name must not block.
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-_checkVersion = Check("versions")
+_VERSIONS = Check("versions")
 
 _REQUIREMENT = re.compile(
     r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*\(?([^;()]*)\)?\s*(;.*)?"
@@ -205,34 +203,30 @@ _DISTRIBUTION = "storagegate"
 
 
 def checkVersions() -> Iterator[Finding]:
-    """Compare what is installed with what is needed."""
+    """Compare the installed versions with the requirements."""
     version = ".".join(map(str, sys.version_info[:3]))
     try:
         declared = metadata.metadata(_DISTRIBUTION)
         requirements = metadata.requires(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
-        yield _checkVersion.warning(
-            "storagegate is not installed by pip: versions are not compared"
-        )
+        yield _VERSIONS.warning("storagegate is not installed by pip: versions are not compared")
         return
-    found = list(judgePackages(requirements, metadata.version))
+    found = list(evaluatePackages(requirements, metadata.version))
     needed = str(declared.json.get("requires_python", ""))
     if not _isWithin(version, needed):
-        found.append(_checkVersion.problem(f"Python {version} is installed, {needed} is needed"))
+        found.append(_VERSIONS.problem(f"Python {version} is installed, {needed} is needed"))
     yield from found or [
-        _checkVersion.ok(
-            f"Python {version}, SQLite {sqlite3.sqlite_version}, every package as needed"
-        )
+        _VERSIONS.ok(f"Python {version}, SQLite {sqlite3.sqlite_version}, every package as needed")
     ]
 
 
-def judgePackages(
+def evaluatePackages(
     requirements: Sequence[str], installed: Callable[[str], str]
 ) -> Iterator[Finding]:
     """
-    Say which requirements are not met; those of extras are left out.
+    Report the requirements that are not met; those of extras are left out.
 
-    @param installed: Gives the version of a package, or raises C{PackageNotFoundError}.
+    @param installed: Returns the version of a package, or raises C{PackageNotFoundError}.
     """
     for requirement in requirements:
         match = _REQUIREMENT.fullmatch(requirement.strip())
@@ -242,14 +236,14 @@ def judgePackages(
         try:
             version = installed(name)
         except metadata.PackageNotFoundError:
-            yield _checkVersion.problem(f"{name} is not installed: {name}{bounds} is needed")
+            yield _VERSIONS.problem(f"{name} is not installed: {name}{bounds} is needed")
             continue
         if not _isWithin(version, bounds):
-            yield _checkVersion.problem(f"{name} {version} is installed, {bounds} is needed")
+            yield _VERSIONS.problem(f"{name} {version} is installed, {bounds} is needed")
 
 
 def _isWithin(version: str, bounds: str) -> bool:
-    """Compare by the numbers of a release; what is no plain bound is taken as met."""
+    """Compare release numbers; a bound in another form counts as met."""
     have = _numbers(version)
     for bound in bounds.split(","):
         match = _BOUND.fullmatch(bound)

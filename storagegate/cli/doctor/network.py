@@ -1,11 +1,6 @@
 """
-Whether the ports are free, and where not, who has them.
-
-Where the listeners would listen, as the endpoints themselves say it, with nothing opened.
-
-The options of discovery, for checks that look at what they name.
-
-Whether the other machines answer that the configuration speaks of.
+Checks of the network: whether the ports of the listeners are free, or which process has them, and
+whether the machines that the configuration names accept connections.
 """
 
 import errno
@@ -22,12 +17,12 @@ from attrs import define, field, frozen
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.protocol import Factory
 
-from storagegate.cli.doctor.findings import Check, Finding
+from storagegate.cli.doctor import Check, Finding
 from storagegate.core.httpurls import DEFAULT_PORTS
 from storagegate.daemon.config import Configuration
 from storagegate.gateway.transports.registry import listenerTransports
 
-# A colon, and what comes up to the next one that no backslash stands before.
+# A colon, and the text up to the next one without a backslash before it.
 _PARTS = re.compile(r":((?:\\.|[^:\\])*)", re.DOTALL)
 _NAMED = re.compile(r"(\w+)=(.*)", re.DOTALL)
 
@@ -35,14 +30,14 @@ _NAMED = re.compile(r"(\w+)=(.*)", re.DOTALL)
 @frozen
 class ListenerAddress:
     """
-    What a listener needs of the machine.
+    The address of a listener.
 
     @ivar description: As it was configured.
-    @ivar host: The address; empty for all of them.
-    @ivar port: 0 for any that is free; L{None} where there is none.
+    @ivar host: The host; empty for all addresses.
+    @ivar port: 0 for any free one; L{None} for a UNIX or inherited socket.
     @ivar path: That of a UNIX socket.
-    @ivar isDatagram: Whether it takes datagrams, not connections.
-    @ivar error: Why there is no such place; everything else is empty then.
+    @ivar isDatagram: Whether it is a UDP socket.
+    @ivar error: Why the description is invalid; everything else is empty then.
     """
 
     name: str
@@ -56,13 +51,13 @@ class ListenerAddress:
 
 @define
 class RecordingReactor:
-    """A reactor that notes where it is asked to listen, and opens nothing."""
+    """A reactor that records the addresses of its listen calls, and opens nothing."""
 
-    asked: list[dict[str, Any]] = field(factory=list)
+    addresses: list[dict[str, Any]] = field(factory=list)
 
     def listenTCP(self, port: int, factory: Any, backlog: int = 50, interface: str = "") -> None:
-        """Take note."""
-        self.asked.append({"port": port, "host": interface})
+        """Record a call."""
+        self.addresses.append({"port": port, "host": interface})
 
     def listenSSL(
         self,
@@ -72,18 +67,18 @@ class RecordingReactor:
         backlog: int = 50,
         interface: str = "",
     ) -> None:
-        """Take note."""
-        self.asked.append({"port": port, "host": interface})
+        """Record a call."""
+        self.addresses.append({"port": port, "host": interface})
 
     def listenUNIX(
         self, address: str, factory: Any, backlog: int = 50, mode: int = 0o666, wantPID: int = 0
     ) -> None:
-        """Take note."""
-        self.asked.append({"path": address})
+        """Record a call."""
+        self.addresses.append({"path": address})
 
 
-def placesOf(configuration: Configuration) -> list[ListenerAddress]:
-    """Give the place of each listener that is on."""
+def listenerAddresses(configuration: Configuration) -> list[ListenerAddress]:
+    """Return the address of each enabled listener."""
     listeners = configuration.listeners
     found = [
         _endpoint(name, description)
@@ -97,25 +92,25 @@ def placesOf(configuration: Configuration) -> list[ListenerAddress]:
         if row.address == "hostport":
             host, _, port = description.rpartition(":")
             isDatagram = row.inherit == "datagram"
-            place = ListenerAddress(
+            address = ListenerAddress(
                 row.name, description, host.strip("[]"), int(port), isDatagram=isDatagram
             )
         else:
-            place = _endpoint(row.name, description)
-        found.append(place)
+            address = _endpoint(row.name, description)
+        found.append(address)
     return found
 
 
-def isHandedOver(description: str) -> bool:
-    """Tell whether the socket comes from whoever starts the daemon."""
+def isInherited(description: str) -> bool:
+    """Return whether the service manager opens the socket."""
     return description.startswith("systemd:")
 
 
 def arguments(description: str) -> tuple[list[str], dict[str, str]]:
     """
-    Take an endpoint's description apart.
+    Parse the description of an endpoint, in which a backslash escapes a colon or an equals sign.
 
-    A backslash keeps the character behind it from being a colon or an equals sign.
+    @return: Its positional and its named arguments.
     """
     positional, named = [], {}
     for part in _PARTS.findall(description):
@@ -132,33 +127,34 @@ def _plain(text: str) -> str:
 
 
 def _endpoint(name: str, description: str) -> ListenerAddress:
-    if isHandedOver(description):
+    if isInherited(description):
         return ListenerAddress(name, description)
-    notes = RecordingReactor()
+    recorder = RecordingReactor()
     try:
-        endpoint = serverFromString(notes, description)
+        endpoint = serverFromString(recorder, description)
         endpoint.listen(Factory()).addErrback(lambda failure: None)
     except Exception as error:
-        # Parsers of endpoints are plugins: each has its own way to say no.
+        # Parsers of endpoints are plugins, which raise any error.
         return ListenerAddress(
             name, description, error=" ".join(str(error).split()) or type(error).__name__
         )
-    if not notes.asked:
+    if not recorder.addresses:
         return ListenerAddress(name, description, error="this kind of endpoint is not known here")
-    return ListenerAddress(name, description, **notes.asked[0])
+    return ListenerAddress(name, description, **recorder.addresses[0])
 
 
-def addressesOf(place: ListenerAddress, kind: socket.SocketKind) -> list[tuple[Any, ...]]:
+def resolve(listener: ListenerAddress, kind: socket.SocketKind) -> list[tuple[Any, ...]]:
     """
-    Resolve the address of a place.
+    Resolve the address of a listener.
 
-    @raise OSError: There is none of that name.
+    @param kind: The type of its socket.
+    @raise OSError: The host is unknown.
     """
     flags = socket.AI_PASSIVE
-    return socket.getaddrinfo(place.host or "0.0.0.0", place.port, type=kind, flags=flags)
+    return socket.getaddrinfo(listener.host or "0.0.0.0", listener.port, type=kind, flags=flags)
 
 
-_checkPort = Check("ports")
+_PORTS = Check("ports")
 
 _TABLES = {
     socket.SOCK_STREAM: ("/proc/net/tcp", "/proc/net/tcp6"),
@@ -169,24 +165,24 @@ _TABLES = {
 _SERVING = {socket.SOCK_STREAM: "0A", socket.SOCK_DGRAM: "07"}
 
 
-def checkPlace(place: ListenerAddress, daemon: int | None) -> Iterator[Finding]:
+def checkListener(listener: ListenerAddress, daemon: int | None) -> Iterator[Finding]:
     """
-    Try to bind a place, and let it go at once.
+    Try to bind the address of a listener, and release it.
 
-    @param daemon: The process that has the data directory open, whose ports these may be.
+    @param daemon: The process that has the data directory open and may have the port.
     """
-    if place.error is not None:
-        yield _checkPort.problem(f"{place.name}: {place.description}: {place.error}")
-    elif isHandedOver(place.description):
-        yield _checkPort.ok(f"{place.name}: systemd opens it")
-    elif place.path is not None:
-        yield _ofPath(place, daemon)
+    if listener.error is not None:
+        yield _PORTS.problem(f"{listener.name}: {listener.description}: {listener.error}")
+    elif isInherited(listener.description):
+        yield _PORTS.ok(f"{listener.name}: systemd opens it")
+    elif listener.path is not None:
+        yield _ofPath(listener, daemon)
     else:
-        yield _ofPort(place, daemon)
+        yield _ofPort(listener, daemon)
 
 
 def daemonOf(directory: str) -> int | None:
-    """Give the process that has a data directory open, from the system's table of locks."""
+    """Return the process that has a data directory open, from the system's table of locks."""
     try:
         inode = os.stat(os.path.join(directory, "lock")).st_ino
         with open("/proc/locks", encoding="ascii") as file:
@@ -201,21 +197,21 @@ def daemonOf(directory: str) -> int | None:
     return None
 
 
-def _ofPort(place: ListenerAddress, daemon: int | None) -> Finding:
-    kind = socket.SOCK_DGRAM if place.isDatagram else socket.SOCK_STREAM
+def _ofPort(listener: ListenerAddress, daemon: int | None) -> Finding:
+    kind = socket.SOCK_DGRAM if listener.isDatagram else socket.SOCK_STREAM
     try:
-        for family, _, _, _, address in addressesOf(place, kind):
+        for family, _, _, _, address in resolve(listener, kind):
             with socket.socket(family, kind) as probe:
                 if kind is socket.SOCK_STREAM:
-                    # As the daemon does: what a connection left behind is not in the way.
+                    # As the daemon does: connections in TIME_WAIT do not block the port.
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                # Without listening: nobody who comes now is taken in.
+                # Without listening: no client connects.
                 probe.bind(address)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            return _taken(place, kind, daemon)
-        return _checkPort.problem(f"{place.name}: {place.description}: {_reason(error)}")
-    return _checkPort.ok(f"{place.name}: {place.description} is free")
+            return _taken(listener, kind, daemon)
+        return _PORTS.problem(f"{listener.name}: {listener.description}: {_reason(error)}")
+    return _PORTS.ok(f"{listener.name}: {listener.description} is free")
 
 
 def _reason(error: OSError) -> str:
@@ -226,38 +222,38 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _taken(place: ListenerAddress, kind: socket.SocketKind, daemon: int | None) -> Finding:
-    holders = _holders(place.port or 0, kind)
+def _taken(listener: ListenerAddress, kind: socket.SocketKind, daemon: int | None) -> Finding:
+    holders = _holders(listener.port or 0, kind)
     if daemon is not None and any(daemon in (pid, _parentOf(pid)) for pid in holders):
-        return _checkPort.ok(f"{place.name}: {place.description} is the running daemon's")
+        return _PORTS.ok(f"{listener.name}: {listener.description} is the running daemon's")
     names = ", ".join(f"process {pid} ({_nameOf(pid)})" for pid in sorted(holders))
     by = names or "another process, which only root can name"
-    return _checkPort.problem(f"{place.name}: {place.description} is taken by {by}")
+    return _PORTS.problem(f"{listener.name}: {listener.description} is taken by {by}")
 
 
-def _ofPath(place: ListenerAddress, daemon: int | None) -> Finding:
-    path = place.path or ""
+def _ofPath(listener: ListenerAddress, daemon: int | None) -> Finding:
+    path = listener.path or ""
     directory = os.path.dirname(os.path.abspath(path))
     if not os.access(directory, os.W_OK | os.X_OK):
-        return _checkPort.problem(f"{place.name}: {directory} is not writable")
+        return _PORTS.problem(f"{listener.name}: {directory} is not writable")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(path)
         except OSError:
-            return _checkPort.ok(f"{place.name}: {path} is free")
+            return _PORTS.ok(f"{listener.name}: {path} is free")
     if daemon is not None:
-        return _checkPort.ok(f"{place.name}: {path} is the running daemon's")
-    return _checkPort.problem(f"{place.name}: {path} is taken")
+        return _PORTS.ok(f"{listener.name}: {path} is the running daemon's")
+    return _PORTS.problem(f"{listener.name}: {path} is taken")
 
 
 def _holders(port: int, kind: socket.SocketKind) -> set[int]:
-    """Give the processes that serve a port, as far as we may look."""
+    """Return the processes that serve a port, as far as permissions allow."""
     wanted = {f"socket:[{inode}]" for inode in _inodes(port, kind)}
     found = set()
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
-        # One that has ended or is somebody else's shows nothing.
+        # A process that has ended or belongs to another user.
         with suppress(OSError):
             if wanted.intersection(_links(f"/proc/{name}/fd")):
                 found.add(int(name))
@@ -266,7 +262,7 @@ def _holders(port: int, kind: socket.SocketKind) -> set[int]:
 
 def _links(directory: str) -> Iterator[str]:
     for name in os.listdir(directory):
-        # Descriptors are closed meanwhile; ours for the list itself is.
+        # The descriptor may be closed by now.
         with suppress(OSError):
             yield os.readlink(f"{directory}/{name}")
 
@@ -286,7 +282,7 @@ def _inodes(port: int, kind: socket.SocketKind) -> Iterator[str]:
 
 
 def _parentOf(pid: int) -> int | None:
-    """Give the parent of a process: what a worker serves is its daemon's."""
+    """Return the parent of a process: a worker serves the ports of its daemon."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             # Behind the name, which may hold anything: state, parent.
@@ -307,8 +303,8 @@ def discoveryOptions(tables: Mapping[str, Any]) -> Any:
     """
     Read the C{DiscoveryOptions} of a gateway.
 
-    @param tables: Those of the gateway.
-    @return: C{None} where there are none, or where they are wrong: that is found elsewhere.
+    @param tables: The gateway's tables in the configuration.
+    @return: C{None} if they are absent or invalid, which another check reports.
     """
     if "discovery" not in tables:
         return None
@@ -321,55 +317,55 @@ def discoveryOptions(tables: Mapping[str, Any]) -> Any:
         return None
 
 
-_checkPeer = Check("network")
+_NETWORK = Check("network")
 
 _SECONDS = 1.0
 
-# Instances may be many, and threads are not for nothing.
-_TOGETHER = 32
+# There may be many instances, and each attempt needs a thread.
+_PARALLEL = 32
 
 
-def checkNeighbours(tables: Mapping[str, Any]) -> Iterator[Finding]:
+def checkPeers(tables: Mapping[str, Any]) -> Iterator[Finding]:
     """
-    Connect to everything that discovery and tracing need.
+    Connect to the registries, instances and collectors of discovery and tracing.
 
-    @param tables: Those of the gateway. What is not right in them is found elsewhere.
+    @param tables: The gateway's tables in the configuration. Another check reports errors in them.
     """
-    places = [*_ofDiscovery(tables), *_ofTracing(tables)]
-    for start in range(0, len(places), _TOGETHER):
-        attempts = [_Attempt(*place) for place in places[start : start + _TOGETHER]]
+    peers = [*_ofDiscovery(tables), *_ofTracing(tables)]
+    for start in range(0, len(peers), _PARALLEL):
+        attempts = [_Attempt(*peer) for peer in peers[start : start + _PARALLEL]]
         for attempt in attempts:
             yield attempt.finding()
 
 
 class _Attempt:
-    """A connection that is tried in a thread, for nothing limits how long a name is looked up."""
+    """A connection attempt in a thread, because resolving a name has no time limit."""
 
     def __init__(self, what: str, host: str, port: int) -> None:
         self._what = what
-        self._place = (host, port)
-        self._finding = _checkPeer.warning(f"{what}: the name {host} is not found in time")
-        # Nobody waits for it at the end of the process.
+        self._address = (host, port)
+        self._finding = _NETWORK.warning(f"{what}: the name {host} is not found in time")
+        # A daemon thread does not delay the end of the process.
         self._thread = Thread(target=self._try, daemon=True)
         self._thread.start()
 
     def finding(self) -> Finding:
-        """Wait for its end, but not for long."""
+        """Wait for its end, for two seconds at most."""
         self._thread.join(2 * _SECONDS)
         return self._finding
 
     def _try(self) -> None:
-        what, (host, port) = self._what, self._place
+        what, (host, port) = self._what, self._address
         try:
-            socket.create_connection(self._place, _SECONDS).close()
+            socket.create_connection(self._address, _SECONDS).close()
         except socket.gaierror as error:
             reason = error.strerror
-            self._finding = _checkPeer.warning(f"{what}: there is no host {host}: {reason}")
+            self._finding = _NETWORK.warning(f"{what}: there is no host {host}: {reason}")
         except OSError as error:
             reason = error.strerror or f"no answer in {_SECONDS:.0f} s"
-            self._finding = _checkPeer.warning(f"{what} at {host}:{port} does not answer: {reason}")
+            self._finding = _NETWORK.warning(f"{what} at {host}:{port} does not answer: {reason}")
         else:
-            self._finding = _checkPeer.ok(f"{what} at {host}:{port} answers")
+            self._finding = _NETWORK.ok(f"{what} at {host}:{port} answers")
 
 
 def _ofDiscovery(tables: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from twisted.internet.endpoints import quoteStringArgument
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.cli.doctor import configuration, network
-from storagegate.cli.doctor.findings import Finding
-from storagegate.cli.doctor.network import arguments, placesOf
+from storagegate.cli.doctor import Finding, configuration, network
+from storagegate.cli.doctor.network import arguments, listenerAddresses
 from storagegate.daemon.config import Configuration, load
 from storagegate.storage.files import DirectoryLock
 from tests.support.certificates import keyText
@@ -46,8 +45,8 @@ class PlaceTests(SynchronousTestCase):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             found = {
-                place.name: place
-                for place in placesOf(
+                address.name: address
+                for address in listenerAddresses(
                     configured(
                         s3=f"tcp:{port}:interface=127.0.0.1",
                         http="tcp6:81",
@@ -72,9 +71,9 @@ class PlaceTests(SynchronousTestCase):
             ("tcp:1:colour=red", "colour"),
             ("ssl:443:privateKey=/nowhere.key", "nowhere.key"),
         ):
-            [place] = placesOf(configured(s3=description))
-            self.assertIn(reason, place.error or "")
-            [line] = lines(network.checkPlace(place, None))
+            [address] = listenerAddresses(configured(s3=description))
+            self.assertIn(reason, address.error or "")
+            [line] = lines(network.checkListener(address, None))
             self.assertTrue(line.startswith(f"problem s3: {description}: "), line)
 
     @given(st.dictionaries(st.sampled_from(["key", "cert", "path"]), st.text("ab:=\\/ é")))
@@ -92,8 +91,8 @@ class PortTests(SynchronousTestCase):
     def check(self, daemon: int | None = None, **listeners: str) -> list[str]:
         """Check the places of listeners."""
         found = []
-        for place in placesOf(configured(**listeners)):
-            found += lines(network.checkPlace(place, daemon))
+        for address in listenerAddresses(configured(**listeners)):
+            found += lines(network.checkListener(address, daemon))
         return found
 
     def test_free(self) -> None:
@@ -101,9 +100,9 @@ class PortTests(SynchronousTestCase):
         # Where nobody else is: on 127.0.0.1 any program may be given the number next.
         with socket.create_server(("127.0.9.2", 0)) as free:
             port = free.getsockname()[1]
-        place = f"tcp:{port}:interface=127.0.9.2"
+        address = f"tcp:{port}:interface=127.0.9.2"
         for _ in range(2):
-            self.assertEqual(self.check(s3=place), [f"ok s3: {place} is free"])
+            self.assertEqual(self.check(s3=address), [f"ok s3: {address} is free"])
         socket.create_server(("127.0.9.2", port)).close()
 
     def test_taken(self) -> None:
@@ -112,9 +111,9 @@ class PortTests(SynchronousTestCase):
         for host in ("127.0.0.1", "0.0.0.0"):
             with socket.create_server((host, 0)) as taken:
                 port = taken.getsockname()[1]
-                for place in (f"tcp:{port}:interface=127.0.0.1", f"tcp:{port}"):
-                    [line] = self.check(s3=place)
-                    self.assertTrue(line.startswith(f"problem s3: {place} is taken by {us}"), line)
+                for address in (f"tcp:{port}:interface=127.0.0.1", f"tcp:{port}"):
+                    [line] = self.check(s3=address)
+                    self.assertTrue(line.startswith(f"problem s3: {address} is taken by {us}"), line)
                 [line] = self.check(grpc=f"127.0.0.1:{port}")
                 self.assertIn(us, line)
                 [line] = self.check(os.getpid(), s3=f"tcp:{port}")
@@ -130,9 +129,9 @@ class PortTests(SynchronousTestCase):
             [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as child:
             assert child.stdout is not None
-            place = f"127.0.0.1:{int(child.stdout.readline())}"
-            self.assertRegex(self.check(os.getpid(), grpc=place)[0], "^ok .* the running daemon's$")
-            self.assertRegex(self.check(1, grpc=place)[0], f"^problem .* by process {child.pid} ")
+            address = f"127.0.0.1:{int(child.stdout.readline())}"
+            self.assertRegex(self.check(os.getpid(), grpc=address)[0], "^ok .* the running daemon's$")
+            self.assertRegex(self.check(1, grpc=address)[0], f"^problem .* by process {child.pid} ")
             child.communicate()
 
     def test_datagrams(self) -> None:
@@ -140,9 +139,9 @@ class PortTests(SynchronousTestCase):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
             # Where nobody else is: on 127.0.0.1 any client may have the same number for TCP.
             taken.bind(("127.0.9.1", 0))
-            place = f"127.0.9.1:{taken.getsockname()[1]}"
-            self.assertRegex(self.check(udp=place)[0], f"^problem .* by process {os.getpid()} ")
-            self.assertRegex(self.check(grpc=place)[0], "^ok ")
+            address = f"127.0.9.1:{taken.getsockname()[1]}"
+            self.assertRegex(self.check(udp=address)[0], f"^problem .* by process {os.getpid()} ")
+            self.assertRegex(self.check(grpc=address)[0], "^ok ")
 
     def test_elsewhere(self) -> None:
         """An address of another machine is named as such."""
@@ -295,7 +294,7 @@ class NeighbourTests(SynchronousTestCase):
                 },
             }
             self.assertEqual(
-                lines(network.checkNeighbours(tables)),
+                lines(network.checkPeers(tables)),
                 [
                     f"warning Consul at 127.0.0.1:{bad} does not answer: Connection refused",
                     f"ok an instance of Orders at 127.0.0.1:{good} answers",
@@ -313,14 +312,14 @@ class NeighbourTests(SynchronousTestCase):
                 "etcd": {"addresses": ["http://127.0.0.1:1", "https://[::1]:1"]},
             }
         }
-        first, second = lines(network.checkNeighbours(tables))
+        first, second = lines(network.checkPeers(tables))
         self.assertIn("etcd at 127.0.0.1:1 does not answer", first)
         self.assertIn("etcd at ::1:1 does not answer", second)
 
     def test_name(self) -> None:
         """A name that nobody knows is a warning, within seconds."""
         tables = {"discovery": {"provider": "consul", "consul": {"address": "http://x.invalid"}}}
-        [line] = lines(network.checkNeighbours(tables))
+        [line] = lines(network.checkPeers(tables))
         self.assertRegex(line, "^warning Consul: (there is no host|the name) x.invalid")
 
     def test_nothing(self) -> None:
@@ -332,4 +331,4 @@ class NeighbourTests(SynchronousTestCase):
             {"monitoring": {"tracing": {"enabled": False, "endpoint": "http://127.0.0.1:1"}}},
             {"monitoring": {"tracing": {"enabled": True, "endpoint": "nonsense"}}},
         ):
-            self.assertEqual(list(network.checkNeighbours(tables)), [])
+            self.assertEqual(list(network.checkPeers(tables)), [])

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.cli.doctor import configuration, system
-from storagegate.cli.doctor.findings import Finding
+from storagegate.cli.doctor import Finding, configuration, system
 from tests.support.modules import CHECKOUT
 
 
@@ -133,7 +132,7 @@ class DiskTests(SynchronousTestCase):
             (self.figures(favail=0), "problem"),
             (self.figures(files=0, favail=0), "ok"),
         ):
-            self.assertEqual(system.judgeSpace("/data", figures).level, expected)
+            self.assertEqual(system.evaluateSpace("/data", figures).level, expected)
 
     @skipUnless(os.access("/dev/shm", os.W_OK), "there is no /dev/shm")
     def test_memory(self) -> None:
@@ -152,9 +151,9 @@ class DiskTests(SynchronousTestCase):
     def test_slow(self) -> None:
         """The verdict is of the slow ones among a hundred."""
         fast = [0.001] * 97
-        self.assertEqual(system.judgeSyncs([*fast, 0.002, 0.002, 0.003]).level, "ok")
-        self.assertEqual(system.judgeSyncs([*fast, 0.05, 0.05, 0.05]).level, "warning")
-        self.assertEqual(system.judgeSyncs([*fast, 0.5, 0.5, 0.5]).level, "problem")
+        self.assertEqual(system.evaluateSyncs([*fast, 0.002, 0.002, 0.003]).level, "ok")
+        self.assertEqual(system.evaluateSyncs([*fast, 0.05, 0.05, 0.05]).level, "warning")
+        self.assertEqual(system.evaluateSyncs([*fast, 0.5, 0.5, 0.5]).level, "problem")
 
     def test_leavesNothing(self) -> None:
         """Nothing is left of the probe, not even if it is killed in the middle."""
@@ -185,8 +184,8 @@ class ClockTests(SynchronousTestCase):
 
     def test_synchronisation(self) -> None:
         """The kernel's word is told."""
-        self.assertEqual(system.judgeSynchronisation(0x40, 16_000_000).level, "warning")
-        finding = system.judgeSynchronisation(0x2001, 2000)
+        self.assertEqual(system.evaluateSynchronisation(0x40, 16_000_000).level, "warning")
+        finding = system.evaluateSynchronisation(0x2001, 2000)
         self.assertEqual(finding.level, "ok")
         self.assertIn("at most 0.002 s off", finding.text)
         [here] = system.checkSynchronisation()
@@ -216,7 +215,7 @@ class LimitTests(SynchronousTestCase):
             (4096, "warning"),
             (1000, "problem"),
         ):
-            self.assertEqual(system.judgeFiles(hard).level, expected)
+            self.assertEqual(system.evaluateFiles(hard).level, expected)
 
     def test_real(self) -> None:
         """It is the hard limit of the process that counts: the daemon raises the other itself."""
@@ -234,15 +233,15 @@ class LimitTests(SynchronousTestCase):
 class VersionTests(SynchronousTestCase):
     """The versions."""
 
-    def judge(self, *requirements: str) -> list[str]:
+    def evaluate(self, *requirements: str) -> list[str]:
         """Compare with what is installed here."""
-        return lines(configuration.judgePackages(requirements, metadata.version))
+        return lines(configuration.evaluatePackages(requirements, metadata.version))
 
     def test_packages(self) -> None:
-        """What is too old, too new or not there is named; extras are nobody's need."""
+        """What is too old, too new or not there is named; those of extras are ignored."""
         have = metadata.version("attrs")
         self.assertEqual(
-            self.judge("attrs>=999", "attrs<1", "nowhere-to-be-found>=2"),
+            self.evaluate("attrs>=999", "attrs<1", "nowhere-to-be-found>=2"),
             [
                 f"problem attrs {have} is installed, >=999 is needed",
                 f"problem attrs {have} is installed, <1 is needed",
@@ -250,7 +249,9 @@ class VersionTests(SynchronousTestCase):
             ],
         )
         self.assertEqual(
-            self.judge("attrs>=1,<999", "twisted[tls]>=1", 'nowhere>=1; extra == "test"', "attrs"),
+            self.evaluate(
+                "attrs>=1,<999", "twisted[tls]>=1", 'nowhere>=1; extra == "test"', "attrs"
+            ),
             [],
         )
 
@@ -267,7 +268,7 @@ class VersionTests(SynchronousTestCase):
             (f">={larger}", False),
             (f"!={longer}", False),
         ):
-            found = list(configuration.judgePackages([f"x{bound}"], lambda name: version))
+            found = list(configuration.evaluatePackages([f"x{bound}"], lambda name: version))
             self.assertEqual(not found, isMet, (version, bound))
 
     def test_ours(self) -> None:
@@ -276,4 +277,4 @@ class VersionTests(SynchronousTestCase):
         listed = text.partition("\n[")[0].splitlines()
         requirements = [each.strip() for each in listed if each.strip() and "#" not in each]
         self.assertGreater(len(requirements), 10)
-        self.assertEqual(self.judge(*requirements), [])
+        self.assertEqual(self.evaluate(*requirements), [])
