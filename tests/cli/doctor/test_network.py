@@ -92,7 +92,7 @@ class PortTests(SynchronousTestCase):
         """Check the places of listeners."""
         found = []
         for address in listenerAddresses(configured(**listeners)):
-            found += lines(network.checkListener(address, daemon))
+            found += lines(network.checkListener(where, daemon))
         return found
 
     def test_free(self) -> None:
@@ -100,20 +100,20 @@ class PortTests(SynchronousTestCase):
         # Where nobody else is: on 127.0.0.1 any program may be given the number next.
         with socket.create_server(("127.0.9.2", 0)) as free:
             port = free.getsockname()[1]
-        address = f"tcp:{port}:interface=127.0.9.2"
+        where = f"tcp:{port}:interface=127.0.9.2"
         for _ in range(2):
-            self.assertEqual(self.check(s3=address), [f"ok s3: {address} is free"])
+            self.assertEqual(self.check(s3=where), [f"ok s3: {where} is free"])
         socket.create_server(("127.0.9.2", port)).close()
 
     def test_taken(self) -> None:
-        """A port that is taken, on this address or on all, names the process that has it."""
+        """A port that is taken, on this where or on all, names the process that has it."""
         us = f"process {os.getpid()} "
         for host in ("127.0.0.1", "0.0.0.0"):
             with socket.create_server((host, 0)) as taken:
                 port = taken.getsockname()[1]
-                for address in (f"tcp:{port}:interface=127.0.0.1", f"tcp:{port}"):
-                    [line] = self.check(s3=address)
-                    self.assertTrue(line.startswith(f"problem s3: {address} is taken by {us}"), line)
+                for where in (f"tcp:{port}:interface=127.0.0.1", f"tcp:{port}"):
+                    [line] = self.check(s3=where)
+                    self.assertTrue(line.startswith(f"problem s3: {where} is taken by {us}"), line)
                 [line] = self.check(grpc=f"127.0.0.1:{port}")
                 self.assertIn(us, line)
                 [line] = self.check(os.getpid(), s3=f"tcp:{port}")
@@ -129,9 +129,9 @@ class PortTests(SynchronousTestCase):
             [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as child:
             assert child.stdout is not None
-            address = f"127.0.0.1:{int(child.stdout.readline())}"
-            self.assertRegex(self.check(os.getpid(), grpc=address)[0], "^ok .* the running daemon's$")
-            self.assertRegex(self.check(1, grpc=address)[0], f"^problem .* by process {child.pid} ")
+            where = f"127.0.0.1:{int(child.stdout.readline())}"
+            self.assertRegex(self.check(os.getpid(), grpc=where)[0], "^ok .* the running daemon's$")
+            self.assertRegex(self.check(1, grpc=where)[0], f"^problem .* by process {child.pid} ")
             child.communicate()
 
     def test_datagrams(self) -> None:
@@ -139,14 +139,14 @@ class PortTests(SynchronousTestCase):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
             # Where nobody else is: on 127.0.0.1 any client may have the same number for TCP.
             taken.bind(("127.0.9.1", 0))
-            address = f"127.0.9.1:{taken.getsockname()[1]}"
-            self.assertRegex(self.check(udp=address)[0], f"^problem .* by process {os.getpid()} ")
-            self.assertRegex(self.check(grpc=address)[0], "^ok ")
+            where = f"127.0.9.1:{taken.getsockname()[1]}"
+            self.assertRegex(self.check(udp=where)[0], f"^problem .* by process {os.getpid()} ")
+            self.assertRegex(self.check(grpc=where)[0], "^ok ")
 
     def test_elsewhere(self) -> None:
-        """An address of another machine is named as such."""
+        """An where of another machine is named as such."""
         [line] = self.check(s3="tcp:0:interface=192.0.2.1")
-        self.assertRegex(line, "^problem s3: .*: this machine has no such address$")
+        self.assertRegex(line, "^problem s3: .*: this machine has no such where$")
 
     def test_handedOver(self) -> None:
         """A socket of systemd is not there yet, and need not be."""
