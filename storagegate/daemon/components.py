@@ -47,7 +47,7 @@ class Store(Protocol):
 class RequestSite(Protocol):
     """What the daemon itself asks of a site."""
 
-    def drain(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+    def drain(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """Close what is idle, let the rest end, and abort it after the grace."""
 
 
@@ -65,19 +65,19 @@ class GatewayService(Protocol):
     def open(self, name: str, place: str) -> IAddress:
         """Open a listener. Raises C{CannotListenError} if the place cannot be had."""
 
-    def furnish(self, store: Any, root: RootCredentials, region: str, directory: str) -> None:
+    def attachStore(self, store: Any, root: RootCredentials, region: str, directory: str) -> None:
         """Put in the services that need the store."""
 
     def warnings(self) -> Mapping[str, str | None]:
         """Tell what an operator should look at while calls are taken."""
 
-    def tellReadiness(self, readiness: health.Readiness) -> None:
+    def onReadinessChange(self, readiness: health.Readiness) -> None:
         """Have the gRPC health service say how the daemon is."""
 
-    def changeRoot(self, root: RootCredentials) -> None:
+    def setRootCredentials(self, root: RootCredentials) -> None:
         """Take another root key pair."""
 
-    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Awaitable[None]:
+    def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Awaitable[None]:
         """Let calls end, cut them after the grace, and let go of what they needed."""
 
 
@@ -266,7 +266,7 @@ class Components:
 
         return CoroutineResource(handle, health.describeError)
 
-    def s3Room(self, store: Any, options: S3Options, root: RootCredentials) -> Any:
+    def s3Resource(self, store: Any, options: S3Options, root: RootCredentials) -> Any:
         """Make the room behind the S3 listener's door."""
         from storagegate.s3.resource import makeS3Resource
 
@@ -315,9 +315,9 @@ class Components:
         listeners = configuration.listeners
         if not any(listeners.transports.values()):
             return None
-        return self.gatewayRoom(configuration)
+        return self.gatewayService(configuration)
 
-    def gatewayRoom(self, configuration: Configuration) -> GatewayService:
+    def gatewayService(self, configuration: Configuration) -> GatewayService:
         """
         Make the room behind the listeners of the gateway.
 

@@ -52,15 +52,15 @@ class Daemon(ProcessService):
         """
         super().__init__(setup)
         self._link = link
-        self._patienceSeconds = 0.0
-        self._board = ReadinessChecks(None if link is None else WorkerHealth(link, self._reactor))
-        self._board.add(self._storeParts)
-        self._board.addListeners(self._listening)
-        self._board.addWarnings(lambda: {} if self._store is None else self._store.warnings())
-        self._board.addWarnings(lambda: {} if self._gateway is None else self._gateway.warnings())
-        self._lookout = ReadinessMonitor(self._reactor, self._board, self._tellReadiness)
+        self._idleGraceSeconds = 0.0
+        self._checks = ReadinessChecks(None if link is None else WorkerHealth(link, self._reactor))
+        self._checks.add(self._storeParts)
+        self._checks.addListeners(self._listening)
+        self._checks.addWarnings(lambda: {} if self._store is None else self._store.warnings())
+        self._checks.addWarnings(lambda: {} if self._gateway is None else self._gateway.warnings())
+        self._monitor = ReadinessMonitor(self._reactor, self._checks, self._onReadinessChange)
         self._store: Store | None = None
-        self._door: ListenerProtocol | None = None
+        self._s3Root: ListenerProtocol | None = None
         self._sites: dict[str, RequestSite] = {}
         self._ports: dict[str, IListeningPort] = {}
         self._gateway: GatewayService | None = None
@@ -79,8 +79,8 @@ class Daemon(ProcessService):
         except ConfigurationError as error:
             raise self._refusal(error) from error
         if listeners.s3 is not None:
-            self._door = self._parts.door()
-            self._bind("s3", listeners.s3, self._door)
+            self._s3Root = self._parts.door()
+            self._bind("s3", listeners.s3, self._s3Root)
         if listeners.admin is not None:
             self._bind("admin", listeners.admin, self._parts.adminResource(self.readiness))
         for row in listenerTransports():
@@ -104,25 +104,25 @@ class Daemon(ProcessService):
                 if row.inherit == "reuseport":
                     self._open(row.name)
             self._store = self._parts.store(self._configuration.store, directory)
-        self._furnish(root)
+        self._attachStore(root)
         if self._gateway is not None:
             region = self._configuration.s3.region
-            self._gateway.furnish(self._store, root, region, directory)
+            self._gateway.attachStore(self._store, root, region, directory)
         if self._link is None:
             # Of several workers, their supervisor does.
             self._announce()
-        self._lookout.start()
+        self._monitor.start()
         self._reactor.callWhenRunning(self._tellReady)
         self._parts.freezeHeap()
 
-    def retire(self, patienceSeconds: float) -> None:
+    def drainAndExit(self, idleGraceSeconds: float) -> None:
         """
         Stop in favour of another process that serves the same places.
 
-        @param patienceSeconds: How long connections stay on which nothing is under way: whoever
+        @param idleGraceSeconds: How long connections stay on which nothing is under way: whoever
             asks within this time is told by the answer to connect anew.
         """
-        self._patienceSeconds = patienceSeconds
+        self._idleGraceSeconds = idleGraceSeconds
         self.stopNow()
 
     def stopNow(self) -> None:
@@ -134,7 +134,7 @@ class Daemon(ProcessService):
     def _drain(self) -> None:
         """Say to whoever asks that this process stops, unless another one serves in its place."""
         self._isStopping = True
-        self._board.isDraining = not self._patienceSeconds
+        self._checks.isDraining = not self._idleGraceSeconds
 
     def reload(self) -> None:
         """Read the configuration again and apply what a running daemon can change."""
@@ -150,7 +150,7 @@ class Daemon(ProcessService):
         old = self._configuration
         try:
             self._configuration = self._load()
-            self._furnish(self._rootPair(self._configuration))
+            self._attachStore(self._rootPair(self._configuration))
         except (ConfigurationError, CredentialsError) as error:
             self._configuration = old
             self._refuseReload(error)
@@ -161,7 +161,7 @@ class Daemon(ProcessService):
 
     def readiness(self) -> Readiness:
         """Tell whether requests are served, and of each part what is wrong with it."""
-        return self._board.look()
+        return self._checks.look()
 
     def _storeParts(self) -> Mapping[str, str | None]:
         return {"store": "closed"} if self._store is None else self._store.health()
@@ -170,20 +170,20 @@ class Daemon(ProcessService):
         room = {} if self._gateway is None else self._gateway.ports
         return listening({**self._ports, **room})
 
-    def _tellReadiness(self, readiness: Readiness) -> None:
+    def _onReadinessChange(self, readiness: Readiness) -> None:
         if self._gateway is not None:
-            self._gateway.tellReadiness(readiness)
+            self._gateway.onReadinessChange(readiness)
 
     async def _stop(self) -> None:
         """Stop accepting, let finish what is in flight, and close the store."""
         self._drain()
-        self._lookout.look()
-        self._lookout.stop()
+        self._monitor.look()
+        self._monitor.stop()
         grace = self._tellStopping()
         # The admin listener goes last: it tells whoever asks that this daemon is stopping. Where
         # another process has taken over, it does not: that one is asked.
         closing = [self._close("s3", grace), self._closeGateway(grace)]
-        if self._patienceSeconds:
+        if self._idleGraceSeconds:
             closing.append(self._close("admin", _ADMIN_GRACE_SECONDS))
         await gatherResults([Deferred.fromCoroutine(each) for each in closing])
         await self._parts.stopMonitoring()
@@ -203,7 +203,7 @@ class Daemon(ProcessService):
             return
         try:
             await maybeDeferred(port.stopListening)
-            await self._sites.pop(name).drain(graceSeconds, self._patienceSeconds)
+            await self._sites.pop(name).drain(graceSeconds, self._idleGraceSeconds)
         except Exception:
             # What follows, above all closing the store, matters more than this listener.
             self._log.failure("listener {name} did not close in order", name=name)
@@ -213,7 +213,7 @@ class Daemon(ProcessService):
         if room is None:
             return
         try:
-            await room.close(graceSeconds, self._patienceSeconds)
+            await room.close(graceSeconds, self._idleGraceSeconds)
         except Exception:
             self._log.failure("the gateway did not close in order")
 
@@ -241,10 +241,10 @@ class Daemon(ProcessService):
     def _readyText(self) -> str:
         return startup.servingText(self._addresses)
 
-    def _furnish(self, root: RootCredentials) -> None:
+    def _attachStore(self, root: RootCredentials) -> None:
         """Give the S3 listener its room; requests in flight keep the one that they entered."""
         self._parts.logs.redactor.hide(root.secretKey)
-        if self._door is not None and self._store is not None:
-            self._door.room = self._parts.s3Room(self._store, self._configuration.s3, root)
+        if self._s3Root is not None and self._store is not None:
+            self._s3Root.room = self._parts.s3Resource(self._store, self._configuration.s3, root)
         if self._gateway is not None:
-            self._gateway.changeRoot(root)
+            self._gateway.setRootCredentials(root)

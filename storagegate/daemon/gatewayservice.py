@@ -116,7 +116,7 @@ class DaemonGatewayService:
             self._httpAddress = address
         return address
 
-    def furnish(self, store: Any, root: Any, region: str, directory: str) -> None:
+    def attachStore(self, store: Any, root: Any, region: str, directory: str) -> None:
         """
         Put the reference services in, unless there are the user's; tell others of what is here.
 
@@ -124,10 +124,10 @@ class DaemonGatewayService:
         @param directory: The data directory as an absolute path.
         """
         if not self._services:
-            self._furnishReferences(store, root, region, directory)
+            self._addReferenceServices(store, root, region, directory)
         self._register()
 
-    def _furnishReferences(self, store: Any, root: Any, region: str, directory: str) -> None:
+    def _addReferenceServices(self, store: Any, root: Any, region: str, directory: str) -> None:
         from storagegate.s3.accounts import AccessKeyStore
         from storagegate.services.objects import makeStorageService, storageAuthenticate
         from storagegate.services.users import makeUserService
@@ -161,7 +161,7 @@ class DaemonGatewayService:
         own = [row.name for row in listenerTransports()]
         return {name: port for name, port in self._gateway.ports.items() if name in own}
 
-    def tellReadiness(self, readiness: Readiness) -> None:
+    def onReadinessChange(self, readiness: Readiness) -> None:
         """
         Have the gRPC health service say how the daemon is.
 
@@ -222,24 +222,24 @@ class DaemonGatewayService:
         )
         self._reactor.callWhenRunning(self._registration.start)
 
-    def changeRoot(self, root: Any) -> None:
+    def setRootCredentials(self, root: Any) -> None:
         """Take another root key pair: the one before is nobody's from now on."""
         if self._credentials is not None:
             self._credentials.setRoot(root.accessKey, root.secretKey)
 
-    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+    def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
         Let calls end, cancel them after the grace, and close what the services had.
 
-        @param patienceSeconds: How long idle connections of HTTP may stay.
+        @param idleGraceSeconds: How long idle connections of HTTP may stay.
         """
-        return Deferred.fromCoroutine(self._close(graceSeconds, patienceSeconds))
+        return Deferred.fromCoroutine(self._close(graceSeconds, idleGraceSeconds))
 
-    async def _close(self, graceSeconds: float, patienceSeconds: float) -> None:
+    async def _close(self, graceSeconds: float, idleGraceSeconds: float) -> None:
         if self._registration is not None:
             # Before all else: whoever is told in time does not knock at a closed door.
             await self._registration.stop()
-        await self._gateway.stop(graceSeconds * 1000, patienceSeconds * 1000)
+        await self._gateway.stop(graceSeconds * 1000, idleGraceSeconds * 1000)
         closers, self._closers = self._closers, []
         for close in closers:
             await close()

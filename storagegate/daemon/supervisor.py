@@ -110,7 +110,7 @@ class Supervisor(ProcessService):
         @raise SystemExit: If one cannot be.
         """
         super().privilegedStartService()
-        self._rehearse()
+        self._preflight()
         listeners = self._configuration.listeners
         self._open("s3", listeners.s3)
         self._open("admin", listeners.admin)
@@ -118,7 +118,7 @@ class Supervisor(ProcessService):
             if row.inherit != "reuseport":
                 self._open(row.name, listeners.of(row.name), row.inherit)
 
-    def _rehearse(self) -> None:
+    def _preflight(self) -> None:
         """
         Have what is wrong with services and the tables of the gateway said before any port is open.
 

@@ -91,7 +91,7 @@ def _start(setup: WorkerSetup, reactor: Any) -> tuple[Daemon, WorkerIPC]:
     parts.logs.takeOver(setup.options["log"], configuration, reactor, setup.index)
     # What is different from now on is for those who take this one's place.
     daemon = Daemon(ProcessSetup(configuration, lambda: configuration, reactor, parts), link)
-    link.retired = daemon.retire
+    link.retired = daemon.drainAndExit
     link.stopped = daemon.stopNow
     daemon.privilegedStartService()
     daemon.startService()

@@ -488,9 +488,11 @@ class ProtocolGateway(Configurable):
             return succeed(None)
         return Deferred.fromCoroutine(self._stop(self._wires, graceMs / 1000, patienceMs / 1000))
 
-    async def _stop(self, wires: TransportSet, graceSeconds: float, patienceSeconds: float) -> None:
+    async def _stop(
+        self, wires: TransportSet, graceSeconds: float, idleGraceSeconds: float
+    ) -> None:
         try:
-            await wires.close(graceSeconds, patienceSeconds)
+            await wires.close(graceSeconds, idleGraceSeconds)
             await self._stopForwarding()
         finally:
             if self._ownTracer is not None:

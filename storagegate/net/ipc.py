@@ -5,7 +5,7 @@ of length, most significant first, and a JSON object. C{kind} says what it is::
     supervisor to worker            worker to supervisor
     setup     see WorkerSetup       ready
     enter                           left
-    retire    patienceSeconds       failed   reason
+    retire    idleGraceSeconds       failed   reason
     say       topic, payload        say      topic, payload
     ask       id, topic, payload    answer   id, value
     told      id, values            ask      id, topic, payload
@@ -218,7 +218,7 @@ class WorkerIPC:
     def __init__(self, setup: WorkerSetup) -> None:
         self.setup = setup
         self.control = ControlProtocol(self._received, self._lost)
-        self.retired: Callable[[float], object] = lambda patienceSeconds: None
+        self.retired: Callable[[float], object] = lambda idleGraceSeconds: None
         self.stopped: Callable[[], object] = lambda: None
         self.isWaiting = setup.isNext
         self.entered: Callable[[], object] = lambda: None
@@ -296,7 +296,7 @@ class WorkerIPC:
         elif kind == "stop":
             self.stopped()
         elif kind == "retire":
-            self.retired(message["patienceSeconds"])
+            self.retired(message["idleGraceSeconds"])
 
     def _reply(self, message: Message) -> None:
         answer = self._answers.get(message["topic"])

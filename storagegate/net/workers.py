@@ -196,7 +196,7 @@ class WorkerProcess(ProcessProtocol):
 ANSWER_SECONDS = 1.0
 """How long the others wait for a worker's answer: whoever looks at a page is still there then."""
 
-PATIENCE_SECONDS = 2.0
+IDLE_GRACE_SECONDS = 2.0
 """
 How long a worker that is replaced leaves idle connections open: a client in the middle of a
 conversation learns by its next answer to connect anew, and no request crosses with a close.
@@ -263,7 +263,7 @@ class WorkerPool:
         *,
         output: Callable[[bytes], object] | None = None,
         changed: Callable[[], object] = lambda: None,
-        patienceSeconds: float = PATIENCE_SECONDS,
+        idleGraceSeconds: float = IDLE_GRACE_SECONDS,
         hangSeconds: float = HANG_SECONDS,
     ) -> None:
         """
@@ -274,7 +274,7 @@ class WorkerPool:
         self.output: Callable[[bytes], object] = output or (lambda data: None)
         self._relays = output is not None
         self.changed = changed
-        self._patienceSeconds = patienceSeconds
+        self._idleGraceSeconds = idleGraceSeconds
         self._all: list[WorkerProcess] = []
         self._questions: dict[int, _Question] = {}
         self._ids = count()
@@ -365,9 +365,9 @@ class WorkerPool:
     def _retire(self, worker: WorkerProcess, graceSeconds: float) -> None:
         worker.isRetired = True
         worker.killAfter(graceSeconds + KILL_SECONDS)
-        limit = self._patienceSeconds + LEAVE_SECONDS
+        limit = self._idleGraceSeconds + LEAVE_SECONDS
         worker.timers.append(self.clock.callLater(limit, self._left, worker))
-        worker.control.send({"kind": "retire", "patienceSeconds": self._patienceSeconds})
+        worker.control.send({"kind": "retire", "idleGraceSeconds": self._idleGraceSeconds})
 
     def _left(self, worker: WorkerProcess) -> None:
         """Let the successor of a worker read what only one process can."""

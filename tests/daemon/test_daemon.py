@@ -78,7 +78,7 @@ class StartTests(DaemonCase):
         )
         self.assertFalse(Path(self.data).exists())
         daemon.startService()
-        self.assertEqual(self.parts.events[3:], ["store opened", "process settled"])
+        self.assertEqual(self.parts.events[3:], ["store opened", "heap frozen"])
         options, directory = self.parts.opened[0]
         self.assertEqual(options.durability, "full")
         self.assertEqual(directory, str(Path(self.data).absolute()))
@@ -273,7 +273,10 @@ class StopTests(DaemonCase):
         Whoever is replaced by another process stops once, and says to nobody that the service
         ends; whoever stops for good does.
         """
-        for stop, status in ((lambda daemon: daemon.retire(2), "ok"), (Daemon.stopNow, "draining")):
+        for stop, status in (
+            (lambda daemon: daemon.drainAndExit(2), "ok"),
+            (Daemon.stopNow, "draining"),
+        ):
             daemon = self.started()
             site = self.parts.sites[-2]
             site.drained = Deferred()

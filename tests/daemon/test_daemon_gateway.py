@@ -31,8 +31,8 @@ class GatewayStartTests(DaemonCase):
                 "listen tcp:9102",
                 "listen 127.0.0.1:2",
                 "store opened",
-                f"gateway furnished us-east-1 {directory}",
-                "process settled",
+                f"gateway attached us-east-1 {directory}",
+                "heap frozen",
             ],
         )
         for name in ("http", "tcp", "udp", "grpc"):

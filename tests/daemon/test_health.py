@@ -91,7 +91,7 @@ class BoardTests(SynchronousTestCase):
             listening({"s3": object(), "tcp": Port()}), {"s3": None, "tcp": "listens no more"}
         )
 
-    def test_lookout(self) -> None:
+    def test_monitor(self) -> None:
         """What changes is told within a second, and nothing else is."""
         clock = Clock()
         told: list[str | None] = []

@@ -13,8 +13,8 @@ from twisted.python.failure import Failure
 from storagegate.net.ipc import CONTROL, WorkerSetup, encode
 from storagegate.net.workers import (
     HANG_SECONDS,
+    IDLE_GRACE_SECONDS,
     LEAVE_SECONDS,
-    PATIENCE_SECONDS,
     WorkerCommand,
     WorkerFailed,
     WorkerPool,
@@ -168,7 +168,7 @@ class TurnTests(WorkersCase):
     def test_silent(self) -> None:
         """It reads when its predecessor has not said anything for too long."""
         self.roll()
-        self.clock.advance(PATIENCE_SECONDS + LEAVE_SECONDS - 0.1)
+        self.clock.advance(IDLE_GRACE_SECONDS + LEAVE_SECONDS - 0.1)
         self.assertEqual(self.enters(2), 0)
         self.clock.advance(0.2)
         self.assertEqual((self.enters(2), self.enters(3)), (1, 1))

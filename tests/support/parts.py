@@ -73,7 +73,7 @@ class FakeSite:
     drained: Deferred[None] = field(factory=lambda: succeed(None))
     grace: float | None = None
 
-    def drain(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+    def drain(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """Begin to drain."""
         self.grace = graceSeconds
         self.events.append("site draining")
@@ -129,23 +129,23 @@ class FakeRoom:
             raise CannotListenError("127.0.0.1", 50051, OSError(98, "Address in use"))
         return IPv4Address("TCP", "127.0.0.1", 50051)
 
-    def furnish(self, store: Any, root: RootCredentials, region: str, directory: str) -> None:
+    def attachStore(self, store: Any, root: RootCredentials, region: str, directory: str) -> None:
         """Take note."""
-        self.events.append(f"gateway furnished {region} {directory}")
+        self.events.append(f"gateway attached {region} {directory}")
 
     def warnings(self) -> Mapping[str, str | None]:
         """Tell what is worth a look."""
         return {"discovery": "consul is away"}
 
-    def tellReadiness(self, readiness: Readiness) -> None:
+    def onReadinessChange(self, readiness: Readiness) -> None:
         """Take note."""
         self.told.append(readiness)
 
-    def changeRoot(self, root: RootCredentials) -> None:
+    def setRootCredentials(self, root: RootCredentials) -> None:
         """Take note."""
         self.root = root
 
-    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+    def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """Begin to close."""
         self.grace = graceSeconds
         self.events.append("gateway closing")
@@ -221,9 +221,9 @@ class FakeParts(Components):
         """Remember what the operator is shown."""
         self.shown.append(text)
 
-    def settleProcess(self) -> None:
+    def freezeHeap(self) -> None:
         """Leave the collector of the tests alone."""
-        self.events.append("process settled")
+        self.events.append("heap frozen")
 
     def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> Any:
         """Leave the signals of the tests alone."""
@@ -265,11 +265,11 @@ class FakeParts(Components):
         """Name the admin root."""
         return "admin"
 
-    def s3Room(self, store: Any, options: S3Options, root: RootCredentials) -> Any:
+    def s3Resource(self, store: Any, options: S3Options, root: RootCredentials) -> Any:
         """Give what the S3 room was made of."""
         return (store, options, root)
 
-    def gatewayRoom(self, configuration: Configuration) -> Any:
+    def gatewayService(self, configuration: Configuration) -> Any:
         """Give the fake room."""
         self.events.append("gateway room")
         if self.roomError is not None:

@@ -42,7 +42,7 @@ class OpenRoom:
             name: self.room.open(name, PLACES[name]) for name in names
         }
         self.store = ObjectStore.open(os.path.abspath(directory), reactor)
-        self.room.furnish(self.store, ROOT, "us-east-1", os.path.abspath(directory))
+        self.room.attachStore(self.store, ROOT, "us-east-1", os.path.abspath(directory))
 
     def port(self, name: str) -> int:
         """Give the port of a listener."""

@@ -35,7 +35,7 @@ class Program:
         resource = CoroutineResource(self.answer, lambda request, error: (500, [], b""))
         self.site = Site(resource, HTTPLimits(), reactor)
         self.port: Any = None
-        link.retired = self.retire
+        link.retired = self.drainAndExit
         link.stopped = self.stop
         link.subscribe("news", self.heard.append)
         link.answer("name", lambda payload: [link.index, os.getpid(), payload])
@@ -67,10 +67,10 @@ class Program:
             text = repr(sorted(await self.link.ask("name", "x")))
         request.respond(200, [], text.encode())
 
-    def retire(self, patienceSeconds: float) -> None:
+    def drainAndExit(self, idleGraceSeconds: float) -> None:
         """Leave the place to another process."""
         closing = self.port.stopListening()
-        closing.addCallback(lambda _: self.site.drain(60, patienceSeconds))
+        closing.addCallback(lambda _: self.site.drain(60, idleGraceSeconds))
         closing.addCallback(lambda _: self.stop())
 
 

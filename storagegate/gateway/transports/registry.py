@@ -105,12 +105,12 @@ class ITransport(Interface):
         @return: The C{IListeningPort}. Fails with C{CannotListenError} if the address is taken.
         """
 
-    def close(graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+    def close(graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
         Take no further calls, wait for those in flight, and close.
 
         @param graceSeconds: After this, calls are cancelled and connections dropped.
-        @param patienceSeconds: How long further calls are taken from clients that are connected,
+        @param idleGraceSeconds: How long further calls are taken from clients that are connected,
             where another process serves the same address.
         """
 
@@ -143,7 +143,7 @@ class IGuest(Interface):
         @raise ValueError: If an option cannot be obeyed.
         """
 
-    def close(graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+    def close(graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """Close, as L{ITransport.close}."""
 
     def closeLate() -> Deferred[None]:
@@ -164,7 +164,7 @@ class InvokedTransport:
         """Listen."""
         raise NotImplementedError
 
-    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+    def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """Close."""
         raise NotImplementedError
 

@@ -135,11 +135,11 @@ class TransportSet:
         opening: Deferred[Any] = carrier.open(address)
         return opening.addCallback(opened)
 
-    async def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> None:
+    async def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> None:
         """
         Close everything, each with the same grace; what fails is logged.
 
-        @param patienceSeconds: How long clients are still served that are with this process, where
+        @param idleGraceSeconds: How long clients are still served that are with this process, where
             another one serves the same addresses.
         """
         made = self._made
@@ -153,7 +153,7 @@ class TransportSet:
 
         await gatherResults(
             [
-                close(name, partial(each.close, graceSeconds, patienceSeconds))
+                close(name, partial(each.close, graceSeconds, idleGraceSeconds))
                 for name, each in made.items()
             ]
         )

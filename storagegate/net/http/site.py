@@ -79,7 +79,7 @@ class Site(Factory):
         """Count the requests that are being answered."""
         return self._requests
 
-    def drain(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+    def drain(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
         Close every connection: idle ones now, busy ones after their response.
 
@@ -88,7 +88,7 @@ class Site(Factory):
 
         New connections are refused, but the listening port is the caller's to close.
 
-        @param patienceSeconds: How long idle ones may stay, where somebody else serves the same
+        @param idleGraceSeconds: How long idle ones may stay, where somebody else serves the same
             place: the next request there is answered, and its answer says that the connection
             closes, so that no request crosses with a close.
         @return: Fires when all are gone; those that are not after C{graceSeconds} are aborted.
@@ -98,7 +98,7 @@ class Site(Factory):
             return succeed(None)
         # And two turns, for what is due is called before sockets are read: also where this process
         # had no turn itself for longer than the patience.
-        pauses = [min(patienceSeconds, graceSeconds), 0.0] if patienceSeconds else [0.0]
+        pauses = [min(idleGraceSeconds, graceSeconds), 0.0] if idleGraceSeconds else [0.0]
         timers = [self.reactor.callLater(graceSeconds, self._abortAll)]
 
         def wait() -> None:

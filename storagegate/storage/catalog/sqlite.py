@@ -255,7 +255,7 @@ class ReaderPool:
                 seat.connection = None
 
 
-_PATIENCE_SECONDS = 5.0
+_IDLE_GRACE_SECONDS = 5.0
 """A commit takes milliseconds: longer than this for another process's is worth a report."""
 
 _NO_CRCS: Mapping[str, int] = MappingProxyType({})
@@ -381,7 +381,7 @@ class SQLiteCatalog:
         """See L{ICatalog.health}."""
         waited = self._commons.turn.waitedSeconds
         stuck = f"another process has been writing for {waited:.0f} s"
-        return {"catalog": self.failure or (stuck if waited > _PATIENCE_SECONDS else None)}
+        return {"catalog": self.failure or (stuck if waited > _IDLE_GRACE_SECONDS else None)}
 
     async def bucket(self, name: str) -> Bucket | None:
         """Look a bucket up."""

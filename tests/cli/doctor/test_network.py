@@ -89,9 +89,9 @@ class PortTests(SynchronousTestCase):
     timeout = 60
 
     def check(self, daemon: int | None = None, **listeners: str) -> list[str]:
-        """Check the places of listeners."""
+        """Check the addresses of listeners."""
         found = []
-        for address in listenerAddresses(configured(**listeners)):
+        for where in listenerAddresses(configured(**listeners)):
             found += lines(network.checkListener(where, daemon))
         return found
 

@@ -57,7 +57,7 @@ class LineTransport(InvokedTransport, Factory):
         """Make the protocol of a new connection."""
         return LineConnection(self)
 
-    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+    def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """Accept nothing more, and close each connection when its calls are answered."""
         self.listener.isDraining = True
         closing = [maybeDeferred(port.stopListening) for port in self._ports]

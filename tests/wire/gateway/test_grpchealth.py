@@ -38,16 +38,16 @@ class HealthTests(RPCCase):
         self.addCleanup(lambda: Deferred.fromCoroutine(room.close()))
         self.place = f"127.0.0.1:{room.port('grpc')}"
         well = dict.fromkeys(NAMES, True)
-        room.room.tellReadiness(Readiness("ok", None, {"catalog": None}))
+        room.room.onReadinessChange(Readiness("ok", None, {"catalog": None}))
         self.assertEqual(await self.ask(), well)
-        room.room.tellReadiness(Readiness("unavailable", "catalog: gone", {"catalog": "gone"}))
+        room.room.onReadinessChange(Readiness("unavailable", "catalog: gone", {"catalog": "gone"}))
         self.assertEqual(
             await self.ask(),
             {**well, "": False, "Storage": False, "storagegate.Storage": False},
         )
-        room.room.tellReadiness(Readiness("unavailable", "s3: ...", {}, {}, {"s3": "..."}))
+        room.room.onReadinessChange(Readiness("unavailable", "s3: ...", {}, {}, {"s3": "..."}))
         self.assertEqual(await self.ask(), {**well, "": False})
-        room.room.tellReadiness(Readiness("draining", "the daemon stops", {"catalog": None}))
+        room.room.onReadinessChange(Readiness("draining", "the daemon stops", {"catalog": None}))
         self.assertEqual(await self.ask(), dict.fromkeys(NAMES, False))
-        room.room.tellReadiness(Readiness("ok", None, {"catalog": None}))
+        room.room.onReadinessChange(Readiness("ok", None, {"catalog": None}))
         self.assertEqual(await self.ask(), well)

@@ -135,7 +135,7 @@ class RoomTests(RoomCase):
         self.assertRaises(CannotListenError, second.open, "grpc", place)
         await second.close(0)
 
-    async def test_changeRoot(self) -> None:
+    async def test_setRootCredentials(self) -> None:
         """Another root key pair is known at once, and the one before is nobody's."""
         room, place = self.room()
         self.addCleanup(lambda: Deferred.fromCoroutine(room.close()))
@@ -143,7 +143,7 @@ class RoomTests(RoomCase):
         self.addCleanup(client.close)
         old, new = ({"x-api-key": f"{key}:the-root-secret"} for key in ("AKROOT", "AKNEXT"))
         self.assertEqual(await client.listBuckets({}, metadata=old), {})
-        room.room.changeRoot(RootCredentials("AKNEXT", "the-root-secret"))
+        room.room.setRootCredentials(RootCredentials("AKNEXT", "the-root-secret"))
         self.assertEqual(await client.listBuckets({}, metadata=new), {})
         error = await self.assertFailure(client.listBuckets({}, metadata=old).deferred(), GrpcError)
         self.assertEqual(error.statusName, "UNAUTHENTICATED")

@@ -58,7 +58,7 @@ class WorkersCase(TestCase):
             reactor,
             self.program(**options),
             changed=self.changed,
-            patienceSeconds=20,
+            idleGraceSeconds=20,
             hangSeconds=hangSeconds,
         )
         self.addCleanup(self.workers.stop, 1)

@@ -114,13 +114,13 @@ class GRPCTransport:
         """
         return self._server.listen(place, reactor=self._host.reactor)
 
-    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+    def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
         Accept nothing more, let calls end, and cancel those that have not after the grace.
 
-        @param patienceSeconds: Not 0 where another process serves the same port.
+        @param idleGraceSeconds: Not 0 where another process serves the same port.
         """
-        settleMs = min(_SETTLE_MS, patienceSeconds * 1000)
+        settleMs = min(_SETTLE_MS, idleGraceSeconds * 1000)
         return self._server.stop(graceSeconds * 1000, settleMs)
 
     def _methodOf(self, service: ServiceDefinition, method: RPCMethod) -> str | None:

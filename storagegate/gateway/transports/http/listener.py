@@ -76,12 +76,12 @@ class HTTPTransport(InvokedTransport):
         self._room.meter.connections = lambda: application.connections
         return application.listen(address, reactor=self._host.reactor)
 
-    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+    def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """Close the listener, see L{Application.close}."""
         application, self._application = self._application, None
         if application is None:
             return succeed(None)
-        return application.close(int(graceSeconds * 1000), int(patienceSeconds * 1000))
+        return application.close(int(graceSeconds * 1000), int(idleGraceSeconds * 1000))
 
     def checkRoutes(self) -> None:
         """

@@ -71,28 +71,28 @@ class TCPTransport(InvokedTransport, Factory):
 
         return listen(self.host.reactor, place, self).addCallback(opened)
 
-    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+    def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
         Accept nothing more, tell every client, and close when its calls are answered.
 
-        @param patienceSeconds: How long further calls are taken from clients that have been told,
+        @param idleGraceSeconds: How long further calls are taken from clients that have been told,
             where another process serves the same place: what they send crosses with what they are
             told.
         @return: Fires when all connections are gone; those that are not after C{graceSeconds} are
             dropped with their calls.
         """
-        return Deferred.fromCoroutine(self._close(graceSeconds, patienceSeconds))
+        return Deferred.fromCoroutine(self._close(graceSeconds, idleGraceSeconds))
 
-    async def _close(self, graceSeconds: float, patienceSeconds: float) -> None:
+    async def _close(self, graceSeconds: float, idleGraceSeconds: float) -> None:
         ports, self._ports = self._ports, []
         await gatherResults([maybeDeferred(port.stopListening) for port in ports])
         clock = self.host.clock
         ending = clock.callLater(graceSeconds, self._abortAll)
-        if patienceSeconds:
+        if idleGraceSeconds:
             self.isLeaving = True
             for connection in list(self._connections):
                 connection.sayGoingAway()
-            await self._whenGone(min(patienceSeconds, graceSeconds))
+            await self._whenGone(min(idleGraceSeconds, graceSeconds))
         # What clients have sent already counts as in flight. Two turns, for what is due is called
         # before sockets are read.
         for _ in range(2):

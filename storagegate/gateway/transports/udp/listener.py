@@ -105,19 +105,19 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         if self._port is not None and not self._isLeaving:
             self._port.startReading()
 
-    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+    def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
         Take no further calls, let those under way end, and cancel them after the grace.
 
-        @param patienceSeconds: Above 0 where another process reads the same socket from now on:
+        @param idleGraceSeconds: Above 0 where another process reads the same socket from now on:
             here nothing is refused. If streams of clients are under way, it does so only after this
             time, and those that have not ended by then break off.
         """
-        if not patienceSeconds:
+        if not idleGraceSeconds:
             self._listener.isDraining = True
             return self._drain(graceSeconds)
         isFed = any(peer.session.isFed for peer in self._peers.values())
-        seconds = min(patienceSeconds, graceSeconds) if isFed else 0.0
+        seconds = min(idleGraceSeconds, graceSeconds) if isFed else 0.0
         waiting = deferLater(self._host.clock, seconds) if isFed else succeed(None)
         return waiting.addCallback(self._leave, graceSeconds - seconds)
 

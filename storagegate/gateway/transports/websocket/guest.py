@@ -41,13 +41,13 @@ class WebSocketGuest(InvokedTransport):
                 self._late.append(self._adapter.close(*self._times))
         self._adapter.answer(req, res)
 
-    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+    def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """Close, see
         L{WebSocketAdapter.close<storagegate.gateway.transports.websocket.listener.WebSocketTransport>}."""
-        self._times = graceSeconds, patienceSeconds
+        self._times = graceSeconds, idleGraceSeconds
         if self._adapter is None:
             return succeed(None)
-        closing: Deferred[None] = self._adapter.close(graceSeconds, patienceSeconds)
+        closing: Deferred[None] = self._adapter.close(graceSeconds, idleGraceSeconds)
         return closing
 
     def closeLate(self) -> Deferred[None]:

@@ -168,27 +168,27 @@ class WebSocketTransport:
             return BinaryPeer(host, options, wire, listener, client, headers)
         return MessagePeer(host, options, handshake.format, wire, listener, client, headers)
 
-    def close(self, graceSeconds: float, patienceSeconds: float = 0.0) -> Deferred[None]:
+    def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
         Take no further calls, and close each WebSocket when its calls are answered.
 
-        @param patienceSeconds: How long further calls, and WebSockets, are taken before, where
+        @param idleGraceSeconds: How long further calls, and WebSockets, are taken before, where
             another process serves the same place. A WebSocket on which nothing is under way is
             closed meanwhile behind an answer, so that no call crosses with the close.
         @return: Fires when all connections are gone. Calls that are not answered after
             C{graceSeconds} are cancelled, and clients that do not go then are dropped soon.
         """
-        return Deferred.fromCoroutine(self._close(graceSeconds, patienceSeconds))
+        return Deferred.fromCoroutine(self._close(graceSeconds, idleGraceSeconds))
 
-    async def _close(self, graceSeconds: float, patienceSeconds: float) -> None:
+    async def _close(self, graceSeconds: float, idleGraceSeconds: float) -> None:
         clock = self._host.clock
         ending = clock.callLater(graceSeconds, self._end)
-        if patienceSeconds:
+        if idleGraceSeconds:
             self._isLeaving = True
             for wire in list(self._peers):
                 wire.leave()
             # And two turns, for what is due is called before sockets are read.
-            for seconds in (min(patienceSeconds, graceSeconds), 0, 0):
+            for seconds in (min(idleGraceSeconds, graceSeconds), 0, 0):
                 await deferLater(clock, seconds)
         self._listener.isDraining = True
         for wire, peer in list(self._peers.items()):
