@@ -1,18 +1,13 @@
 """
-Options: the forms in which they are given, the readings of their values, and their changes.
+Options: the forms in which they are given, the validation of their values, and their changes.
 
-Options are given as keywords, as one mapping, or as both, and then the keywords win. L{joinOptions}
-and L{takesMapping} are the only places that know that; an unknown name is an L{OptionError} that
-names it.
+Options are given as keywords, as one mapping, or as both, and then the keywords win; an unknown
+name is an L{OptionError} that names it. A reader validates and converts a value: it is the
+C{converter} of a field of attrs, and raises C{ValueError} with the rest of a sentence that begins
+with the name of the option.
 
-A reader takes a value as it was given and returns it as it is kept, or raises C{ValueError} with
-the rest of a sentence that begins with the option's name: it is the C{converter} of a field of
-attrs.
-
-Strict readings of numbers and sizes.
-
-Numbers that arrive from the wire, a flag or a file pass through here: Python's own C{int} takes
-C{"1_0"}, C{"+1"}, C{" 1 "} and digits of any script, none of which is a length.
+Numbers and sizes from the network, a flag or a file are parsed strictly: Python's own C{int} takes
+C{"1_0"}, C{"+1"}, C{" 1 "} and digits of any script.
 """
 
 import re
@@ -38,7 +33,7 @@ _AGES = {
         ("h|hr|hrs|hour|hours", 60 * 60 * _SECOND),
         ("d|day|days", _DAY),
         ("w|week|weeks", 7 * _DAY),
-        # A year as it is on average, as Express's users know it.
+        # The average year, as in Express.
         ("y|yr|yrs|year|years", _DAY * 1461 // 4),
     )
     for name in names.split("|")
@@ -48,11 +43,11 @@ _UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 
 def parseDecimal(text: str | bytes, maximum: int) -> int:
     """
-    Read a non-negative whole number of ASCII digits.
+    Parse a non-negative whole number of ASCII digits.
 
     @param text: The digits and nothing else.
     @param maximum: The largest number that is allowed.
-    @raise ValueError: If anything but digits is there, or the number is over C{maximum}.
+    @raise ValueError: If there is anything but digits, or the number exceeds C{maximum}.
     """
     if isinstance(text, bytes):
         if len(text) < _SHORT and text.isdigit():
@@ -72,52 +67,45 @@ def parseDecimal(text: str | bytes, maximum: int) -> int:
 
 def parseSize(value: int | str) -> int:
     """
-    Read a size: bytes as a number, or text with a 1024-based unit (C{"10mb"}, C{"1.5gb"}).
+    Parse a size: bytes as a number, or text with a 1024-based unit (C{"10mb"}, C{"1.5gb"}).
 
     @return: The size in bytes.
     @raise ValueError: If the text is no size or the number is negative.
     """
-    if isinstance(value, bool):
-        raise ValueError("a size is a number of bytes or text such as 10mb")
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         if value < 0:
             raise ValueError("a size cannot be negative")
         return value
-    match = _SIZE.fullmatch(value.strip())
+    match = None if isinstance(value, bool) else _SIZE.fullmatch(value.strip())
     if match is None:
         raise ValueError("a size is a number of bytes or text such as 10mb")
-    whole, fraction, unit = match.groups()
-    factor = _UNITS[(unit or "b").lower()]
-    size = int(whole) * factor
-    if fraction:
-        size += int(fraction) * factor // 10 ** len(fraction)
-    return size
+    return _scaled(match, _UNITS[(match[3] or "b").lower()])
 
 
 def parseAge(value: float | str) -> int:
     """
-    Read an age: milliseconds as a number, or text with a unit (C{"1d"}, C{"2 hours"}, C{"1.5h"}).
+    Parse an age: milliseconds as a number, or text with a unit (C{"1d"}, C{"2 hours"}, C{"1.5h"}).
 
     @return: The age in milliseconds.
     @raise ValueError: If the text is no age or the number is negative.
     """
-    problem = "an age is a number of milliseconds or text such as 1d"
     if isinstance(value, int | float) and not isinstance(value, bool):
-        # Not a number, too, is not from 0 on.
+        # So written, it also refuses NaN.
         if not 0 <= value < float("inf"):
             raise ValueError("an age cannot be negative or without end")
         return int(value)
     match = _AGE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError(problem)
-    whole, fraction, unit = match.groups()
-    factor = _AGES.get(unit.lower())
-    if factor is None:
-        raise ValueError(problem)
-    age = int(whole) * factor
-    if fraction:
-        age += int(fraction) * factor // 10 ** len(fraction)
-    return age
+    factor = None if match is None else _AGES.get(match[3].lower())
+    if match is None or factor is None:
+        raise ValueError("an age is a number of milliseconds or text such as 1d")
+    return _scaled(match, factor)
+
+
+def _scaled(match: re.Match[str], factor: int) -> int:
+    """Return a whole part and a fraction, multiplied by a unit."""
+    fraction = match[2] or ""
+    parts: int = int(fraction or 0) * factor // 10 ** len(fraction)
+    return int(match[1]) * factor + parts
 
 
 K = TypeVar("K", bound=AttrsInstance)
@@ -153,17 +141,19 @@ def joinOptions(
     return {**options, **keywords}
 
 
-def listenArguments(place: Mapping[str, Any], hostname: str | None, reactor: Any) -> dict[str, Any]:
+def listenArguments(given: Mapping[str, Any], hostname: str | None, reactor: Any) -> dict[str, Any]:
     """
-    Give the arguments of a C{listen} whose first one is a mapping of them.
+    Return the arguments of a C{listen} whose first argument is a mapping of them.
 
-    @raise OptionError: If it has a key that is none of them.
+    @param given: The mapping; it may have C{port}, C{hostname} and C{reactor}.
+    @param hostname: The argument beside it, which wins.
+    @param reactor: The same.
+    @raise OptionError: If it has another key.
     """
     keywords = {"hostname": hostname, "reactor": reactor}
-    for name in place:
+    for name in given:
         _checkKnown(name, {"port": None, **keywords}, "")
-    given = {name: value for name, value in keywords.items() if value is not None}
-    return {**place, **given}
+    return {**given, **{name: value for name, value in keywords.items() if value is not None}}
 
 
 class OptionsFunction(Protocol[P, R_co]):
@@ -191,9 +181,9 @@ class TargetOptionsFunction(Protocol[P, R_co]):
 
 def takesMapping(function: Callable[P, R_co]) -> OptionsFunction[P, R_co]:
     """
-    Let a function of options take one mapping in place of keywords, as its first argument.
+    Decorate a function of options to accept one mapping in place of keywords.
 
-    The first parameter of C{function} is therefore none that can be a mapping itself.
+    @param function: Its first parameter cannot be a mapping itself.
 
     @raise OptionError: From the returned function, if the mapping has a key that is no parameter,
         or a parameter without a default is in neither.
@@ -203,8 +193,8 @@ def takesMapping(function: Callable[P, R_co]) -> OptionsFunction[P, R_co]:
 
 def takesTrailingMapping(function: Callable[P, R_co]) -> TargetOptionsFunction[P, R_co]:
     """
-    Let a function take a mapping as L{takesMapping}, or as the argument after its only positional
-    parameter: C{staticFiles("public", {"maxAge": "1d"})}.
+    Decorate a function to accept a mapping as L{takesMapping}, or as the argument after its only
+    positional parameter: C{staticFiles("public", {"maxAge": "1d"})}.
     """
     return _takeMapping(function, (1, 2))
 
@@ -225,7 +215,7 @@ def _takeMapping(function: Callable[..., R_co], counts: tuple[int, ...]) -> Call
         for name in options:
             _checkKnown(name, parameters, prefix)
         joined = joinOptions(options, keywords)
-        # What precedes the mapping stands for the first parameter.
+        # The argument before the mapping is the first parameter.
         for name in required[len(leading) :]:
             if name not in joined:
                 raise OptionError(f"the option {prefix}{name} is missing")
@@ -235,14 +225,14 @@ def _takeMapping(function: Callable[..., R_co], counts: tuple[int, ...]) -> Call
 
 
 def readFlag(value: Any) -> bool:
-    """Read C{True} or C{False}, and nothing that is merely like them."""
+    """Read C{True} or C{False}; other truth values are refused."""
     if not isinstance(value, bool):
         raise ValueError("is True or False")
     return value
 
 
 def readPort(value: Any) -> int:
-    """Read the number of a port; 0 takes a free one."""
+    """Read the number of a port; 0 stands for a free one."""
     return readNumber(value, 0, 65535)
 
 
@@ -272,13 +262,30 @@ def readNumber(value: Any, minimum: int, maximum: int, unit: str = "") -> int:
     """
     Read a whole number.
 
-    @param unit: What it counts, for the error.
+    @param minimum: The least value, inclusive.
+    @param maximum: The largest value, inclusive.
+    @param unit: The unit, in the plural, for the error.
     """
     isNumber = isinstance(value, int) and not isinstance(value, bool)
     if not isNumber or not minimum <= value <= maximum:
         counted = f"number of {unit}" if unit else "number"
         raise ValueError(f"is a {counted} from {minimum} to {maximum}")
     return int(value)
+
+
+def optionField(default: Any, read: Callable[..., Any], *arguments: Any) -> Any:
+    """
+    Make a field of options.
+
+    @param default: Its default; C{None} also allows C{None} as a value.
+    @param read: The reader of its values.
+    @param arguments: Further arguments of the reader.
+    """
+
+    def convert(value: Any) -> Any:
+        return None if value is None and default is None else read(value, *arguments)
+
+    return field(default=default, converter=convert)
 
 
 def readWord(value: Any, choices: Sequence[str]) -> str:
@@ -314,7 +321,7 @@ def readNames(value: Any) -> Mapping[str, str]:
 
 
 def readFunction(value: Any) -> Any:
-    """Read a function of the user's."""
+    """Read a function."""
     if not callable(value):
         raise ValueError("is a function")
     return value
@@ -322,9 +329,9 @@ def readFunction(value: Any) -> Any:
 
 def groupField(kind: type[AttrsInstance] | None = None) -> Any:
     """
-    Make a field of options that have parts of their own, and whose type is said beside it.
+    Make a field of nested options, whose type is the annotation of the field.
 
-    @param kind: What makes them where none are given; without it there are none then.
+    @param kind: The class of the default; C{None} makes C{None} the default.
     """
     default = None if kind is None else Factory(kind)
     return field(default=default, validator=_checkGroup, metadata={MERGED: True})
@@ -337,16 +344,16 @@ def _checkGroup(instance: Any, attribute: Any, value: Any) -> None:
 
 def makeOptions(kind: type[K], given: Mapping[str, Any], prefix: str = "") -> K:
     """
-    Make options of all that was given: where one has no default, or is only good with another.
+    Make options from a mapping that has all of them: those without a default are required.
 
-    @param prefix: What their names begin with in an error.
+    @param prefix: The prefix of names in errors.
     @raise OptionError: If there is no such option, its value is none, or one is missing.
     """
     known = {attribute.alias: attribute for attribute in fields(kind)}
     for name, value in given.items():
         _checkKnown(name, known, prefix)
         try:
-            # Once more below: this one is for the name in the error.
+            # It runs again below: this one is for the name in the error.
             known[name].converter(value)
         except OptionError:
             raise
@@ -365,9 +372,11 @@ def _checkKnown(name: str, known: Mapping[str, Any], prefix: str) -> None:
 
 def changeOptions(before: K, changes: Mapping[str, Any], prefix: str = "") -> K:
     """
-    Change some options.
+    Return options with some changes.
 
-    @param prefix: What their names begin with in an error.
+    @param changes: New values by name; of a field with the metadata L{MERGED}, a mapping of its
+        parts.
+    @param prefix: The prefix of names in errors.
     @raise OptionError: If there is no such option, or its value is none.
     """
     known = {attribute.name: attribute for attribute in fields(type(before))}

@@ -52,7 +52,7 @@ from storagegate.net.http.lines import NDJSON, LineTooLong, NDJSONDecoder
 from storagegate.telemetry.tracecontext import formatTraceparent, forwardedTracing
 from storagegate.upstream.cluster import CallSlot
 from storagegate.upstream.metrics import UpstreamMeters
-from storagegate.upstream.options import Instance, formatPlace
+from storagegate.upstream.options import Instance, formatAddress
 from storagegate.upstream.retry import AttemptFailed
 
 _VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
@@ -89,7 +89,7 @@ class RequestHeads:
         @param length: Bytes of the body; C{None} for a stream.
         @raise ServiceError: C{INTERNAL_ERROR} if the call goes in circles.
         """
-        place = formatPlace(instance.host, instance.port)
+        place = formatAddress(instance.host, instance.port)
         lines = [
             f"POST {self._path}{quote(context.method, safe='')} HTTP/1.1",
             f"Host: {place}",

@@ -24,7 +24,7 @@ from storagegate.core.errors import ServiceError, codedError
 from storagegate.net.http.clientconnection import ConnectionPool
 from storagegate.upstream.connections import Connect
 from storagegate.upstream.metrics import UpstreamMeters
-from storagegate.upstream.options import DiscoveredService, Instance, formatPlace
+from storagegate.upstream.options import DiscoveredService, Instance, formatAddress
 from storagegate.upstream.strategies import Strategy
 
 
@@ -466,7 +466,7 @@ def healthAsker(connect: Connect, path: str) -> Ask:
 
     async def ask(instance: Instance) -> bool:
         connection = await connect(instance)
-        place = formatPlace(instance.host, instance.port)
+        place = formatAddress(instance.host, instance.port)
         head = f"GET {path} HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\r\n"
         exchange = connection.begin(head.encode("ascii"), b"")
         try:

@@ -1,14 +1,8 @@
 """
-What C{configureServiceDiscovery} takes: where the instances of services are.
+The options of C{configureServiceDiscovery}: services, their instances, providers and routing.
 
-What is said of a service that is elsewhere: its instances, methods, and how it is called.
-
-The options of each provider: where it is, whom it is told that we are, and how often it is asked.
-
-A secret is never an option, but a file's name: a file is read again whenever it is needed, so that
-whoever exchanges it need not start anything anew, and its content is in no log and no list.
-
-Which calls of a service that is elsewhere go to the same instance, wire by wire.
+A secret is never an option, but the name of a file: it is read again at each use, so that it can be
+replaced without a restart, and its content is in no log and no list.
 """
 
 import os
@@ -26,6 +20,7 @@ from storagegate.core.options import (
     changeOptions,
     groupField,
     makeOptions,
+    optionField,
     readFieldName,
     readFlag,
     readNumber,
@@ -36,14 +31,52 @@ from storagegate.net.tls import ClientTLSOptions, InstanceTLSOptions, checkPair,
 AUTO = "auto-discover"
 """In the place of instances: the provider knows them."""
 
-# More is a typing error, and the smooth order of so many would be long.
+# More is a typing error, and the cycle of the weighted strategy would be long.
 MAX_WEIGHT = 1_000
 
 MAX_INSTANCES = 1_000
-"""Of one service: each is asked for its health by everybody who balances over them."""
+"""Instances of one service: every gateway checks the health of each of them."""
+
+STRATEGIES = ("round_robin", "least_connections", "weighted")
+
+PROVIDERS = ("static", "dns", "consul", "etcd", "kubernetes")
+
+SECURED = ("consul", "etcd", "kubernetes")
+"""The providers with a table C{tls}."""
+
+REGISTRIES = ("consul", "etcd")
+"""The providers with which instances can register themselves."""
+
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""The directory of a pod's credentials."""
+
+# A day: a call that is to have no limit is found in the list of calls the next morning.
+_MAX_TIMEOUT_MS = 86_400_000
+
+# At one check an hour, health checks have no effect any more.
+_MAX_INTERVAL_MS = 3_600_000
+
+# Each of them may be a call that failed slowly.
+_MAX_RETRIES = 10
+
+# In a row; more only show that the interval is too short.
+_MAX_CHECKS = 100
+
+# Each is a connection with its buffers, or a request in memory.
+_MAX_CALLS = 100_000
+
+# A longer list is a mistake, and there may be a wait for each of its entries.
+_MAX_LISTED = 32
 
 # What may stand in a URL: names, IPv4 and IPv6 addresses, those with a zone too.
 _HOST = re.compile(r"[A-Za-z0-9_.:-]{1,253}(%[A-Za-z0-9_.-]{1,32})?")
+
+# The URL of an API; one behind a proxy has a path.
+_ADDRESS = re.compile(
+    r"https?://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:\d{1,5})?(/[!-~]*)?"
+)
+
+_RESOLVER = re.compile(r"([0-9.]{7,15}|\[[0-9A-Fa-f:.]{2,45}\])(?::(\d{1,5}))?")
 
 
 def readHost(value: Any) -> str:
@@ -54,12 +87,12 @@ def readHost(value: Any) -> str:
 
 
 def readServedPort(value: Any) -> int:
-    """Read the port where something is: there is none of number 0."""
+    """Read the port of a server, which is not 0."""
     return readNumber(value, 1, 65535)
 
 
 def readWeight(value: Any) -> int:
-    """Read how many calls an instance takes for one that another of weight 1 takes."""
+    """Read the number of calls of an instance for one call of an instance of weight 1."""
     return readNumber(value, 1, MAX_WEIGHT)
 
 
@@ -69,35 +102,121 @@ def _id(value: Any) -> str:
     return value
 
 
+def readPath(value: Any) -> str:
+    """Read the path of a URL, without a query."""
+    isPath = isinstance(value, str) and value.startswith("/") and value.isprintable()
+    if not isPath or not value.isascii() or any(character in value for character in " ?#"):
+        raise ValueError('is a path such as "/health"')
+    return str(value)
+
+
+def _basePath(value: Any) -> str:
+    return "" if value in ("", "/") else readPath(value).rstrip("/")
+
+
+def readKnownAs(value: Any) -> str:
+    """Read the name of a service at a provider."""
+    # It becomes a part of paths, of queries and of names in DNS.
+    isName = isinstance(value, str) and value.isascii() and value.isprintable()
+    if not isName or not 0 < len(value) <= 253 or any(character in value for character in " /?#%&"):
+        raise ValueError("is the name of a service")
+    return str(value)
+
+
+def _address(value: Any) -> str:
+    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not 0 < int((match[2] or ":1")[1:]) < 65536 or "?" in value or "#" in value:
+        raise ValueError('is an address such as "http://127.0.0.1:8500"')
+    return str(value).rstrip("/")
+
+
+def _addresses(value: Any) -> tuple[str, ...]:
+    given = (value,) if isinstance(value, str) else value
+    if not isinstance(given, list | tuple) or not 0 < len(given) <= _MAX_LISTED:
+        raise ValueError('is a list of addresses such as "http://127.0.0.1:2379"')
+    return tuple(_address(each) for each in given)
+
+
+def _resolvers(value: Any) -> tuple[tuple[str, int], ...]:
+    def read(each: Any) -> tuple[str, int]:
+        if isinstance(each, tuple):
+            return each
+        match = _RESOLVER.fullmatch(each) if isinstance(each, str) else None
+        if match is None or not 0 < int(match[2] or 53) < 65536:
+            raise ValueError('is a list of addresses such as "127.0.0.1:53"')
+        return match[1].strip("[]"), int(match[2] or 53)
+
+    if not isinstance(value, list | tuple) or len(value) > _MAX_LISTED:
+        raise ValueError('is a list of addresses such as "127.0.0.1:53"')
+    return tuple(map(read, value))
+
+
+def _word(value: Any) -> str:
+    # One that can stand in a query and in a header field.
+    if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
+        raise ValueError("is a name")
+    return value
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or len(value) > _MAX_LISTED:
+        raise ValueError("is a list of names")
+    return tuple(_word(each) for each in value)
+
+
+def _prefix(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip("/") or not value.isprintable():
+        raise ValueError('is what keys begin with, such as "/storagegate/services"')
+    return value.rstrip("/")
+
+
+def _names(value: Any) -> Mapping[str, str]:
+    if not isinstance(value, Mapping):
+        raise ValueError("is a mapping of services to names")
+    return {str(service): readKnownAs(name) for service, name in value.items()}
+
+
+def _secret(value: Any) -> str:
+    # A guessed secret only lets a client choose an instance; shorter ones would be guessed.
+    if not isinstance(value, str) or not 16 <= len(value) <= 1024:
+        raise ValueError("is a text of 16 to 1024 characters")
+    return value
+
+
+def _timeoutField() -> Any:
+    # An API that has not answered after a minute will not do so.
+    return optionField(10_000, readNumber, 10, 60_000, "milliseconds")
+
+
 @frozen
 class Instance:
     """
-    One place where a service is.
+    The address of an instance of a service.
 
     @ivar host: Its name or address.
-    @ivar port: Where its gateway speaks HTTP.
-    @ivar weight: How many calls it takes for one that an instance of weight 1 takes.
-    @ivar id: What tells it from the others; without it its address as C{host:port}.
-    @ivar tls: Whether it speaks TLS there; without it as is said of the service.
+    @ivar port: The port of its HTTP gateway.
+    @ivar weight: The number of its calls for one call of an instance of weight 1.
+    @ivar id: Its identifier among the instances of the service; the default is C{host:port}.
+    @ivar tls: Whether it uses TLS; C{None} for the setting of the service.
     """
 
     host: str = field(converter=readHost)
     port: int = field(converter=readServedPort)
     weight: int = field(default=1, converter=readWeight)
     id: str = field(
-        default=Factory(lambda self: formatPlace(self.host, self.port), takes_self=True),
+        default=Factory(lambda self: formatAddress(self.host, self.port), takes_self=True),
         converter=_id,
     )
-    tls: bool | None = field(default=None, converter=optional(readFlag))
+    tls: bool | None = optionField(None, readFlag)
 
 
-def formatPlace(host: str, port: int) -> str:
-    """Write an address as it stands in a URL."""
+def formatAddress(host: str, port: int) -> str:
+    """Return an address as it stands in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def distinct(instances: Iterable[Instance]) -> tuple[Instance, ...]:
-    """Leave out those whose id was there before: several names may lead to one place."""
+    """Return the instances without those of a repeated id: several names may have one address."""
     known: dict[str, Instance] = {}
     for each in instances:
         known.setdefault(each.id, each)
@@ -122,11 +241,11 @@ def readInstances(value: Any) -> tuple[Instance, ...] | None:
 @frozen
 class Entry:
     """
-    What a registry is told of one service.
+    One service of this daemon, as it is registered.
 
-    @ivar service: Its name there.
-    @ivar id: What tells this entry from all others.
-    @ivar tls: Whether others are to speak TLS there.
+    @ivar service: Its name at the registry.
+    @ivar id: The identifier of the entry, unique at the registry.
+    @ivar tls: Whether clients have to use TLS.
     """
 
     service: str
@@ -138,105 +257,32 @@ class Entry:
     tags: tuple[str, ...]
 
 
-STRATEGIES = ("round_robin", "least_connections", "weighted")
-
-# A day: whoever means "for ever" finds the call hanging in the list of calls the next morning.
-_MAX_TIMEOUT_MS = 86_400_000
-
-# An hour between two looks at an instance is no check of its health any more.
-_MAX_INTERVAL_MS = 3_600_000
-
-# Every one of them may be a call that failed slowly.
-_MAX_RETRIES = 10
-
-# In a row; more only tells that the interval is too short.
-_MAX_CHECKS = 100
-
-# Each is a connection with its buffers, or a request in memory.
-_MAX_CALLS = 100_000
-
-
-def readStrategy(value: Any) -> str:
-    """Read how calls are spread over instances."""
-    return readWord(value, STRATEGIES)
-
-
-def readPath(value: Any) -> str:
-    """Read the path of a URL, without a query."""
-    isPath = isinstance(value, str) and value.startswith("/") and value.isprintable()
-    if not isPath or not value.isascii() or any(character in value for character in " ?#"):
-        raise ValueError('is a path such as "/health"')
-    return str(value)
-
-
-def _basePath(value: Any) -> str:
-    return "" if value in ("", "/") else readPath(value).rstrip("/")
-
-
-def _timeout(value: Any) -> int:
-    return readNumber(value, 1, _MAX_TIMEOUT_MS, "milliseconds")
-
-
-def _interval(value: Any) -> int:
-    return readNumber(value, 10, _MAX_INTERVAL_MS, "milliseconds")
-
-
-def _retries(value: Any) -> int:
-    return readNumber(value, 0, _MAX_RETRIES)
-
-
-def _checks(value: Any) -> int:
-    return readNumber(value, 1, _MAX_CHECKS)
-
-
-def _percent(value: Any) -> int:
-    return readNumber(value, 0, 100)
-
-
-def _calls(value: Any) -> int:
-    return readNumber(value, 1, _MAX_CALLS)
-
-
-def _streaming(value: Any) -> str:
-    return readWord(value, STREAMING)
-
-
-def readKnownAs(value: Any) -> str:
-    """Read the name of a service at a provider."""
-    # It becomes a part of paths, of queries and of names in DNS.
-    isName = isinstance(value, str) and value.isascii() and value.isprintable()
-    if not isName or not 0 < len(value) <= 253 or any(character in value for character in " /?#%&"):
-        raise ValueError("is the name of a service")
-    return str(value)
-
-
 @frozen(kw_only=True)
 class RemoteMethod:
     """
-    One method of a service that is elsewhere.
+    One method of a remote service.
 
-    @ivar streaming: What is a stream: the requests, the responses, both or none.
-    @ivar idempotent: Whether a call may be repeated when nobody knows what became of it.
-    @ivar timeoutMs: How long an instance may take to answer; without it that of the service.
+    @ivar streaming: Which are streams: the requests, the responses, both or none.
+    @ivar idempotent: Whether a call may be repeated when its outcome is unknown.
+    @ivar timeoutMs: How long an instance may take to respond; without it that of the service.
     """
 
-    streaming: str = field(default="none", converter=_streaming)
+    streaming: str = optionField("none", readWord, STREAMING)
     idempotent: bool = field(default=False, converter=readFlag)
-    timeoutMs: int | None = field(default=None, converter=optional(_timeout))
+    timeoutMs: int | None = optionField(None, readNumber, 1, _MAX_TIMEOUT_MS, "milliseconds")
 
 
 def _methods(value: Any) -> Mapping[str, RemoteMethod]:
     if not isinstance(value, Mapping):
         raise ValueError("is a mapping of methods")
-    return {name: _method(name, given) for name, given in value.items()}
-
-
-def _method(name: str, given: Any) -> RemoteMethod:
-    if isinstance(given, RemoteMethod):
-        return given
-    if not isinstance(given, Mapping):
-        raise OptionError(f"the option methods.{name} is a mapping of options")
-    return makeOptions(RemoteMethod, given, f"methods.{name}.")
+    methods: dict[str, RemoteMethod] = {}
+    for name, given in value.items():
+        if not isinstance(given, RemoteMethod):
+            if not isinstance(given, Mapping):
+                raise OptionError(f"the option methods.{name} is a mapping of options")
+            given = makeOptions(RemoteMethod, given, f"methods.{name}.")
+        methods[name] = given
+    return methods
 
 
 def _tls(value: Any) -> InstanceTLSOptions:
@@ -254,19 +300,19 @@ class DiscoveredService:
     @ivar instances: Where they are; without it, or with C{auto-discover}, the provider knows.
     @ivar name: Its name at the provider; without it its own.
     @ivar methods: What is to be known of its methods, by name; one that is not named is unary.
-    @ivar tls: How they are spoken to over TLS; C{None} unless it was given: then only those are
-        that say so themselves.
+    @ivar tls: How they are called over TLS; C{None} unless it was given: then TLS is used only for
+        instances that are listed with it.
     @ivar basePath: The path of the gateways of the instances.
-    @ivar timeoutMs: How long an instance may take to answer a unary call; streams have the deadline
-        of their caller alone.
+    @ivar timeoutMs: How long an instance may take to respond to a unary call; streams have the
+        deadline of their caller alone.
     @ivar connectTimeoutMs: How long a connection to one may take.
     @ivar retries: How often a call may be tried again on another instance.
     @ivar retryPercent: How many of a hundred calls may be such tries, beside one a second and
         a reserve of a hundred.
-    @ivar healthCheck: The path that an instance answers with 2xx if it is well, on the port of its
-        gateway; without it nobody is asked.
-    @ivar healthIntervalMs: How often it is asked.
-    @ivar healthTimeoutMs: How long the answer may take.
+    @ivar healthCheck: The path at which an instance responds with 2xx if it is healthy, on the port
+        of its gateway; without it there are no checks.
+    @ivar healthIntervalMs: The time between two checks.
+    @ivar healthTimeoutMs: How long the response may take.
     @ivar unhealthyAfter: Failed checks in a row after which it is not.
     @ivar healthyAfter: Good checks in a row after which it is again.
     @ivar ejectAfter: Failed calls in a row after which an instance gets none for a while.
@@ -277,30 +323,30 @@ class DiscoveredService:
     @ivar maxQueue: Calls that wait until an instance may have another.
     """
 
-    strategy: str = field(default="round_robin", converter=readStrategy)
-    instances: tuple[Instance, ...] | None = field(default=None, converter=optional(readInstances))
-    name: str | None = field(default=None, converter=optional(readKnownAs))
+    strategy: str = optionField("round_robin", readWord, STRATEGIES)
+    instances: tuple[Instance, ...] | None = optionField(None, readInstances)
+    name: str | None = optionField(None, readKnownAs)
     methods: Mapping[str, RemoteMethod] = field(factory=dict, converter=_methods)
     tls: InstanceTLSOptions | None = field(
         default=None, converter=optional(_tls), metadata={MERGED: True}
     )
     basePath: str = field(default="/api", converter=_basePath)
-    timeoutMs: int = field(default=30_000, converter=_timeout)
+    timeoutMs: int = optionField(30_000, readNumber, 1, _MAX_TIMEOUT_MS, "milliseconds")
     # Instances are near; a third packet would be sent after three seconds.
-    connectTimeoutMs: int = field(default=1_000, converter=_timeout)
-    retries: int = field(default=2, converter=_retries)
-    retryPercent: int = field(default=20, converter=_percent)
-    healthCheck: str | None = field(default=None, converter=optional(readPath))
-    healthIntervalMs: int = field(default=2_000, converter=_interval)
-    healthTimeoutMs: int = field(default=1_000, converter=_timeout)
-    unhealthyAfter: int = field(default=2, converter=_checks)
-    healthyAfter: int = field(default=1, converter=_checks)
-    ejectAfter: int = field(default=5, converter=_checks)
-    ejectMs: int = field(default=1_000, converter=_interval)
-    maxEjectMs: int = field(default=60_000, converter=_interval)
+    connectTimeoutMs: int = optionField(1_000, readNumber, 1, _MAX_TIMEOUT_MS, "milliseconds")
+    retries: int = optionField(2, readNumber, 0, _MAX_RETRIES)
+    retryPercent: int = optionField(20, readNumber, 0, 100)
+    healthCheck: str | None = optionField(None, readPath)
+    healthIntervalMs: int = optionField(2_000, readNumber, 10, _MAX_INTERVAL_MS, "milliseconds")
+    healthTimeoutMs: int = optionField(1_000, readNumber, 1, _MAX_TIMEOUT_MS, "milliseconds")
+    unhealthyAfter: int = optionField(2, readNumber, 1, _MAX_CHECKS)
+    healthyAfter: int = optionField(1, readNumber, 1, _MAX_CHECKS)
+    ejectAfter: int = optionField(5, readNumber, 1, _MAX_CHECKS)
+    ejectMs: int = optionField(1_000, readNumber, 10, _MAX_INTERVAL_MS, "milliseconds")
+    maxEjectMs: int = optionField(60_000, readNumber, 10, _MAX_INTERVAL_MS, "milliseconds")
     # What one connection of a client may have in flight: many clients need more instances.
-    maxConnections: int = field(default=128, converter=_calls)
-    maxQueue: int = field(default=128, converter=_calls)
+    maxConnections: int = optionField(128, readNumber, 1, _MAX_CALLS)
+    maxQueue: int = optionField(128, readNumber, 1, _MAX_CALLS)
 
 
 def readServices(value: Any) -> Mapping[str, DiscoveredService]:
@@ -325,109 +371,24 @@ def _service(name: str, given: Any) -> DiscoveredService:
     return makeOptions(DiscoveredService, given, f"services.{name}.")
 
 
-SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where a pod finds who it is."""
-
-# An address of an API; a path in front of it is for those behind a proxy.
-_ADDRESS = re.compile(
-    r"https?://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:\d{1,5})?(/[!-~]*)?"
-)
-
-_RESOLVER = re.compile(r"([0-9.]{7,15}|\[[0-9A-Fa-f:.]{2,45}\])(?::(\d{1,5}))?")
-
-# A list of this many is a mistake, and each of them may be waited for.
-_MAX_LISTED = 32
-
-
-def _address(value: Any) -> str:
-    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
-    if match is None or not 0 < int((match[2] or ":1")[1:]) < 65536 or "?" in value or "#" in value:
-        raise ValueError('is an address such as "http://127.0.0.1:8500"')
-    return str(value).rstrip("/")
-
-
-def _addresses(value: Any) -> tuple[str, ...]:
-    given = (value,) if isinstance(value, str) else value
-    if not isinstance(given, list | tuple) or not 0 < len(given) <= _MAX_LISTED:
-        raise ValueError('is a list of addresses such as "http://127.0.0.1:2379"')
-    return tuple(_address(each) for each in given)
-
-
-def _resolver(value: Any) -> tuple[str, int]:
-    match = _RESOLVER.fullmatch(value) if isinstance(value, str) else None
-    if match is None or not 0 < int(match[2] or 53) < 65536:
-        raise ValueError('is a list of addresses such as "127.0.0.1:53"')
-    return match[1].strip("[]"), int(match[2] or 53)
-
-
-def _resolvers(value: Any) -> tuple[tuple[str, int], ...]:
-    if not isinstance(value, list | tuple) or len(value) > _MAX_LISTED:
-        raise ValueError('is a list of addresses such as "127.0.0.1:53"')
-    return tuple(each if isinstance(each, tuple) else _resolver(each) for each in value)
-
-
-def _word(value: Any) -> str:
-    # One that can stand in a query and in a field of HTTP.
-    if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
-        raise ValueError("is a name")
-    return value
-
-
-def _words(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or len(value) > _MAX_LISTED:
-        raise ValueError("is a list of names")
-    return tuple(_word(each) for each in value)
-
-
-def _prefix(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip("/") or not value.isprintable():
-        raise ValueError('is what keys begin with, such as "/storagegate/services"')
-    return value.rstrip("/")
-
-
-def _names(value: Any) -> Mapping[str, str]:
-    if not isinstance(value, Mapping):
-        raise ValueError("is a mapping of services to names")
-    return {str(service): readKnownAs(name) for service, name in value.items()}
-
-
-def _providerTimeout(value: Any) -> int:
-    # Longer than a minute nobody waits for an answer that is not there yet.
-    return readNumber(value, 10, 60_000, "milliseconds")
-
-
-def _wait(value: Any) -> int:
-    # Consul waits ten minutes at most.
-    return readNumber(value, 1_000, 600_000, "milliseconds")
-
-
-def _ttl(value: Any) -> int:
-    # Under a second a resolver is flooded; who moves once a day is still found the day after.
-    return readNumber(value, 1_000, 86_400_000, "milliseconds")
-
-
-def _ttlSeconds(value: Any) -> int:
-    # Three signs of life fit into it, and a dead daemon is forgotten within the hour.
-    return readNumber(value, 3, 3_600, "seconds")
-
-
 @frozen(kw_only=True)
 class DNSOptions:
     """
     The options of the provider C{dns}.
 
-    @ivar resolvers: Whom to ask, C{address:port}; empty for those of C{/etc/resolv.conf}.
+    @ivar resolvers: The servers, C{address:port}; empty for those of C{/etc/resolv.conf}.
     @ivar port: Where a service is whose name has addresses and no SRV records.
-    @ivar timeoutMs: For one question to one resolver.
-    @ivar minTtlMs: The shortest time that an answer is used for, whatever it says itself.
+    @ivar timeoutMs: For one query to one resolver.
+    @ivar minTtlMs: The shortest time that a reply is used for, whatever its own TTL.
     @ivar maxTtlMs: The longest.
     """
 
     resolvers: tuple[tuple[str, int], ...] = field(default=(), converter=_resolvers)
-    port: int | None = field(default=None, converter=optional(readServedPort))
-    timeoutMs: int = field(default=2_000, converter=_providerTimeout)
-    minTtlMs: int = field(default=5_000, converter=_ttl)
-    maxTtlMs: int = field(default=300_000, converter=_ttl)
+    port: int | None = optionField(None, readServedPort)
+    timeoutMs: int = optionField(2_000, readNumber, 10, 60_000, "milliseconds")
+    # Under a second a resolver is flooded; a daily change is still found the day after.
+    minTtlMs: int = optionField(5_000, readNumber, 1_000, 86_400_000, "milliseconds")
+    maxTtlMs: int = optionField(300_000, readNumber, 1_000, 86_400_000, "milliseconds")
 
 
 @frozen(kw_only=True)
@@ -440,18 +401,19 @@ class ConsulOptions:
     @ivar datacenter: Whose instances; without it those of the agent's own.
     @ivar namespace: The same, of Consul Enterprise.
     @ivar tags: An instance must have all of them.
-    @ivar waitMs: How long a question waits for news.
-    @ivar timeoutMs: How much longer an answer may take.
-    @ivar tls: How an C{https} address is believed.
+    @ivar waitMs: How long a blocking query waits for a change.
+    @ivar timeoutMs: How much longer a response may take.
+    @ivar tls: How the certificate of an C{https} address is verified.
     """
 
     address: str = field(default="http://127.0.0.1:8500", converter=_address)
-    tokenFile: str | None = field(default=None, converter=optional(readFile))
-    datacenter: str | None = field(default=None, converter=optional(_word))
-    namespace: str | None = field(default=None, converter=optional(_word))
+    tokenFile: str | None = optionField(None, readFile)
+    datacenter: str | None = optionField(None, _word)
+    namespace: str | None = optionField(None, _word)
     tags: tuple[str, ...] = field(default=(), converter=_words)
-    waitMs: int = field(default=60_000, converter=_wait)
-    timeoutMs: int = field(default=10_000, converter=_providerTimeout)
+    # Consul waits ten minutes at most.
+    waitMs: int = optionField(60_000, readNumber, 1_000, 600_000, "milliseconds")
+    timeoutMs: int = _timeoutField()
     tls: ClientTLSOptions = groupField(ClientTLSOptions)
 
 
@@ -460,84 +422,76 @@ class EtcdOptions:
     """
     The options of the provider C{etcd}.
 
-    @ivar addresses: Those of the members of a cluster; the next one is asked when one fails.
+    @ivar addresses: Those of the members of a cluster; when one fails, the next one is used.
     @ivar prefix: What the keys C{prefix/service/instance} begin with.
-    @ivar username: Who we are, where authentication is on.
+    @ivar username: The user, where authentication is on.
     @ivar passwordFile: A file with the password.
-    @ivar timeoutMs: For one answer.
-    @ivar tls: How an C{https} address is believed.
+    @ivar timeoutMs: For one response.
+    @ivar tls: How the certificate of an C{https} address is verified.
     """
 
     addresses: tuple[str, ...] = field(default=("http://127.0.0.1:2379",), converter=_addresses)
     prefix: str = field(default="/storagegate/services", converter=_prefix)
-    username: str | None = field(default=None, converter=optional(_word))
-    passwordFile: str | None = field(default=None, converter=optional(readFile))
-    timeoutMs: int = field(default=10_000, converter=_providerTimeout)
+    username: str | None = optionField(None, _word)
+    passwordFile: str | None = optionField(None, readFile)
+    timeoutMs: int = _timeoutField()
     tls: ClientTLSOptions = groupField(ClientTLSOptions)
 
 
 @frozen(kw_only=True)
 class KubernetesOptions:
     """
-    The options of the provider C{kubernetes}; without any, those of the pod's service account.
+    The options of the provider C{kubernetes}; the defaults are those of the pod's service account.
 
-    @ivar address: That of the API; without it what the pod's environment says.
+    @ivar address: That of the API; without it that of the pod's environment.
     @ivar tokenFile: A file with the token.
     @ivar namespace: Where services are; without it in the pod's own.
     @ivar portName: Which port of a service is meant; without it the only one, or C{http}.
-    @ivar timeoutMs: For one answer.
-    @ivar tls: How the API is believed.
+    @ivar timeoutMs: For one response.
+    @ivar tls: How the certificate of the API is verified.
     """
 
-    address: str | None = field(default=None, converter=optional(_address))
-    tokenFile: str | None = field(default=None, converter=optional(readFile))
-    namespace: str | None = field(default=None, converter=optional(readKnownAs))
-    portName: str | None = field(default=None, converter=optional(_word))
-    timeoutMs: int = field(default=10_000, converter=_providerTimeout)
+    address: str | None = optionField(None, _address)
+    tokenFile: str | None = optionField(None, readFile)
+    namespace: str | None = optionField(None, readKnownAs)
+    portName: str | None = optionField(None, _word)
+    timeoutMs: int = _timeoutField()
     tls: ClientTLSOptions = groupField(ClientTLSOptions)
 
 
 @frozen(kw_only=True)
 class RegisterOptions:
     """
-    How this daemon tells a registry of itself.
+    How this daemon registers itself.
 
     @ivar services: Which services, and the name of each at the registry; without it all that are
         served here, by their own names.
-    @ivar address: Where others find this machine; without it the HTTP listener's interface, which
-        then must be one that others can name.
+    @ivar address: The address of this machine for others; without it the HTTP listener's interface,
+        which then must be one that others can reach.
     @ivar port: The port there; without it the HTTP listener's.
-    @ivar weight: How many calls it takes for one that an instance of weight 1 takes.
-    @ivar tls: Whether others are to speak TLS there.
-    @ivar tags: What else Consul is told of the instance.
-    @ivar ttlSeconds: How long it is believed to be there without a sign of life.
+    @ivar weight: The number of its calls for one call of an instance of weight 1.
+    @ivar tls: Whether clients have to use TLS.
+    @ivar tags: The tags of the instance in Consul.
+    @ivar ttlSeconds: How long an entry is kept without being renewed.
     """
 
-    services: Mapping[str, str] | None = field(default=None, converter=optional(_names))
-    address: str | None = field(default=None, converter=optional(readHost))
-    port: int | None = field(default=None, converter=optional(readServedPort))
+    services: Mapping[str, str] | None = optionField(None, _names)
+    address: str | None = optionField(None, readHost)
+    port: int | None = optionField(None, readServedPort)
     weight: int = field(default=1, converter=readWeight)
     tls: bool = field(default=False, converter=readFlag)
     tags: tuple[str, ...] = field(default=(), converter=_words)
-    ttlSeconds: int = field(default=15, converter=_ttlSeconds)
+    # Three renewals fit into it, and a dead daemon is forgotten within the hour.
+    ttlSeconds: int = optionField(15, readNumber, 3, 3_600, "seconds")
 
 
 def ownCluster() -> str:
-    """
-    Give the address of the API of the cluster that this process runs in; empty in none.
-    """
+    """Return the URL of the API of the cluster that this process runs in; empty in none."""
     host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not port.isascii() or not port.isdigit():
         return ""
-    return f"https://{formatPlace(host, int(port))}"
-
-
-def _secret(value: Any) -> str:
-    # Whoever guesses it can choose an instance, no more; but then shorter ones are guessed.
-    if not isinstance(value, str) or not 16 <= len(value) <= 1024:
-        raise ValueError("is a text of 16 to 1024 characters")
-    return value
+    return f"https://{formatAddress(host, int(port))}"
 
 
 @frozen(kw_only=True)
@@ -547,9 +501,9 @@ class HTTPRouting:
 
     @ivar sticky_sessions: Whether calls of one session go to one instance.
     @ivar session_header: The header field that names the session; calls without it are known by a
-        cookie that the first answer sets.
-    @ivar cookie_secret: What signs that cookie; where none is given, a secret of this process, and
-        in the daemon that of the file C{affinity-secret} in the data directory.
+        cookie that the first response sets.
+    @ivar cookie_secret: The key that signs that cookie; where none is given, a secret of this
+        process, and in the daemon that of the file C{affinity-secret} in the data directory.
     """
 
     sticky_sessions: bool = field(default=False, converter=readFlag)
@@ -576,13 +530,13 @@ class GRPCRouting:
     @ivar load_balancing: The strategy of these calls, in place of that of the service.
     """
 
-    load_balancing: str | None = field(default=None, converter=optional(readStrategy))
+    load_balancing: str | None = optionField(None, readWord, STRATEGIES)
 
 
 @frozen(kw_only=True)
 class RoutingOptions:
     """
-    Which calls belong together; those of UDP and TCP are each for themselves.
+    Which calls stay together; those of UDP and TCP are each for themselves.
 
     @ivar http: Which of HTTP.
     @ivar websocket: Which of WebSocket.
@@ -594,35 +548,22 @@ class RoutingOptions:
     grpc: GRPCRouting = groupField(GRPCRouting)
 
 
-PROVIDERS = ("static", "dns", "consul", "etcd", "kubernetes")
-
-SECURED = ("consul", "etcd", "kubernetes")
-"""The providers with a table C{tls}."""
-
-REGISTRIES = ("consul", "etcd")
-"""The providers that take note of instances which tell of themselves."""
-
-
-def _provider(value: Any) -> str:
-    return readWord(value, PROVIDERS)
-
-
 @frozen(kw_only=True)
 class DiscoveryOptions:
     """
-    Where the instances of services are that are not here.
+    The remote services, and the providers of their instances.
 
-    @ivar provider: Who knows the instances of services that name none here.
-    @ivar services: The services that are elsewhere, by name.
-    @ivar routing: Which calls of them belong together.
+    @ivar provider: The provider of the instances of services that list none here.
+    @ivar services: The remote services, by name.
+    @ivar routing: Which of their calls stay together.
     @ivar dns: The options of a provider.
     @ivar consul: The same.
     @ivar etcd: The same.
     @ivar kubernetes: The same.
-    @ivar register: How this daemon tells of itself; C{None} unless it was given: then it does not.
+    @ivar register: How this daemon registers itself; C{None} unless it was given: then it does not.
     """
 
-    provider: str | None = field(default=None, converter=optional(_provider))
+    provider: str | None = optionField(None, readWord, PROVIDERS)
     services: Mapping[str, DiscoveredService] = field(factory=dict, converter=readServices)
     routing: RoutingOptions = groupField(RoutingOptions)
     dns: DNSOptions = groupField(DNSOptions)
@@ -647,9 +588,10 @@ class DiscoveryOptionsDict(TypedDict, total=False):
 
 def readDiscovery(before: DiscoveryOptions, changes: Mapping[str, Any]) -> DiscoveryOptions:
     """
-    Change some options.
+    Return options with some changes.
 
-    @raise OptionError: If there is no such option, or its value is none.
+    @param changes: New values by name; groups of options are merged.
+    @raise OptionError: If there is no such option, or its value is invalid.
     """
     if before.register is None and isinstance(changes.get("register"), Mapping):
         before = evolve(before, register=RegisterOptions())
@@ -658,7 +600,7 @@ def readDiscovery(before: DiscoveryOptions, changes: Mapping[str, Any]) -> Disco
 
 def checkDiscovery(options: DiscoveryOptions) -> None:
     """
-    Check what can only be told when all has been said.
+    Check the options that depend on each other.
 
     @raise OptionError: If an option does not fit the others.
     """
@@ -682,7 +624,7 @@ def checkDiscovery(options: DiscoveryOptions) -> None:
 
 
 def tlsTables(options: DiscoveryOptions) -> dict[str, ClientTLSOptions]:
-    """Give the options of TLS that are used, by the name of their table."""
+    """Return the options of TLS that are used, by the name of their table."""
     tables: dict[str, ClientTLSOptions] = {
         f"services.{name}.tls": service.tls
         for name, service in options.services.items()

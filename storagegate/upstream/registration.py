@@ -16,7 +16,7 @@ from storagegate.upstream.options import (
     Entry,
     RegisterOptions,
     checkDiscovery,
-    formatPlace,
+    formatAddress,
 )
 from storagegate.upstream.provider import ProblemReporter, RetryLoop
 
@@ -164,7 +164,7 @@ def _entries(
     member: str,
 ) -> list[Entry]:
     names = {name: name for name in services} if register.services is None else register.services
-    place = formatPlace(host or "", port or 0)
+    place = formatAddress(host or "", port or 0)
     suffix = f"-{member}" if member else ""
     return [
         Entry(
