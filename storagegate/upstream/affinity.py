@@ -179,11 +179,11 @@ class AffinitySelector:
 
         return choose
 
-    def chosen(self, context: RequestContext, lease: CallSlot) -> None:
+    def chosen(self, context: RequestContext, slot: CallSlot) -> None:
         """Name the instance that a call goes to in a cookie, unless the client has that already."""
         if not self._isSticky(context) or context.headers.get(self._header):
             return
-        value = self._signer.sign(lease.member.id)
+        value = self._signer.sign(slot.member.id)
         if value == self._cookie(context):
             context.metadata.pop("setCookie", None)
             return

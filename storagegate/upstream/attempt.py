@@ -2,7 +2,7 @@
 One attempt of a call that is forwarded to an instance, in each of the four ways to stream.
 
 The requests of a stream go out while the responses come in, each as fast as the slower end takes
-them. However an attempt ends, its lease is told so once, and its connection is given back or
+them. However an attempt ends, its slot is told so once, and its connection is given back or
 closed; closing it is how an instance learns that nobody waits any more.
 
 The heads of requests to the gateways of instances::
@@ -51,7 +51,7 @@ from storagegate.net.http.clientconnection import (
 from storagegate.net.http.lines import NDJSON, LineTooLong, NDJSONDecoder
 from storagegate.telemetry.tracecontext import formatTraceparent, forwardedTracing
 from storagegate.upstream.cluster import CallSlot
-from storagegate.upstream.metrics import UpstreamMeters
+from storagegate.upstream.metrics import UpstreamMetrics
 from storagegate.upstream.options import Instance, formatAddress
 from storagegate.upstream.retry import AttemptFailed
 
@@ -261,7 +261,7 @@ class AttemptContext:
     heads: RequestHeads
     clock: IReactorTime
     run: Callable[..., Deferred[Any]]
-    meters: UpstreamMeters
+    meters: UpstreamMetrics
     maxSize: int
     tracer: Any = None
 
@@ -276,7 +276,7 @@ class Attempt:
     def __init__(
         self,
         road: AttemptContext,
-        lease: CallSlot,
+        slot: CallSlot,
         context: RequestContext,
         leftSeconds: float | None,
         timeoutSeconds: float | None = None,
@@ -286,7 +286,7 @@ class Attempt:
         @param timeoutSeconds: How long the instance may take; C{None} for as long as it likes.
         """
         self._road = road
-        self._lease = lease
+        self._lease = slot
         self._context = context
         self._tracing = context.tracing
         if road.tracer is not None and context.tracing.sampled:
@@ -464,7 +464,7 @@ class Attempt:
         return told.error if isinstance(told, AttemptFailed) else told
 
     def _ended(self, error: BaseException) -> BaseException:
-        """Tell the lease of an end, and give what is to be raised for it."""
+        """Tell the slot of an end, and give what is to be raised for it."""
         if self._pumpError is not None:
             self._end("cancelled")
             return self._pumpError
@@ -498,7 +498,7 @@ class Attempt:
         if outcome in ("ok", "error"):
             self._lease.succeeded()
         elif outcome == "cancelled":
-            self._lease.gaveUp()
+            self._lease.cancelled()
         else:
             self._lease.failed()
 

@@ -1,11 +1,17 @@
 """
-The instances of one service: who of them is well, who gets the next call, and who waits.
+The instances of one service: health, circuit breakers, concurrency, and the queue of calls.
 
-A call gets an instance that is well, has not been tried for it, and has room; if those that are
-well have none, it waits in a queue. If nobody is well, all of them are tried as if they were: what
-says so may be wrong, and no call is answered by sending none.
+A call gets an instance that is available, was not tried for it, and has capacity; if the available
+ones have none, it waits in a queue. If no instance is available, all of them are tried: the checks
+may be wrong, and refusing every call would help no caller.
 
-One instance as calls see it: whether it is well, how much it has to do, and its connections.
+The circuit breaker of an instance::
+
+    closed      all calls; so many failures in a row open it
+    open        no calls for a while, each time in a row twice as long
+    half open   one call at a time: its success closes, its failure opens
+
+A health check is a C{GET} of the path C{healthCheck}, which has to return 2xx.
 """
 
 from collections import deque
@@ -23,7 +29,7 @@ from storagegate.core.backoff import Backoff
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.net.http.clientconnection import ConnectionPool
 from storagegate.upstream.connections import Connect
-from storagegate.upstream.metrics import UpstreamMeters
+from storagegate.upstream.metrics import UpstreamMetrics
 from storagegate.upstream.options import DiscoveredService, Instance, formatAddress
 from storagegate.upstream.strategies import Strategy
 
@@ -45,17 +51,17 @@ class BreakerLimits:
 
 class Breaker:
     """
-    The breaker of one instance.
+    The circuit breaker of one instance.
 
-    @ivar epoch: Counts its openings. What became of a call that began in another epoch says nothing
-        about the present one.
+    @ivar epoch: Counts its openings. The outcome of a call from an earlier epoch is ignored.
     """
 
     def __init__(self, limits: BreakerLimits, seconds: Callable[[], float], random: Random) -> None:
         """
-        @param seconds: Gives the time.
+        @param seconds: Returns seconds of a monotonic clock.
         """
         self._limits = limits
+        # The jitter keeps several gateways from returning to an instance at the same moment.
         self._backoff = Backoff(
             firstSeconds=limits.seconds, maxSeconds=limits.maxSeconds, jitter=0.2
         )
@@ -69,33 +75,33 @@ class Breaker:
 
     @property
     def state(self) -> str:
-        """Tell the state: C{closed}, C{open} or C{half_open}."""
+        """Return the state: C{closed}, C{open} or C{half_open}."""
         if self._until is None:
             return "closed"
         return "open" if self._seconds() < self._until else "half_open"
 
     @property
     def isReady(self) -> bool:
-        """Tell whether a call may go there now."""
+        """Return whether a call may be sent now."""
         if self._until is None:
             return True
         return not self._isTrying and self._seconds() >= self._until
 
     @property
     def waitSeconds(self) -> float | None:
-        """Tell how long it stays open; C{None} if it is not."""
+        """Return how long it stays open; C{None} if it is not."""
         if self._until is None:
             return None
         left = self._until - self._seconds()
         return left if left > 0 else None
 
     def begin(self) -> int:
-        """Take note of a call; give the epoch that its end is told with."""
+        """Record the start of a call; return the epoch for L{succeeded} and the like."""
         self._isTrying = self._until is not None
         return self.epoch
 
     def succeeded(self, epoch: int) -> None:
-        """Take note of a call that was answered."""
+        """Record a call with a response."""
         if epoch != self.epoch:
             return
         self._failures = self._openings = 0
@@ -104,44 +110,39 @@ class Breaker:
 
     def failed(self, epoch: int) -> bool:
         """
-        Take note of a call that was not answered.
+        Record a call without a valid response.
 
-        @return: Whether that has opened it.
+        @return: Whether that has opened the breaker.
         """
         if epoch != self.epoch:
             return False
         self._failures += 1
         if self._until is None and self._failures < self._limits.failures:
             return False
-        self._open()
-        return True
-
-    def gaveUp(self, epoch: int) -> None:
-        """Take note of a call that its caller ended: that says nothing, and another may try."""
-        if epoch == self.epoch:
-            self._isTrying = False
-
-    def revive(self) -> None:
-        """Allow a call at once: somebody else has seen the instance well."""
-        if self._until is not None:
-            self._until = self._seconds()
-
-    def _open(self) -> None:
-        length = self._backoff.seconds(self._openings, self._random.uniform)
-        self._until = self._seconds() + length
+        self._until = self._seconds() + self._backoff.seconds(self._openings, self._random.uniform)
         self._openings += 1
         self._failures = 0
         self._isTrying = False
         self.epoch += 1
+        return True
+
+    def cancelled(self, epoch: int) -> None:
+        """Record a call that its caller ended: another one may try."""
+        if epoch == self.epoch:
+            self._isTrying = False
+
+    def revive(self) -> None:
+        """Allow a call immediately: a health check has found the instance healthy."""
+        if self._until is not None:
+            self._until = self._seconds()
 
 
 class InstanceState:
     """
-    An instance.
+    An instance, its connections, and its state.
 
-    @ivar active: Calls that it has in flight.
-    @ivar breaker: Whether it gets calls, by what became of the last ones.
-    @ivar isHealthy: Whether it is well by its health check; it is until one says otherwise.
+    @ivar active: Its calls in flight.
+    @ivar isHealthy: The result of its health checks; true until they have failed.
     """
 
     def __init__(
@@ -161,58 +162,57 @@ class InstanceState:
         self.connections = ConnectionPool(partial(connect, instance), clock)
         self.isHealthy = True
         self._options = options
-        # Checks in a row that said something else than is known.
+        # Checks in a row that contradict isHealthy.
         self._changes = 0
 
     @property
     def id(self) -> str:
-        """Name it."""
+        """Return its identifier."""
         return self.instance.id
 
     @property
     def weight(self) -> int:
-        """Tell its share of the calls."""
+        """Return its share of the calls."""
         return self.instance.weight
 
     @property
-    def isWell(self) -> bool:
-        """Tell whether it may get a call now."""
+    def isAvailable(self) -> bool:
+        """Return whether it may get a call now."""
         return self.isHealthy and self.breaker.isReady
 
     @property
     def state(self) -> str:
-        """Tell what an operator should know: C{well}, C{ill} or C{ejected}."""
+        """Return its state for metrics: C{well}, C{ill} or C{ejected}."""
         if not self.isHealthy:
             return "ill"
         return "ejected" if self.breaker.state == "open" else "well"
 
-    def checked(self, isWell: bool) -> bool:
+    def checked(self, isHealthy: bool) -> bool:
         """
-        Take what a health check said.
+        Record the result of a health check.
 
-        @return: Whether that has changed what is known of it.
+        @return: Whether L{isHealthy} has changed.
         """
-        if isWell is self.isHealthy:
+        if isHealthy is self.isHealthy:
             self._changes = 0
             return False
         self._changes += 1
-        needed = self._options.healthyAfter if isWell else self._options.unhealthyAfter
+        needed = self._options.healthyAfter if isHealthy else self._options.unhealthyAfter
         if self._changes < needed:
             return False
         self._changes = 0
-        self.isHealthy = isWell
-        if isWell:
-            # What failed before was the illness that is over.
+        self.isHealthy = isHealthy
+        if isHealthy:
             self.breaker.revive()
         return True
 
 
 class CallSlot:
-    """The place of one call among those of an instance, until its end is told, once."""
+    """The slot of one call at an instance. Its end is recorded once; further ends are ignored."""
 
     def __init__(self, member: InstanceState, ended: Callable[[InstanceState, bool], None]) -> None:
         """
-        @param ended: Gets the member, and whether the end has put it out.
+        @param ended: Called at the end with the instance, and whether it was ejected.
         """
         self.member = member
         self._ended = ended
@@ -221,20 +221,20 @@ class CallSlot:
         member.active += 1
 
     def succeeded(self) -> None:
-        """Tell that the instance has answered, whatever it said."""
+        """End the call: the instance has responded, perhaps with an error."""
         if not self._isOver:
             self.member.breaker.succeeded(self._epoch)
             self._end(False)
 
     def failed(self) -> None:
-        """Tell that the instance has not answered, or nothing that makes sense."""
+        """End the call: the instance has not responded, or with nothing valid."""
         if not self._isOver:
             self._end(self.member.breaker.failed(self._epoch))
 
-    def gaveUp(self) -> None:
-        """Tell that the caller wants no answer any more."""
+    def cancelled(self) -> None:
+        """End the call: it was cancelled."""
         if not self._isOver:
-            self.member.breaker.gaveUp(self._epoch)
+            self.member.breaker.cancelled(self._epoch)
             self._end(False)
 
     def _end(self, isOut: bool) -> None:
@@ -244,7 +244,7 @@ class CallSlot:
 
 
 Choose = Callable[[Sequence[InstanceState]], InstanceState]
-"""Gives one of at least one."""
+"""Chooses one of at least one instance."""
 
 _log = Logger()
 
@@ -254,13 +254,13 @@ class _Waiter:
     """
     A call that waits for an instance.
 
-    @ivar isBound: Whether it wants one instance and no other.
+    @ivar isBound: Whether it accepts one instance only.
     """
 
     choose: Choose
     isBound: bool
     tried: Collection[str]
-    lease: Deferred[CallSlot]
+    slot: Deferred[CallSlot]
 
 
 class Cluster:
@@ -268,7 +268,7 @@ class Cluster:
     The instances of one service.
 
     @ivar members: The instances by id.
-    @ivar changed: Told of members that came and that went.
+    @ivar onChange: Called with the instances that were added, and those that were removed.
     """
 
     def __init__(
@@ -279,16 +279,17 @@ class Cluster:
         connect: Connect,
         clock: IReactorTime,
         random: Random,
-        meters: UpstreamMeters,
+        meters: UpstreamMetrics,
     ) -> None:
         """
-        @param name: The service's.
-        @param strategies: Those that calls name when they ask for an instance.
+        @param name: The name of the service.
+        @param strategies: The strategies by the names that L{acquire} is called with.
+        @param connect: Connects to an instance.
         """
         self.name = name
         self.options = options
         self.members: dict[str, InstanceState] = {}
-        self.changed: Callable[[Iterable[InstanceState], Iterable[InstanceState]], None] = (
+        self.onChange: Callable[[Iterable[InstanceState], Iterable[InstanceState]], None] = (
             lambda new, old: None
         )
         self._strategies = strategies
@@ -297,30 +298,32 @@ class Cluster:
         self._random = random
         self._meters = meters
         self._waiting: deque[_Waiter] = deque()
-        # Those that are no longer in the set and still have calls in flight.
+        # Removed instances that still have calls in flight.
         self._leaving: set[InstanceState] = set()
         self._isStopped = False
         meters.watch(self._gauges)
 
     @property
     def queued(self) -> int:
-        """Count the calls that wait."""
+        """Return the number of calls that wait."""
         return len(self._waiting)
 
     def setInstances(self, instances: Iterable[Instance]) -> None:
-        """Take the instances that there are now; those that stay keep all that is known of them."""
+        """Replace the instances; those that stay keep their state and connections."""
         if self._isStopped:
             return
         wanted = {each.id: each for each in instances}
-        gone = [
+        removed = [
             member
             for id, member in self.members.items()
-            if id not in wanted or not _isSamePlace(member.instance, wanted[id])
+            if id not in wanted or _address(member.instance) != _address(wanted[id])
         ]
-        for member in gone:
+        for member in removed:
             del self.members[member.id]
-            self._leave(member)
-        come: list[InstanceState] = []
+            member.connections.close()
+            if member.active:
+                self._leaving.add(member)
+        added: list[InstanceState] = []
         before, self.members = self.members, {}
         for id, instance in wanted.items():
             known = before.get(id)
@@ -328,18 +331,18 @@ class Cluster:
                 known = InstanceState(
                     instance, self.options, self._connect, self._clock, self._random
                 )
-                come.append(known)
+                added.append(known)
             known.instance = instance
             self.members[id] = known
         for strategy in self._strategies.values():
-            strategy.keep(self.members)
-        if come or gone:
+            strategy.retain(self.members)
+        if added or removed:
             _log.info(
                 "instances of {service}: {instances}",
                 service=self.name,
                 instances=", ".join(self.members) or "none",
             )
-        self.changed(come, gone)
+        self.onChange(added, removed)
         self.wake()
 
     def acquire(
@@ -349,68 +352,68 @@ class Cluster:
         choose: Choose | None = None,
     ) -> Deferred[CallSlot]:
         """
-        Get an instance for a call.
+        Acquire a slot at an instance for a call.
 
-        @param strategy: Which strategy chooses.
-        @param tried: The ids of those that are not wanted, unless there is no other.
-        @param choose: Chooses in its place: then no other instance will do while that one is well.
+        @param strategy: The name of the strategy that chooses the instance.
+        @param tried: The ids of instances that are used only if there is no other.
+        @param choose: Chooses in its place: then no other instance is used while it is available.
         @return: Fails with C{UNAVAILABLE} if there is no instance, or too many calls wait. It may
             be cancelled.
         """
         chosen = self._strategies[strategy].choose if choose is None else choose
-        waiter = _Waiter(chosen, choose is not None, tried, Deferred(self._giveUp))
+        waiter = _Waiter(chosen, choose is not None, tried, Deferred(self._cancelWait))
         if not self.members:
             return fail(self._refused("none", f"No instance of {self.name} is known"))
-        # Whoever waits already was told of all room that there is, and could not use it.
+        # Calls that wait could not use the capacity that there is.
         member = self._find(waiter)
         if member is not None:
-            return succeed(self._leased(member))
+            return succeed(self._slot(member))
         if len(self._waiting) >= self.options.maxQueue:
             return fail(self._refused("full", f"Every instance of {self.name} is busy"))
         self._waiting.append(waiter)
-        return waiter.lease
+        return waiter.slot
 
     def wake(self) -> None:
-        """Give instances that have room to those that wait."""
+        """Assign instances with capacity to calls that wait."""
         for waiter in list(self._waiting):
-            if not any(map(self._hasRoom, self.members.values())):
+            if not any(map(self._hasCapacity, self.members.values())):
                 return
-            # What goes on with one may be what another waited for.
+            # A call that resumes may end the wait of another.
             member = self._find(waiter) if waiter in self._waiting else None
             if member is not None:
                 self._waiting.remove(waiter)
-                waiter.lease.callback(self._leased(member))
+                waiter.slot.callback(self._slot(member))
 
     def stop(self) -> Deferred[None]:
-        """Close all connections; calls that wait get none."""
+        """Close all connections; calls that wait fail."""
         self._isStopped = True
         self._meters.forget(self._gauges)
         waiting, self._waiting = self._waiting, deque()
         for waiter in waiting:
-            waiter.lease.errback(codedError("UNAVAILABLE", "No further calls are taken"))
+            waiter.slot.errback(codedError("UNAVAILABLE", "No further calls are taken"))
         members = [*self.members.values(), *self._leaving]
-        self.changed((), list(self.members.values()))
+        self.onChange((), list(self.members.values()))
         self.members = {}
         closing = [member.connections.abort() for member in members]
         return gatherResults(closing).addCallback(lambda results: None)
 
     def _find(self, waiter: _Waiter) -> InstanceState | None:
-        """Find the instance of a call; C{None} if it has to wait."""
-        well = [member for member in self.members.values() if member.isWell]
-        candidates = well or list(self.members.values())
+        """Return the instance for a call; C{None} if it has to wait."""
+        available = [member for member in self.members.values() if member.isAvailable]
+        candidates = available or list(self.members.values())
         untried = [member for member in candidates if member.id not in waiter.tried]
         candidates = untried or candidates
         if waiter.isBound and candidates:
             member = waiter.choose(candidates)
-            return member if self._hasRoom(member) else None
-        free = [member for member in candidates if self._hasRoom(member)]
+            return member if self._hasCapacity(member) else None
+        free = [member for member in candidates if self._hasCapacity(member)]
         return waiter.choose(free) if free else None
 
-    def _hasRoom(self, member: InstanceState) -> bool:
+    def _hasCapacity(self, member: InstanceState) -> bool:
         return member.active < self.options.maxConnections
 
-    def _leased(self, member: InstanceState) -> CallSlot:
-        if not member.isWell:
+    def _slot(self, member: InstanceState) -> CallSlot:
+        if not member.isAvailable:
             self._meters.panics.add(1, (self.name,))
         return CallSlot(member, self._ended)
 
@@ -427,16 +430,10 @@ class Cluster:
             self._leaving.discard(member)
         self.wake()
 
-    def _leave(self, member: InstanceState) -> None:
-        """Let an instance end its calls that is no longer in the set."""
-        member.connections.close()
-        if member.active:
-            self._leaving.add(member)
-
-    def _giveUp(self, lease: Deferred[CallSlot]) -> None:
-        """Forget a call that does not wait any more."""
+    def _cancelWait(self, slot: Deferred[CallSlot]) -> None:
+        """Remove a call that was cancelled from the queue."""
         for waiter in self._waiting:
-            if waiter.lease is lease:
+            if waiter.slot is slot:
                 self._waiting.remove(waiter)
                 return
 
@@ -453,94 +450,99 @@ class Cluster:
         yield "connections", self.name, sum(member.connections.count for member in members)
 
 
-def _isSamePlace(one: Instance, other: Instance) -> bool:
-    return (one.host, one.port, one.tls) == (other.host, other.port, other.tls)
+def _address(instance: Instance) -> tuple[str, int, bool | None]:
+    return instance.host, instance.port, instance.tls
 
 
-Ask = Callable[[Instance], Deferred[bool]]
-"""Asks an instance whether it is well; a failure is a no. It may be cancelled."""
+Check = Callable[[Instance], Deferred[bool]]
+"""Checks the health of an instance; a failure is a no. It may be cancelled."""
 
 
-def healthAsker(connect: Connect, path: str) -> Ask:
-    """Make what asks by HTTP, each time on a connection of its own, as a new client would."""
+def healthChecker(connect: Connect, path: str) -> Check:
+    """
+    Make a check by HTTP, which opens a connection each time, as a new client would.
 
-    async def ask(instance: Instance) -> bool:
+    @param connect: Connects to an instance.
+    @param path: The path of the request.
+    """
+
+    async def check(instance: Instance) -> bool:
         connection = await connect(instance)
-        place = formatAddress(instance.host, instance.port)
-        head = f"GET {path} HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\r\n"
-        exchange = connection.begin(head.encode("ascii"), b"")
+        host = formatAddress(instance.host, instance.port)
+        head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        request = connection.begin(head.encode("ascii"), b"")
         try:
-            return 200 <= (await exchange.head()).status < 300
+            return 200 <= (await request.head()).status < 300
         finally:
-            exchange.close()
+            request.close()
             connection.abort()
 
-    return lambda instance: Deferred.fromCoroutine(ask(instance))
+    return lambda instance: Deferred.fromCoroutine(check(instance))
 
 
 class HealthChecks:
     """
-    Checks the instances of one service, each at its own time.
+    Checks the instances of one service periodically.
 
-    The time between two checks of an instance varies by a tenth and is never longer than it should
-    be, so that many gateways do not ask at the same moment.
+    The interval varies by a tenth and is never longer than configured, so that many gateways do not
+    check an instance at the same moment.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        ask: Ask,
+        check: Check,
         clock: IReactorTime,
         random: Random,
-        meters: UpstreamMeters,
+        meters: UpstreamMetrics,
     ) -> None:
         self._cluster = cluster
-        self._ask = ask
+        self._send = check
         self._clock = clock
         self._random = random
         self._meters = meters
         self._interval = cluster.options.healthIntervalMs / 1000
         self._timeout = cluster.options.healthTimeoutMs / 1000
         self._timers: dict[InstanceState, IDelayedCall] = {}
-        self._asking: dict[InstanceState, Deferred[Any]] = {}
-        cluster.changed = self._changed
+        self._inFlight: dict[InstanceState, Deferred[Any]] = {}
+        cluster.onChange = self._changed
 
-    def _changed(self, come: Iterable[InstanceState], gone: Iterable[InstanceState]) -> None:
-        for member in gone:
+    def _changed(self, added: Iterable[InstanceState], removed: Iterable[InstanceState]) -> None:
+        for member in removed:
             timer = self._timers.pop(member, None)
             if timer is not None and timer.active():
                 timer.cancel()
-            asking = self._asking.pop(member, None)
-            if asking is not None:
-                asking.cancel()
-        for member in come:
+            checking = self._inFlight.pop(member, None)
+            if checking is not None:
+                checking.cancel()
+        for member in added:
             self._timers[member] = self._clock.callLater(0, self._check, member)
 
     def _check(self, member: InstanceState) -> None:
-        # From beginning to beginning: a slow answer must not make checks rare.
+        # From start to start: a slow response must not make checks rare.
         pause = self._interval * self._random.uniform(0.9, 1.0)
         self._timers[member] = self._clock.callLater(pause, self._check, member)
-        if member in self._asking:
+        if member in self._inFlight:
             return
-        asking = self._asking[member] = self._ask(member.instance)
-        late = self._clock.callLater(self._timeout, asking.cancel)
+        checking = self._inFlight[member] = self._send(member.instance)
+        late = self._clock.callLater(self._timeout, checking.cancel)
 
-        def answered(result: Any) -> None:
+        def ended(result: Any) -> None:
             if late.active():
                 late.cancel()
-            # One that was given up for good is not there any more.
-            if self._asking.pop(member, None) is not None:
-                self._answered(member, result is True)
+            # The check of an instance that was removed is not counted.
+            if self._inFlight.pop(member, None) is not None:
+                self._checked(member, result is True)
 
-        asking.addBoth(answered)
+        checking.addBoth(ended)
 
-    def _answered(self, member: InstanceState, isWell: bool) -> None:
-        self._meters.checks.add(1, (self._cluster.name, "well" if isWell else "ill"))
-        if member.checked(isWell):
+    def _checked(self, member: InstanceState, isHealthy: bool) -> None:
+        self._meters.checks.add(1, (self._cluster.name, "well" if isHealthy else "ill"))
+        if member.checked(isHealthy):
             _log.warn(
                 "the instance {id} of {service} is {state}",
                 id=member.id,
                 service=self._cluster.name,
-                state="well again" if isWell else "not well",
+                state="well again" if isHealthy else "not well",
             )
             self._cluster.wake()

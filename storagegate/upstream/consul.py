@@ -4,13 +4,13 @@ Instances that Consul knows, by blocking queries
 
     GET /v1/health/service/NAME?passing=true              -> entries, X-Consul-Index: 7
     GET /v1/health/service/NAME?passing=true&index=7&wait=60000ms
-        -> the same, as soon as something has changed or the time is over
+        -> the same after a change, or when the time is over
 
-Entries in Consul: services of an agent, each with a check that lives on signs
+Entries in Consul: services of an agent, each with a check that has to be renewed
 (U{https://developer.hashicorp.com/consul/api-docs/agent/service})::
 
     PUT /v1/agent/service/register          {"ID", "Name", ..., "Check": {"TTL": "15s"}}
-    PUT /v1/agent/check/pass/CHECK          404, or from older agents 500: it is not known
+    PUT /v1/agent/check/pass/CHECK          404, or from older agents 500: unknown
     PUT /v1/agent/service/deregister/ID
 """
 
@@ -27,7 +27,6 @@ from storagegate.upstream.options import ConsulOptions, Entry, Instance
 from storagegate.upstream.provider import (
     Publish,
     SourceError,
-    asJSON,
     boundedWeight,
     readEach,
     readMessage,
@@ -36,10 +35,10 @@ from storagegate.upstream.provider import (
 
 _MAX_INDEX = 2**64 - 1
 
-# Consul waits up to a sixteenth longer than it was asked to, so that not all come back at once.
+# Consul adds up to a sixteenth to the time, so that not all clients return at the same time.
 _JITTER = 1 + 1 / 16
 
-# What answers at once with the same index does not block: it is asked like a clock.
+# A server that returns the same index immediately does not block: it is polled.
 _POLL_SECONDS = 1.0
 
 META_TLS = "tls"
@@ -67,13 +66,13 @@ class _Entry(msgspec.Struct, rename="pascal"):
 
 
 class ConsulAPI:
-    """Asks an agent, with a token."""
+    """The HTTP API of an agent."""
 
     def __init__(self, reactor: Any, options: ConsulOptions) -> None:
-        self._source = HTTPClient(reactor, options.address, options.tls)
+        self._client = HTTPClient(reactor, options.address, options.tls)
         self._options = options
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
@@ -83,28 +82,30 @@ class ConsulAPI:
         isLocal: bool = False,
     ) -> ClientResponse:
         """
-        Ask for something.
+        Send a request.
 
-        @param wait: Seconds that the agent may wait by itself.
-        @param isLocal: Whether it is a matter of the agent's own, and of no data center.
-        @raise SourceError: If there is no answer.
+        @param query: The parameters of the query.
+        @param wait: Seconds that the agent may wait before it responds.
+        @param isLocal: Whether it concerns the agent itself, and no data center.
+        @raise HTTPClientError: If there is no response in time.
+        @raise SourceError: If the token cannot be read.
         """
         options = self._options
-        asked = [*query]
+        parameters = [*query]
         if options.datacenter is not None and not isLocal:
-            asked.append(("dc", options.datacenter))
+            parameters.append(("dc", options.datacenter))
         if options.namespace is not None:
-            asked.append(("ns", options.namespace))
+            parameters.append(("ns", options.namespace))
         headers = {} if body is None else {"Content-Type": "application/json"}
         if options.tokenFile is not None:
             headers["X-Consul-Token"] = readSecret(options.tokenFile)
-        target = f"{path}?{urlencode(asked)}" if asked else path
+        target = f"{path}?{urlencode(parameters)}" if parameters else path
         seconds = wait * _JITTER + options.timeoutMs / 1000
-        return await self._source.request(method, target, headers, body, seconds)
+        return await self._client.request(method, target, headers, body, seconds)
 
 
 class ConsulWatch:
-    """Follows one service."""
+    """Follows one service by blocking queries."""
 
     def __init__(
         self, reactor: Any, options: ConsulOptions, service: str, publish: Publish
@@ -117,26 +118,26 @@ class ConsulWatch:
         self._index = 0
 
     async def step(self) -> float:
-        """Ask once; without an index the answer comes at once."""
+        """Query once; without an index the response comes immediately."""
         index, self._index = self._index, 0
         wait = self._options.waitMs / 1000 if index else 0.0
         query = [("passing", "true"), *(("tag", tag) for tag in self._options.tags)]
         if index:
             query += [("index", str(index)), ("wait", f"{self._options.waitMs}ms")]
         began = self._seconds()
-        answer = await self._api.ask("GET", self._path, query, wait=wait)
-        if answer.status != 200:
-            raise HTTPStatusError(f"Consul's {self._path}", answer.status)
-        found = _readIndex(answer.field("X-Consul-Index"))
-        self._publish(*readEach(readMessage(answer.body, list[msgspec.Raw]), _instances))
-        # One that went back is of another history, in which the old one says nothing.
+        response = await self._api.request("GET", self._path, query, wait=wait)
+        if response.status != 200:
+            raise HTTPStatusError(f"Consul's {self._path}", response.status)
+        found = _readIndex(response.field("X-Consul-Index"))
+        self._publish(*readEach(readMessage(response.body, list[msgspec.Raw]), _instances))
+        # An index that went back is of another history, in which the old one means nothing.
         self._index = found if found >= index else 0
         spared = wait / 2 - (self._seconds() - began)
         return _POLL_SECONDS if found == index and spared > 0 else 0.0
 
 
 def _readIndex(text: str) -> int:
-    """Read an index; without one an answer is not Consul's, whatever else it looks like."""
+    """Parse an index; a response without one is not Consul's."""
     try:
         index = parseDecimal(text, _MAX_INDEX)
     except ValueError:
@@ -152,17 +153,17 @@ def _instances(raw: msgspec.Raw) -> Iterable[Instance]:
     # A service without an address of its own is at that of its node.
     host = service.address or (entry.node.address if entry.node is not None else "")
     weight = service.weights.passing if service.weights is not None else 1
-    # Another value is not to be taken for a no: the options may say yes.
+    # Another value does not mean no: the options may say yes.
     tls = True if (service.meta or {}).get(META_TLS) == "true" else None
     return [Instance(host, service.port, boundedWeight(weight), tls=tls)]
 
 
 _FORGET_SECONDS = 60
-"""After so long without a sign of life an entry is taken away; Consul allows no less."""
+"""Seconds without a renewal after which an entry is removed; Consul allows no less."""
 
 
 class ConsulRegistry:
-    """Tells an agent."""
+    """Registers entries with an agent."""
 
     def __init__(
         self, reactor: Any, options: ConsulOptions, entries: list[Entry], ttlSeconds: int
@@ -170,36 +171,36 @@ class ConsulRegistry:
         self._api = ConsulAPI(reactor, options)
         self._entries = entries
         self._ttl = ttlSeconds
-        self._told: set[str] = set()
+        self._known: set[str] = set()
 
-    async def tell(self) -> None:
-        """Tell of all entries, or that they still are."""
+    async def register(self) -> None:
+        """Register all entries, or renew them."""
         for entry in self._entries:
-            if entry.id not in self._told or not await self._passes(entry):
-                self._told.discard(entry.id)
+            if entry.id not in self._known or not await self._renew(entry):
+                self._known.discard(entry.id)
                 await self._register(entry)
-                self._told.add(entry.id)
+                self._known.add(entry.id)
 
-    async def leave(self) -> None:
-        """Take all entries away, each for itself."""
+    async def deregister(self) -> None:
+        """Remove all entries; after a failed one also the others."""
         failed: Exception | None = None
         for entry in self._entries:
             try:
                 await self._put(f"service/deregister/{quote(entry.id, safe='')}")
             except (SourceError, HTTPClientError) as error:
-                # Who is not known any more need not be taken away.
+                # An unknown entry needs no removal.
                 if not isinstance(error, HTTPStatusError) or error.status != 404:
                     failed = error
         if failed is not None:
             raise failed
 
-    async def _passes(self, entry: Entry) -> bool:
-        """Give a sign of life; tell whether the agent knows what of."""
+    async def _renew(self, entry: Entry) -> bool:
+        """Renew an entry; return whether the agent knows it."""
         path = f"/v1/agent/check/pass/{quote(_check(entry), safe='')}"
-        answer = await self._api.ask("PUT", path, isLocal=True)
-        if answer.status not in (200, 404, 500):
-            raise HTTPStatusError("Consul's check/pass", answer.status)
-        return answer.status == 200
+        response = await self._api.request("PUT", path, isLocal=True)
+        if response.status not in (200, 404, 500):
+            raise HTTPStatusError("Consul's check/pass", response.status)
+        return response.status == 200
 
     async def _register(self, entry: Entry) -> None:
         message = {
@@ -218,12 +219,12 @@ class ConsulRegistry:
                 "DeregisterCriticalServiceAfter": f"{max(_FORGET_SECONDS, 4 * self._ttl)}s",
             },
         }
-        await self._put("service/register", asJSON(message))
+        await self._put("service/register", msgspec.json.encode(message))
 
     async def _put(self, path: str, body: bytes | None = None) -> None:
-        answer = await self._api.ask("PUT", f"/v1/agent/{path}", body=body, isLocal=True)
-        if answer.status != 200:
-            raise HTTPStatusError(f"Consul's {path}", answer.status)
+        response = await self._api.request("PUT", f"/v1/agent/{path}", body=body, isLocal=True)
+        if response.status != 200:
+            raise HTTPStatusError(f"Consul's {path}", response.status)
 
 
 def _check(entry: Entry) -> str:

@@ -1,9 +1,9 @@
 """
-Instances that the Domain Name System knows: by SRV records, which have ports and weights
-(RFC 2782), else by the addresses of a name, with a port from the options.
+Instances in the Domain Name System: SRV records, which have ports and weights (RFC 2782), else the
+addresses of a name, with a port from the options.
 
-An answer is used as long as its records say, within bounds. A name that does not exist has no
-instances: that is an answer, while no answer and a server's failure are none.
+A reply is used for the TTL of its records, within bounds. A name that does not exist has no
+instances, while a missing reply or the failure of a server changes nothing.
 """
 
 from collections.abc import Callable
@@ -23,22 +23,22 @@ from storagegate.upstream.provider import Publish, SourceError, boundedWeight, r
 _RESOLV_CONF = Path("/etc/resolv.conf")
 
 _MAX_RESOLVERS = 3
-"""As the C library: each of them may be waited for."""
+"""As in the C library: each of them may have to time out."""
 
 _MAX_TARGETS = 100
-"""Of the SRV records of a name: each may need a question for its address."""
+"""SRV records of a name: each may need a query for its address."""
 
-_Place = tuple[str, int, int]
+_Target = tuple[str, int, int]
 """A host, a port and a weight."""
 
-_Found = tuple[list[_Place], int]
-"""Places and for how many seconds they are good."""
+_Targets = tuple[list[_Target], int]
+"""Targets, and their TTL in seconds."""
 
 R = TypeVar("R")
 
 
 class DNSWatch:
-    """Asks for one name."""
+    """Follows one name by queries."""
 
     def __init__(self, reactor: Any, options: DNSOptions, service: str, publish: Publish) -> None:
         self._reactor = reactor
@@ -47,48 +47,48 @@ class DNSWatch:
         self._publish = publish
 
     async def step(self) -> float:
-        """Ask once; give how long the answer is good."""
+        """Query once; return the TTL of the reply."""
         least, most = self._options.minTtlMs / 1000, self._options.maxTtlMs / 1000
-        with _Questions(self._reactor, self._options) as questions:
-            places, ttl = await self._find(questions)
-        self._publish(*readEach(places, lambda place: [Instance(*place)]))
+        with _Queries(self._reactor, self._options) as queries:
+            targets, ttl = await self._find(queries)
+        self._publish(*readEach(targets, lambda target: [Instance(*target)]))
         return min(max(float(ttl), least), most)
 
-    async def _find(self, questions: "_Questions") -> _Found:
-        answers, additional = await questions.ask("lookupService", self._name)
+    async def _find(self, queries: "_Queries") -> _Targets:
+        answers, additional = await queries.query("lookupService", self._name)
         services = [each for each in answers if each.type == dns.SRV]
         if services:
-            return await self._located(questions, services, additional)
+            return await self._located(queries, services, additional)
         if self._options.port is None:
             return [], 0
-        addresses, ttl = await questions.addresses(self._name)
+        addresses, ttl = await queries.addresses(self._name)
         return [(address, self._options.port, 1) for address in addresses], ttl
 
     async def _located(
-        self, questions: "_Questions", services: list[Any], additional: list[Any]
-    ) -> _Found:
-        """Give the places behind SRV records: of those of the first priority alone."""
+        self, queries: "_Queries", services: list[Any], additional: list[Any]
+    ) -> _Targets:
+        """Return the targets of SRV records, of the first priority only."""
         if len(services) > _MAX_TARGETS:
             raise SourceError(f"{self._name} has more than {_MAX_TARGETS} records")
         ttl = min(each.ttl for each in services)
         best = min(each.payload.priority for each in services)
-        places: list[_Place] = []
+        targets: list[_Target] = []
         for each in services:
             target = str(each.payload.target)
             if each.payload.priority != best or target in ("", "."):
-                # A lone dot says that there decidedly is no such service.
+                # A lone dot: there is decidedly no such service.
                 continue
             addresses, good = _matching(additional, target), ttl
             if not addresses:
-                addresses, good = await questions.addresses(target)
+                addresses, good = await queries.addresses(target)
             ttl = min(ttl, good)
             weight = boundedWeight(each.payload.weight)
-            places += [(address, each.payload.port, weight) for address in addresses]
-        return places, ttl
+            targets += [(address, each.payload.port, weight) for address in addresses]
+        return targets, ttl
 
 
 def _matching(records: list[Any], name: str) -> list[str]:
-    """Give the IPv4 addresses that came with an answer for a name."""
+    """Return the IPv4 addresses of a name among additional records."""
     return [
         each.payload.dottedQuad()
         for each in records
@@ -96,21 +96,21 @@ def _matching(records: list[Any], name: str) -> list[str]:
     ]
 
 
-class _Questions:
+class _Queries:
     """
-    The questions of one round, with all that Twisted's resolver makes for them.
+    The queries of one step, with the resources of Twisted's resolver.
 
-    What it leaves behind, when nobody waits for an answer any more, ends here.
+    Timers and connections that the resolver leaves behind end with the context.
     """
 
     def __init__(self, reactor: Any, options: DNSOptions) -> None:
-        self._leash = CancellableReactor(reactor)
-        # Once more after the first time out: a lost packet is not a lost server.
+        self._reactor = CancellableReactor(reactor)
+        # Two tries: a lost packet is not a lost server.
         timeouts = (options.timeoutMs / 1000,) * 2
         servers = list(options.resolvers or _systemResolvers())
-        self._resolver = Resolver(servers=servers, timeout=timeouts, reactor=self._leash)
+        self._resolver = Resolver(servers=servers, timeout=timeouts, reactor=self._reactor)
 
-    def __enter__(self) -> "_Questions":
+    def __enter__(self) -> "_Queries":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -118,15 +118,15 @@ class _Questions:
             for _waiting, timeout in (connection.liveMessages or {}).values():
                 if timeout.active():
                     timeout.cancel()
-        self._leash.loose()
+        self._reactor.cancelAll()
 
-    async def ask(self, lookup: str, name: str) -> tuple[list[Any], list[Any]]:
+    async def query(self, lookup: str, name: str) -> tuple[list[Any], list[Any]]:
         """
-        Ask.
+        Query records.
 
         @param lookup: The resolver's method.
-        @return: The answers and what came with them; nothing of a name that does not exist.
-        @raise SourceError: If there is no answer.
+        @return: The answers and additional records; none of a name that does not exist.
+        @raise SourceError: If there is no reply.
         """
         try:
             answers, _authority, additional = await getattr(self._resolver, lookup)(name)
@@ -135,22 +135,22 @@ class _Questions:
         except CancelledError:
             raise
         except Exception as error:
-            # Time outs, sockets and the codes of servers each have errors of their own.
+            # Timeouts, sockets and the codes of servers each have errors of their own.
             raise SourceError(f"no answer for {name}: {type(error).__name__}") from error
         return answers, additional
 
     async def addresses(self, name: str) -> tuple[list[str], int]:
         """
-        Give the addresses of a name, IPv6 if it has no others, and how long they are good.
+        Return the addresses of a name, IPv6 if it has no others, and their TTL.
 
-        @raise SourceError: If there is no answer.
+        @raise SourceError: If there is no reply.
         """
         kinds: tuple[tuple[str, int, Callable[[Any], str]], ...] = (
             ("lookupAddress", dns.A, lambda payload: str(payload.dottedQuad())),
             ("lookupIPV6Address", dns.AAAA, lambda payload: inet_ntop(AF_INET6, payload.address)),
         )
         for lookup, kind, written in kinds:
-            answers, _additional = await self.ask(lookup, name)
+            answers, _additional = await self.query(lookup, name)
             found = [each for each in answers if each.type == kind]
             if found:
                 addresses = [written(each.payload) for each in found]
@@ -160,7 +160,7 @@ class _Questions:
 
 def _systemResolvers() -> list[tuple[str, int]]:
     """
-    Give the resolvers of this machine; the file is small, and may change at any time.
+    Read the resolvers of this machine; the file is small, and may change at any time.
 
     @raise SourceError: If it cannot be read.
     """
@@ -177,7 +177,7 @@ def _systemResolvers() -> list[tuple[str, int]]:
 
 
 class CancellableReactor:
-    """A reactor that remembers what was begun with it, and can end it."""
+    """A reactor that can cancel its timers and close its connections."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -188,17 +188,17 @@ class CancellableReactor:
         return getattr(self._reactor, name)
 
     def callLater(self, *arguments: Any, **more: Any) -> Any:
-        return self._kept(self._calls, self._reactor.callLater(*arguments, **more))
+        return self._remember(self._calls, self._reactor.callLater(*arguments, **more))
 
     def connectTCP(self, *arguments: Any, **more: Any) -> Any:
-        return self._kept(self._connectors, self._reactor.connectTCP(*arguments, **more))
+        return self._remember(self._connectors, self._reactor.connectTCP(*arguments, **more))
 
-    def _kept(self, kept: list[R], made: R) -> R:
+    def _remember(self, kept: list[R], made: R) -> R:
         kept.append(made)
         return made
 
-    def loose(self) -> None:
-        """End it all."""
+    def cancelAll(self) -> None:
+        """Cancel the timers, and close the connections."""
         for call in self._calls:
             if call.active():
                 call.cancel()

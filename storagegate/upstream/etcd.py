@@ -3,19 +3,18 @@ Instances that etcd knows: keys C{PREFIX/SERVICE/ID} whose values are JSON::
 
     {"host": "10.0.0.7", "port": 8080, "weight": 2, "tls": true}
 
-They are listed once, with the revision of that list; from the next revision on they are watched. A
-watch that fails for whatever reason, above all because its revision has been compacted away, begins
-with a list again.
+They are listed once, with the revision of that list; from the next revision on they are watched.
+After a failed watch, above all of a revision that has been compacted away, they are listed again.
 
 The JSON form of etcd's API (U{https://etcd.io/docs/latest/dev-guide/api_grpc_gateway/}): every call
-is a POST of a message, bytes are base64, large numbers are text; a stream answers with a message a
-line, wrapped in C{{"result": ...}} or C{{"error": ...}}.
+is a POST of a message, bytes are base64, large numbers are text; the response of a stream has a
+message a line, wrapped in C{{"result": ...}} or C{{"error": ...}}.
 
-Entries in etcd: keys C{PREFIX/SERVICE/ID} that live as long as a lease, which is kept alive::
+Entries in etcd: keys C{PREFIX/SERVICE/ID} that exist as long as a lease, which is kept alive::
 
     /v3/lease/grant {"TTL"} -> {"ID"}     /v3/kv/put {"key", "value", "lease"}
     /v3/lease/keepalive {"ID"} -> {"result": {"TTL"}}, without it the lease is over
-    /v3/lease/revoke {"ID"}               takes the keys away with the lease
+    /v3/lease/revoke {"ID"}               removes the keys with the lease
 """
 
 from base64 import b64encode
@@ -30,7 +29,6 @@ from storagegate.upstream.options import MAX_INSTANCES, Entry, EtcdOptions, Inst
 from storagegate.upstream.provider import (
     Publish,
     SourceError,
-    asJSON,
     boundedWeight,
     readEach,
     readMessage,
@@ -43,9 +41,9 @@ R = TypeVar("R")
 
 class Header(msgspec.Struct):
     """
-    What stands in front of answers.
+    The head of responses.
 
-    @ivar cluster: Which history the revision belongs to.
+    @ivar cluster: The cluster whose revision it is.
     @ivar revision: 0 where it is left out.
     """
 
@@ -62,14 +60,12 @@ class _Error(msgspec.Struct):
 
 
 def encoded(text: str) -> str:
-    """Write text as a field of bytes."""
+    """Return text as a field of bytes: base64."""
     return b64encode(text.encode()).decode("ascii")
 
 
 class EtcdAPI:
-    """
-    Asks the members of a cluster: one of them, until it fails, then the next.
-    """
+    """The API of a cluster: calls go to one member until it fails, then to the next."""
 
     def __init__(self, reactor: Any, options: EtcdOptions) -> None:
         self._members = [HTTPClient(reactor, each, options.tls) for each in options.addresses]
@@ -80,30 +76,43 @@ class EtcdAPI:
 
     async def call(self, path: str, message: Any, kind: type[T]) -> T:
         """
-        Ask for something.
+        Call the API.
 
-        @raise SourceError: If there is no answer, or another one.
+        @param message: The message, as L{msgspec} encodes it.
+        @param kind: The type of the response.
+        @raise HTTPClientError: If there is no response in time.
+        @raise SourceError: If it is of another type.
         """
-        return await self._trying(lambda: self._call(path, message, kind))
+        return await self._withMember(lambda: self._call(path, message, kind))
 
     async def follow(
-        self, path: str, message: Any, taken: Callable[[bytes], None], life: float
+        self, path: str, message: Any, onLine: Callable[[bytes], None], maxSeconds: float
     ) -> None:
         """
-        Take the lines of a stream.
+        Read the lines of a stream.
 
-        @param life: How many seconds at most.
-        @raise SourceError: If there is none, or it breaks off.
+        @param message: The message, as L{msgspec} encodes it.
+        @param onLine: Called with each line; its exceptions end the stream.
+        @param maxSeconds: How long the stream is read.
+        @raise HTTPClientError: If there is none, or it breaks off.
         """
-        await self._trying(lambda: self._follow(path, message, taken, life))
+        body = msgspec.json.encode(message)
 
-    async def _trying(self, ask: Callable[[], Awaitable[R]]) -> R:
+        def send() -> Awaitable[None]:
+            member = self._members[self._member]
+            return member.stream(
+                "POST", path, self._headers(), onLine, body, self._seconds, maxSeconds
+            )
+
+        await self._withMember(send)
+
+    async def _withMember(self, send: Callable[[], Awaitable[R]]) -> R:
         try:
             if self._token is None and self._options.username is not None:
                 self._token = await self._authenticate(self._options.username)
-            return await ask()
+            return await send()
         except (SourceError, HTTPClientError):
-            # Whatever it was: another member may know better, and the token may be too old.
+            # Another member may respond, and the token may have expired.
             self._token = None
             self._member = (self._member + 1) % len(self._members)
             raise
@@ -120,18 +129,11 @@ class EtcdAPI:
         return headers
 
     async def _call(self, path: str, message: Any, kind: type[T]) -> T:
-        member = self._members[self._member]
-        answer = await member.request("POST", path, self._headers(), asJSON(message), self._seconds)
-        if answer.status != 200:
-            raise HTTPStatusError(f"etcd's {path}", answer.status, _errorText(answer.body))
-        return readMessage(answer.body, kind, lax=True)
-
-    async def _follow(
-        self, path: str, message: Any, taken: Callable[[bytes], None], life: float
-    ) -> None:
-        member = self._members[self._member]
-        body = asJSON(message)
-        await member.stream("POST", path, self._headers(), taken, body, self._seconds, life)
+        member, body = self._members[self._member], msgspec.json.encode(message)
+        response = await member.request("POST", path, self._headers(), body, self._seconds)
+        if response.status != 200:
+            raise HTTPStatusError(f"etcd's {path}", response.status, _errorText(response.body))
+        return readMessage(response.body, kind, lax=True)
 
 
 def _errorText(body: bytes) -> str:
@@ -142,7 +144,7 @@ def _errorText(body: bytes) -> str:
 
 
 _LIFE_SECONDS = 60.0
-"""Of a watch; the next one goes on where it has ended."""
+"""The duration of a watch; the next one continues at its end."""
 
 
 class _Pair(msgspec.Struct):
@@ -156,7 +158,7 @@ class _Range(msgspec.Struct):
     more: bool = False
 
 
-class _Event(msgspec.Struct):
+class _KeyEvent(msgspec.Struct):
     kv: _Pair
     type: str = "PUT"
 
@@ -167,7 +169,7 @@ class _News(msgspec.Struct):
     canceled: bool = False
     reason: str = msgspec.field(name="cancel_reason", default="")
     compacted: int = msgspec.field(name="compact_revision", default=0)
-    events: list[_Event] = []
+    events: list[_KeyEvent] = []
 
 
 class _Line(msgspec.Struct):
@@ -182,7 +184,7 @@ class _Value(msgspec.Struct):
 
 
 class EtcdWatch:
-    """Follows one service."""
+    """Follows one service by a list and watches."""
 
     def __init__(
         self,
@@ -193,7 +195,7 @@ class EtcdWatch:
         life: float = _LIFE_SECONDS,
     ) -> None:
         """
-        @param life: How many seconds a stream is followed at most.
+        @param life: The duration of a watch in seconds.
         """
         self._life = life
         self._api = EtcdAPI(reactor, options)
@@ -206,7 +208,7 @@ class EtcdWatch:
         self._revision: int | None = None
 
     async def step(self) -> float:
-        """List what there is, or, after that, watch what becomes of it."""
+        """List the keys, or, after that, watch their changes."""
         revision, self._revision = self._revision, None
         if revision is None:
             self._revision = await self._list()
@@ -223,52 +225,52 @@ class EtcdWatch:
             raise SourceError(f"etcd knows more than {MAX_INSTANCES} instances")
         self._cluster = found.header.cluster
         self._values = {pair.key: pair.value for pair in found.kvs}
-        self._tell()
+        self._publishValues()
         return found.header.revision
 
     async def _watch(self, revision: int) -> int:
         watching = _Watching(revision)
 
-        def taken(line: bytes) -> None:
+        def onLine(line: bytes) -> None:
             news = readMessage(line, _Line, lax=True).result
             if news is None:
                 raise SourceError("etcd ends the watch with an error")
             if news.header.cluster != self._cluster:
                 raise SourceError("etcd is another cluster than it was")
-            if watching.take(news):
+            if watching.advance(news):
                 self._apply(news.events)
 
         message = {"create_request": {**self._keys, "start_revision": str(revision + 1)}}
-        await self._api.follow("/v3/watch", message, taken, self._life)
+        await self._api.follow("/v3/watch", message, onLine, self._life)
         if not watching.isCreated:
             raise SourceError("etcd ends the watch before it has begun")
         return watching.revision
 
-    def _apply(self, events: Iterable[_Event]) -> None:
+    def _apply(self, events: Iterable[_KeyEvent]) -> None:
         for event in events:
             if event.type == "DELETE":
                 self._values.pop(event.kv.key, None)
             else:
                 self._values[event.kv.key] = event.kv.value
-        self._tell()
+        self._publishValues()
 
-    def _tell(self) -> None:
+    def _publishValues(self) -> None:
         self._publish(*readEach(self._values.values(), _instances))
 
 
 class _Watching:
-    """How far a watch has come."""
+    """The progress of a watch."""
 
     def __init__(self, revision: int) -> None:
         self.revision = revision
         self.isCreated = False
 
-    def take(self, news: _News) -> bool:
+    def advance(self, news: _News) -> bool:
         """
-        Take note of a message.
+        Process a message.
 
-        @return: Whether it brings events.
-        @raise SourceError: If the watch cannot go on.
+        @return: Whether it has events.
+        @raise SourceError: If the watch has ended.
         """
         if news.canceled:
             reason = "its revision is compacted" if news.compacted else news.reason
@@ -276,7 +278,7 @@ class _Watching:
         if news.created:
             self.isCreated = True
             if news.header.revision < self.revision:
-                # A store from a backup: it would be silent until it is as old as this one was.
+                # A restored backup: it would be silent until its revision is as high as this one.
                 raise SourceError("etcd has gone back to an earlier revision")
             return False
         if news.header.revision > self.revision:
@@ -295,16 +297,16 @@ class _Lease(msgspec.Struct):
     ttl: int = msgspec.field(name="TTL", default=0)
 
 
-class _Kept(msgspec.Struct):
+class _KeepAlive(msgspec.Struct):
     result: _Lease
 
 
-class _Anything(msgspec.Struct):
+class _Ignored(msgspec.Struct):
     pass
 
 
 class EtcdRegistry:
-    """Tells a cluster."""
+    """Registers entries with a cluster."""
 
     def __init__(
         self, reactor: Any, options: EtcdOptions, entries: list[Entry], ttlSeconds: int
@@ -316,8 +318,8 @@ class EtcdRegistry:
         self._lease: int | None = None
         self._isPut = False
 
-    async def tell(self) -> None:
-        """Tell of all entries, or that they still are."""
+    async def register(self) -> None:
+        """Register all entries, or renew their lease."""
         if self._lease is not None and not await self._isAlive(self._lease):
             self._lease = None
         if self._lease is None:
@@ -331,13 +333,13 @@ class EtcdRegistry:
                 await self._put(entry, self._lease)
             self._isPut = True
 
-    async def leave(self) -> None:
-        """Take all entries away."""
+    async def deregister(self) -> None:
+        """Remove all entries with their lease."""
         if self._lease is not None:
-            await self._api.call("/v3/lease/revoke", {"ID": str(self._lease)}, _Anything)
+            await self._api.call("/v3/lease/revoke", {"ID": str(self._lease)}, _Ignored)
 
     async def _isAlive(self, lease: int) -> bool:
-        kept = await self._api.call("/v3/lease/keepalive", {"ID": str(lease)}, _Kept)
+        kept = await self._api.call("/v3/lease/keepalive", {"ID": str(lease)}, _KeepAlive)
         return kept.result.ttl > 0
 
     async def _put(self, entry: Entry, lease: int) -> None:
@@ -350,7 +352,7 @@ class EtcdRegistry:
         }
         message = {
             "key": encoded(f"{self._prefix}/{entry.service}/{entry.id}"),
-            "value": encoded(asJSON(value).decode()),
+            "value": b64encode(msgspec.json.encode(value)).decode("ascii"),
             "lease": str(lease),
         }
-        await self._api.call("/v3/kv/put", message, _Anything)
+        await self._api.call("/v3/kv/put", message, _Ignored)

@@ -1,5 +1,5 @@
 """
-Instances that Kubernetes knows, by the EndpointSlices of a Service
+Instances in Kubernetes: the EndpointSlices of a Service
 (U{https://kubernetes.io/docs/reference/using-api/api-concepts/})::
 
     GET /apis/discovery.k8s.io/v1/namespaces/NAMESPACE/endpointslices?labelSelector=
@@ -7,8 +7,8 @@ Instances that Kubernetes knows, by the EndpointSlices of a Service
     GET the same&watch=true&resourceVersion=7&allowWatchBookmarks=true
         -> {"type": "MODIFIED", "object": {...}}           a line for each change
 
-A watch that fails for whatever reason begins with a list again; one whose version is too old (410
-Gone) does so without having failed, for that happens in the best of clusters.
+After a failed watch the slices are listed again. A version that is too old (410 Gone) is not a
+failure: it also occurs in healthy clusters.
 """
 
 from collections.abc import Iterable
@@ -24,13 +24,13 @@ from storagegate.upstream.options import SERVICE_ACCOUNT, Instance, KubernetesOp
 from storagegate.upstream.provider import Publish, SourceError, readEach, readMessage, readSecret
 
 _LIFE_SECONDS = 240
-"""Of a watch; the API ends it by itself, and the next one goes on where it has ended."""
+"""The duration of a watch; the API ends it, and the next one continues at its end."""
 
-# It ends by itself, with this much more for the way.
+# The API ends it, within this time more.
 _LATE_SECONDS = 10
 
 _GONE_SECONDS = 1.0
-"""Before a list is asked for anew: they are dear for the API."""
+"""The pause before the next list: lists are expensive for the API."""
 
 _GONE = 410
 
@@ -56,7 +56,7 @@ class _Port(msgspec.Struct):
 
     @property
     def isSecure(self) -> bool:
-        """Tell whether it says to be of HTTPS; its name does where nothing else is said."""
+        """Return whether it is for HTTPS, by its protocol, else by its name."""
         return (self.protocol or self.name or "").lower() == "https"
 
 
@@ -73,7 +73,7 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw] | None
 
 
-class _Event(msgspec.Struct):
+class _WatchEvent(msgspec.Struct):
     type: str
     object: msgspec.Raw
 
@@ -92,16 +92,16 @@ class _Gone(SourceError):
 
 
 class KubernetesWatch:
-    """Follows one service."""
+    """Follows one service by a list and watches."""
 
     def __init__(
         self, reactor: Any, options: KubernetesOptions, service: str, publish: Publish
     ) -> None:
         tls = options.tls
         if options.address is None and tls.caFile is None:
-            # The API of a cluster vouches for itself.
+            # Pods have the certificate of the API of their cluster.
             tls = evolve(tls, caFile=f"{SERVICE_ACCOUNT}/ca.crt")
-        self._source = HTTPClient(reactor, options.address or ownCluster(), tls)
+        self._client = HTTPClient(reactor, options.address or ownCluster(), tls)
         self._options = options
         self._selector = f"kubernetes.io/service-name={service}"
         self._publish = publish
@@ -109,7 +109,7 @@ class KubernetesWatch:
         self._version: str | None = None
 
     async def step(self) -> float:
-        """List what there is, or, after that, watch what becomes of it."""
+        """List the slices, or, after that, watch their changes."""
         version, self._version = self._version, None
         try:
             if version is None:
@@ -123,39 +123,39 @@ class KubernetesWatch:
     def _path(self, **query: str) -> str:
         namespace = self._options.namespace or readSecret(f"{SERVICE_ACCOUNT}/namespace")
         encoded = urlencode({"labelSelector": self._selector, **query})
-        place = f"/apis/discovery.k8s.io/v1/namespaces/{quote(namespace, safe='')}/endpointslices"
-        return f"{place}?{encoded}"
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{quote(namespace, safe='')}/endpointslices"
+        return f"{path}?{encoded}"
 
     def _headers(self) -> dict[str, str]:
         file = self._options.tokenFile
         if file is None and self._options.address is None:
             file = f"{SERVICE_ACCOUNT}/token"
-        # Read every time: a pod's token is exchanged every hour.
+        # Read every time: a pod's token is replaced every hour.
         return {} if file is None else {"Authorization": f"Bearer {readSecret(file)}"}
 
     async def _list(self) -> str:
         seconds = self._options.timeoutMs / 1000
-        answer = await self._source.request("GET", self._path(), self._headers(), seconds=seconds)
-        if answer.status != 200:
-            raise HTTPStatusError("Kubernetes", answer.status, _statusText(answer.body))
-        found = readMessage(answer.body, _List)
+        response = await self._client.request("GET", self._path(), self._headers(), seconds=seconds)
+        if response.status != 200:
+            raise HTTPStatusError("Kubernetes", response.status, _statusText(response.body))
+        found = readMessage(response.body, _List)
         if found.kind != "EndpointSliceList" or not found.metadata.version:
             raise SourceError("Kubernetes answers with something else than a list")
         self._slices = {_named(raw): raw for raw in found.items or ()}
-        self._tell()
+        self._publishSlices()
         return found.metadata.version
 
     async def _watch(self, version: str) -> str:
         reached = [version]
 
-        def taken(line: bytes) -> None:
-            event = readMessage(line, _Event)
+        def onLine(line: bytes) -> None:
+            event = readMessage(line, _WatchEvent)
             if event.type == "ERROR":
                 status = readMessage(bytes(event.object), _Status)
                 if status.code == _GONE:
                     raise _Gone
                 raise HTTPStatusError("Kubernetes' watch", status.code, status.message)
-            self._take(event)
+            self._apply(event)
             reached[0] = readMessage(bytes(event.object), _Bookmark).metadata.version or reached[0]
 
         path = self._path(
@@ -167,8 +167,8 @@ class KubernetesWatch:
         seconds = self._options.timeoutMs / 1000
         life = _LIFE_SECONDS + _LATE_SECONDS
         try:
-            await self._source.stream(
-                "GET", path, self._headers(), taken, seconds=seconds, maxSeconds=life
+            await self._client.stream(
+                "GET", path, self._headers(), onLine, seconds=seconds, maxSeconds=life
             )
         except HTTPStatusError as error:
             if error.status == _GONE:
@@ -176,7 +176,7 @@ class KubernetesWatch:
             raise
         return reached[0]
 
-    def _take(self, event: _Event) -> None:
+    def _apply(self, event: _WatchEvent) -> None:
         if event.type in ("ADDED", "MODIFIED"):
             self._slices[_named(event.object)] = msgspec.Raw(bytes(event.object))
         elif event.type == "DELETED":
@@ -184,16 +184,16 @@ class KubernetesWatch:
         elif event.type != "BOOKMARK":
             raise SourceError(f"Kubernetes tells of {event.type}")
         if event.type != "BOOKMARK":
-            self._tell()
+            self._publishSlices()
 
-    def _tell(self) -> None:
+    def _publishSlices(self) -> None:
         def instances(raw: msgspec.Raw) -> Iterable[Instance]:
             return _instances(readMessage(bytes(raw), _Slice), self._options.portName)
 
-        found, wrong = readEach(self._slices.values(), instances)
+        found, problem = readEach(self._slices.values(), instances)
         # A pod of a cluster with both has an address of each kind, and is one instance.
-        older = [each for each in found if ":" not in each.host]
-        self._publish(older or found, wrong)
+        ipv4 = [each for each in found if ":" not in each.host]
+        self._publish(ipv4 or found, problem)
 
 
 def _named(raw: msgspec.Raw) -> str:
@@ -208,11 +208,11 @@ def _instances(found: _Slice, portName: str | None) -> Iterable[Instance]:
         return
     port = _port(found.ports or [], portName)
     for endpoint in found.endpoints or ():
-        # Unknown is to be taken for ready.
+        # Unknown counts as ready.
         isReady = endpoint.conditions is None or endpoint.conditions.ready is not False
         if isReady and port is not None and port.port is not None and endpoint.addresses:
-            # The others of the list are for nobody to use. Whoever does not say that it speaks TLS
-            # has not said that it does not.
+            # The other addresses of the list are of no use. A port that is not named for TLS may
+            # still use it.
             yield Instance(endpoint.addresses[0], port.port, tls=port.isSecure or None)
 
 

@@ -1,100 +1,97 @@
-"""What is counted of calls to instances."""
+"""Metrics of calls to instances."""
 
 from collections.abc import Callable, Iterable
 
 from storagegate.telemetry.metrics import MetricFamily, MetricsRegistry
 
+Gauges = Callable[[], Iterable[tuple[str, str, float]]]
+"""
+Returns triples: C{well}, C{ill}, C{ejected}, C{active}, C{queued} or C{connections}; the name of a
+service; and the number.
+"""
+
+_GAUGES = {
+    "active": "Calls in flight with instances.",
+    "queued": "Calls that wait until an instance may have another.",
+    "connections": "Connections to instances.",
+}
+
 _STATES = "Instances of each service: well, ill (by its health check) or ejected (failed calls)."
 
 
-class UpstreamMeters:
+class UpstreamMetrics:
     """
-    The meters of all services that are elsewhere; each has the service for its first label.
+    The metrics of all remote services; the first label is the service.
 
-    No instance is a label: where they come and go, there would soon be thousands.
+    No instance is a label: where instances come and go, there would soon be thousands.
     """
 
-    def __init__(self, meters: MetricsRegistry) -> None:
-        self._meters = meters
-        self._gauges: list[Callable[[], Iterable[tuple[str, str, float]]]] = []
+    def __init__(self, registry: MetricsRegistry) -> None:
+        self._gauges: list[Gauges] = []
         service = ("service",)
         name = "storagegate_upstream_"
-        self.attempts = meters.counter(
+        self.attempts = registry.counter(
             f"{name}attempts_total",
             "What became of calls to instances: ok, error (the service's own), failed (no answer, "
             "or none that makes sense), late, cancelled.",
             ("service", "outcome"),
         )
-        self.seconds = meters.histogram(
+        self.seconds = registry.histogram(
             f"{name}duration_seconds",
             "Time until an instance answered, or began to answer with a stream.",
             service,
         )
-        self.retries = meters.counter(
+        self.retries = registry.counter(
             f"{name}retries_total", "Calls that went to another instance.", service
         )
-        self.refusedRetries = meters.counter(
+        self.refusedRetries = registry.counter(
             f"{name}retries_refused_total",
             "Calls that might have gone to another instance, if fewer had done so before.",
             service,
         )
-        self.ejections = meters.counter(
+        self.ejections = registry.counter(
             f"{name}ejections_total", "Instances put out for calls that failed in a row.", service
         )
-        self.checks = meters.counter(
+        self.checks = registry.counter(
             f"{name}checks_total", "Checks of health, well or ill.", ("service", "result")
         )
-        self.panics = meters.counter(
+        self.panics = registry.counter(
             f"{name}panics_total", "Calls sent though no instance seemed well.", service
         )
-        self.refused = meters.counter(
+        self.refused = registry.counter(
             f"{name}refused_total",
             "Calls that no instance got: all were busy (full), or there was none (none).",
             ("service", "reason"),
         )
-        meters.watch(self._families)
+        registry.watch(self._families)
 
-    def watch(self, gauges: Callable[[], Iterable[tuple[str, str, float]]]) -> None:
+    def watch(self, gauges: Gauges) -> None:
         """
-        Have numbers of a service asked for when somebody looks.
+        Add gauges, which are read at each scrape.
 
-        @param gauges: Gives triples: C{well}, C{ill}, C{ejected}, C{active}, C{queued} or
-            C{connections}; the service; and how many.
+        @param gauges: Returns their values.
         """
         self._gauges.append(gauges)
 
-    def forget(self, gauges: Callable[[], Iterable[tuple[str, str, float]]]) -> None:
-        """Ask no more."""
+    def forget(self, gauges: Gauges) -> None:
+        """Remove gauges."""
         self._gauges.remove(gauges)
 
     def _families(self) -> Iterable[MetricFamily]:
         states: list[tuple[tuple[str, ...], float]] = []
-        others: dict[str, list[tuple[tuple[str, ...], float]]] = {
-            "active": [],
-            "queued": [],
-            "connections": [],
-        }
+        others: dict[str, list[tuple[tuple[str, ...], float]]] = {kind: [] for kind in _GAUGES}
         for gauges in self._gauges:
             for kind, service, value in gauges():
                 if kind in others:
                     others[kind].append(((service,), value))
                 else:
                     states.append(((service, kind), value))
-        # Every process has an eye on the same instances; its calls are its own.
-        yield _gauge("instances", _STATES, ("service", "state"), "max", states)
-        for kind, help in (
-            ("active", "Calls in flight with instances."),
-            ("queued", "Calls that wait until an instance may have another."),
-            ("connections", "Connections to instances."),
-        ):
-            yield _gauge(kind, help, ("service",), "sum", others[kind])
-
-
-def _gauge(
-    name: str,
-    help: str,
-    labels: tuple[str, ...],
-    merge: str,
-    samples: list[tuple[tuple[str, ...], float]],
-) -> MetricFamily:
-    return MetricFamily(f"storagegate_upstream_{name}", help, "gauge", labels, (), merge, samples)
+        name = "storagegate_upstream_"
+        # Every process sees the same instances; its calls are its own.
+        yield MetricFamily(
+            f"{name}instances", _STATES, "gauge", ("service", "state"), (), "max", states
+        )
+        for kind, help in _GAUGES.items():
+            yield MetricFamily(
+                f"{name}{kind}", help, "gauge", ("service",), (), "sum", others[kind]
+            )

@@ -1,11 +1,9 @@
 """
-What those who use discovery know of it.
+Providers: where the instances of services are, from the options or from a source.
 
-Does a step again and again, and waits the longer the more often it has failed.
-
-What is wrong with a source, told to the operator without filling the log.
-
-What all providers have in common: who wants to know what, and what was last known.
+A L{Watch} queries a source step by step, and a L{RetryLoop} runs it, with growing delays while it
+fails. What was last known stays valid: a source that is away, slow or sends nonsense changes
+nothing, and a L{ProblemReporter} logs the problem once a minute.
 """
 
 import random
@@ -16,7 +14,6 @@ import msgspec
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
-from zope.interface import Attribute, Interface, implementer
 
 from storagegate.core.backoff import Backoff, Uniform
 from storagegate.core.files import FileTooLong, readSmallFile
@@ -35,84 +32,87 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Changed = Callable[[tuple[Instance, ...]], None]
-"""Takes the instances of a service, all of them, whenever they have changed."""
+"""Receives all instances of a service whenever they have changed."""
+
+Publish = Callable[[Iterable[Instance], str | None], None]
+"""Receives the instances of a service at a source, and the problem with those left out, if any."""
+
+FIRST_SECONDS = 1.0
+"""The shortest wait after a failure."""
+
+MAX_SECONDS = 30.0
+"""The longest: the return of a source is noticed after this time at most."""
+
+CALM_SECONDS = 60.0
+"""Failures that are further apart than this are unrelated."""
+
+MIN_SECONDS = 0.1
+"""The pause between two steps: it limits the load by a source that changes all the time."""
+
+BACKOFF = Backoff(firstSeconds=FIRST_SECONDS, maxSeconds=MAX_SECONDS, minSeconds=FIRST_SECONDS)
+
+LOG_SECONDS = 60.0
+"""The least time between two log lines about one source."""
+
+# Characters of a problem.
+_MAX_TEXT = 300
+
+# Bytes of a token or a password.
+_MAX_SECRET = 64 * 1024
+
+_log = Logger()
 
 
 class SourceError(Exception):
     """A source of instances cannot be read; the text fits a line of a log."""
 
 
-class IProvider(Interface):
-    """
-    Knows where services are.
+class Watch(Protocol):
+    """Follows one service at a source."""
 
-    What it last knew stays: a source that is away, slow or talks nonsense changes nothing.
-    """
-
-    problem: str | None = Attribute("What is wrong with the source now; None if nothing is.")
-
-    def watch(service: str, changed: Changed) -> None:
+    async def step(self) -> float:
         """
-        Have the instances of a service told, at first and whenever they change.
+        Query the source once, and publish the result.
 
-        Nothing is told before something is known. To be called before C{start}.
+        @return: Seconds to wait before the next step.
+        @raise SourceError: If there is no usable response.
         """
 
-    def start() -> None:
-        """Begin."""
 
-    def stop() -> Deferred[None]:
-        """End: nothing is told any more, and nothing is left behind."""
-
-
-FIRST_SECONDS = 1.0
-"""The shortest wait after a failure."""
-
-MAX_SECONDS = 30.0
-"""The longest: so late at most is noticed that a source is back."""
-
-CALM_SECONDS = 60.0
-"""Failures that are further apart than this have nothing to do with each other."""
-
-MIN_SECONDS = 0.1
-"""Between two steps: a source that has news all the time is not asked without a pause."""
-
-_log = Logger()
-
-
-BACKOFF = Backoff(firstSeconds=FIRST_SECONDS, maxSeconds=MAX_SECONDS, minSeconds=FIRST_SECONDS)
+MakeWatch = Callable[[str, Publish], Watch]
+"""Makes the watch of a service, by its name at the source."""
 
 
 class RetryLoop:
-    """Runs one loop; what goes wrong in it is told, and never ends it."""
+    """Repeats a step until it is stopped; a failed step is repeated after a growing delay."""
 
     def __init__(
         self,
         clock: Any,
         step: Callable[[], Awaitable[float]],
-        failed: Callable[[str], None],
-        worked: Callable[[], None],
+        onFailure: Callable[[str], None],
+        onSuccess: Callable[[], None],
         uniform: Uniform = random.uniform,
     ) -> None:
         """
-        @param step: Does it once; gives how many seconds to wait before the next time.
-        @param failed: Is told what went wrong.
-        @param worked: Is told that a step went well.
+        @param step: Performs the step, and returns the seconds to wait before the next one.
+        @param onFailure: Called with the reason after each failed step.
+        @param onSuccess: Called after each step that succeeded.
         """
         self._clock = clock
         self._step = step
-        self._failed = failed
-        self._worked = worked
+        self._onFailure = onFailure
+        self._onSuccess = onSuccess
         self._uniform = uniform
         self._stopped = False
         self._running: Deferred[None] | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the loop."""
         self._running = Deferred.fromCoroutine(self._run())
 
     def stop(self) -> Deferred[None]:
-        """End; what is under way is cancelled."""
+        """Cancel the step in flight, and end the loop."""
         self._stopped = True
         ended: Deferred[None] = Deferred()
         if self._running is None:
@@ -121,7 +121,7 @@ class RetryLoop:
             self._running.addBoth(lambda result: ended.callback(None))
             self._running.cancel()
             if not ended.called:
-                # The step that has led here is running, and can be cancelled when it waits again.
+                # Called from the step itself, which can be cancelled when it waits again.
                 self._clock.callLater(0, self._running.cancel)
         return ended
 
@@ -130,44 +130,34 @@ class RetryLoop:
         failedAt = float("-inf")
         while not self._stopped:
             try:
-                pause = await self._step()
+                pause = max(await self._step(), MIN_SECONDS)
+                self._onSuccess()
             except (SourceError, HTTPClientError, CancelledError) as error:
-                if self._stopped:
-                    return
-                self._failed(str(error) or "was cancelled")
+                reason: str | None = str(error) or "was cancelled"
             except Exception as error:
-                # A fault of ours must not end what is to go on for months.
+                # An internal error must not end a loop that runs for months.
                 _log.failure("a step of discovery failed")
-                self._failed(f"{type(error).__name__}: {error}")
+                reason = f"{type(error).__name__}: {error}"
             else:
-                self._worked()
-                await self._sleep(max(pause, MIN_SECONDS))
-                continue
-            now = self._clock.seconds()
-            failures = 1 if now - failedAt > CALM_SECONDS else failures + 1
-            failedAt = now
-            await self._sleep(BACKOFF.seconds(failures, self._uniform))
-
-    async def _sleep(self, seconds: float) -> None:
-        if not self._stopped:
-            await deferLater(self._clock, seconds)
-
-
-LOG_SECONDS = 60.0
-"""Between two lines about one source: who reads the log in the morning needs no more."""
-
-_MAX_TEXT = 300
+                reason = None
+            if self._stopped:
+                return
+            if reason is not None:
+                self._onFailure(reason)
+                now = self._clock.seconds()
+                failures = 1 if now - failedAt > CALM_SECONDS else failures + 1
+                failedAt = now
+                pause = BACKOFF.seconds(failures, self._uniform)
+            await deferLater(self._clock, pause)
 
 
 class ProblemReporter:
-    """
-    Keeps what is wrong, by whom it is wrong for, and logs it once a minute.
-    """
+    """Keeps the current problems of a source, by service, and logs one a minute."""
 
     def __init__(self, name: str, seconds: Callable[[], float]) -> None:
         """
-        @param name: What has the trouble, in the log.
-        @param seconds: Gives seconds for measuring.
+        @param name: The subsystem that has the problems, for the log.
+        @param seconds: Returns seconds of a monotonic clock.
         """
         self._name = name
         self._seconds = seconds
@@ -177,14 +167,14 @@ class ProblemReporter:
 
     @property
     def problem(self) -> str | None:
-        """Tell what is wrong now; C{None} if nothing is."""
+        """Return one current problem; C{None} if there is none."""
         return next((f"{key}: {text}" for key, text in self._texts.items()), None)
 
     def begin(self, key: str, text: str) -> None:
         """
-        Take note that something is wrong.
+        Record a problem.
 
-        @param key: Whom it is wrong for: a service.
+        @param key: The service that has it.
         """
         self._texts[key] = escapeField(text)[:_MAX_TEXT]
         if self._seconds() - self._loggedAt >= LOG_SECONDS:
@@ -193,51 +183,24 @@ class ProblemReporter:
             _log.warn("{name}: {problem}", name=self._name, problem=self.problem)
 
     def end(self, key: str) -> None:
-        """Take note that it is not wrong any more."""
+        """Record that a service has no problem any more."""
         if self._texts.pop(key, None) is not None and not self._texts and self._isLogged:
             self._isLogged = False
             _log.info("{name}: all is well again", name=self._name)
 
 
-class Publish(Protocol):
-    """Takes what a source says of a service."""
-
-    def __call__(self, instances: Iterable[Instance], wrong: str | None = None) -> None:
-        """
-        Take it.
-
-        @param wrong: What of it had to be left out.
-        """
-
-
-class Watch(Protocol):
-    """Follows one service at a source."""
-
-    async def step(self) -> float:
-        """
-        Ask once, and publish the answer.
-
-        @return: Seconds to wait before the next time.
-        @raise SourceError: If there was none.
-        """
-
-
-MakeWatch = Callable[[str, Publish], Watch]
-"""Makes what follows the service of a name at the source."""
-
-
-class _Known:
-    """What is known of one service."""
-
+class _ServiceState:
     def __init__(self) -> None:
         self.instances: tuple[Instance, ...] | None = None
         self.changed: list[Changed] = []
-        self.wrong: str | None = None
+        self.problem: str | None = None
 
 
-@implementer(IProvider)
 class InstanceProvider:
-    """Tells where services are: those with a list at once, others as a source says."""
+    """
+    Publishes the instances of services: lists in the options at the start, others as a source has
+    them.
+    """
 
     def __init__(
         self,
@@ -249,16 +212,17 @@ class InstanceProvider:
         uniform: Uniform,
     ) -> None:
         """
-        @param name: That of the provider.
+        @param name: The name of the provider, for the log.
         @param makeWatch: C{None} if there is no source.
+        @param uniform: Draws the delays after failures.
         """
         self._services = services
         self._makeWatch = makeWatch
         self._reactor = reactor
         self._uniform = uniform
-        self._trouble = ProblemReporter(f"discovery by {name}", reactor.seconds)
-        self._known: dict[str, _Known] = {}
-        self._followers: list[RetryLoop] = []
+        self._problems = ProblemReporter(f"discovery by {name}", reactor.seconds)
+        self._states: dict[str, _ServiceState] = {}
+        self._loops: list[RetryLoop] = []
         self._stopped = False
         self._gauge = meters.gauge(
             "storagegate_discovery_instances", "Instances known of a service.", ["service"], "max"
@@ -272,16 +236,20 @@ class InstanceProvider:
 
     @property
     def problem(self) -> str | None:
-        """Tell what is wrong with the source now; C{None} if nothing is."""
-        return self._trouble.problem
+        """Return the current problem with the source; C{None} if there is none."""
+        return self._problems.problem
 
     def watch(self, service: str, changed: Changed) -> None:
-        """Have the instances of a service told."""
-        self._known.setdefault(service, _Known()).changed.append(changed)
+        """
+        Subscribe to the instances of a service. To be called before L{start}.
+
+        @param changed: Called when the instances are first known, and at each change.
+        """
+        self._states.setdefault(service, _ServiceState()).changed.append(changed)
 
     def start(self) -> None:
-        """Begin."""
-        for service in self._known:
+        """Publish the lists of the options, and begin to query the source."""
+        for service in self._states:
             options = self._services.get(service) or DiscoveredService()
             if options.instances is not None:
                 self._publish(service, options.instances)
@@ -289,59 +257,56 @@ class InstanceProvider:
                 self._follow(service, options.name or service, self._makeWatch)
 
     def stop(self) -> Deferred[None]:
-        """End."""
+        """Stop querying; nothing is published any more."""
         self._stopped = True
-        followers, self._followers = self._followers, []
-        stopping: Deferred[Any] = gatherResults([each.stop() for each in followers])
+        loops, self._loops = self._loops, []
+        stopping: Deferred[Any] = gatherResults([each.stop() for each in loops])
         return stopping.addCallback(lambda results: None)
 
     def _follow(self, service: str, knownAs: str, makeWatch: MakeWatch) -> None:
-        known = self._known[service]
+        state = self._states[service]
 
-        def publish(instances: Iterable[Instance], wrong: str | None = None) -> None:
-            known.wrong = wrong
-            # By their names: a source that lists the same in another order has no news.
+        def publish(instances: Iterable[Instance], problem: str | None) -> None:
+            state.problem = problem
+            # Sorted: the same list in another order is no change.
             self._publish(service, tuple(sorted(distinct(instances), key=lambda each: each.id)))
 
-        def failed(text: str) -> None:
+        def onFailure(text: str) -> None:
             self._failures.add(1, (service,))
-            self._trouble.begin(service, text)
+            self._problems.begin(service, text)
 
-        def worked() -> None:
-            if known.wrong is None:
-                self._trouble.end(service)
+        def onSuccess() -> None:
+            if state.problem is None:
+                self._problems.end(service)
             else:
-                self._trouble.begin(service, known.wrong)
+                self._problems.begin(service, state.problem)
 
         step = makeWatch(knownAs, publish).step
-        follower = RetryLoop(self._reactor, step, failed, worked, self._uniform)
-        self._followers.append(follower)
-        follower.start()
+        loop = RetryLoop(self._reactor, step, onFailure, onSuccess, self._uniform)
+        self._loops.append(loop)
+        loop.start()
 
     def _publish(self, service: str, instances: tuple[Instance, ...]) -> None:
-        known = self._known[service]
-        if self._stopped or instances == known.instances:
+        state = self._states[service]
+        if self._stopped or instances == state.instances:
             return
-        known.instances = instances
+        state.instances = instances
         self._gauge.set(len(instances), (service,))
         self._changes.add(1, (service,))
-        for changed in known.changed:
+        for changed in state.changed:
             try:
                 changed(instances)
             except Exception:
                 _log.failure("the instances of {service} were not taken", service=service)
 
 
-# Of a token or a password.
-_MAX_SECRET = 64 * 1024
-
-
 def readMessage(data: bytes, kind: type[T], lax: bool = False) -> T:
     """
-    Read JSON of a known form.
+    Parse JSON of a known form.
 
+    @param kind: The type of the message.
     @param lax: Whether numbers may be written as text, as Protocol Buffers do.
-    @raise SourceError: If it is something else.
+    @raise SourceError: If it has another form.
     """
     try:
         return msgspec.json.decode(data, type=kind, strict=not lax)
@@ -353,32 +318,29 @@ def readEach(
     raw: Iterable[R], read: Callable[[R], Iterable[Instance]]
 ) -> tuple[tuple[Instance, ...], str | None]:
     """
-    Read the entries of a list.
+    Parse the entries of a list. Invalid ones are left out, unless all are invalid.
 
-    One that is nonsense is left out, for it says nothing of the others. If all are, it is the
-    list that is not to be believed.
-
-    @param read: Gives the instances of an entry, or raises C{ValueError} or L{SourceError}.
-    @return: The instances, and what is wrong with the last entry that was left out.
-    @raise SourceError: If none can be read, or there are too many.
+    @param read: Returns the instances of an entry, or raises C{ValueError} or L{SourceError}.
+    @return: The instances, and the problem with the last entry that was left out.
+    @raise SourceError: If no entry is valid, or there are too many instances.
     """
     instances: list[Instance] = []
-    good, wrong = 0, None
+    hasValid, problem = False, None
     for each in raw:
         try:
             instances.extend(read(each))
-            good += 1
+            hasValid = True
         except (ValueError, SourceError) as error:
-            wrong = f"an entry is left out: {error}"
+            problem = f"an entry is left out: {error}"
         if len(instances) > MAX_INSTANCES:
             raise SourceError(f"knows more than {MAX_INSTANCES} instances")
-    if wrong is not None and not good:
-        raise SourceError(wrong)
-    return distinct(instances), wrong
+    if problem is not None and not hasValid:
+        raise SourceError(problem)
+    return distinct(instances), problem
 
 
 def boundedWeight(weight: int) -> int:
-    """Give a weight that an instance may have: that of others may be larger, or 0."""
+    """Return the nearest weight that an instance may have: sources may have larger ones, or 0."""
     return min(max(weight, 1), MAX_WEIGHT)
 
 
@@ -386,7 +348,7 @@ def readSecret(file: str) -> str:
     """
     Read a token or a password from a file, as it is now.
 
-    @raise SourceError: If it is not there, or could not stand in a field of HTTP.
+    @raise SourceError: If the file cannot be read, or its content cannot stand in a header field.
     """
     try:
         text = readSmallFile(file, _MAX_SECRET).strip().decode("ascii")
@@ -399,8 +361,3 @@ def readSecret(file: str) -> str:
     if not text or not text.isprintable():
         raise SourceError(f"there is no secret in {file}")
     return text
-
-
-def asJSON(message: Any) -> bytes:
-    """Write a message."""
-    return msgspec.json.encode(message)

@@ -1,15 +1,12 @@
 """
-Services that are elsewhere: where their instances are, and the road to them.
+Remote services: handlers that forward calls to the gateways of instances.
 
-A call that a wire has taken goes the way of all calls, through rate limits, authentication and
-checks; only where its handler would run, it is sent on to an instance's gateway, by HTTP::
+A call passes through rate limits, authentication and validation as any other; only its handler is
+elsewhere. It is sent over HTTP, or HTTPS where the instance or the service is set so::
 
     POST http://{host}:{port}{basePath}/{Service}/{method}
 
-Streams go as lines of JSON, both ways at once. Instances that say so, or whose service does, are
-spoken to over TLS.
-
-The methods of a service that is elsewhere: handlers that forward their calls.
+Streams are lines of JSON, in both directions at the same time.
 """
 
 import random
@@ -17,7 +14,7 @@ import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from functools import partial
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, gatherResults, succeed
@@ -36,51 +33,40 @@ from storagegate.upstream.attempt import (
     RequestHeads,
     encodeRequest,
 )
-from storagegate.upstream.cluster import CallSlot, Choose, Cluster, HealthChecks, healthAsker
+from storagegate.upstream.cluster import CallSlot, Cluster, HealthChecks, healthChecker
 from storagegate.upstream.connections import TLSConnector, connector
-from storagegate.upstream.metrics import UpstreamMeters
+from storagegate.upstream.metrics import UpstreamMetrics
 from storagegate.upstream.options import (
     DiscoveredService,
     DiscoveryOptions,
     RemoteMethod,
     checkDiscovery,
 )
-from storagegate.upstream.provider import InstanceProvider, IProvider, MakeWatch
+from storagegate.upstream.provider import InstanceProvider, MakeWatch
 from storagegate.upstream.retry import CallPolicy, Upstream
 
 _UNKNOWN = RemoteMethod()
 
 
-class InstanceSelector(Protocol):
-    """Says which instance the calls of a service go to."""
-
-    def strategy(self, context: RequestContext) -> str:
-        """Give the name of the strategy of a call."""
-
-    def choose(self, context: RequestContext) -> Choose | None:
-        """Give what chooses for a call that belongs to others; C{None} for the strategy."""
-
-    def chosen(self, context: RequestContext, lease: CallSlot) -> None:
-        """Take note of the instance that a call goes to."""
-
-
 class ProxiedService:
-    """Makes the definition of one service whose calls are forwarded."""
+    """Defines one service whose calls are forwarded."""
 
     def __init__(
         self,
         upstream: Upstream,
-        road: AttemptContext,
-        choosing: InstanceSelector,
+        shared: AttemptContext,
+        selector: AffinitySelector,
         options: DiscoveredService,
         now: Callable[[], float],
     ) -> None:
         """
-        @param now: Gives seconds since 1970, as deadlines do.
+        @param shared: The resources of all attempts.
+        @param selector: Chooses instances for calls that stay together.
+        @param now: Returns seconds since 1970, the clock of deadlines.
         """
         self._upstream = upstream
-        self._road = road
-        self._choosing = choosing
+        self._shared = shared
+        self._selector = selector
         self._options = options
         self._now = now
 
@@ -88,7 +74,7 @@ class ProxiedService:
         """
         Define the service.
 
-        @param local: What was said of it here: everything but its handlers holds.
+        @param local: The local definition, which is used but for its handlers; C{None} without one.
         """
         known = {} if local is None else dict(local.methods)
         methods = {
@@ -97,10 +83,10 @@ class ProxiedService:
         }
         for key, remote in self._options.methods.items():
             if key not in methods:
-                blank = ServiceMethod(_nobody, remote.streaming)
+                blank = ServiceMethod(_remoteHandler, remote.streaming)
                 methods[key] = self._method(blank, remote)
-        said = None if local is None else local.others
-        others = self._method(said or ServiceMethod(_nobody), _UNKNOWN)
+        own = None if local is None else local.others
+        others = self._method(own or ServiceMethod(_remoteHandler), _UNKNOWN)
         if local is None:
             return ServiceDefinition(name, methods, others=others)
         return evolve(local, methods=methods, others=others)
@@ -119,7 +105,7 @@ class ProxiedService:
         return evolve(method, handler=make, idempotent=isIdempotent)
 
     def left(self, context: RequestContext) -> float | None:
-        """Tell how long the caller waits; C{None} for ever."""
+        """Return how many seconds the caller waits; C{None} for no limit."""
         deadline = context.metadata.get("deadline")
         return None if deadline is None else float(deadline) - self._now()
 
@@ -134,27 +120,28 @@ class ProxiedService:
         """
         Forward a call.
 
-        @param send: Sends it, and gives what came.
-        @param isTimed: Whether the time holds for the answer, too, and not just for the wait for an
-            instance.
+        @param send: Sends it in an attempt, and returns the result.
+        @param timeoutSeconds: The limit of the wait for an instance.
+        @param isRepeatable: Whether it may be repeated after an instance may have received it.
+        @param isTimed: Whether C{timeoutSeconds} also limits the response.
         """
-        terms = CallPolicy(
-            self._choosing.strategy(context),
-            self._choosing.choose(context),
+        policy = CallPolicy(
+            self._selector.strategy(context),
+            self._selector.choose(context),
             isRepeatable,
             timeoutSeconds,
         )
 
-        async def attempt(lease: CallSlot) -> Any:
-            self._choosing.chosen(context, lease)
+        async def attempt(slot: CallSlot) -> Any:
+            self._selector.chosen(context, slot)
             limit = timeoutSeconds if isTimed else None
-            return await send(Attempt(self._road, lease, context, self.left(context), limit))
+            return await send(Attempt(self._shared, slot, context, self.left(context), limit))
 
-        return await self._upstream.call(attempt, terms)
+        return await self._upstream.call(attempt, policy)
 
 
 class _Handler:
-    """The handlers of one method, one for each way to stream."""
+    """The handlers of one method, one for each kind of streaming."""
 
     def __init__(
         self,
@@ -197,7 +184,7 @@ class _Handler:
             attempt.pump(requests)
             return await attempt.result()
 
-        # Requests that have gone out are not here any more to go out again.
+        # Requests that were sent cannot be sent again.
         return self._read(await self._call(context, send, False))
 
     async def bidirectional(
@@ -227,7 +214,7 @@ class _Handler:
             await stream.aclose()  # type: ignore[attr-defined]
 
     def _read(self, result: Any) -> Any:
-        """Make bytes of what JSON carried as text; a result that does not fit is refused later."""
+        """Decode bytes from JSON text; an invalid result is refused later."""
         if self._output is None:
             return result
         try:
@@ -236,21 +223,18 @@ class _Handler:
             return result
 
 
-async def _nobody(request: Any, context: RequestContext) -> Any:
-    """Stand for a handler that is elsewhere."""
+async def _remoteHandler(request: Any, context: RequestContext) -> Any:
+    """Be the handler of a definition that L{ProxiedService} completes."""
     raise NotImplementedError
 
 
 SECRET_BYTES = 32
-"""What cookies are signed with: as much as the hash has."""
-
-MakeProvider = Callable[[DiscoveryOptions, Any, MetricsRegistry], Any]
-"""Makes an L{IProvider<storagegate.upstream.provider.IProvider>}."""
+"""Bytes of the key that signs cookies: as many as the hash has."""
 
 
 class ProxiedServices:
     """
-    The services of a gateway that are elsewhere.
+    The remote services of a gateway.
 
     @ivar clusters: Their instances, by the name of the service.
     """
@@ -266,18 +250,16 @@ class ProxiedServices:
         apiKeyHeader: str = "X-API-Key",
         maxSize: int = 10 * 1024 * 1024,
         secret: Callable[[], bytes] | None = None,
-        provider: MakeProvider | None = None,
         tracer: Any = None,
     ) -> None:
         """
         @param run: Calls C{run(function, *arguments)} in a thread.
         @param now: Returns seconds since 1970, the clock of deadlines.
-        @param apiKeyHeader: The field that API keys are in, here and there.
-        @param maxSize: Bytes of an answer, or of a line of a stream of them.
-        @param secret: Gives what cookies are signed with, if the options do not say; C{None} makes
-            one that nobody else has.
-        @param provider: Makes what knows the instances that the options do not name.
-        @param tracer: Records what is forwarded; C{None} for nothing.
+        @param apiKeyHeader: The header field of API keys, here and at the instances.
+        @param maxSize: Bytes of a response, or of a line of a stream.
+        @param secret: Returns the key that signs cookies, if the options have none; C{None} for a
+            random one.
+        @param tracer: Records attempts; C{None} for none.
         @raise OptionError: If an option does not fit the others.
         """
         checkDiscovery(options)
@@ -287,66 +269,67 @@ class ProxiedServices:
         self._run = run
         self._now = now
         self._random = Random()
-        self._meters = UpstreamMeters(meters)
+        self._metrics = UpstreamMetrics(meters)
         self._apiKeyHeader = apiKeyHeader
         self._maxSize = maxSize
         self._tracer = tracer
-        self._giveSecret = secret
+        self._readSecret = secret
         self._secret: bytes | None = None
         self._services: dict[str, ProxiedService] = {}
-        self._securing: list[TLSConnector] = []
-        self._provider: Any = None
+        self._connectors: list[TLSConnector] = []
+        self._provider: InstanceProvider | None = None
         self._isStopped = False
         for name, service in options.services.items():
             self._services[name] = self._make(name, service)
         if any(service.instances is None for service in options.services.values()):
-            self._provider = (provider or makeProvider)(options, reactor, meters)
+            self._provider = makeProvider(options, reactor, meters)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Give the names of the services."""
+        """Return the names of the services."""
         return tuple(self._services)
 
     @property
     def problem(self) -> str | None:
-        """Tell in one line what is wrong with where services are; C{None} if nothing is."""
-        wrong = [] if self._provider is None else [self._provider.problem]
+        """Return the problems with instances in one line; C{None} if there is none."""
+        problems = [] if self._provider is None else [self._provider.problem]
         for name, cluster in self.clusters.items():
             members = cluster.members.values()
             if not members:
-                wrong.append(f"no instance of {name} is known")
+                problems.append(f"no instance of {name} is known")
             elif not any(member.state == "well" for member in members):
-                wrong.append(f"no instance of {name} is well")
-        return "; ".join(reason for reason in wrong if reason) or None
+                problems.append(f"no instance of {name} is well")
+        return "; ".join(each for each in problems if each) or None
 
     def define(self, name: str, local: ServiceDefinition | None) -> ServiceDefinition:
         """
         Define a service whose calls are forwarded.
 
-        @param local: What was said of it here: everything but its handlers holds.
+        @param name: The name of the service, one of L{names}.
+        @param local: The local definition, which is used but for its handlers; C{None} without one.
         """
         return self._services[name].define(name, local)
 
     def start(self) -> None:
-        """Begin to look for instances, and to look after them."""
-        for securing in self._securing:
-            securing.warn()
+        """Start discovery, health checks and calls."""
+        for tls in self._connectors:
+            tls.warn()
         for name, service in self._options.services.items():
             cluster = self.clusters[name]
             if service.instances is not None:
                 cluster.setInstances(service.instances)
-            else:
+            elif self._provider is not None:
                 self._provider.watch(name, cluster.setInstances)
         if self._provider is not None:
-            # A daemon comes by here before it is the user that it stays.
+            # Later: a daemon is here before it has changed its user.
             self._reactor.callWhenRunning(self._startProvider)
 
     def _startProvider(self) -> None:
-        if not self._isStopped:
+        if self._provider is not None and not self._isStopped:
             self._provider.start()
 
     def stop(self) -> Deferred[None]:
-        """Look no more, and close all connections to instances."""
+        """Stop discovery, and close all connections to instances."""
         self._isStopped = True
         stopping = [cluster.stop() for cluster in self.clusters.values()]
         stopping.append(succeed(None) if self._provider is None else self._provider.stop())
@@ -355,30 +338,30 @@ class ProxiedServices:
     def _make(self, name: str, options: DiscoveredService) -> ProxiedService:
         routing = self._options.routing
         strategies = makeStrategies(options.strategy, routing)
-        reactor, random, meters = self._reactor, self._random, self._meters
-        securing = TLSConnector(name, options, reactor, self._provedName(name, options))
-        securing.check()
-        self._securing.append(securing)
-        connect = connector(reactor, options.connectTimeoutMs / 1000, securing)
-        cluster = Cluster(name, options, strategies, connect, reactor, random, meters)
+        reactor, random, metrics = self._reactor, self._random, self._metrics
+        tls = TLSConnector(name, options, reactor, self._certificateName(name, options))
+        tls.check()
+        self._connectors.append(tls)
+        connect = connector(reactor, options.connectTimeoutMs / 1000, tls)
+        cluster = Cluster(name, options, strategies, connect, reactor, random, metrics)
         self.clusters[name] = cluster
         if options.healthCheck is not None:
-            asker = healthAsker(connect, options.healthCheck)
-            HealthChecks(cluster, asker, reactor, random, meters)
+            check = healthChecker(connect, options.healthCheck)
+            HealthChecks(cluster, check, reactor, random, metrics)
         heads = RequestHeads(options.basePath, name, self._apiKeyHeader)
         return ProxiedService(
-            Upstream(cluster, reactor, random, meters),
-            AttemptContext(name, heads, reactor, self._run, meters, self._maxSize, self._tracer),
+            Upstream(cluster, reactor, random, metrics),
+            AttemptContext(name, heads, reactor, self._run, metrics, self._maxSize, self._tracer),
             AffinitySelector(routing, partial(self._signer, name), strategies),
             options,
             self._now,
         )
 
-    def _provedName(self, name: str, options: DiscoveredService) -> str | None:
+    def _certificateName(self, name: str, options: DiscoveredService) -> str | None:
         """
-        Give the name that instances have in their certificates, if it is not that of their hosts.
+        Return the name in the certificates of instances, if it is not that of their hosts.
 
-        What DNS answers is no proof (RFC 9525, section 6.1): it is the name that was asked for.
+        The names in a reply of DNS are not secure (RFC 9525, section 6.1): it is the queried name.
         """
         if self._options.provider != "dns" or options.instances is not None:
             return None
@@ -386,13 +369,13 @@ class ProxiedServices:
         return ".".join(label for label in labels if not label.startswith("_"))
 
     def _signer(self, service: str) -> CookieSigner:
-        """Make what makes the cookies of a service."""
+        """Make the signer of the cookies of a service."""
         if self._secret is None:
             given = self._options.routing.http.cookie_secret
             if given is not None:
                 self._secret = given.encode()
-            elif self._giveSecret is not None:
-                self._secret = self._giveSecret()
+            elif self._readSecret is not None:
+                self._secret = self._readSecret()
             else:
                 self._secret = secrets.token_bytes(SECRET_BYTES)
         return CookieSigner(self._secret, service)
@@ -403,32 +386,32 @@ def makeProvider(
     reactor: Any,
     meters: MetricsRegistry | None = None,
     uniform: Uniform = random.uniform,
-) -> IProvider:
+) -> InstanceProvider:
     """
-    Make a provider.
+    Make the provider of the options. Only its module is imported.
 
-    @param uniform: Makes the waits after failures differ.
+    @param meters: The registry of its metrics; C{None} for a new one.
+    @param uniform: Draws the delays after failures.
     @raise OptionError: If an option does not fit the others.
     """
     checkDiscovery(options)
-    name = options.provider or "static"
     makeWatch: MakeWatch | None = None
-    if name == "dns":
+    if options.provider == "dns":
         from storagegate.upstream.dns import DNSWatch
 
         makeWatch = partial(DNSWatch, reactor, options.dns)
-    elif name == "consul":
+    elif options.provider == "consul":
         from storagegate.upstream.consul import ConsulWatch
 
         makeWatch = partial(ConsulWatch, reactor, options.consul)
-    elif name == "etcd":
+    elif options.provider == "etcd":
         from storagegate.upstream.etcd import EtcdWatch
 
         makeWatch = partial(EtcdWatch, reactor, options.etcd)
-    elif name == "kubernetes":
+    elif options.provider == "kubernetes":
         from storagegate.upstream.kubernetes import KubernetesWatch
 
         makeWatch = partial(KubernetesWatch, reactor, options.kubernetes)
-    return InstanceProvider(
-        name, options.services, makeWatch, reactor, meters or MetricsRegistry(), uniform
-    )
+    registry = meters or MetricsRegistry()
+    name = options.provider or "static"
+    return InstanceProvider(name, options.services, makeWatch, reactor, registry, uniform)

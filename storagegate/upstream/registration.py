@@ -1,7 +1,8 @@
 """
-Tells a registry where this daemon serves what, and goes on telling it: an entry lives for a time to
-live, gets a sign of life three times in it, and is taken away when the daemon stops. A registry
-that has forgotten an entry is told anew.
+Registration of this daemon's services at a registry.
+
+An entry has a time to live. It is renewed three times within it, and removed when the daemon stops;
+an entry that the registry has lost is registered again.
 """
 
 from collections.abc import Iterable
@@ -20,11 +21,11 @@ from storagegate.upstream.options import (
 )
 from storagegate.upstream.provider import ProblemReporter, RetryLoop
 
-SIGNS = 3
-"""Signs of life in a time to live: one may get lost, and one may be late."""
+RENEWALS = 3
+"""Renewals in a time to live: one may get lost, and one may be late."""
 
-_LEAVE_SECONDS = 2.0
-"""For taking entries away: a stop does not wait longer for a registry that is away itself."""
+_DEREGISTER_SECONDS = 2.0
+"""The time to remove entries: a stop does not wait longer for a registry that is away."""
 
 _ANYWHERE = ("", "0.0.0.0", "::")
 
@@ -32,83 +33,82 @@ _log = Logger()
 
 
 class Registry(Protocol):
-    """Who is told of entries."""
+    """A registry of instances."""
 
-    async def tell(self) -> None:
+    async def register(self) -> None:
         """
-        Tell of all entries, or that they still are.
+        Register all entries, or renew them.
 
-        @raise SourceError: If that was not heard.
+        @raise SourceError: If the registry has not confirmed it.
         """
 
-    async def leave(self) -> None:
+    async def deregister(self) -> None:
         """
-        Take all entries away.
+        Remove all entries.
 
-        @raise SourceError: If that was not heard.
+        @raise SourceError: If the registry has not confirmed it.
         """
 
 
 class Registration:
-    """Keeps a registry informed."""
+    """Keeps the entries of this daemon alive."""
 
     def __init__(self, name: str, registry: Registry, ttlSeconds: int, reactor: Any) -> None:
         """
-        @param name: That of the registry, for the log.
+        @param name: The name of the registry, for the log.
+        @param ttlSeconds: The time to live of entries.
         """
         self._name = name
         self._registry = registry
-        self._pause = ttlSeconds / SIGNS
+        self._pause = ttlSeconds / RENEWALS
         self._reactor = reactor
-        self._trouble = ProblemReporter(f"registration with {name}", reactor.seconds)
-        self._isTold = False
-        self._follower = RetryLoop(reactor, self._step, self._failed, self._worked)
+        self._problems = ProblemReporter(f"registration with {name}", reactor.seconds)
+        self._isRegistered = False
+        self._loop = RetryLoop(
+            reactor,
+            self._step,
+            lambda text: self._problems.begin(name, text),
+            lambda: self._problems.end(name),
+        )
 
     @property
     def problem(self) -> str | None:
-        """Tell what is wrong now; C{None} if nothing is."""
-        return self._trouble.problem
+        """Return the current problem with the registry; C{None} if there is none."""
+        return self._problems.problem
 
     def start(self) -> None:
-        """Begin to tell."""
-        self._follower.start()
+        """Register, and keep renewing."""
+        self._loop.start()
 
     def stop(self) -> Deferred[None]:
-        """Take back what was told, if the registry listens."""
+        """Remove the entries, if the registry responds within two seconds."""
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        await self._follower.stop()
-        isTold, self._isTold = self._isTold, False
-        if not isTold:
+        await self._loop.stop()
+        isRegistered, self._isRegistered = self._isRegistered, False
+        if not isRegistered:
             return
-        leaving = Deferred.fromCoroutine(self._registry.leave())
+        leaving = Deferred.fromCoroutine(self._registry.deregister())
         try:
-            await leaving.addTimeout(_LEAVE_SECONDS, self._reactor)
+            await leaving.addTimeout(_DEREGISTER_SECONDS, self._reactor)
         except Exception as error:
-            # Its time to live is over soon, and there is nobody left to try it again.
+            # The time to live ends soon; a stop does not try again.
             _log.warn("{name} was not told that we leave: {error}", name=self._name, error=error)
 
     async def _step(self) -> float:
-        # Said before: who is interrupted may have been heard.
-        self._isTold = True
-        await self._registry.tell()
+        # Set first: a request that is interrupted may have been received.
+        self._isRegistered = True
+        await self._registry.register()
         return self._pause
-
-    def _failed(self, text: str) -> None:
-        self._trouble.begin(self._name, text)
-
-    def _worked(self) -> None:
-        self._trouble.end(self._name)
 
 
 def checkRegistration(options: DiscoveryOptions, services: Iterable[str], host: str | None) -> None:
     """
-    Check that there is something to tell others.
+    Check the options of registration.
 
-    @param services: Those that are served here.
-    @param host: Where HTTP is listened for, as far as it is known; C{None} if nowhere that has a
-        port.
+    @param services: The names of the services of this daemon.
+    @param host: The address of the HTTP listener, as far as it is known; C{None} if it has no port.
     @raise OptionError: If an option is missing, or does not fit the others.
     """
     checkDiscovery(options)
@@ -131,21 +131,27 @@ def makeRegistration(
     member: str = "",
 ) -> Registration:
     """
-    Make what tells a registry of services.
+    Make the registration of services.
 
-    @param services: Those that are served here.
+    @param services: The names of the services of this daemon.
     @param host: The address of the HTTP listener; C{None} without one.
-    @param member: What tells this process from others that serve at the same place: an entry that
-        one of them takes away is not that of another.
+    @param port: Its port.
+    @param member: An identifier of this process among those of the same address: its entries are
+        its own.
     @raise OptionError: If an option does not fit the others.
     """
     services = tuple(services)
     checkRegistration(options, services, host)
     register = options.register or RegisterOptions()
-    entries = _entries(register, services, register.address or host, register.port or port, member)
-    name = options.provider or ""
+    host, port = register.address or host or "", register.port or port or 0
+    names = services if register.services is None else register.services.values()
+    suffix = f"{formatAddress(host, port)}{member and '-'}{member}"
+    entries = [
+        Entry(name, f"{name}-{suffix}", host, port, register.weight, register.tls, register.tags)
+        for name in names
+    ]
     registry: Registry
-    if name == "consul":
+    if options.provider == "consul":
         from storagegate.upstream.consul import ConsulRegistry
 
         registry = ConsulRegistry(reactor, options.consul, entries, register.ttlSeconds)
@@ -153,28 +159,4 @@ def makeRegistration(
         from storagegate.upstream.etcd import EtcdRegistry
 
         registry = EtcdRegistry(reactor, options.etcd, entries, register.ttlSeconds)
-    return Registration(name, registry, register.ttlSeconds, reactor)
-
-
-def _entries(
-    register: RegisterOptions,
-    services: Iterable[str],
-    host: str | None,
-    port: int | None,
-    member: str,
-) -> list[Entry]:
-    names = {name: name for name in services} if register.services is None else register.services
-    place = formatAddress(host or "", port or 0)
-    suffix = f"-{member}" if member else ""
-    return [
-        Entry(
-            name,
-            f"{name}-{place}{suffix}",
-            host or "",
-            port or 0,
-            register.weight,
-            register.tls,
-            register.tags,
-        )
-        for name in names.values()
-    ]
+    return Registration(options.provider or "", registry, register.ttlSeconds, reactor)

@@ -1,46 +1,46 @@
 """
-How often calls may be repeated, and after which pause.
+Calls of a remote service: attempts at instances, how often they are repeated, and the pauses.
 
-A call of a service that is elsewhere: an instance, an attempt, and perhaps another attempt.
-
-What may be tried again is what nobody can have seen, or what does no harm when it is done twice.
+A call may be repeated if no instance can have received it, or if it is harmless to execute twice.
 """
 
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from attrs import frozen
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from storagegate.core.backoff import Backoff
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.upstream.cluster import CallSlot, Choose, Cluster
-from storagegate.upstream.metrics import UpstreamMeters
+from storagegate.upstream.metrics import UpstreamMetrics
 
 RESERVE = 100.0
-"""Repetitions that a service has in store: what was in flight with an instance that dies."""
+"""Repetitions in reserve: as many calls as may be in flight with an instance that dies."""
 
-# What a service of few calls gets besides: without it, its reserve would not come back for hours.
+# Repetitions a second for a service of few calls, whose reserve would else return in hours.
 _A_SECOND = 1.0
 
 BACKOFF = Backoff(firstSeconds=0.025, maxSeconds=0.25)
 """The pause before a call is repeated."""
 
+T = TypeVar("T")
+
 
 class RetryBudget:
     """
-    Lets a part of all calls be repetitions.
+    Limits repetitions to a part of all calls.
 
-    When every instance fails, repetitions would multiply the load that they fail of.
+    Without a limit they would multiply the load while every instance is overloaded.
     """
 
     def __init__(self, percent: int, seconds: Callable[[], float]) -> None:
         """
         @param percent: How many of a hundred calls may be repetitions; 0 for none.
-        @param seconds: Gives the time.
+        @param seconds: Returns seconds of a monotonic clock.
         """
         self._share = percent / 100
         self._seconds = seconds
@@ -48,11 +48,11 @@ class RetryBudget:
         self._at = seconds()
 
     def called(self) -> None:
-        """Take note of a call."""
+        """Count a call."""
         self._left = min(RESERVE, self._left + self._share)
 
     def take(self) -> bool:
-        """Ask for a repetition."""
+        """Take a repetition from the budget; return whether there was one."""
         now = self._seconds()
         if self._share:
             self._left = min(RESERVE, self._left + (now - self._at) * _A_SECOND)
@@ -63,14 +63,11 @@ class RetryBudget:
         return True
 
 
-T = TypeVar("T")
-
-
 class AttemptFailed(Exception):
     """
-    An instance has not answered, or nothing that makes sense.
+    An instance has not responded, or with nothing valid.
 
-    @ivar error: What the caller is told if it is not tried again.
+    @ivar error: The error of the call if it is not repeated.
     @ivar isUnsent: Whether nothing of the call has left this process.
     """
 
@@ -83,12 +80,12 @@ class AttemptFailed(Exception):
 @frozen
 class CallPolicy:
     """
-    What holds for one call.
+    How one call is sent.
 
-    @ivar strategy: Who chooses the instance.
-    @ivar choose: Chooses in its place, where calls belong together.
-    @ivar isRepeatable: Whether it may be tried again though an instance may have seen it.
-    @ivar timeoutSeconds: How long an attempt may take, or wait for an instance.
+    @ivar strategy: The name of the strategy that chooses the instance.
+    @ivar choose: Chooses in its place, where calls stay together; else C{None}.
+    @ivar isRepeatable: Whether it may be repeated after an instance may have received it.
+    @ivar timeoutSeconds: The time of an attempt, and of the wait for an instance.
     """
 
     strategy: str
@@ -105,81 +102,62 @@ class Upstream:
     """
 
     def __init__(
-        self, cluster: Cluster, clock: IReactorTime, random: Random, meters: UpstreamMeters
+        self, cluster: Cluster, clock: IReactorTime, random: Random, metrics: UpstreamMetrics
     ) -> None:
         self.cluster = cluster
         self._clock = clock
         self._random = random
-        self._meters = meters
+        self._metrics = metrics
         self._budget = RetryBudget(cluster.options.retryPercent, clock.seconds)
 
-    async def call(self, attempt: Callable[[CallSlot], Awaitable[T]], terms: CallPolicy) -> T:
+    async def call(self, attempt: Callable[[CallSlot], Awaitable[T]], policy: CallPolicy) -> T:
         """
-        Try a call until it succeeds or may not be tried again.
+        Try a call until it succeeds or may not be repeated.
 
-        @param attempt: Sends it to the instance of a lease, whose end it tells. Raises
-            L{AttemptFailed} if it may be tried again, and whatever else ends the call.
-        @raise ServiceError: What went wrong with the last attempt.
+        @param attempt: Sends it to the instance of a slot, and ends the slot. It raises
+            L{AttemptFailed} if the call may be repeated.
+        @raise ServiceError: The error of the last attempt.
         """
-        name = self.cluster.name
+        name, retries = self.cluster.name, self.cluster.options.retries
         self._budget.called()
         tried: set[str] = set()
         count = 0
         while True:
-            lease = await self._acquire(terms, tried)
+            slot = await self._acquire(policy, tried)
             try:
-                return await attempt(lease)
+                return await attempt(slot)
             except AttemptFailed as failed:
                 count += 1
-                if not (failed.isUnsent or terms.isRepeatable) or not self._mayRepeat(count):
+                if not (failed.isUnsent or policy.isRepeatable) or count > retries:
                     raise failed.error from failed
-            tried.add(lease.member.id)
+                if not self._budget.take():
+                    self._metrics.refusedRetries.add(1, (name,))
+                    raise failed.error from failed
+            tried.add(slot.member.id)
             await deferLater(self._clock, BACKOFF.seconds(count - 1, self._random.uniform))
-            self._meters.retries.add(1, (name,))
+            self._metrics.retries.add(1, (name,))
 
-    def _mayRepeat(self, count: int) -> bool:
-        if count > self.cluster.options.retries:
-            return False
-        if self._budget.take():
-            return True
-        self._meters.refusedRetries.add(1, (self.cluster.name,))
-        return False
-
-    async def _acquire(self, terms: CallPolicy, tried: set[str]) -> CallSlot:
-        """Get an instance, which may take as long as an attempt."""
-        acquiring = self.cluster.acquire(terms.strategy, tried, terms.choose)
+    async def _acquire(self, policy: CallPolicy, tried: set[str]) -> CallSlot:
+        """Wait for an instance as long as an attempt may take."""
+        acquiring = self.cluster.acquire(policy.strategy, tried, policy.choose)
         if acquiring.called:
             return await acquiring
-        late = LateTimer(self._clock, terms.timeoutSeconds, acquiring)
+        isLate = False
+
+        def late() -> None:
+            nonlocal isLate
+            isLate = True
+            acquiring.cancel()
+
+        timer = self._clock.callLater(max(0.0, policy.timeoutSeconds), late)
         try:
             return await acquiring
         except CancelledError:
-            if not late.isLate:
+            if not isLate:
                 raise
             raise codedError(
                 "UNAVAILABLE", f"Every instance of {self.cluster.name} is busy"
             ) from None
         finally:
-            late.stop()
-
-
-class LateTimer:
-    """
-    Cancels what takes too long.
-
-    @ivar isLate: Whether it has.
-    """
-
-    def __init__(self, clock: IReactorTime, seconds: float, waiting: Deferred[Any]) -> None:
-        self.isLate = False
-        self._waiting = waiting
-        self._timer = clock.callLater(max(0.0, seconds), self._end)
-
-    def stop(self) -> None:
-        """Cancel nothing any more."""
-        if self._timer.active():
-            self._timer.cancel()
-
-    def _end(self) -> None:
-        self.isLate = True
-        self._waiting.cancel()
+            if timer.active():
+                timer.cancel()

@@ -1,9 +1,8 @@
 """
-Whose turn it is among the instances of a service.
+Load-balancing strategies: the order in which the instances of a service get calls.
 
-A strategy knows no network: it gets those that may be chosen and names one of them. What it
-remembers of each, it keeps by the instance's id as long as that is in the set, so that a change of
-the set does not begin the order anew for those that stay.
+A strategy chooses among the instances that may be chosen. It keeps its state by the id of each
+instance as long as that exists, so that a change of the set does not restart the order.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,22 +12,23 @@ from typing import Protocol, TypeVar
 
 class Candidate(Protocol):
     """
-    What can be chosen.
+    An instance that can be chosen.
 
-    @ivar active: Calls that it has in flight.
+    @ivar weight: Its share of the calls.
+    @ivar active: Its calls in flight.
     """
 
     @property
     def id(self) -> str:
-        """Name it."""
+        """Return its identifier."""
 
     @property
     def weight(self) -> int:
-        """Tell its share."""
+        """Return its share of the calls."""
 
     @property
     def active(self) -> int:
-        """Count its calls in flight."""
+        """Return the number of its calls in flight."""
 
 
 C = TypeVar("C", bound=Candidate)
@@ -40,65 +40,49 @@ class Strategy(Protocol):
     def choose(self, candidates: Sequence[C]) -> C:
         """Choose one of at least one."""
 
-    def keep(self, ids: Collection[str]) -> None:
-        """Forget whoever is not among these."""
+    def retain(self, ids: Collection[str]) -> None:
+        """Remove the state of all instances but these."""
 
 
-class _Turns:
-    """Who had the last turn, and who waits longest."""
+class RoundRobin:
+    """Chooses the instance whose last call is the longest ago."""
 
     def __init__(self) -> None:
         self._turn = 0
         self._turns: dict[str, int] = {}
 
-    def since(self, candidate: Candidate) -> int:
-        """Give a number that is the smaller the longer somebody waits."""
-        return self._turns.get(candidate.id, 0)
-
-    def take(self, chosen: C) -> C:
-        """Take note of a turn."""
+    def choose(self, candidates: Sequence[C]) -> C:
+        """Choose one of at least one."""
+        chosen = min(candidates, key=self._rank)
         self._turn += 1
         self._turns[chosen.id] = self._turn
         return chosen
 
-    def keep(self, ids: Collection[str]) -> None:
-        """Forget whoever is not among these."""
+    def retain(self, ids: Collection[str]) -> None:
+        """Remove the state of all instances but these."""
         self._turns = {id: turn for id, turn in self._turns.items() if id in ids}
 
-
-class RoundRobin:
-    """One after the other: whoever waits longest is next."""
-
-    def __init__(self) -> None:
-        self._turns = _Turns()
-        self.keep = self._turns.keep
-
-    def choose(self, candidates: Sequence[C]) -> C:
-        """Choose one of at least one."""
-        return self._turns.take(min(candidates, key=self._turns.since))
+    def _rank(self, candidate: Candidate) -> tuple[float, int]:
+        return 0.0, self._turns.get(candidate.id, 0)
 
 
-class LeastConnections:
-    """Whoever has the fewest calls in flight for its weight; among equals one after the other."""
+class LeastConnections(RoundRobin):
+    """
+    Chooses the instance with the fewest calls in flight for its weight; of several the one whose
+    last call is the longest ago.
+    """
 
-    def __init__(self) -> None:
-        self._turns = _Turns()
-        self.keep = self._turns.keep
-
-    def choose(self, candidates: Sequence[C]) -> C:
-        """Choose one of at least one."""
-        since = self._turns.since
-        return self._turns.take(
-            min(candidates, key=lambda each: (each.active / each.weight, since(each)))
-        )
+    def _rank(self, candidate: Candidate) -> tuple[float, int]:
+        return candidate.active / candidate.weight, self._turns.get(candidate.id, 0)
 
 
 class Weighted:
     """
-    By weight, and smoothly: nobody has its turns all at once.
+    Chooses by weight, smoothly: the calls of an instance do not come in one burst.
 
-    Each time everybody gains its weight, and whoever has most is chosen and pays what all gained
-    together (U{https://github.com/nginx/nginx/commit/52327e0627f49dbda1e8db695e63a4b0af4448b1}).
+    At each choice every instance gains its weight; the one with the highest sum is chosen and loses
+    what all have gained
+    (U{https://github.com/nginx/nginx/commit/52327e0627f49dbda1e8db695e63a4b0af4448b1}).
     """
 
     def __init__(self) -> None:
@@ -107,24 +91,18 @@ class Weighted:
     def choose(self, candidates: Sequence[C]) -> C:
         """Choose one of at least one."""
         gained = self._gained
-        total = 0
         for each in candidates:
             gained[each.id] = gained.get(each.id, 0) + each.weight
-            total += each.weight
         chosen = max(candidates, key=lambda each: gained[each.id])
-        gained[chosen.id] -= total
+        gained[chosen.id] -= sum(each.weight for each in candidates)
         return chosen
 
-    def keep(self, ids: Collection[str]) -> None:
-        """Forget whoever is not among these."""
+    def retain(self, ids: Collection[str]) -> None:
+        """Remove the state of all instances but these."""
         self._gained = {id: gained for id, gained in self._gained.items() if id in ids}
 
 
 STRATEGIES: Mapping[str, Callable[[], Strategy]] = MappingProxyType(
-    {
-        "round_robin": RoundRobin,
-        "least_connections": LeastConnections,
-        "weighted": Weighted,
-    }
+    {"round_robin": RoundRobin, "least_connections": LeastConnections, "weighted": Weighted}
 )
 """The strategies by the names of the options."""

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 
 from storagegate.telemetry.metrics import MetricsRegistry
 from storagegate.upstream.cluster import Cluster
-from storagegate.upstream.metrics import UpstreamMeters
+from storagegate.upstream.metrics import UpstreamMetrics
 from storagegate.upstream.options import DiscoveredService, Instance
 from storagegate.upstream.strategies import STRATEGIES
 
@@ -46,7 +46,7 @@ class ClusterCase:
     def __init__(self, *names: str, **options: Any) -> None:
         self.clock = Clock()
         self.meters = MetricsRegistry()
-        self.upstreamMeters = UpstreamMeters(self.meters)
+        self.upstreamMetrics = UpstreamMetrics(self.meters)
         self.connecting: list[tuple[Instance, Deferred[Any]]] = []
         self.options = DiscoveredService(**options)
         self.cluster = Cluster(
@@ -56,7 +56,7 @@ class ClusterCase:
             self._connect,
             self.clock,
             LongestRandom(),
-            self.upstreamMeters,
+            self.upstreamMetrics,
         )
         self.cluster.setInstances(instances(*names))
 

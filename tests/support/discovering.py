@@ -11,7 +11,7 @@ from twisted.trial.unittest import TestCase
 
 from storagegate.telemetry.metrics import MetricsRegistry
 from storagegate.upstream.options import DiscoveryOptions, Instance, readDiscovery
-from storagegate.upstream.provider import IProvider
+from storagegate.upstream.provider import InstanceProvider
 from storagegate.upstream.proxy import makeProvider
 
 
@@ -83,7 +83,7 @@ class DiscoveryCase(TestCase):
         """Read options."""
         return readDiscovery(DiscoveryOptions(), given)
 
-    def provider(self, **given: Any) -> tuple[IProvider, dict[str, Watcher]]:
+    def provider(self, **given: Any) -> tuple[InstanceProvider, dict[str, Watcher]]:
         """Make and start a provider that watches each of the services that its options have."""
         options = self.options(**given)
         provider = makeProvider(options, self.reactor, self.meters, uniform=lambda low, high: low)

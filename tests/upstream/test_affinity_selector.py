@@ -38,21 +38,21 @@ class ChoosingTests(SynchronousTestCase):
             protocol, "Probe", "ask", ClientInfo(id, "127.0.0.1", 1), newTracing(), named
         )
 
-    def lease(self, context: RequestContext) -> CallSlot:
+    def slot(self, context: RequestContext) -> CallSlot:
         """Choose an instance."""
         choosing = self.choosing
         acquiring = self.cluster.acquire(choosing.strategy(context), (), choosing.choose(context))
-        lease: CallSlot = self.successResultOf(acquiring)
-        choosing.chosen(context, lease)
-        return lease
+        slot: CallSlot = self.successResultOf(acquiring)
+        choosing.chosen(context, slot)
+        return slot
 
     def ids(self, *contexts: RequestContext) -> set[str]:
         """Choose instances for calls one after the other; give all of them."""
         found = set()
         for context in contexts:
-            lease = self.lease(context)
-            found.add(lease.member.id)
-            lease.succeeded()
+            slot = self.slot(context)
+            found.add(slot.member.id)
+            slot.succeeded()
         return found
 
     def test_nothing(self) -> None:
@@ -131,7 +131,7 @@ class ChoosingTests(SynchronousTestCase):
     def test_grpc(self) -> None:
         """Calls by gRPC have a strategy of their own, and an order of their own."""
         self.make({"grpc": {"load_balancing": "least_connections"}})
-        busy = self.lease(self.context("http"))
+        busy = self.slot(self.context("http"))
         self.assertEqual(busy.member.id, "a")
-        found = [self.lease(self.context("grpc")).member.id for _ in range(4)]
+        found = [self.slot(self.context("grpc")).member.id for _ in range(4)]
         self.assertEqual(found, ["b", "c", "d", "e"])

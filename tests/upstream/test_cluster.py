@@ -20,18 +20,18 @@ class ClusterTests(SynchronousTestCase):
         self.cluster = self.case.cluster
         return self.case
 
-    def lease(self, *tried: str, choose: Any = None) -> CallSlot:
+    def slot(self, *tried: str, choose: Any = None) -> CallSlot:
         """Get an instance, at once."""
-        lease: CallSlot = self.successResultOf(self.cluster.acquire("default", tried, choose))
-        return lease
+        slot: CallSlot = self.successResultOf(self.cluster.acquire("default", tried, choose))
+        return slot
 
     def ids(self, count: int, *tried: str) -> str:
         """Get instances one after the other, each for a call that succeeds at once."""
         found = []
         for _ in range(count):
-            lease = self.lease(*tried)
-            found.append(lease.member.id)
-            lease.succeeded()
+            slot = self.slot(*tried)
+            found.append(slot.member.id)
+            slot.succeeded()
         return "".join(found)
 
     def failCalls(self, id: str, times: int) -> None:
@@ -56,7 +56,7 @@ class ClusterTests(SynchronousTestCase):
         self.assertEqual(self.ids(3), "bbb")
         self.assertEqual(self.case.value("ejections_total", "Probe"), 1)
         self.case.clock.advance(1)
-        trying = self.lease()
+        trying = self.slot()
         self.assertEqual(trying.member.id, "a")
         self.assertEqual(self.ids(3), "bbb")
         trying.succeeded()
@@ -67,7 +67,7 @@ class ClusterTests(SynchronousTestCase):
         self.make("a", "b", ejectAfter=1)
         self.failCalls("a", 1)
         self.cluster.members["b"].isHealthy = False
-        self.assertEqual(sorted(self.lease().member.id for _ in range(2)), ["a", "b"])
+        self.assertEqual(sorted(self.slot().member.id for _ in range(2)), ["a", "b"])
         self.assertEqual(self.case.value("panics_total", "Probe"), 2)
 
     def test_tried(self) -> None:
@@ -82,7 +82,7 @@ class ClusterTests(SynchronousTestCase):
         self.make("a", "b", "c", ejectAfter=1)
         self.failCalls("a", 1)
         self.cluster.members["b"].isHealthy = False
-        self.lease()
+        self.slot()
         values = {state: self.case.value("instances", "Probe", state) for state in STATES}
         self.assertEqual(values, {"well": 1, "ill": 1, "ejected": 1})
         self.assertEqual(self.case.value("active", "Probe"), 1)
@@ -92,20 +92,20 @@ class ClusterTests(SynchronousTestCase):
     def test_full(self) -> None:
         """Over the limit a call waits until another has ended; the first one is served first."""
         self.make("a", maxConnections=1)
-        first = self.lease()
+        first = self.slot()
         second, third = (self.cluster.acquire("default") for _ in range(2))
         self.assertNoResult(second)
         self.assertEqual(self.cluster.queued, 2)
         first.succeeded()
-        lease = self.successResultOf(second)
+        slot = self.successResultOf(second)
         self.assertNoResult(third)
-        lease.failed()
+        slot.failed()
         self.successResultOf(third)
 
     def test_queue(self) -> None:
         """When too many wait, a call is refused."""
         self.make("a", maxConnections=1, maxQueue=2)
-        self.lease()
+        self.slot()
         for _ in range(2):
             self.assertNoResult(self.cluster.acquire("default"))
         error = self.refused(self.cluster.acquire("default"))
@@ -115,17 +115,17 @@ class ClusterTests(SynchronousTestCase):
     def test_giveUp(self) -> None:
         """Who does not wait any more leaves its place."""
         self.make("a", maxConnections=1)
-        first = self.lease()
+        first = self.slot()
         second, third = (self.cluster.acquire("default") for _ in range(2))
         second.cancel()
         self.failureResultOf(second, CancelledError)
-        first.gaveUp()
+        first.cancelled()
         self.successResultOf(third)
 
     def test_room(self) -> None:
         """One that has no room is passed over."""
         self.make("a", "b", maxConnections=2)
-        self.assertEqual("".join(self.lease().member.id for _ in range(4)), "abab")
+        self.assertEqual("".join(self.slot().member.id for _ in range(4)), "abab")
         self.assertNoResult(self.cluster.acquire("default"))
 
     def test_bound(self) -> None:
@@ -135,10 +135,10 @@ class ClusterTests(SynchronousTestCase):
         def wanted(candidates: Any) -> Any:
             return next(each for each in candidates if each.id == "a")
 
-        first = self.lease(choose=wanted)
+        first = self.slot(choose=wanted)
         bound = self.cluster.acquire("default", (), wanted)
         self.assertNoResult(bound)
-        other = self.lease()
+        other = self.slot()
         self.assertEqual(other.member.id, "b")
         other.succeeded()
         self.assertNoResult(bound)
@@ -156,7 +156,7 @@ class ClusterTests(SynchronousTestCase):
     def test_come(self) -> None:
         """Who waits gets an instance that comes."""
         self.make("a", maxConnections=1)
-        self.lease()
+        self.slot()
         waiting = self.cluster.acquire("default")
         self.cluster.setInstances(instances("a", "b"))
         self.assertEqual(self.successResultOf(waiting).member.id, "b")
@@ -191,27 +191,27 @@ class ClusterTests(SynchronousTestCase):
     def test_gone(self) -> None:
         """Who has gone ends its calls, and gets no others."""
         self.make("a", "b")
-        lease = self.lease()
+        slot = self.slot()
         self.cluster.setInstances(instances("b"))
         self.assertEqual(self.ids(2), "bb")
         self.assertEqual(self.case.value("active", "Probe"), 1)
-        lease.succeeded()
+        slot.succeeded()
         self.assertEqual(self.case.value("active", "Probe"), 0)
 
     def test_leaseEndsOnce(self) -> None:
-        """A lease ends once, whatever is told of it after that."""
+        """A slot ends once, whatever is told of it after that."""
         self.make("a", ejectAfter=1)
-        lease = self.lease()
-        lease.succeeded()
-        lease.failed()
-        lease.gaveUp()
+        slot = self.slot()
+        slot.succeeded()
+        slot.failed()
+        slot.cancelled()
         member = self.cluster.members["a"]
         self.assertEqual((member.active, member.state), (0, "well"))
 
     def test_stop(self) -> None:
         """Who waits when it stops is told so, and nothing is counted any more."""
         self.make("a", maxConnections=1)
-        self.lease()
+        self.slot()
         waiting = self.cluster.acquire("default")
         self.successResultOf(self.cluster.stop())
         self.refused(waiting)

@@ -20,7 +20,7 @@ class UpstreamTests(SynchronousTestCase):
         self.case = ClusterCase("a", "b", "c", **options)
         self.clock = self.case.clock
         self.upstream = Upstream(
-            self.case.cluster, self.clock, LongestRandom(), self.case.upstreamMeters
+            self.case.cluster, self.clock, LongestRandom(), self.case.upstreamMetrics
         )
         self.tried: list[str] = []
 
@@ -33,22 +33,22 @@ class UpstreamTests(SynchronousTestCase):
         @param answer: Gives, or raises, what comes of an attempt with an instance.
         """
 
-        async def attempt(lease: CallSlot) -> Any:
-            id = lease.member.id
+        async def attempt(slot: CallSlot) -> Any:
+            id = slot.member.id
             self.tried.append(id)
             try:
                 result = answer(id)
             except AttemptFailed:
-                lease.failed()
+                slot.failed()
                 raise
             except BaseException:
-                lease.gaveUp()
+                slot.cancelled()
                 raise
-            lease.succeeded()
+            slot.succeeded()
             return result
 
-        terms = CallPolicy("default", None, isRepeatable, seconds)
-        return Deferred.fromCoroutine(self.upstream.call(attempt, terms))
+        policy = CallPolicy("default", None, isRepeatable, seconds)
+        return Deferred.fromCoroutine(self.upstream.call(attempt, policy))
 
     def fail(self, id: str) -> Any:  # type: ignore[override]
         """Fail somewhere in between."""
@@ -135,10 +135,10 @@ class UpstreamTests(SynchronousTestCase):
     def test_wait(self) -> None:
         """For an instance with room a call waits as long as an attempt may take."""
         self.make(maxConnections=1)
-        leases = [self.successResultOf(self.case.cluster.acquire("default")) for _ in range(3)]
+        slots = [self.successResultOf(self.case.cluster.acquire("default")) for _ in range(3)]
         first, second = self.call(str.upper), self.call(str.upper)
         self.clock.advance(0.9)
-        leases[1].succeeded()
+        slots[1].succeeded()
         self.assertEqual(self.successResultOf(first), "B")
         self.assertEqual(self.successResultOf(second), "B")
         third = [self.successResultOf(self.case.cluster.acquire("default")), self.call(str.upper)]

@@ -67,7 +67,7 @@ class BreakerTests(SynchronousTestCase):
         """A try that its caller ends lets another one try."""
         self.fail(3)
         self.clock.advance(1)
-        self.breaker.gaveUp(self.breaker.begin())
+        self.breaker.cancelled(self.breaker.begin())
         self.assertEqual((self.breaker.state, self.breaker.isReady), ("half_open", True))
 
     def test_late(self) -> None:
@@ -80,7 +80,7 @@ class BreakerTests(SynchronousTestCase):
         trying = self.breaker.begin()
         self.assertFalse(self.breaker.failed(early[1]))
         self.assertEqual(self.breaker.state, "half_open")
-        self.breaker.gaveUp(early[1])
+        self.breaker.cancelled(early[1])
         self.assertFalse(self.breaker.isReady)
         self.breaker.succeeded(trying)
         self.assertEqual(self.breaker.state, "closed")

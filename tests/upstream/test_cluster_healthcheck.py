@@ -19,7 +19,8 @@ class HealthChecksTests(SynchronousTestCase):
         self.cluster, self.clock = self.case.cluster, self.case.clock
         self.asked: list[tuple[str, Deferred[bool]]] = []
         self.cancelled: list[str] = []
-        HealthChecks(self.cluster, self._ask, self.clock, LongestRandom(), self.case.upstreamMeters)
+        metrics = self.case.upstreamMetrics
+        HealthChecks(self.cluster, self._ask, self.clock, LongestRandom(), metrics)
         self.cluster.setInstances(instances("a", "b"))
         self.clock.advance(0)
 
@@ -60,8 +61,8 @@ class HealthChecksTests(SynchronousTestCase):
     def test_inARow(self) -> None:
         """Bad answers with a good one between them do not count together."""
         self.make()
-        for isWell in (False, True, False, True):
-            self.answer(a=isWell, b=True)
+        for isAvailable in (False, True, False, True):
+            self.answer(a=isAvailable, b=True)
             self.clock.advance(2)
         self.assertEqual(self.healthy(), ["a", "b"])
 
@@ -78,14 +79,14 @@ class HealthChecksTests(SynchronousTestCase):
     def test_revives(self) -> None:
         """Who is well again may be called though its calls failed before."""
         self.make(unhealthyAfter=1, ejectAfter=1, ejectMs=60_000)
-        lease = self.successResultOf(self.cluster.acquire("default"))
-        lease.failed()
-        member = lease.member
+        slot = self.successResultOf(self.cluster.acquire("default"))
+        slot.failed()
+        member = slot.member
         self.answer(**{"a": True, "b": True, member.id: False})
         self.clock.advance(2)
         self.assertEqual(member.state, "ill")
         self.answer(a=True, b=True)
-        self.assertEqual((member.state, member.isWell), ("well", True))
+        self.assertEqual((member.state, member.isAvailable), ("well", True))
 
     def test_wakes(self) -> None:
         """Who waits for room gets an instance that is well again."""

@@ -5,12 +5,11 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface.verify import verifyObject
 
 from storagegate.core.options import OptionError
 from storagegate.telemetry.metrics import MetricsRegistry
 from storagegate.upstream.options import DiscoveryOptions, Instance, readDiscovery
-from storagegate.upstream.provider import InstanceProvider, IProvider, Publish, SourceError
+from storagegate.upstream.provider import InstanceProvider, Publish, SourceError
 from storagegate.upstream.proxy import makeProvider
 from storagegate.upstream.registration import Registration, checkRegistration, makeRegistration
 
@@ -58,7 +57,6 @@ class StaticTests(SynchronousTestCase):
         for provider in (None, "static", "consul"):
             given = options(provider=provider, services={"A": {"instances": instances}})
             found = makeProvider(given, Clock(), MetricsRegistry())
-            verifyObject(IProvider, found)
             told: list[Any] = []
             found.watch("A", told.append)
             found.watch("A", told.append)
@@ -174,10 +172,10 @@ class RegistrationTests(SynchronousTestCase):
         class Silent:
             left = 0
 
-            async def tell(self) -> None:
+            async def register(self) -> None:
                 pass
 
-            async def leave(self) -> None:
+            async def deregister(self) -> None:
                 self.left += 1
                 await Deferred()
 

@@ -136,7 +136,7 @@ class ForwardingTests(SynchronousTestCase):
         gateway = self.start({"Probe": {"instances": INSTANCES}}, service)
         self.assertIs(gateway.services["Other"], service)
 
-    def test_provedName(self) -> None:
+    def test_certificateName(self) -> None:
         """Who was found by DNS proves the name that was asked for, and not what DNS said."""
         for provider, name, expected in (
             ("dns", "_http._tcp.orders.example.", "orders.example"),
@@ -149,7 +149,7 @@ class ForwardingTests(SynchronousTestCase):
             self.addCleanup(gateway.stop, 0)
             forwarding: Any = gateway._forwarding
             options = forwarding._options.services["Probe"]
-            self.assertEqual(forwarding._provedName("Probe", options), expected)
+            self.assertEqual(forwarding._certificateName("Probe", options), expected)
 
     def test_files(self) -> None:
         """Files that cannot be used stop the start of a gateway."""

@@ -40,7 +40,7 @@ class RoundRobinTests(SynchronousTestCase):
         a, b, c = (Candidate(id) for id in "abc")
         strategy = RoundRobin()
         self.assertEqual(turns(strategy, [a, b, c], 2), "ab")
-        strategy.keep({"b", "c"})
+        strategy.retain({"b", "c"})
         self.assertEqual(turns(strategy, [b, c], 3), "cbc")
 
     def test_keep(self) -> None:
@@ -48,7 +48,7 @@ class RoundRobinTests(SynchronousTestCase):
         a, b = Candidate("a"), Candidate("b")
         strategy = RoundRobin()
         self.assertEqual(turns(strategy, [a, b], 1), "a")
-        strategy.keep({"b"})
+        strategy.retain({"b"})
         self.assertEqual(turns(strategy, [a, b], 1), "a")
 
 
@@ -86,7 +86,7 @@ class WeightedTests(SynchronousTestCase):
         a, b = Candidate("a", 3), Candidate("b", 1)
         strategy = Weighted()
         self.assertEqual(turns(strategy, [a, b], 2), "aa")
-        strategy.keep({"a", "b", "c"})
+        strategy.retain({"a", "b", "c"})
         self.assertEqual(turns(strategy, [a, b], 2), "ba")
 
 
