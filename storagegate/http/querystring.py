@@ -1,25 +1,19 @@
 """
-Query strings and URL-encoded forms.
+Query strings, URL-encoded forms, and the field names of multipart forms.
 
-C{name=value} pairs between ampersands, as the URL Standard writes them: C{+} is a space, an escape
-that is none stays as it is. There are two readings of names:
+Pairs C{name=value} stand between ampersands, as the URL Standard writes them: C{+} is a space, an
+invalid escape stays as it is. There are three readings of names:
 
-    - flat: a name is a name, brackets and all; one that comes again makes a list;
-    - nested, in forms only: C{a[b][c]=1} is C{{"a": {"b": {"c": "1"}}}}, C{a[]=1} and C{a[0]=1} are
-      C{{"a": ["1"]}}, as Node's C{qs} reads them.
+    - flat: brackets are text; a name that is repeated makes a list;
+    - nested, as Node's C{qs} (URL-encoded forms): C{a[b][c]=1} is C{{"a": {"b": {"c": "1"}}}},
+      C{a[]=1} and C{a[0]=1} are C{{"a": ["1"]}};
+    - nested, as C{multer} (L{FieldTree}), field by field::
 
-Names only ever become keys of plain dictionaries. Every reading takes time in proportion to what is
-read.
+        a=1 a=2          {"a": ["1", "2"]}      a[b]=1 a[c]=2    {"a": {"b": "1", "c": "2"}}
+        a[]=1            {"a": ["1"]}           a[0][b]=1        {"a": [{"b": "1"}]}
 
-Form fields whose names nest, as C{multer} reads them, one after another::
-
-    a=1 a=2          {"a": ["1", "2"]}      a[b]=1 a[c]=2    {"a": {"b": "1", "c": "2"}}
-    a[]=1            {"a": ["1"]}           a[0][b]=1        {"a": [{"b": "1"}]}
-
-A name whose brackets do not pair, or that begins with one, is a name like any other. An index makes
-a list up to L{FORM_INDEX_LIMIT}, above it it is a key; a list that is not full closes up. Where
-one name
-has a value and names below it too, the value is under the empty name.
+An index makes a list up to L{INDEX_LIMIT}, above it it is a key; a list with gaps closes up. Names
+only ever become keys of plain dictionaries. Every reading takes time in proportion to its input.
 """
 
 import re
@@ -35,7 +29,11 @@ INDEX_LIMIT = 100
 DEPTH_LIMIT = 100
 """The deepest nesting that may be allowed: reading is recursive, and Python's stack is finite."""
 
+FIELD_DEPTH_LIMIT = 32
+"""The deepest nesting of L{FieldTree}: building and encoding the result is recursive."""
+
 _BRACKET = re.compile(r"[\[\]]")
+_GROUP = re.compile(r"\[([^\]]+)\]")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 
 
@@ -44,7 +42,7 @@ class TooManyParameters(ValueError):
 
 
 class TooDeep(ValueError):
-    """The name of a parameter nests deeper than is allowed."""
+    """A name nests deeper than is allowed."""
 
 
 def parseQuery(raw: str | bytes) -> dict[str, str | list[str]]:
@@ -134,7 +132,7 @@ def _splitNested(pair: bytes) -> tuple[bytes, bytes]:
 
 class _Branch:
     """
-    What has brackets: a list or a dictionary, which is only known at the end.
+    The value of a name with brackets: a list or a dictionary, which is only known at the end.
 
     @ivar isList: Whether all keys so far are indexes; they are then C{int}, otherwise C{str}.
     @ivar entries: Branches and strings by key.
@@ -148,25 +146,30 @@ class _Branch:
         self.entries: dict[int | str, _Branch | str] = {}
         self.after = 0
 
-    def put(self, index: int, entry: "_Branch | str") -> None:
-        """Give a list an entry where it has none."""
-        self.entries[index] = entry
-        self.after = max(self.after, index + 1)
+    def put(self, key: int | str, entry: "_Branch | str") -> None:
+        """Set an entry; the key is an C{int} in a list only."""
+        self.entries[key] = entry
+        if isinstance(key, int):
+            self.after = max(self.after, key + 1)
 
     def append(self, entry: "_Branch | str") -> None:
-        """Give a list one more entry."""
+        """Add an entry to a list."""
         self.put(self.after, entry)
 
     def toDictionary(self) -> None:
-        """Keep what is here under keys that are strings."""
+        """Make a list a dictionary whose keys are the indexes as strings."""
         if self.isList:
             self.isList = False
             self.entries = {str(index): entry for index, entry in self.entries.items()}
 
     def build(self) -> dict[str, Any] | list[Any]:
-        """Give what has become of it; a list closes its gaps."""
+        """Build plain lists, without gaps, and dictionaries."""
         if self.isList:
             return [_build(self.entries[index]) for index in sorted(self.entries)]
+        return self.buildDictionary()
+
+    def buildDictionary(self) -> dict[str, Any]:
+        """Build a plain dictionary."""
         return {str(key): _build(entry) for key, entry in self.entries.items()}
 
 
@@ -196,7 +199,7 @@ def _readNested(body: bytes, charset: str, depth: int) -> dict[str, Any]:
     for key, held in values.items():
         leaf = _listOf(*held) if isinstance(held, list) else held
         _merge(root, _chain(_segments(key, depth), leaf, indexes))
-    return {str(key): _build(entry) for key, entry in root.entries.items()}
+    return root.buildDictionary()
 
 
 def _segments(name: str, depth: int) -> list[str]:
@@ -243,7 +246,7 @@ def _chain(segments: list[str], leaf: _Branch | str, indexes: int) -> _Branch:
             branch.isList = True
             branch.put(int(key or "0"), entry)
         else:
-            branch.entries[key] = entry
+            branch.put(key, entry)
         entry = branch
     return entry if isinstance(entry, _Branch) else _listOf(entry)
 
@@ -283,128 +286,76 @@ def _combine(held: _Branch | str, entry: _Branch | str) -> _Branch:
     return _listOf(held, entry)
 
 
-FORM_DEPTH_LIMIT = 32
-"""As deep as other forms may nest: building and encoding the result is recursive."""
-
-FORM_INDEX_LIMIT = 100
-"""As in other forms: a list is not to be longer than what was sent."""
-
-_GROUP = re.compile(r"\[([^\]]+)\]")
-_FORM_INDEX = re.compile(r"[0-9]{1,3}", re.ASCII)
-
-_Key = str | int
-
-
-class FormTooDeep(ValueError):
-    """A name nests deeper than L{FORM_DEPTH_LIMIT}."""
-
-
-class _Node:
-    """A dictionary, or a list while all that it was given were indexes, which are C{int}."""
-
-    __slots__ = ("after", "entries", "isList")
-
-    def __init__(self, isList: bool) -> None:
-        self.isList = isList
-        self.entries: dict[_Key, _Node | str] = {}
-        # The index after the largest.
-        self.after = 0
-
-    def put(self, key: _Key, entry: "_Node | str") -> None:
-        """Set an entry."""
-        self.entries[key] = entry
-        if self.isList and isinstance(key, int):
-            self.after = max(self.after, key + 1)
-
-    def normalKey(self, key: _Key) -> _Key:
-        """Give the key that stands for C{key} here; a list that gets a name is none any more."""
-        if self.isList and isinstance(key, str):
-            self.isList = False
-            self.entries = {str(index): entry for index, entry in self.entries.items()}
-        return key if self.isList else str(key)
-
-    def addLast(self, key: _Key, value: str, appends: bool) -> None:
-        """Add the value that a name leads to."""
-        key = self.normalKey(key)
-        held = self.entries.get(key)
-        if held is None and not appends:
-            self.put(key, value)
-        elif isinstance(held, _Node) and not held.isList:
-            held.addLast("", value, False)
-        else:
-            if not isinstance(held, _Node):
-                first = held
-                held = _Node(isList=True)
-                self.put(key, held)
-                if first is not None:
-                    held.put(0, first)
-            held.put(held.after, value)
-
-    def descend(self, key: _Key) -> "_Node":
-        """Give the node below a key, made if there is none."""
-        key = self.normalKey(key)
-        held = self.entries.get(key)
-        if not isinstance(held, _Node):
-            first = held
-            held = _Node(isList=first is None)
-            self.put(key, held)
-            if first is not None:
-                held.put("", first)
-        return held
-
-    def build(self) -> Any:
-        """Give plain dictionaries and lists."""
-        if self.isList:
-            return [_buildForm(self.entries[index]) for index in sorted(self.entries, key=int)]
-        return {key: _buildForm(entry) for key, entry in self.entries.items()}
-
-
-def _buildForm(entry: _Node | str) -> Any:
-    return entry.build() if isinstance(entry, _Node) else entry
-
-
-def _steps(name: str) -> tuple[list[_Key], bool]:
-    """Take a name apart; say whether it ends in C{[]}."""
-    start = name.find("[")
-    if start <= 0:
-        return [name], False
-    steps: list[_Key] = [name[:start]]
-    end = len(name)
-    appends = name.endswith("[]")
-    if appends:
-        end -= 2
-    while start < end:
-        group = _GROUP.match(name, start, end)
-        if group is None:
-            return [name], False
-        if len(steps) > FORM_DEPTH_LIMIT:
-            raise FormTooDeep(f"a field's name nests deeper than {FORM_DEPTH_LIMIT}")
-        key = group[1]
-        isIndex = _FORM_INDEX.fullmatch(key) is not None and int(key) <= FORM_INDEX_LIMIT
-        steps.append(int(key) if isIndex else key)
-        start = group.end()
-    return steps, appends
-
-
 class FieldTree:
-    """The fields of one form. A name only ever becomes a key."""
+    """
+    The fields of one multipart form, nested by their names.
+
+    A name whose brackets do not pair, or that begins with one, is flat. Where one name has a value
+    and names below it too, the value is under the empty name.
+    """
 
     def __init__(self) -> None:
-        self._root = _Node(False)
+        self._root = _Branch(False)
 
     def add(self, name: str, value: str) -> None:
         """
         Add a field.
 
-        @raise FormTooDeep: If its name nests too deep.
+        @param name: Such as C{a[b][]}.
+        @raise TooDeep: If the name has more than L{FIELD_DEPTH_LIMIT} brackets.
         """
         steps, appends = _steps(name)
-        node = self._root
+        branch = self._root
         for step in steps[:-1]:
-            node = node.descend(step)
-        node.addLast(steps[-1], value, appends)
+            key = _keyOf(branch, step)
+            held = branch.entries.get(key)
+            if not isinstance(held, _Branch):
+                below = _Branch(isList=held is None)
+                if held is not None:
+                    below.put("", held)
+                branch.put(key, below)
+                held = below
+            branch = held
+        key = _keyOf(branch, steps[-1])
+        held = branch.entries.get(key)
+        while isinstance(held, _Branch) and not held.isList:
+            branch, key, appends = held, "", False
+            held = branch.entries.get(key)
+        if isinstance(held, _Branch):
+            held.append(value)
+        elif held is not None:
+            branch.put(key, _listOf(held, value))
+        else:
+            branch.put(key, _listOf(value) if appends else value)
 
     def build(self) -> dict[str, Any]:
-        """Give what has been added so far."""
-        fields: dict[str, Any] = self._root.build()
-        return fields
+        """Return the fields that were added so far."""
+        return self._root.buildDictionary()
+
+
+def _keyOf(branch: _Branch, step: int | str) -> int | str:
+    """Return the key for a step; a list that gets a name becomes a dictionary."""
+    if isinstance(step, str):
+        branch.toDictionary()
+    return step if branch.isList else str(step)
+
+
+def _steps(name: str) -> tuple[list[int | str], bool]:
+    """Split a field's name at its brackets, and return whether it ends in C{[]}."""
+    start = name.find("[")
+    if start <= 0:
+        return [name], False
+    steps: list[int | str] = [name[:start]]
+    appends = name.endswith("[]")
+    end = len(name) - 2 if appends else len(name)
+    while start < end:
+        group = _GROUP.match(name, start, end)
+        if group is None:
+            return [name], False
+        if len(steps) > FIELD_DEPTH_LIMIT:
+            raise TooDeep(f"a field's name nests deeper than {FIELD_DEPTH_LIMIT}")
+        key = group[1]
+        isNumber = len(key) <= 3 and key.isascii() and key.isdigit()
+        steps.append(int(key) if isNumber and int(key) <= INDEX_LIMIT else key)
+        start = group.end()
+    return steps, appends

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.http.querystring import FORM_DEPTH_LIMIT, FieldTree, FormTooDeep
+from storagegate.http.querystring import FIELD_DEPTH_LIMIT, FieldTree, TooDeep
 
 
 def tree(*fields: tuple[str, str]) -> object:
@@ -72,8 +72,8 @@ class FieldTreeTests(SynchronousTestCase):
 
     def test_depth(self) -> None:
         """A name may nest 32 deep."""
-        tree(("a" + "[b]" * FORM_DEPTH_LIMIT, "1"))
-        self.assertRaises(FormTooDeep, tree, ("a" + "[b]" * (FORM_DEPTH_LIMIT + 1), "1"))
+        tree(("a" + "[b]" * FIELD_DEPTH_LIMIT, "1"))
+        self.assertRaises(TooDeep, tree, ("a" + "[b]" * (FIELD_DEPTH_LIMIT + 1), "1"))
 
     @given(
         st.lists(

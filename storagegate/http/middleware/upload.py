@@ -24,7 +24,7 @@ from zope.interface import Interface, implementer
 from storagegate.core.options import OptionError, readSize, takesMapping
 from storagegate.http.errors import HTTPError
 from storagegate.http.layers import MiddlewareHandler
-from storagegate.http.querystring import FORM_DEPTH_LIMIT, FieldTree, FormTooDeep
+from storagegate.http.querystring import FIELD_DEPTH_LIMIT, FieldTree, TooDeep
 from storagegate.net.http.interfaces import BodyLost, ClientLost
 from storagegate.net.http.multipart import (
     PART_END,
@@ -387,8 +387,8 @@ class _Field:
     def end(self) -> None:
         try:
             self._reader.fields.add(self._name, self._value.decode(self._codec, "replace"))
-        except FormTooDeep:
-            message = f"The name of a field nests deeper than {FORM_DEPTH_LIMIT}"
+        except TooDeep:
+            message = f"The name of a field nests deeper than {FIELD_DEPTH_LIMIT}"
             raise uploadError("LIMIT_FIELD_NESTING", message, self._name) from None
 
 
