@@ -28,11 +28,17 @@ from storagegate.core.options import (
     joinOptions,
     listenArguments,
 )
-from storagegate.http.options import WIRE, ApplicationOptions, OptionsDict, readOptions
+from storagegate.http.options import (
+    WIRE,
+    ApplicationOptions,
+    OptionsDict,
+    Runtime,
+    reactorRuntime,
+    readOptions,
+)
 from storagegate.http.request import Trust, compileTrust
 from storagegate.http.resource import AppResource, describeRejection
 from storagegate.http.router import Router
-from storagegate.http.runtime import Runtime, reactorRuntime
 from storagegate.net.endpoints import ListeningPort, listen, processReactor, runUntilStopped
 from storagegate.net.http.site import Site
 

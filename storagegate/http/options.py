@@ -1,11 +1,15 @@
-"""The options of applications and routers."""
+"""The options of applications and routers, and the threads and the clock that they run with."""
 
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 from attrs import field, fields_dict, frozen
 from attrs.converters import optional
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.threads import deferToThreadPool
 
 from storagegate.core.options import (
     changeOptions,
@@ -18,18 +22,15 @@ from storagegate.core.options import (
 from storagegate.http.request import TrustedProxies, compileTrust
 from storagegate.net.http.interfaces import HTTPLimits
 
-if TYPE_CHECKING:
-    pass
-
+T = TypeVar("T")
 
 DEFAULT_BODY_SIZE = 10 * 1024 * 1024
-"""A body that is held whole, unless the application says otherwise: larger ones want a stream."""
-
+"""The longest body that is held whole by default, in bytes: larger ones should be streamed."""
 
 WIRE = "storagegate.wire"
 """The metadata of an option that is what a gateway gives for a transport."""
 
-# A day: a longer one is a unit that was mistaken.
+# A day: a longer timeout is a mistake in the unit.
 _MAX_TIMEOUT_MS = 24 * 60 * 60 * 1000
 
 
@@ -272,3 +273,34 @@ def readOptions(before: ApplicationOptions, changes: Mapping[str, Any]) -> Appli
         changes = {name: value for name, value in changes.items() if name not in wires}
         changes = {**changes, "wires": {**before.wires, **wires}}
     return changeOptions(before, changes)
+
+
+@frozen
+class Runtime:
+    """
+    The threads and clocks that an application uses.
+
+    @ivar clock: Schedules delays; its time has no meaning of its own.
+    @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread.
+    @ivar now: Returns the time in seconds since 1970.
+    """
+
+    clock: IReactorTime
+    run: Callable[..., Deferred[Any]]
+    now: Callable[[], float] = field(default=time.time)
+
+
+def reactorRuntime(reactor: Any) -> Runtime:
+    """
+    Make the runtime of an application on a real reactor.
+
+    Jobs wait in the reactor's own thread pool. Their number is bounded by that of the requests that
+    a listener accepts, each of which waits for its own jobs.
+
+    @param reactor: Provides C{IReactorThreads} and C{IReactorTime}.
+    """
+
+    def run(function: Callable[..., T], *arguments: Any) -> Deferred[T]:
+        return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
+
+    return Runtime(reactor, run)

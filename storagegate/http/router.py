@@ -28,8 +28,7 @@ from twisted.web.resource import IResource, Resource
 from zope.interface import implementer
 
 from storagegate.core.options import changeOptions, joinOptions
-from storagegate.http.fetch import Request, Response, WholeSource, decodeFields, receivedRequest
-from storagegate.http.layers import (
+from storagegate.http.dispatch import (
     HandlerArgument,
     HandlerFunction,
     Layer,
@@ -37,6 +36,7 @@ from storagegate.http.layers import (
     RouteLayer,
     readHandlers,
 )
+from storagegate.http.fetch import Request, Response, WholeSource, decodeFields, receivedRequest
 from storagegate.http.options import RouterOptions, RouterOptionsDict
 from storagegate.http.patterns import Pattern, compilePattern
 from storagegate.net.http.interfaces import IWebResponse

@@ -31,7 +31,7 @@ from storagegate.http.fetch.handler import (
     RequestWire,
     makeSite,
 )
-from storagegate.http.runtime import Runtime
+from storagegate.http.options import Runtime
 
 _MAX_BODY = 64 * 1024 * 1024
 """More than any test wants; a response that never ends would fill the memory."""

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
 from storagegate.http import Response
-from storagegate.http.runtime import Runtime
+from storagegate.http.options import Runtime
 
 
 async def pieces(*chunks: Any) -> AsyncIterator[Any]:

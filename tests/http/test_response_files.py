@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 from storagegate import server
 from storagegate.http import files
 from storagegate.http.errors import HTTPError
-from storagegate.http.runtime import Runtime
+from storagegate.http.options import Runtime
 from storagegate.http.testing import Client
 from tests.http.filesupport import FileCase
 

@@ -20,8 +20,8 @@ from zope.interface import implementer
 
 from storagegate.http.contenttypes import parseContentType
 from storagegate.http.development.supervisor import FileState, fileState
+from storagegate.http.dispatch import LayerList
 from storagegate.http.encoding import IBodyEncoder
-from storagegate.http.layers import LayerList
 from storagegate.http.middleware.staticfiles import StaticOptions
 from storagegate.net.http.interfaces import ClientLost
 

@@ -34,7 +34,7 @@ from twisted.python.failure import Failure
 from storagegate.http.development.console import ErrorReport, isInstalled
 from storagegate.http.development.livereload import PAGE_SUFFIXES, LiveReloadHub, staticRoots
 from storagegate.http.development.supervisor import GRACE_SECONDS, ChangeNotifier, becomeSupervisor
-from storagegate.http.runtime import reactorRuntime
+from storagegate.http.options import reactorRuntime
 from storagegate.net.endpoints import bind, listen
 from storagegate.net.http.site import Site
 

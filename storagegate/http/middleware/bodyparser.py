@@ -18,9 +18,9 @@ from msgspec.json import Decoder
 
 from storagegate.core.options import parseSize, takesMapping
 from storagegate.http.contenttypes import matchesType, parseContentType
+from storagegate.http.dispatch import MiddlewareHandler
 from storagegate.http.errors import HTTPError, bodyTooLarge
 from storagegate.http.inflate import CODINGS, InflatedTooLarge, MalformedCoding, inflate
-from storagegate.http.layers import MiddlewareHandler
 from storagegate.http.querystring import DEPTH_LIMIT, TooDeep, TooManyParameters, parseForm
 
 Parse = Callable[[bytes, str], Any]

@@ -24,8 +24,8 @@ from zope.interface import classImplements
 
 from storagegate.core.options import parseSize, takesMapping
 from storagegate.http.contenttypes import parseContentType
+from storagegate.http.dispatch import MiddlewareHandler
 from storagegate.http.encoding import CODINGS, LEVELS, BodyEncoder, IBodyEncoder, makeEncoder
-from storagegate.http.layers import MiddlewareHandler
 from storagegate.http.negotiation import preferredEncodings
 
 # The encoders lie below the response, and do not know what it asks of them.

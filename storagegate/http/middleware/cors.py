@@ -11,7 +11,7 @@ from typing import Any
 
 from storagegate.core.invoker import adaptHandler, whenKnown
 from storagegate.core.options import takesMapping
-from storagegate.http.layers import MiddlewareHandler
+from storagegate.http.dispatch import MiddlewareHandler
 from storagegate.http.options import AllowedOrigin
 from storagegate.http.response import checkFields
 

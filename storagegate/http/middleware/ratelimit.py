@@ -19,7 +19,7 @@ from storagegate.core.context import rateLimitKey
 from storagegate.core.invoker import Hook, adaptHandler, whenKnown
 from storagegate.core.options import takesMapping
 from storagegate.core.ratelimit import Count, MemoryRateLimitStore, checkWindow
-from storagegate.http.layers import MiddlewareHandler
+from storagegate.http.dispatch import MiddlewareHandler
 
 TOO_MANY = "Too many requests, please try again later."
 

@@ -8,7 +8,7 @@ from twisted.logger import Logger
 
 from storagegate.core.invoker import adaptHandler
 from storagegate.core.options import takesTrailingMapping
-from storagegate.http.layers import MiddlewareHandler
+from storagegate.http.dispatch import MiddlewareHandler
 from storagegate.telemetry.accesslog import LineFormat, RequestRecord, compileFormat
 from storagegate.telemetry.log import escapeLine
 

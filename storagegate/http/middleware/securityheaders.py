@@ -16,8 +16,8 @@ from typing import Any
 
 from storagegate.core.invoker import Hook, adaptHandler
 from storagegate.core.options import OptionError, takesMapping
+from storagegate.http.dispatch import MiddlewareHandler
 from storagegate.http.errors import HTTPError
-from storagegate.http.layers import MiddlewareHandler
 from storagegate.http.response import checkFields
 
 _DEFAULTS = {

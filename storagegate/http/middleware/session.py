@@ -5,7 +5,7 @@ from secrets import token_urlsafe
 from typing import Any
 
 from storagegate.core.options import OptionError, makeOptions, takesMapping
-from storagegate.http.layers import MiddlewareHandler
+from storagegate.http.dispatch import MiddlewareHandler
 from storagegate.http.sessions import (
     EMPTY,
     Session,

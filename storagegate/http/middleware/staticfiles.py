@@ -14,6 +14,7 @@ from typing import Any
 from attrs import frozen
 
 from storagegate.core.options import takesTrailingMapping
+from storagegate.http.dispatch import MiddlewareHandler
 from storagegate.http.errors import HTTPError
 from storagegate.http.files import (
     IsDirectory,
@@ -26,7 +27,6 @@ from storagegate.http.files import (
     readDotfiles,
     readName,
 )
-from storagegate.http.layers import MiddlewareHandler
 from storagegate.http.negotiation import preferredEncodings
 from storagegate.http.sendfile import FileOptions, readOptions, replyWithFile
 

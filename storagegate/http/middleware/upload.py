@@ -22,8 +22,8 @@ from twisted.python.failure import Failure
 from zope.interface import Interface, implementer
 
 from storagegate.core.options import OptionError, readSize, takesMapping
+from storagegate.http.dispatch import MiddlewareHandler
 from storagegate.http.errors import HTTPError
-from storagegate.http.layers import MiddlewareHandler
 from storagegate.http.querystring import FIELD_DEPTH_LIMIT, FieldTree, TooDeep
 from storagegate.net.http.interfaces import BodyLost, ClientLost
 from storagegate.net.http.multipart import (

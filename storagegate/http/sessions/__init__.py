@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred, succeed
 from zope.interface import Interface
 
 from storagegate.core.options import OptionError, makeOptions, readFlag
-from storagegate.http.runtime import Runtime
+from storagegate.http.options import Runtime
 from storagegate.net.http.cookies import serializeCookie
 
 CONTENT_LIMIT = 1024 * 1024

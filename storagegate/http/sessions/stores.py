@@ -23,7 +23,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from storagegate.http.runtime import Runtime
+from storagegate.http.options import Runtime
 from storagegate.http.sessions import (
     DAY_MS,
     IBoundStore,

@@ -9,8 +9,8 @@ from twisted.internet.task import Clock
 
 from storagegate import server
 from storagegate.http.application import Application
+from storagegate.http.options import Runtime
 from storagegate.http.resource import describeRejection
-from storagegate.http.runtime import Runtime
 from storagegate.net.http.site import Site
 from tests.net.support import Connection, head
 

@@ -9,8 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.http.application import Application
 from storagegate.http.errors import HTTPError
+from storagegate.http.options import Runtime
 from storagegate.http.resource import describeRejection
-from storagegate.http.runtime import Runtime
 from storagegate.net.http.site import Site
 from tests.net.support import Connection, head, statuses
 

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 
 from storagegate import server
 from storagegate.http.middleware.staticfiles import staticFiles
-from storagegate.http.runtime import Runtime
+from storagegate.http.options import Runtime
 from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.http.site import Site
 from tests.http.filesupport import FileCase

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
 from storagegate.http.middleware.ratelimit import rateLimit
-from storagegate.http.runtime import Runtime
+from storagegate.http.options import Runtime
 from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.http.site import Site
 

@@ -7,7 +7,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from storagegate.http import HTTPError, upload
-from storagegate.http.runtime import Runtime
+from storagegate.http.options import Runtime
 from tests.http.middleware.uploads import END, UploadCase, chunked, field, file, form, post
 
 

@@ -13,7 +13,7 @@ from twisted.trial.unittest import TestCase
 
 from storagegate import server
 from storagegate.http.application import Application
-from storagegate.http.runtime import Runtime
+from storagegate.http.options import Runtime
 from tests.wire.http.support import RawClient
 
 BOUNDARY = b"aB3x"

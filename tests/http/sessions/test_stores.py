@@ -8,7 +8,7 @@ from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from storagegate.http.runtime import Runtime
+from storagegate.http.options import Runtime
 from storagegate.http.sessions.stores import (
     MemorySessionStore,
     SessionFileError,

@@ -9,7 +9,7 @@ from twisted.web.static import File
 from twisted.web.wsgi import WSGIResource
 
 from storagegate import server
-from storagegate.http.runtime import reactorRuntime
+from storagegate.http.options import reactorRuntime
 from tests.net.support import statuses
 from tests.wire.http.support import RawClient, Rendering, ServedCase, get, post
 from tests.wire.http.test_websocket import EchoServer

@@ -10,7 +10,7 @@ from twisted.internet.threads import deferToThread
 
 from storagegate import server
 from storagegate.http import SQLiteSessionStore, session
-from storagegate.http.runtime import reactorRuntime
+from storagegate.http.options import reactorRuntime
 from storagegate.http.sessions import stores
 from tests.support.modules import CHECKOUT
 from tests.wire.http.support import ServedCase, get
@@ -21,7 +21,7 @@ WRITER = """
 import sys
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
-from storagegate.http.runtime import reactorRuntime
+from storagegate.http.options import reactorRuntime
 from storagegate.http.sessions import stores
 from storagegate.http.sessions.stores import SQLiteSessionStore
 

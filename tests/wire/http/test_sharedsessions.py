@@ -12,7 +12,7 @@ import sys
 from twisted.internet import reactor, stdio
 from twisted.internet.defer import Deferred
 from twisted.protocols.basic import LineReceiver
-from storagegate.http.runtime import reactorRuntime
+from storagegate.http.options import reactorRuntime
 from storagegate.http.sessions import stores
 from storagegate.http.sessions.stores import SQLiteSessionStore
 

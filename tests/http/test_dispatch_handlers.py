@@ -5,7 +5,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.http.layers import readHandler, readHandlers
+from storagegate.http.dispatch import readHandler, readHandlers
 
 
 class Callable:
