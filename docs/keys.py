@@ -25,7 +25,7 @@ from storagegate.auth.tokens import APIKeyOptions
 from storagegate.core.definitions import RateLimit, readRateLimit
 from storagegate.core.options import MERGED
 from storagegate.daemon.configkeys import KEYS, Key
-from storagegate.daemon.gatewayconfig import PLACES
+from storagegate.daemon.gatewayservice import LISTENER_OPTIONS
 from storagegate.gateway.gateway import ErrorOptions
 from storagegate.gateway.options import MonitoringOptions
 from storagegate.gateway.transports.registry import defaultRules, loadReference, transports
@@ -148,7 +148,7 @@ def _optionTable(title: str, kind: type) -> str:
     rows = [
         (_literal(each.alias), _default(each), _value(kind, each), meanings[each.name])
         for each in attrs.fields(kind)
-        if not (each.alias in PLACES and title.count(".") == 1)
+        if not (each.alias in LISTENER_OPTIONS and title.count(".") == 1)
         if MERGED not in each.metadata
     ]
     if not rows:

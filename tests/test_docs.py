@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.cli.main import parser as scriptParser
 from storagegate.daemon.config import load
-from storagegate.daemon.gatewayconfig import readMonitoringTable
+from storagegate.daemon.gatewayservice import readMonitoringTable
 from storagegate.http.testing import Client
 from storagegate.tap import Options
 from tests.support import documents

@@ -152,9 +152,13 @@ class Components:
 
         @return: Descriptors by name.
         """
-        from storagegate.daemon.sharedmemory import makeMemory
+        from storagegate.core.ratelimit import makeRateMemory
+        from storagegate.gateway.transports.udp.replycache import makeAnswerMemory
+        from storagegate.storage.multiprocess.memory import ProcessGroupConfig
 
-        return makeMemory()
+        store = os.memfd_create("storagegate-store")
+        os.ftruncate(store, ProcessGroupConfig.memorySize())
+        return {"rates": makeRateMemory(), "answers": makeAnswerMemory(), "store": store}
 
     def notifier(self) -> Notifier:
         """Make what tells the service manager how the daemon is."""
@@ -171,10 +175,13 @@ class Components:
         from storagegate.storage.store import ObjectStore
 
         sharing = None
-        if self._link is not None:
-            from storagegate.daemon.sharedmemory import shareStore
+        link = self._link
+        if link is not None:
+            from storagegate.storage.multiprocess.memory import ProcessGroupConfig
 
-            sharing = shareStore(self._link)
+            sharing = ProcessGroupConfig(
+                link.index, link.count, link.memory["store"], link.broadcast, link.subscribe
+            )
         meters = self.meters if self._isAsked else None
         store = ObjectStore.open(
             directory,
@@ -196,7 +203,7 @@ class Components:
         """
         if "monitoring" not in configuration.gateway:
             return
-        from storagegate.daemon.gatewayconfig import readMonitoringTable
+        from storagegate.daemon.gatewayservice import readMonitoringTable
         from storagegate.gateway.observers import makeTracer
 
         monitoring = readMonitoringTable(configuration.gateway)
@@ -328,15 +335,23 @@ class Components:
         from storagegate.upstream.affinity import loadSecret
 
         shared: dict[str, Any] = {}
-        if self._link is not None:
-            from storagegate.daemon.sharedmemory import attachStores
+        link = self._link
+        if link is not None:
+            from storagegate.core.ratelimit import sharedRateStores
+            from storagegate.core.sharedtable import SharedTable
+            from storagegate.gateway.transports.udp.replycache import SharedAnswerCache
 
-            shared = attachStores(self._link)
-        surroundings = GatewayResources(
+            answers = link.memory["answers"]
+            shared = {
+                "rateStore": sharedRateStores(link.memory["rates"]),
+                "turn": link,
+                "makeAnswers": lambda: SharedAnswerCache(SharedTable.attach(answers)),
+            }
+        resources = GatewayResources(
             meters=self.meters,
             logSink=self.logs.sink,
             tracer=self._tracer,
             affinitySecret=partial(loadSecret, os.path.abspath(configuration.store.directory)),
             **shared,
         )
-        return DaemonGatewayService(configuration, self._reactor, surroundings, self._link)
+        return DaemonGatewayService(configuration, self._reactor, resources, link)

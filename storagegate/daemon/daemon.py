@@ -17,7 +17,6 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.python.failure import Failure
 
 from storagegate.core.definitions import DefinitionError
-from storagegate.daemon import startup
 from storagegate.daemon.components import GatewayService, ListenerProtocol, RequestSite, Store
 from storagegate.daemon.config import ConfigurationError, needRestart
 from storagegate.daemon.health import (
@@ -28,7 +27,7 @@ from storagegate.daemon.health import (
     listening,
 )
 from storagegate.daemon.rootcredentials import CredentialsError, RootCredentials
-from storagegate.daemon.service import ProcessService, ProcessSetup
+from storagegate.daemon.service import ProcessService, ProcessSetup, servingText
 from storagegate.gateway.transports.registry import listenerTransports
 
 if TYPE_CHECKING:
@@ -239,7 +238,7 @@ class Daemon(ProcessService):
             raise self._cannotListen(name, place, error) from error
 
     def _readyText(self) -> str:
-        return startup.servingText(self._addresses)
+        return servingText(self._addresses)
 
     def _attachStore(self, root: RootCredentials) -> None:
         """Give the S3 listener its room; requests in flight keep the one that they entered."""

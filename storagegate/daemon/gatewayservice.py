@@ -1,14 +1,23 @@
 """
-What the daemon serves over HTTP, WebSocket, gRPC, TCP and UDP: the user's services, or the
-reference services.
+The gateway of the daemon: the user's services, or the reference services, on every transport, with
+the tables C{[gateway.*]} of the configuration file::
 
-Nothing here is imported unless one of these listeners is on, and what only one of them needs is
-imported when it is opened.
+    [gateway.websocket]
+    allowedOrigins = ["https://app.example.com"]
+
+    [gateway.authentication.providers.apikey]
+    validate = "mymodule:validate"
+
+A function is C{"module:name"}. Ports and interfaces are the listeners' own keys. This module is
+imported only if a listener of the gateway is enabled; what only one of them needs, when it is
+opened.
 """
 
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -19,7 +28,6 @@ from storagegate.core.definitions import DefinitionError, ServiceDefinition
 from storagegate.core.invoker import CallCredentials
 from storagegate.core.options import OptionError
 from storagegate.daemon.config import Configuration, ConfigurationError
-from storagegate.daemon.gatewayconfig import NamingError, configureGateway, loadObject
 from storagegate.daemon.health import Readiness
 from storagegate.gateway.gateway import ProtocolGateway
 from storagegate.gateway.host import GatewayResources
@@ -28,6 +36,7 @@ from storagegate.gateway.transports.registry import (
     HTTP,
     listenerTransports,
     maxItemBytes,
+    transportNames,
     transports,
 )
 from storagegate.net.ipc import WorkerIPC
@@ -40,6 +49,118 @@ _PROTOS = {"user.UserService": "UserService", "storagegate.Storage": "Storage"}
 
 
 _INTERFACE = re.compile(r":interface=((?:[^:\\]|\\.)*)")
+
+
+class NamingError(ValueError):
+    """There is no such thing; the text is one line that names it."""
+
+
+def loadObject(name: str) -> Any:
+    """
+    Find what a name of the configuration stands for.
+
+    @param name: C{module:name}; the name may have dots.
+    @raise NamingError: If the module cannot be imported, or has no such name.
+    """
+    module, _, path = name.partition(":")
+    try:
+        found: Any = import_module(module)
+    except (Exception, SystemExit) as error:
+        kind = type(error).__name__
+        raise NamingError(f"{name}: cannot import {module}: {kind}: {error}") from error
+    for part in path.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise NamingError(f"{name}: {module} has no {path}") from None
+    return found
+
+
+_FUNCTIONS = frozenset(
+    {
+        "transformRequest",
+        "transformResponse",
+        "routeMessage",
+        "formatResponse",
+        "parseMessage",
+        "transformError",
+        "spanAttributes",
+        "validate",
+        "extractToken",
+    }
+)
+"""Keys whose values are functions; the last one may be a table of them by protocol."""
+
+LISTENER_OPTIONS = frozenset({"port", "hostname", "address"})
+"""Options that the file does not have: where a wire is, the key of its listener says."""
+
+
+def configureGateway(gateway: ProtocolGateway, tables: Mapping[str, Any]) -> None:
+    """
+    Give a gateway what the file says.
+
+    @raise ConfigurationError: If a table or a key is not known, or a value is not right.
+    """
+    configure: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+        **{name: partial(gateway.configure, name) for name in transportNames()},
+        "authentication": gateway.configureAuthentication,
+        "errorHandling": gateway.configureErrorHandling,
+        "rateLimit": gateway.configureRateLimit,
+        "monitoring": gateway.configureMonitoring,
+        "discovery": gateway.configureServiceDiscovery,
+    }
+    for name, table in tables.items():
+        if name not in configure:
+            raise ConfigurationError(
+                f"gateway.{name}: unknown key; there are {', '.join(sorted(configure))}"
+            )
+        if not isinstance(table, Mapping):
+            raise ConfigurationError(f"gateway.{name}: expected a table")
+        for key in LISTENER_OPTIONS & set(table):
+            raise ConfigurationError(f"gateway.{name}.{key}: the listener's own key says where")
+        try:
+            configure[name](_resolved(table))
+        except (OptionError, DefinitionError, NamingError) as error:
+            raise ConfigurationError(f"gateway.{name}: {error}") from error
+
+
+def readMonitoringTable(tables: Mapping[str, Any]) -> Any:
+    """
+    Read what the file says of monitoring, which holds for other rooms than the gateway as well.
+
+    @return: The C{MonitoringOptions}; C{None} if it says nothing.
+    @raise ConfigurationError: If a key is not known, or a value is not right.
+    """
+    from storagegate.gateway.options import MonitoringOptions, readMonitoring
+
+    table = tables.get("monitoring")
+    if table is None:
+        return None
+    if not isinstance(table, Mapping):
+        raise ConfigurationError("gateway.monitoring: expected a table")
+    try:
+        return readMonitoring(MonitoringOptions(), _resolved(table))
+    except (OptionError, NamingError) as error:
+        raise ConfigurationError(f"gateway.monitoring: {error}") from error
+
+
+def _resolved(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Put functions in the places of their names."""
+    resolved: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in _FUNCTIONS and isinstance(value, str):
+            value = loadObject(value)
+        elif key in _FUNCTIONS and isinstance(value, Mapping):
+            value = {
+                name: loadObject(each) if isinstance(each, str) else each
+                for name, each in value.items()
+            }
+        elif key == "handleStreaming" and isinstance(value, Mapping):
+            value = {name: loadObject(each) for name, each in value.items()}
+        elif isinstance(value, Mapping):
+            value = _resolved(value)
+        resolved[key] = value
+    return resolved
 
 
 class DaemonGatewayService:

@@ -1,25 +1,26 @@
 """
-What the process that serves and the process above its workers have in common.
+The service of C{twistd storagegate}: the base class of L{Daemon<storagegate.daemon.daemon.Daemon>},
+which serves, and L{Supervisor<storagegate.daemon.supervisor.Supervisor>}, which runs workers.
 
-Both are the one service of C{twistd storagegate}: they get the log and the signals of the process,
-start in two steps, one on each side of the moment in which C{twistd} becomes the user that it
-stays, read their configuration again on C{SIGHUP}, and stop in order.
-
-The root key pair: the configured one, or that of the data directory, made at the first start.
+Both have the log and the signals of the process, start in two steps (C{privilegedStartService}
+before C{twistd} drops its privileges, C{startService} after that), read their configuration again
+on C{SIGHUP}, and stop in order.
 """
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from ipaddress import ip_address
 from typing import Any
 
 from attrs import frozen
 from twisted.application.service import Service
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
 from twisted.logger import Logger
 
-from storagegate.daemon import startup
+from storagegate.core.httpurls import schemeOf
 from storagegate.daemon.components import Components
 from storagegate.daemon.config import Configuration
 from storagegate.daemon.process import oneLine, startError
@@ -28,7 +29,60 @@ from storagegate.storage.errors import StoreError
 from storagegate.storage.files import makeDirectory
 
 ROOT_FILE = "root-credentials"
-"""Where in the data directory the pair is."""
+"""The file of the root key pair in the data directory."""
+
+# Addresses that mean "every interface" cannot be connected to everywhere.
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+_ENCRYPTED = ("ssl:", "tls:")
+
+
+def formatAddress(address: IAddress) -> str:
+    """Write an address as C{127.0.0.1:9000}, C{[::1]:9000} or C{unix:/path}."""
+    if isinstance(address, IPv4Address):
+        return f"{address.host}:{address.port}"
+    if isinstance(address, IPv6Address):
+        return f"[{address.host}]:{address.port}"
+    if isinstance(address, UNIXAddress) and address.name is not None:
+        return f"unix:{address.name.decode('utf-8', 'backslashreplace')}"
+    return str(address)
+
+
+def clientURL(description: str, address: IAddress) -> str | None:
+    """Write the URL that reaches a listener from this machine; L{None} where there is none."""
+    if not isinstance(address, IPv4Address | IPv6Address):
+        return None
+    host = _WILDCARDS.get(address.host, address.host)
+    if ":" in host:
+        host = f"[{host}]"
+    scheme = schemeOf(description.startswith(_ENCRYPTED))
+    return f"{scheme}://{host}:{address.port}"
+
+
+def isExposed(description: str, address: IAddress) -> bool:
+    """Tell whether other machines reach a listener, and what they send it is not encrypted."""
+    if not isinstance(address, IPv4Address | IPv6Address) or description.startswith(_ENCRYPTED):
+        return False
+    return not ip_address(address.host.partition("%")[0]).is_loopback
+
+
+def servingText(addresses: Mapping[str, IAddress]) -> str:
+    """Write what is served where, in one line for the service manager."""
+    places = (f"{name} {formatAddress(address)}" for name, address in addresses.items())
+    return f"serving {', '.join(places)}" if addresses else "serving nothing"
+
+
+def firstKeyText(pair: RootCredentials, region: str, url: str | None, path: str) -> str:
+    """Write the generated root key pair with the commands that give it to aws-cli."""
+    lines = [
+        f"generated the root key pair, shown this once and kept in {path}:",
+        f"aws configure set aws_access_key_id {pair.accessKey}",
+        f"aws configure set aws_secret_access_key {pair.secretKey}",
+        f"aws configure set region {region}",
+    ]
+    if url is not None:
+        lines.append(f"aws configure set endpoint_url {url}")
+    return "\n".join(lines)
 
 
 def rootPair(
@@ -54,9 +108,9 @@ def rootPair(
     if made:
         url = None
         if "s3" in addresses and configuration.listeners.s3 is not None:
-            url = startup.clientURL(configuration.listeners.s3, addresses["s3"])
+            url = clientURL(configuration.listeners.s3, addresses["s3"])
         log.info("generated the root key pair path={path}", path=path)
-        show(startup.firstKeyText(pair, options.region, url, path))
+        show(firstKeyText(pair, options.region, url, path))
     return pair
 
 
@@ -172,8 +226,15 @@ class ProcessService(Service):
     def _announce(self) -> None:
         """Tell the operator what is served where."""
         self._log.info("data directory={directory}", directory=self._directory())
-        startup.warnOfPlainHTTP(self._log, self._configuration, self._addresses)
-        startup.logAddresses(self._log, self._addresses)
+        description = self._configuration.listeners.s3
+        if description is not None and isExposed(description, self._addresses["s3"]):
+            self._log.warn(
+                "the s3 listener is reachable from other machines without TLS: requests with "
+                "x-storage-secret-key carry the secret in clear; listen on ssl: or tls: instead"
+            )
+        for name, address in self._addresses.items():
+            text = formatAddress(address)
+            self._log.info("listening name={name} address={address}", name=name, address=text)
 
     def _tellReady(self) -> None:
         """Tell the service manager what is served."""

@@ -29,12 +29,11 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress
 from twisted.python.failure import Failure
 
-from storagegate.daemon import startup
 from storagegate.daemon.config import Configuration, ConfigurationError
 from storagegate.daemon.configkeys import KEYS
 from storagegate.daemon.process import setParentDeathSignal
 from storagegate.daemon.rootcredentials import CredentialsError
-from storagegate.daemon.service import ProcessService, ProcessSetup
+from storagegate.daemon.service import ProcessService, ProcessSetup, formatAddress, servingText
 from storagegate.gateway.transports.registry import listenerTransports
 from storagegate.net.endpoints import BoundSocket, bind, bindDatagrams, reservePort
 from storagegate.net.ipc import CONTROL, WorkerSetup
@@ -266,7 +265,7 @@ class Supervisor(ProcessService):
             # Not read there: as long as one worker lives, the data are in use.
             inherit(self._lock.descriptor)
         for name in self._reserved:
-            places[name] = startup.formatAddress(self._addresses[name])
+            places[name] = formatAddress(self._addresses[name])
         own: list[dict[int, int]] = [{} for _ in range(self._started.workers)]
         for count, (name, sockets) in enumerate(self._datagrams.items()):
             number = CONTROL + 1 + len(descriptors) + count
@@ -296,7 +295,7 @@ class Supervisor(ProcessService):
         return None if self._workers is None else self._state(self._workers)
 
     def _state(self, workers: WorkerPool) -> str:
-        text = startup.servingText(self._addresses)
+        text = servingText(self._addresses)
         return f"{text}; {workers.ready} of {self._started.workers} workers"
 
     async def _stop(self) -> None:

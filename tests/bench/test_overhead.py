@@ -14,7 +14,7 @@ from bench.overheadrecipes import CASES, MONITORING, OFF, SETTINGS, configuratio
 from bench.processes import SERVER_CORE
 from storagegate.core.definitions import readService
 from storagegate.daemon.config import load
-from storagegate.daemon.gatewayconfig import readMonitoringTable
+from storagegate.daemon.gatewayservice import readMonitoringTable
 
 RUN = results.Run("2026-03-08", "Z80", 2, "6.1", "ext4", 2, 2, {}, "overhead", load=0.25)
 

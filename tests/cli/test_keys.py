@@ -16,7 +16,7 @@ from storagegate.auth.jwt import VerificationKey
 from storagegate.auth.oauth import DocumentURL
 from storagegate.core.options import makeOptions, readNumber
 from storagegate.daemon.configkeys import KEYS
-from storagegate.daemon.gatewayconfig import configureGateway
+from storagegate.daemon.gatewayservice import configureGateway
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.options import GatewayOptions
 from storagegate.gateway.transports.registry import defaultRules

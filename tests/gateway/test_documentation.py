@@ -19,7 +19,7 @@ from storagegate.core.context import (
 )
 from storagegate.core.definitions import ServiceAuthentication, ServiceDefinition, ServiceMethod
 from storagegate.core.errors import CODES, GRPC_NAMES, codedError
-from storagegate.daemon.gatewayconfig import configureGateway
+from storagegate.daemon.gatewayservice import configureGateway
 from storagegate.gateway.gateway import (
     DEFAULT_GRACE_MS,
     RUN_GRACE_MS,

@@ -42,7 +42,7 @@ def read(
 def checkGateway(configuration: Configuration) -> Iterator[Finding]:
     """Import the services and apply each table of the gateway, as the daemon does."""
     from storagegate.core.definitions import DefinitionError
-    from storagegate.daemon.gatewayconfig import NamingError, configureGateway, loadObject
+    from storagegate.daemon.gatewayservice import NamingError, configureGateway, loadObject
     from storagegate.gateway.gateway import ProtocolGateway
 
     services = Check("services")

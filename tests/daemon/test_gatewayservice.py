@@ -7,8 +7,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.daemon.config import ConfigurationError, load
-from storagegate.daemon.gatewayconfig import NamingError, loadObject
-from storagegate.daemon.gatewayservice import DaemonGatewayService
+from storagegate.daemon.gatewayservice import DaemonGatewayService, NamingError, loadObject
 
 NUMBER = 5
 EMPTY: dict[str, Any] = {"name": "Empty", "methods": {}}
@@ -19,9 +18,9 @@ class NamingTests(SynchronousTestCase):
 
     def test_found(self) -> None:
         """A name is that of something in a module, and may have dots."""
-        self.assertEqual(loadObject("tests.daemon.test_gatewayconfig:NUMBER"), 5)
+        self.assertEqual(loadObject("tests.daemon.test_gatewayservice:NUMBER"), 5)
         self.assertIs(
-            loadObject("tests.daemon.test_gatewayconfig:NamingTests.test_found"),
+            loadObject("tests.daemon.test_gatewayservice:NamingTests.test_found"),
             type(self).test_found,
         )
 
@@ -40,13 +39,13 @@ class NamingTests(SynchronousTestCase):
         """What is named as a service and is none is said with its name."""
         for name, reason in (
             (
-                "tests.daemon.test_gatewayconfig:NUMBER",
+                "tests.daemon.test_gatewayservice:NUMBER",
                 "a service is a mapping with methods, not 5",
             ),
-            ("tests.daemon.test_gatewayconfig:EMPTY", "the service Empty has no methods"),
+            ("tests.daemon.test_gatewayservice:EMPTY", "the service Empty has no methods"),
             (
-                "tests.daemon.test_gatewayconfig:NOTHING",
-                "tests.daemon.test_gatewayconfig has no NOTHING",
+                "tests.daemon.test_gatewayservice:NOTHING",
+                "tests.daemon.test_gatewayservice has no NOTHING",
             ),
         ):
             configuration = load({"service": [name], "data": self.mktemp()}, {})
