@@ -1,249 +1,435 @@
 """
-The server's engine on C{grpc.aio}, by public names alone.
+The client's engine on C{grpc.aio}, by public names alone, and the asyncio loop of both engines.
 
-What the public interface does not have, in contrast to the native engine:
-
-  - connections are not counted: L{AioServer.connections} counts the peers of open calls
-  - a request over the limit ends its call all the same, but looks like a client that has left
-  - of calls that arrive while the server begins to stop, some are cancelled: C{grpc.aio} takes them
-    one by one, and cannot take those that wait
-  - a response of one message takes a second batch for its status
-  - a path that is not UTF-8 ends its call with C{UNKNOWN}
+All objects of C{grpc.aio} in a process have to be on one loop. It runs in a thread of its own as
+long as an engine is open. Functions cross to it and back in batches, in their order. In contrast to
+the native engine, the user agent has grpcio's own name.
 """
 
 import asyncio
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import grpc
 import grpc.aio
-from twisted.internet.defer import Deferred
-from twisted.internet.error import CannotListenError
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
 from zope.interface import implementer
 
-from storagegate.rpc.engine.aiocall import AioServerCall
-from storagegate.rpc.engine.aioloop import LoopBridge
-from storagegate.rpc.interfaces import IServerEngine, MessageByteCounter
+from storagegate.core.streams import SharedFuture
+from storagegate.rpc.interfaces import (
+    CANCELLED_MESSAGE,
+    ClientClosedError,
+    IClientCall,
+    IClientEngine,
+    Metadata,
+    UnaryResult,
+)
 
-_WAITING_CALLS = 3000
-"""Calls that may wait for the reactor; more are refused. As many as grpc core lets wait."""
+T = TypeVar("T")
 
-_UNLIMITED_SECONDS = 1e8
-"""The grace that C{grpc.aio} gets: the reactor's own timer ends it."""
+_EVENTS_PER_ITERATION = 64
+"""After so many functions other events of the reactor are served: a few milliseconds of work."""
+
+_QUEUE_BYTES = 64 * 1024
+"""Bytes that may wait in a call before its producer has to, as in the native engine."""
+
+_MESSAGE_COST = 64
+"""Bytes that a waiting message counts for besides its own; empty ones count, too."""
+
+_SENDING_FAILED = "Internal error from Core"
+"""The message of the status that C{grpc.aio} sets itself where a message can't be sent."""
+
+_STATUS_LOOKS = 100
+"""So many times, every 10 ms, such a call is checked for the status of its server."""
+
+_CANCELLED = int(grpc.StatusCode.CANCELLED.value[0])
+_UNKNOWN = int(grpc.StatusCode.UNKNOWN.value[0])
 
 
-@implementer(IServerEngine)
-class AioServer:
+class LoopBridge:
     """
-    A server of C{grpc.aio}, see L{IServerEngine}.
+    The way between the reactor and the loop, for one engine.
 
-    @ivar traffic: Counts the bytes of messages.
-    @ivar bridge: Leads to the loop.
+    The loop itself is never closed: the next engine uses what grpcio has registered with it.
+    """
+
+    _log = Logger()
+    _loop: ClassVar[asyncio.AbstractEventLoop | None] = None
+    _thread: ClassVar[threading.Thread | None] = None
+    _users: ClassVar[int] = 0
+
+    def __init__(self, reactor: Any) -> None:
+        """
+        Start the loop's thread if no engine has. In the reactor thread.
+
+        @param reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
+        """
+        shared = LoopBridge
+        if shared._loop is None:
+            shared._loop = asyncio.new_event_loop()
+        if shared._thread is None:
+            # A daemon: a script that does not close its client ends all the same.
+            shared._thread = threading.Thread(
+                target=shared._loop.run_forever, name="storagegate-grpc-aio", daemon=True
+            )
+            shared._thread.start()
+        shared._users += 1
+        self.reactor = reactor
+        self.loop = shared._loop
+        self._toLoop: deque[tuple[Callable[..., object], Any]] = deque()
+        self._toReactor: deque[tuple[Callable[..., object], Any]] = deque()
+        self._isLoopWoken = self._isReactorWoken = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def close(self) -> None:
+        """Stop the loop's thread if this was its last user. In the reactor thread."""
+        shared = LoopBridge
+        shared._users -= 1
+        if not shared._users and shared._thread is not None:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            # Short: no coroutine of an engine is left.
+            shared._thread.join()
+            shared._thread = None
+
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a short coroutine in the loop, which never waits for the reactor."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a coroutine in the loop. In the loop."""
+        task = self.loop.create_task(coroutine)
+        # The loop itself has weak references only.
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def post(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function in the loop. May be called in any thread."""
+        self._toLoop.append((function, arguments))
+        if not self._isLoopWoken:
+            self._isLoopWoken = True
+            self.loop.call_soon_threadsafe(self._callInLoop)
+
+    def _callInLoop(self) -> None:
+        self._isLoopWoken = False
+        self._callSome(self._toLoop, len(self._toLoop))
+
+    def deliver(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function in the reactor thread. In the loop."""
+        self._toReactor.append((function, arguments))
+        if not self._isReactorWoken:
+            self._isReactorWoken = True
+            self.reactor.callFromThread(self._callInReactor)
+
+    def _callInReactor(self) -> None:
+        self._isReactorWoken = False
+        self._callSome(self._toReactor, min(len(self._toReactor), _EVENTS_PER_ITERATION))
+        if self._toReactor and not self._isReactorWoken:
+            self._isReactorWoken = True
+            self.reactor.callLater(0, self._callInReactor)
+
+    def _callSome(self, queue: deque[tuple[Callable[..., object], Any]], count: int) -> None:
+        for _ in range(count):
+            function, arguments = queue.popleft()
+            try:
+                function(*arguments)
+            except BaseException:
+                # Even a SystemExit: functions of other calls follow.
+                self._log.failure("an event of grpc.aio could not be handled")
+
+
+@implementer(IClientEngine)
+class AioChannel:
+    """
+    Calls over one channel of C{grpc.aio}, to one server.
+
+    @ivar isClosed: Whether it makes no calls any more.
+    @ivar bridge: Leads to the loop; C{None} before the first call.
     """
 
     def __init__(
-        self, reactor: Any, arguments: Sequence[tuple[str, Any]], traffic: MessageByteCounter
+        self, target: str, credentials: Any, arguments: Sequence[tuple[str, Any]], reactor: Any
     ) -> None:
         """
-        @param reactor: Where calls are accepted.
-        @param arguments: The channel arguments of grpc core.
+        @param target: The server, by a name that gRPC understands.
+        @param credentials: C{grpc.ChannelCredentials}, C{None} for plain text.
+        @param arguments: The channel's arguments.
         """
-        self.traffic = traffic
-        self.bridge = LoopBridge(reactor)
+        self.isClosed = False
+        self.bridge: LoopBridge | None = None
+        self._target = target
+        self._credentials = credentials
+        self._arguments = tuple(arguments)
         self._reactor = reactor
-        self._accept: Callable[[Any], object] | None = None
-        self._peers: dict[str, int] = {}
-        self._handedOver = self._accepted = 0
-        self._running: set[asyncio.Task[Any]] = set()
-        # What calls do while the server settles; None while it is done at once.
-        self._held: list[tuple[Callable[..., object], Any]] | None = None
-        self._isStopping = self._hasEnded = False
-        self._waiting: list[Deferred[None]] = []
-        self._settling: Any = None
-        self._grace: Any = None
-        self._trigger: Any = None
-        self._server: Any = self.bridge.wait(self._make(arguments))
+        self._channel: Any = None
+        self._handles: set[AioClientCall] = set()
+        self._gone: SharedFuture[None] = SharedFuture()
 
-    async def _make(self, arguments: Sequence[tuple[str, Any]]) -> Any:
-        return grpc.aio.server(handlers=(_Handler(self._serve),), options=tuple(arguments))
+    def call(
+        self,
+        path: str,
+        metadata: Metadata,
+        deadline: float | None,
+        waitForReady: bool,
+        request: bytes | None = None,
+    ) -> "AioClientCall":
+        """Begin a call."""
+        call = self._newCall()
+        call.bridge.post(call.start, path, metadata, deadline, waitForReady, request, None)
+        return call
 
-    def bind(self, address: str, credentials: Any = None) -> int:
-        """
-        Open a port.
+    def exchange(
+        self,
+        path: str,
+        metadata: Metadata,
+        deadline: float | None,
+        waitForReady: bool,
+        request: bytes,
+        done: Callable[[UnaryResult], object],
+    ) -> Callable[[], None]:
+        """Make a unary call."""
+        call = self._newCall()
+        call.bridge.post(call.start, path, metadata, deadline, waitForReady, request, done)
+        return call.cancel
 
-        @param address: C{host:port}, C{[::1]:port} or C{unix:path}.
-        @param credentials: C{grpc.ServerCredentials}; C{None} for none.
-        @return: The port.
-        @raise CannotListenError: If it cannot be had.
-        """
+    def _newCall(self) -> "AioClientCall":
+        if self.isClosed:
+            raise ClientClosedError("the client is closed")
+        if self.bridge is None:
+            self.bridge = LoopBridge(self._reactor)
+        call = AioClientCall(self, self.bridge)
+        self._handles.add(call)
+        return call
 
-        async def add() -> int:
-            if credentials is None:
-                return int(self._server.add_insecure_port(address))
-            return int(self._server.add_secure_port(address, credentials))
+    def channel(self) -> Any:
+        """Return the channel. In the loop."""
+        if self._channel is None:
+            options = self._arguments
+            if self._credentials is None:
+                self._channel = grpc.aio.insecure_channel(self._target, options)
+            else:
+                self._channel = grpc.aio.secure_channel(self._target, self._credentials, options)
+        return self._channel
 
-        host, _, port = address.rpartition(":")
-        try:
-            bound = self.bridge.wait(add())
-        except RuntimeError as error:
-            raise CannotListenError(host, port, error) from error
-        if not bound:
-            raise CannotListenError(host, port, OSError("the address is taken or is none"))
-        return bound
+    def forget(self, call: "AioClientCall") -> None:
+        """Note that a call has ended."""
+        self._handles.discard(call)
+        self._closeIfIdle()
 
-    def start(self, accept: Callable[[Any], object]) -> None:
-        """Begin to accept calls."""
-        self._accept = accept
-        self.bridge.wait(self._server.start())
-        self._trigger = self._reactor.addSystemEventTrigger("before", "shutdown", self._leave)
+    def close(self) -> Deferred[None]:
+        """Cancel the calls in flight; release the connection and the thread."""
+        if not self.isClosed:
+            self.isClosed = True
+            for call in self._handles:
+                call.cancel()
+            self._closeIfIdle()
+        return self._gone.wait()
 
-    def discard(self) -> None:
-        """Close everything, where L{start} was never called. Takes no time to speak of."""
-
-        async def startAndStop() -> None:
-            # grpc core lets go of ports only by starting and stopping.
-            server, self._server = self._server, None
-            await server.start()
-            await server.stop(None)
-
-        self.bridge.wait(startAndStop())
-        self._hasEnded = True
-        self.bridge.close()
-
-    async def _serve(self, path: str, context: Any) -> None:
-        """Serve one call. In the loop."""
-        if self._handedOver - self._accepted >= _WAITING_CALLS:
-            context.set_code(grpc.StatusCode.RESOURCE_EXHAUSTED)
-            context.set_details("too many calls at a time")
+    def _closeIfIdle(self) -> None:
+        if not self.isClosed or self._handles:
             return
-        task: Any = asyncio.current_task()
-        self._running.add(task)
-        try:
-            call = AioServerCall(self, path, context)
-            self._handedOver += 1
-            self.bridge.deliver(self._begin, call)
-            await call.run()
-        finally:
-            self._running.discard(task)
-
-    def _begin(self, call: "AioServerCall") -> None:
-        self._accepted += 1
-        peer = call.peer()
-        self._peers[peer] = self._peers.get(peer, 0) + 1
-        if self._accept is not None:
-            self._accept(call)
-
-    def forget(self, call: "AioServerCall") -> None:
-        """Note that a call has ended. In the reactor thread."""
-        peer = call.peer()
-        self._peers[peer] -= 1
-        if not self._peers[peer]:
-            del self._peers[peer]
-
-    def operate(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a function of a call in the loop, when the server has settled."""
-        if self._held is None:
-            self.bridge.post(function, *arguments)
+        if self.bridge is None:
+            self._gone.set(None)
         else:
-            self._held.append((function, arguments))
+            self.bridge.post(self.bridge.spawn, self._close(self.bridge))
 
-    def connections(self) -> int:
-        """Count the peers of open calls, which are no more than the connections."""
-        return len(self._peers)
+    async def _close(self, bridge: LoopBridge) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close(None)
+        bridge.deliver(self._closed, bridge)
 
-    def _leave(self) -> Deferred[None]:
-        """Stop with the reactor, after what else stops this server in the same iteration."""
-        done: Deferred[None] = Deferred()
-        self._reactor.callLater(0, lambda: self._stopped().chainDeferred(done))
-        return done
+    def _closed(self, bridge: LoopBridge) -> None:
+        bridge.close()
+        self._gone.set(None)
 
-    def _stopped(self) -> Deferred[None]:
-        hasBegun = self._isStopping or self._settling is not None
-        return self._whenStopped() if hasBegun else self.stop(0)
 
-    def stop(self, graceSeconds: float, settleSeconds: float = 0.0) -> Deferred[None]:
-        """Accept nothing more, let calls end, and cancel those that have not after the grace."""
-        if self._isStopping:
-            sooner = self._reactor.seconds() + graceSeconds
-            if self._grace.active() and sooner < self._grace.getTime():
-                self._grace.reset(graceSeconds)
-        elif not settleSeconds:
-            self._shutDown(graceSeconds)
-        elif self._settling is None:
-            self._held = []
-            self._settling = self._reactor.callLater(
-                settleSeconds, self._shutDown, graceSeconds, settleSeconds
-            )
-        return self._whenStopped()
+@implementer(IClientCall)
+class AioClientCall:
+    """
+    One call over a channel.
 
-    def _whenStopped(self) -> Deferred[None]:
-        done: Deferred[None] = Deferred()
-        if self._hasEnded:
-            done.callback(None)
+    @ivar bridge: Leads to the loop.
+    """
+
+    def __init__(self, engine: AioChannel, bridge: LoopBridge) -> None:
+        self.bridge = bridge
+        self._engine = engine
+        # In the loop.
+        self._call: Any = None
+        self._responses: Any = None
+        self._outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._isCancelled = False
+        self._outcome: tuple[int, str, Metadata] | None = None
+        self._done = asyncio.Event()
+        # In the reactor thread.
+        self._held = 0
+        self._metadata: SharedFuture[Metadata] = SharedFuture()
+        self._end: SharedFuture[tuple[int, str, Metadata]] = SharedFuture()
+        # Replaced each time that producers resume.
+        self._drained: SharedFuture[None] = SharedFuture()
+
+    # In the loop.
+
+    def start(
+        self,
+        path: str,
+        metadata: Metadata,
+        deadline: float | None,
+        waitForReady: bool,
+        request: bytes | None,
+        done: Callable[[UnaryResult], object] | None,
+    ) -> None:
+        """Begin the call; C{done} is called with its outcome if it is unary."""
+        channel = self._engine.channel()
+        options = {
+            "metadata": tuple(metadata),
+            "timeout": None if deadline is None else deadline - time.time(),
+            "wait_for_ready": waitForReady or None,
+        }
+        if request is None:
+            self._call = channel.stream_stream(path)(**options)
+        elif done is None:
+            self._call = channel.unary_stream(path)(request, **options)
         else:
-            self._waiting.append(done)
-        return done
+            self._call = channel.unary_unary(path)(request, **options)
+        self._call.add_done_callback(self._noteStatus)
+        if done is not None:
+            self.bridge.spawn(self._exchange(done))
+        else:
+            # Its read() returns nothing more once a message could not be sent, and grpc core no
+            # status before all messages were read.
+            self._responses = aiter(self._call)
+            sending = None if request is not None else self.bridge.spawn(self._sendAll())
+            self.bridge.spawn(self._run(sending))
 
-    def _shutDown(self, graceSeconds: float, settleSeconds: float = 0.0) -> None:
-        self._isStopping = True
-        # From here on no call is accepted.
-        self.bridge.wait(self._beginStop(_UNLIMITED_SECONDS if graceSeconds else None))
-        self._grace = self._reactor.callLater(graceSeconds, self.bridge.post, self._spawnStop, None)
-        if self._settling is not None:
-            if self._settling.active():
-                self._settling.cancel()
-            self._settling = self._reactor.callLater(settleSeconds, self._release)
+    async def _exchange(self, done: Callable[[UnaryResult], object]) -> None:
+        response = None
+        with suppress(grpc.RpcError, asyncio.CancelledError):
+            response = await self._call
+        metadata = tuple(await self._call.initial_metadata() or ())
+        status, message, trailers = await self._whenDone()
+        self.bridge.deliver(self._ended, (status, message, trailers))
+        self.bridge.deliver(done, UnaryResult(status, message, response, metadata, trailers))
 
-    def _release(self) -> None:
-        """Do what calls did while the server settled."""
-        held, self._held = self._held, None
-        for function, arguments in held or ():
-            self.bridge.post(function, *arguments)
+    async def _run(self, sending: asyncio.Task[None] | None) -> None:
+        metadata = tuple(await self._call.initial_metadata() or ())
+        self.bridge.deliver(self._metadata.set, metadata)
+        outcome = await self._whenDone()
+        if sending is not None:
+            sending.cancel()
+        self.bridge.deliver(self._ended, outcome)
 
-    def _spawnStop(self, graceSeconds: float | None) -> None:
-        """Stop the server. In the loop; the second time, without grace, ends the first."""
-        if self._server is not None:
-            self.bridge.spawn(self._stop(graceSeconds))
+    def _noteStatus(self, call: Any) -> None:
+        """
+        Keep the status, each time that C{grpc.aio} sets it.
 
-    async def _beginStop(self, graceSeconds: float | None) -> None:
-        self._spawnStop(graceSeconds)
-        await asyncio.sleep(0)
+        A message that can't be sent, for the call has ended, sets one as well: before the status
+        that the server has sent, or after it.
+        """
+        message = _result(call.details()) or ""
+        if self._outcome is None or message != _SENDING_FAILED:
+            try:
+                status = int(_result(call.code()).value[0])
+            except KeyError:
+                # A number that no status has.
+                status = _UNKNOWN
+            if self._isCancelled and status == _CANCELLED:
+                message = CANCELLED_MESSAGE
+            trailers = tuple(_result(call.trailing_metadata()) or ())
+            self._outcome = status, message, trailers
+        self._done.set()
 
-    async def _stop(self, graceSeconds: float | None) -> None:
-        await self._server.stop(graceSeconds)
-        if self._running:
-            await asyncio.wait(self._running)
-        if self._server is not None:
-            # In this thread it takes its own with it.
-            self._server = None
-            self.bridge.deliver(self._ended)
+    async def _whenDone(self) -> tuple[int, str, Metadata]:
+        await self._done.wait()
+        assert self._outcome is not None
+        for _ in range(_STATUS_LOOKS):
+            if self._outcome[1] != _SENDING_FAILED:
+                break
+            await asyncio.sleep(0.01)
+            self._noteStatus(self._call)
+        return self._outcome
 
-    def _ended(self) -> None:
-        self._hasEnded = True
-        for delayed in (self._grace, self._settling):
-            if delayed is not None and delayed.active():
-                delayed.cancel()
-        # The reactor may be shutting down, and has taken it already.
-        with suppress(KeyError, ValueError):
-            self._reactor.removeSystemEventTrigger(self._trigger)
-        self._peers.clear()
-        self.bridge.close()
-        waiting, self._waiting = self._waiting, []
-        for done in waiting:
-            done.callback(None)
+    async def _sendAll(self) -> None:
+        # A call that accepts no message has ended; _noteStatus has the reason.
+        with suppress(grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
+            while True:
+                message = await self._outbox.get()
+                if message is None:
+                    await self._call.done_writing()
+                    return
+                await self._call.write(message)
+                self.bridge.deliver(self._sent, len(message) + _MESSAGE_COST)
+
+    async def _fetch(self, got: Callable[[bytes | None], object]) -> None:
+        message = None
+        with suppress(grpc.RpcError, grpc.aio.BaseError, asyncio.CancelledError):
+            message = await anext(self._responses, None)
+        self.bridge.deliver(got, message)
+
+    def _cancel(self) -> None:
+        self._isCancelled = True
+        self._call.cancel()
+
+    # In the reactor thread.
+
+    def _ended(self, outcome: tuple[int, str, Metadata]) -> None:
+        self._metadata.set(())
+        self._end.set(outcome)
+        self._drained.set(None)
+        self._engine.forget(self)
+
+    def _sent(self, size: int) -> None:
+        self._held -= size
+        if self._held < _QUEUE_BYTES:
+            drained, self._drained = self._drained, SharedFuture()
+            drained.set(None)
+
+    def send(self, message: bytes) -> bool:
+        """Send a message; return whether another one may follow."""
+        if self._end.isKnown:
+            return False
+        self._held += len(message) + _MESSAGE_COST
+        self.bridge.post(self._outbox.put_nowait, message)
+        return self._held < _QUEUE_BYTES
+
+    def sendEnd(self) -> None:
+        """Send the end of the messages."""
+        self.bridge.post(self._outbox.put_nowait, None)
+
+    def drained(self) -> Deferred[None]:
+        """Wait until another message may be sent, or the call has ended."""
+        if self._held < _QUEUE_BYTES or self._end.isKnown:
+            return succeed(None)
+        return self._drained.wait()
+
+    def read(self, got: Callable[[bytes | None], object]) -> None:
+        """Request the next message."""
+        self.bridge.post(lambda: self.bridge.spawn(self._fetch(got)))
+
+    def begun(self) -> Deferred[Metadata]:
+        """Wait for the initial metadata."""
+        return self._metadata.wait()
+
+    def ended(self) -> Deferred[tuple[int, str, Metadata]]:
+        """Wait for the status, its message and the trailers."""
+        return self._end.wait()
+
+    def cancel(self) -> None:
+        """Cancel the call. May run in any thread."""
+        self.bridge.post(self._cancel)
 
 
-class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Serves every method in one way, as bytes."""
-
-    def __init__(self, serve: Callable[[str, Any], Coroutine[Any, Any, None]]) -> None:
-        self._serve = serve
-
-    def service(self, details: Any) -> Any:
-        """Return the handler of a call, which alone knows the name of its method."""
-
-        async def serve(requests: Any, context: Any) -> None:
-            await self._serve(details.method, context)
-
-        return grpc.stream_stream_rpc_method_handler(serve)
+def _result(coroutine: Any) -> Any:
+    """Return the result of a coroutine that does not suspend, as those of a call that is done."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    coroutine.close()
+    return None

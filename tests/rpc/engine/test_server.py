@@ -32,6 +32,7 @@ class Library:
 
     def __init__(self) -> None:
         self.isOpen = True
+        self.shutdown = self
         self.held: list[tuple[Any, Any, Any]] = []
         self.traffic = NullByteCounter()
         self.batches: list[list[int]] = []
@@ -44,9 +45,9 @@ class Library:
         self.batches.append([operation.type() for operation in operations])
         self._tags.append(tag)
 
-    def hold(self, call: Any, operations: Any, tag: Callable[[Any], object]) -> None:
+    def hold(self, start: Any, operations: Any, tag: Callable[[Any], object]) -> None:
         """Keep what is not to be started now."""
-        self.held.append((call, operations, tag))
+        self.held.append((start, operations, tag))
 
     def putOff(self, call: ServerCall) -> bool:
         """Take note of a call, if events are at work."""
@@ -77,7 +78,8 @@ class ServerCallCase(SynchronousTestCase):
         self.library = Library()
         details = SimpleNamespace(method=b"/a.B/C", deadline=float("inf"))
         event = SimpleNamespace(call=self.library, call_details=details, invocation_metadata=())
-        self.call = ServerCall(self.library, event)
+        engine: Any = self.library
+        self.call = ServerCall(engine, event)
 
 
 class SendingTests(ServerCallCase):
@@ -129,8 +131,8 @@ class SendingTests(ServerCallCase):
         self.library.isOpen = False
         self.call.reply(b"1")
         self.assertEqual(self.library.batches, [])
-        [(call, operations, _)] = self.library.held
-        self.assertIs(call, self.library)
+        [(start, operations, _)] = self.library.held
+        self.assertEqual(start, self.library.start_server_batch)
         self.assertEqual([each.type() for each in operations], [METADATA, MESSAGE, STATUS, CLOSE])
 
     def test_metadataOnce(self) -> None:

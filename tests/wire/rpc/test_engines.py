@@ -7,8 +7,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.rpc.engine.aio import AioServer
-from storagegate.rpc.engine.aioclient import AioChannel
+from storagegate.rpc.engine.aio import AioChannel
+from storagegate.rpc.engine.aioserver import AioServer
 from storagegate.rpc.engine.client import ChannelEngine
 from storagegate.rpc.engine.server import GrpcioServer
 from tests.contract.rpcclientengine import ClientEngineContract

@@ -1,0 +1,466 @@
+"""
+The server's engine on C{grpc.aio}, by public names alone.
+
+A call is an object of the reactor with a coroutine in the asyncio loop, which sends, and a task,
+which fetches as many messages as the reactor has requested. What the public interface does not
+have, in contrast to the native engine:
+
+  - connections are not counted: L{AioServer.connections} counts the peers of open calls
+  - a request over the limit ends its call all the same, but looks like a client that has left
+  - of calls that arrive while the server begins to stop, some are cancelled: C{grpc.aio} accepts
+    them one by one, and cannot accept those that wait
+  - a response of one message takes a second batch for its status
+  - a path that is not UTF-8 ends its call with C{UNKNOWN}
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
+from urllib.parse import unquote
+
+import grpc
+import grpc.aio
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.error import CannotListenError
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from storagegate.rpc.engine import GracefulShutdown
+from storagegate.rpc.engine.aio import LoopBridge
+from storagegate.rpc.interfaces import IServerCall, IServerEngine, MessageByteCounter, Metadata
+
+_STATUSES = {code.value[0]: code for code in grpc.StatusCode}
+
+_OUTGOING_MESSAGES = 16
+_OUTGOING_BYTES = 64 * 1024
+"""Messages and bytes that may wait in a call before its producer has to, as in the native one."""
+
+_CANCEL_ITERATIONS = 5
+"""Iterations of the loop in which a cancelled call reaches its coroutine and then its task."""
+
+_CANCEL_SECONDS = 10.0
+"""The time in which C{grpc.aio} cancels a call that cannot be sent to."""
+
+_WAITING_CALLS = 3000
+"""Calls that may wait for the reactor; more are refused. The same limit as in the native engine."""
+
+_UNLIMITED_SECONDS = 1e8
+"""The grace that C{grpc.aio} gets: the reactor's own timer ends it."""
+
+_log = Logger()
+
+
+@implementer(IServerCall)
+class AioServerCall:
+    """One call of a server, see L{IServerCall}. Made in the loop, used in the reactor thread."""
+
+    def __init__(self, engine: "AioServer", path: str, context: Any) -> None:
+        self.path = path
+        self.metadata: Metadata = tuple(context.invocation_metadata() or ())
+        remaining = context.time_remaining()
+        self.deadline: float | None = None if remaining is None else time.time() + remaining
+        self.isOver = self.isRefused = False
+        self._peer = unquote(context.peer())
+        self._authContext = {key: list(each) for key, each in context.auth_context().items()}
+        self._engine = engine
+        self._context = context
+        # In the loop: operations to send, and how many messages are to be fetched.
+        self._outbox: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
+        self._wanted = 0
+        self._fetching: asyncio.Task[None] | None = None
+        # In the reactor thread.
+        self._inbox: deque[bytes] = deque()
+        self._requested = self._ahead = self._unsentBytes = 0
+        # The lengths of messages; the first one is in flight.
+        self._unsent: deque[int] = deque()
+        self._isAtEnd = self._isLost = self._isGone = self._hasBegun = self._isFinished = False
+        self._initial: tuple[tuple[str, str | bytes], ...] = ()
+        self._got: Callable[[bytes | None], object] | None = None
+        self._cancelled: Callable[[], object] | None = None
+        self._onClosed: Callable[[bool], object] | None = None
+        self._drained: Deferred[None] | None = None
+
+    # In the loop.
+
+    async def run(self) -> None:
+        """Send the operations of the reactor, up to the status."""
+        isLost = True
+        try:
+            await self._sendAll(self._context)
+            isLost = False
+        except grpc.aio.BaseError:
+            # The client has left, or a message was too long: grpc.aio is about to cancel this.
+            await asyncio.sleep(_CANCEL_SECONDS)
+        except Exception:
+            _log.failure("{path} could not be answered", path=self.path)
+            self._context.set_code(grpc.StatusCode.INTERNAL)
+        finally:
+            if self._fetching is not None:
+                self._fetching.cancel()
+            self._engine.bridge.deliver(self._ended, isLost)
+
+    async def _sendAll(self, context: Any) -> None:
+        while True:
+            match await self._outbox.get():
+                case "start", metadata:
+                    await context.send_initial_metadata(metadata)
+                case "message", message, compress:
+                    if not compress:
+                        context.disable_next_message_compression()
+                    await context.write(message)
+                    self._engine.bridge.deliver(self._sent)
+                case "end", status, text, trailers:
+                    context.set_code(_STATUSES.get(status, grpc.StatusCode.UNKNOWN))
+                    context.set_details(text)
+                    context.set_trailing_metadata(tuple(trailers))
+                    return
+
+    def _want(self, count: int) -> None:
+        """Fetch more messages."""
+        self._wanted += count
+        if self._fetching is None or self._fetching.done():
+            self._fetching = self._engine.bridge.spawn(self._fetchAll())
+
+    async def _fetchAll(self) -> None:
+        deliver = self._engine.bridge.deliver
+        with suppress(grpc.aio.BaseError):
+            while self._wanted:
+                self._wanted -= 1
+                message = await self._context.read()
+                if message is grpc.aio.EOF:
+                    # A cancelled call looks the same, and an upload that was cut must not look like
+                    # its end. The cancel comes before a second message.
+                    await self._context.read()
+                    for _ in range(_CANCEL_ITERATIONS):
+                        await asyncio.sleep(0)
+                    deliver(self._arrived, None)
+                    return
+                deliver(self._arrived, message)
+
+    # In the reactor thread.
+
+    def _push(self, *operation: Any) -> None:
+        self._engine.operate(self._outbox.put_nowait, operation)
+
+    def _ended(self, isLost: bool) -> None:
+        """Note the end: the client has left, or has been sent the status."""
+        self._engine.forget(self)
+        if isLost:
+            self._isLost = True
+            if self._isFinished or self._cancelled is not None:
+                self._lose()
+            else:
+                # Not watched: such a call reads its end.
+                got, self._got = self._got, None
+                if got is not None:
+                    got(None)
+        if self._isFinished:
+            self._notifyClosed(isLost)
+
+    def _lose(self) -> None:
+        """Clean up after a client that has left."""
+        if self._isGone:
+            return
+        self._isGone = self.isOver = True
+        self._got = None
+        self._inbox.clear()
+        cancelled, self._cancelled = self._cancelled, None
+        if cancelled is not None and not self._isFinished:
+            # Before a producer that waits resumes: it would be cancelled in its cleanup.
+            cancelled()
+        self._resumeProducer()
+
+    def _notifyClosed(self, isLost: bool) -> None:
+        onClosed, self._onClosed = self._onClosed, None
+        if onClosed is not None:
+            onClosed(isLost)
+
+    def peer(self) -> str:
+        """Return the client's address."""
+        return self._peer
+
+    def authContext(self) -> dict[str, list[bytes]]:
+        """Return the properties of the TLS peer."""
+        return self._authContext
+
+    def read(self, got: Callable[[bytes | None], object], ahead: int = 0) -> None:
+        """Request the client's next message."""
+        self._ahead = ahead
+        if self._inbox:
+            message = self._inbox.popleft()
+            self._fetch()
+            got(message)
+        elif self._isAtEnd or (self._isLost and not self._isGone):
+            got(None)
+        elif not self._isGone:
+            self._got = got
+            self._fetch()
+
+    def _fetch(self) -> None:
+        count = self._ahead + (self._got is not None) - len(self._inbox) - self._requested
+        if count > 0 and not self._isAtEnd and not self._isLost:
+            self._requested += count
+            self._engine.operate(self._want, count)
+
+    def _arrived(self, message: bytes | None) -> None:
+        self._requested -= 1
+        if self._isGone:
+            return
+        got, self._got = self._got, None
+        if message is None:
+            self._isAtEnd = True
+        else:
+            self._engine.traffic.bytesIn += len(message)
+            if got is None:
+                self._inbox.append(message)
+            self._fetch()
+        if got is not None:
+            got(message)
+
+    def watch(self, cancelled: Callable[[], object]) -> None:
+        """Register a function to be called if the call ends before it is finished."""
+        self._cancelled = cancelled
+        if self._isLost:
+            self._engine.bridge.reactor.callLater(0, self._lose)
+
+    def sendMetadata(self, metadata: Metadata) -> None:
+        """Send the initial metadata now."""
+        if not self._hasBegun and not self.isOver:
+            self._hasBegun = True
+            self._push("start", (*self._initial, *metadata))
+
+    def prepareMetadata(self, metadata: Metadata) -> None:
+        """Add initial metadata that is sent with the first operation."""
+        self._initial = (*self._initial, *metadata)
+
+    def _begin(self) -> None:
+        if self._initial:
+            self.sendMetadata(())
+        self._hasBegun = True
+
+    def send(self, message: bytes, compress: bool = True) -> bool:
+        """Send a message."""
+        if self._isLost:
+            self._lose()
+        if self.isOver:
+            return False
+        self._begin()
+        self._unsent.append(len(message))
+        self._unsentBytes += len(message)
+        self._engine.traffic.bytesOut += len(message)
+        self._push("message", message, compress)
+        return self._hasCapacity()
+
+    def _hasCapacity(self, share: int = 1) -> bool:
+        """Return whether less than one in C{share} of the limits waits to be sent."""
+        waiting = len(self._unsent) - 1
+        if waiting <= 0:
+            return True
+        size = self._unsentBytes - self._unsent[0]
+        return waiting < _OUTGOING_MESSAGES // share and size < _OUTGOING_BYTES // share
+
+    def _sent(self) -> None:
+        self._unsentBytes -= self._unsent.popleft()
+        # At half: to wake the producer for each message costs a third of the time.
+        if self._drained is not None and self._hasCapacity(2):
+            self._resumeProducer()
+
+    def drained(self) -> Deferred[None]:
+        """Wait until another message may be sent."""
+        if self.isOver or self._hasCapacity():
+            return succeed(None)
+        self._drained = Deferred(self._stopWaiting)
+        return self._drained
+
+    def _stopWaiting(self, waiting: Deferred[None]) -> None:
+        self._drained = None
+
+    def _resumeProducer(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None:
+            drained.callback(None)
+
+    def reply(self, message: bytes, trailers: Metadata = (), compress: bool = True) -> None:
+        """Send the only message and finish."""
+        self.send(message, compress)
+        self.finish(0, "", trailers)
+
+    def finish(self, status: int, message: str = "", trailers: Metadata = ()) -> None:
+        """End the call, after the messages that were sent."""
+        if self.isOver:
+            return
+        self.isOver = self._isFinished = True
+        if self._isLost:
+            self._engine.bridge.reactor.callLater(0, self._notifyClosed, True)
+        else:
+            self._begin()
+            self._push("end", status, message, trailers)
+        self._resumeProducer()
+
+    def whenClosed(self, closed: Callable[[bool], object]) -> None:
+        """Register a function to be called when the call is closed."""
+        self._onClosed = closed
+
+
+@implementer(IServerEngine)
+class AioServer:
+    """
+    A server of C{grpc.aio}, see L{IServerEngine}.
+
+    @ivar traffic: Counts the bytes of messages.
+    @ivar bridge: Leads to the loop.
+    """
+
+    def __init__(
+        self, reactor: Any, arguments: Sequence[tuple[str, Any]], traffic: MessageByteCounter
+    ) -> None:
+        """
+        @param reactor: Where calls are accepted.
+        @param arguments: The channel arguments of grpc core.
+        """
+        self.traffic = traffic
+        self.bridge = LoopBridge(reactor)
+        self._shutdown = GracefulShutdown(
+            reactor, self._shutDown, lambda: self.bridge.post(self._spawnStop, None)
+        )
+        self._accept: Callable[[Any], object] | None = None
+        self._peers: dict[str, int] = {}
+        self._handedOver = self._accepted = 0
+        self._running: set[asyncio.Task[Any]] = set()
+
+        async def make() -> Any:
+            return grpc.aio.server(handlers=(_Handler(self._serve),), options=tuple(arguments))
+
+        self._server: Any = self.bridge.wait(make())
+
+    def bind(self, address: str, credentials: Any = None) -> int:
+        """
+        Open a port.
+
+        @param address: C{host:port}, C{[::1]:port} or C{unix:path}.
+        @param credentials: C{grpc.ServerCredentials}; C{None} for none.
+        @return: The port.
+        @raise CannotListenError: If the address is taken or invalid.
+        """
+
+        async def add() -> int:
+            if credentials is None:
+                return int(self._server.add_insecure_port(address))
+            return int(self._server.add_secure_port(address, credentials))
+
+        host, _, port = address.rpartition(":")
+        try:
+            bound = self.bridge.wait(add())
+        except RuntimeError as error:
+            raise CannotListenError(host, port, error) from error
+        if not bound:
+            raise CannotListenError(host, port, OSError("the address is taken or is none"))
+        return bound
+
+    def start(self, accept: Callable[[Any], object]) -> None:
+        """Begin to accept calls."""
+        self._accept = accept
+        self.bridge.wait(self._server.start())
+        self._shutdown.stopWithReactor()
+
+    def discard(self) -> None:
+        """Close everything if L{start} was never called. Does not wait for the network."""
+
+        async def startAndStop() -> None:
+            # grpc core closes ports only by starting and stopping.
+            server, self._server = self._server, None
+            await server.start()
+            await server.stop(None)
+
+        self.bridge.wait(startAndStop())
+        self.bridge.close()
+
+    async def _serve(self, path: str, context: Any) -> None:
+        """Serve one call. In the loop."""
+        if self._handedOver - self._accepted >= _WAITING_CALLS:
+            context.set_code(grpc.StatusCode.RESOURCE_EXHAUSTED)
+            context.set_details("too many calls at a time")
+            return
+        task: Any = asyncio.current_task()
+        self._running.add(task)
+        try:
+            call = AioServerCall(self, path, context)
+            self._handedOver += 1
+            self.bridge.deliver(self._begin, call)
+            await call.run()
+        finally:
+            self._running.discard(task)
+
+    def _begin(self, call: AioServerCall) -> None:
+        self._accepted += 1
+        peer = call.peer()
+        self._peers[peer] = self._peers.get(peer, 0) + 1
+        if self._accept is not None:
+            self._accept(call)
+
+    def forget(self, call: AioServerCall) -> None:
+        """Note that a call has ended. In the reactor thread."""
+        peer = call.peer()
+        self._peers[peer] -= 1
+        if not self._peers[peer]:
+            del self._peers[peer]
+
+    def operate(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function of a call in the loop, when the server has settled."""
+        if self._shutdown.isOpen:
+            self.bridge.post(function, *arguments)
+        else:
+            self._shutdown.hold(self.bridge.post, function, *arguments)
+
+    def connections(self) -> int:
+        """Count the peers of open calls, which are no more than the connections."""
+        return len(self._peers)
+
+    def stop(self, graceSeconds: float, settleSeconds: float = 0.0) -> Deferred[None]:
+        """Accept nothing more, let calls end, and cancel those that have not after the grace."""
+        return self._shutdown.stop(graceSeconds, settleSeconds)
+
+    def _shutDown(self, graceSeconds: float) -> None:
+        async def begin() -> None:
+            self._spawnStop(_UNLIMITED_SECONDS if graceSeconds else None)
+            await asyncio.sleep(0)
+
+        # When this returns, no call is accepted any more.
+        self.bridge.wait(begin())
+
+    def _spawnStop(self, graceSeconds: float | None) -> None:
+        """Stop the server. In the loop; the second time, without grace, ends the first."""
+        if self._server is not None:
+            self.bridge.spawn(self._stop(graceSeconds))
+
+    async def _stop(self, graceSeconds: float | None) -> None:
+        await self._server.stop(graceSeconds)
+        if self._running:
+            await asyncio.wait(self._running)
+        if self._server is not None:
+            # It must be destroyed in this thread.
+            self._server = None
+            self.bridge.deliver(self._ended)
+
+    def _ended(self) -> None:
+        self._peers.clear()
+        self.bridge.close()
+        self._shutdown.ended()
+
+
+class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Serves every method in one way, as bytes."""
+
+    def __init__(self, serve: Callable[[str, Any], Coroutine[Any, Any, None]]) -> None:
+        self._serve = serve
+
+    def service(self, details: Any) -> Any:
+        """Return the handler of a call, which alone knows the name of its method."""
+
+        async def serve(requests: Any, context: Any) -> None:
+            await self._serve(details.method, context)
+
+        return grpc.stream_stream_rpc_method_handler(serve)
