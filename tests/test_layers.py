@@ -171,7 +171,7 @@ class LayerTests(SynchronousTestCase):
             ("storagegate.rpc.call", "grpc"),
             ("storagegate.rpc.application", "grpc._cython.cygrpc"),
             ("storagegate.rpc.health", "grpc_health.v1.health_pb2"),
-            ("storagegate.rpc.schemas", "grpc_tools.protoc"),
+            ("storagegate.rpc.health", "grpc_tools.protoc"),
             ("storagegate.daemon.gatewayservice", "google.protobuf.message"),
             ("storagegate.core.errors", "grpclib.const"),
         ):

@@ -1,35 +1,51 @@
 """
-What the forms of values have in common: a pair of functions, one for each direction.
+Conversion between the values of fields and those that handlers see, one pair of functions a type.
 
-What is wrong with a value, and where in a message it is, in words that may be logged.
+Scalars: for most values the exact type and protobuf's own check of the range decide. Others are
+checked here, and the error names the reason.
 
-Numbers, strings, bytes and enums: what a field of each takes.
+Wrappers are their bare value, present if set. A C{google.protobuf.FieldMask} is its paths in one
+string, in the names that handlers see: C{"name,address.zipCode"}.
 
-For most values the question is answered by their exact type and by protobuf's own check of the
-range. Whatever that does not let through is looked at here, with the reasons.
+C{google.protobuf.Any} is a message of any type, with its type::
+
+    {"@type": "type.googleapis.com/user.User", "id": "1", "createdAt": ...}
+    {"@type": "type.googleapis.com/google.protobuf.Duration", "value": "1.500s"}
+    {"@type": "type.googleapis.com/of.an.unknown.type", "value": b"..."}
+
+C{google.protobuf.Struct}, C{Value} and C{ListValue} are plain Python values. Their numbers are
+64 bits of floating point; whole ones come back as C{int} up to 2**53, where all are distinct.
+
+C{google.protobuf.Timestamp} is C{"2026-01-02T03:04:05.678Z"} (RFC 3339 section 5.6, in capitals),
+C{google.protobuf.Duration} is C{"-1.500s"}; a fraction has three, six or nine digits, as in
+protobuf's JSON mapping.
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
 from attrs import frozen
-from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, EncodeError, Message
+from google.protobuf.message_factory import GetMessageClass
 
 DEPTH_LIMIT = 100
 """
-As deep as a message may nest below the outermost one: protobuf's parsers read no deeper. As on the
-wire, the entry of a map is a level too.
+Levels that messages may nest below the outermost one: protobuf's parsers read no deeper. As in
+the encoding, the entry of a map is a level too.
 """
 
 _QUOTED = 60
-"""Characters that are shown of a value: enough to know it by, not a copy of it."""
+"""Characters of a value in an error: enough to recognise it, not a copy of it."""
 
-_PATH = 240
-"""Characters of a path: it may have to travel in a status message, keys of the client's in it."""
+_PATH_LENGTH = 240
+"""Characters of a path, which may hold keys of the client's and be sent in a status message."""
 
 
 class ConversionError(ValueError):
@@ -37,7 +53,7 @@ class ConversionError(ValueError):
     A value that does not fit its message.
 
     @ivar path: The field, such as C{users[2].address.zipCode}; empty for the message itself.
-    @ivar reason: What is wrong with it, such as C{is a string, not 5}.
+    @ivar reason: The problem, such as C{is a string, not 5}.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -50,29 +66,39 @@ class ConversionError(ValueError):
 
     def within(self, step: str) -> "ConversionError":
         """
-        Give the same error as seen from one level further out.
+        Return the same error as seen from the enclosing message.
 
         @param step: The field's name, or an index or a key in brackets.
         """
         dot = "." if self.path and self.path[0] != "[" else ""
         path = f"{step}{dot}{self.path}"
-        if len(path) > _PATH:
-            path = "..." + path[3 - _PATH :]
+        if len(path) > _PATH_LENGTH:
+            path = "..." + path[3 - _PATH_LENGTH :]
         return ConversionError(path, self.reason)
 
 
 def tooDeep() -> ConversionError:
-    """Make the error for what is below L{DEPTH_LIMIT}."""
+    """Return the error for a message below L{DEPTH_LIMIT}."""
     return ConversionError("", f"is nested deeper than {DEPTH_LIMIT} levels")
 
 
+def checkDepth(depth: int) -> None:
+    """
+    Check that a message may have another one in it.
+
+    @raise ConversionError: If it is at L{DEPTH_LIMIT}.
+    """
+    if depth >= DEPTH_LIMIT:
+        raise tooDeep()
+
+
 def wrongType(expected: str, value: Any) -> ConversionError:
-    """Make the error for a value of another kind than its field."""
+    """Return the error for a value of another type than its field."""
     return ConversionError("", f"is {expected}, not {quoted(value)}")
 
 
 def quoted(value: Any) -> str:
-    """Show a value in at most 60 characters, whatever it is."""
+    """Return a representation of any value, of at most 60 characters."""
     if isinstance(value, str):
         text = repr(value[:_QUOTED])
     elif isinstance(value, bytes | bytearray):
@@ -89,27 +115,27 @@ def quoted(value: Any) -> str:
 
 
 def asStep(key: Any) -> str:
-    """Give a key of a dictionary as a step of a path."""
+    """Return a key of a dictionary as a step of a path."""
     if isinstance(key, str) and key.isprintable() and 0 < len(key) <= _QUOTED:
         return key
     return quoted(key)
 
 
 Reader = Callable[[Any, int], Any]
-"""C{read(value, depth)} gives the handler's value of protobuf's; depth is the holder's."""
+"""C{read(value, depth)} converts protobuf's value; the depth is that of the enclosing message."""
 
 Put = Callable[[Any, Any, int], None]
-"""C{put(message, value, depth)} puts a handler's value into a message that is so deep."""
+"""C{put(message, value, depth)} sets a handler's value in a message at that depth."""
 
 
 @frozen
 class Converter:
     """
-    How one class of messages looks to handlers.
+    The conversion of one class of messages.
 
-    @ivar read: C{read(message, depth)} gives a message's plain value.
-    @ivar fill: C{fill(message, value, depth)} puts a plain value into a new message.
-    @ivar isBare: Whether that value is something else than a dictionary of the message's fields.
+    @ivar read: C{read(message, depth)} returns a message's plain value.
+    @ivar fill: C{fill(message, value, depth)} sets a plain value in a new message.
+    @ivar isBare: Whether that value is not a dictionary of the message's fields.
     """
 
     read: Reader
@@ -119,10 +145,10 @@ class Converter:
 
 def asMapping(value: Any, expected: str) -> Mapping[Any, Any]:
     """
-    Take a value that has to be a mapping.
+    Return a value that has to be a mapping.
 
-    @param expected: What it is to be, for the error.
-    @raise ConversionError: If it is none.
+    @param expected: The expected type, for the error.
+    @raise ConversionError: If it is no mapping.
     """
     # A Struct counts as a mapping, of messages in turn: those are copied, never read item by item.
     if isinstance(value, dict | Mapping) and not isinstance(value, Message):
@@ -132,9 +158,9 @@ def asMapping(value: Any, expected: str) -> Mapping[Any, Any]:
 
 def asList(value: Any) -> list[Any] | tuple[Any, ...]:
     """
-    Take a value that has to be a list.
+    Return a value that has to be a list or a tuple.
 
-    @raise ConversionError: If it is none. A string is none, nor is what can be read only once.
+    @raise ConversionError: If it is neither, such as a string or a generator.
     """
     if isinstance(value, list | tuple):
         return value
@@ -160,7 +186,7 @@ def copyInto(message: Message, value: Message) -> None:
 
 
 def fillOrCopy(fill: Put, part: Any, value: Any, depth: int) -> None:
-    """Put a value into a new part of a message: a plain one, or a message to copy."""
+    """Set a value in a new part of a message: a plain one, or a message to copy."""
     if isinstance(value, Message):
         copyInto(part, value)
     else:
@@ -169,7 +195,7 @@ def fillOrCopy(fill: Put, part: Any, value: Any, depth: int) -> None:
 
 def serialize(message: Any) -> bytes:
     """
-    Give a message's bytes.
+    Encode a message.
 
     @raise ConversionError: If a required field of proto2 is missing.
     """
@@ -185,7 +211,7 @@ def serialize(message: Any) -> bytes:
 
 
 def notA(fullName: str) -> ConversionError:
-    """Make the error for bytes that are no message of a class."""
+    """Return the error for bytes that are no message of a class."""
     return ConversionError("", f"is no {fullName} message")
 
 
@@ -198,18 +224,18 @@ NULL_VALUE = "google.protobuf.NullValue"
 
 
 class NoType:
-    """The type of no value: where it is expected, every value is looked at."""
+    """The type of no value: a field that expects it has every value checked."""
 
 
 @frozen
-class ScalarForm:
+class ScalarConverter:
     """
-    How the values of one field look to handlers.
+    The conversion of the values of one field.
 
-    @ivar exact: Values of exactly this type may be given to protobuf as they are.
-    @ivar check: Gives protobuf's value of any other one, or raises L{ConversionError}.
-    @ivar read: Gives the handler's value of protobuf's; C{None} where it is the same.
-    @ivar takesNone: Whether C{None} is a value here.
+    @ivar exact: Values of exactly this type may be set as they are.
+    @ivar check: Returns protobuf's value of any other one, or raises L{ConversionError}.
+    @ivar read: Returns the handler's value of protobuf's; C{None} if it is the same.
+    @ivar takesNone: Whether C{None} is a value.
     """
 
     exact: type
@@ -218,22 +244,22 @@ class ScalarForm:
     takesNone: bool = False
 
 
-def scalarForm(field: FieldDescriptor) -> ScalarForm:
-    """Give the form of a field that is no message."""
+def scalarConverter(field: FieldDescriptor) -> ScalarConverter:
+    """Return the converter of a field that is no message."""
     if field.enum_type is not None:
-        return _enumForm(field.enum_type)
+        return _enumConverter(field.enum_type)
     holder: Any = field.containing_type
     if field.type == FieldDescriptor.TYPE_STRING and not _isProto3(holder.file):
-        # Only here may be anything else than UTF-8, which protobuf gives as bytes.
-        return ScalarForm(str, checkString, _readText)
-    return _FORMS[field.type]
+        # Only proto2 allows anything else than UTF-8, which protobuf returns as bytes.
+        return ScalarConverter(str, checkString, _readText)
+    return _SCALARS[field.type]
 
 
 def checkString(value: Any) -> str:
     """
-    Take a string.
+    Return a value that has to be a string.
 
-    @raise ConversionError: If the value is none, or has half a character.
+    @raise ConversionError: If it is none, or has an unpaired surrogate.
     """
     if not isinstance(value, str):
         raise wrongType("a string", value)
@@ -258,7 +284,7 @@ def _readText(value: Any) -> str:
     raise ConversionError("", "is no text in UTF-8")
 
 
-def _integerForm(low: int, high: int) -> ScalarForm:
+def _integerConverter(low: int, high: int) -> ScalarConverter:
     def check(value: Any) -> int:
         # JSON has one kind of numbers: 5.0 is 5 there, and here.
         number = int(value) if isinstance(value, float) and value.is_integer() else value
@@ -266,7 +292,7 @@ def _integerForm(low: int, high: int) -> ScalarForm:
             return number
         raise wrongType(f"a whole number from {low} to {high}", value)
 
-    return ScalarForm(int, check)
+    return ScalarConverter(int, check)
 
 
 def _checkDouble(value: Any) -> float:
@@ -293,7 +319,7 @@ def _checkBool(value: Any) -> bool:
 
 def checkBytes(value: Any) -> bytes:
     """
-    Take bytes of any kind.
+    Return a copy of bytes, a bytearray or a memoryview.
 
     @raise ConversionError: If the value is none of them.
     """
@@ -302,9 +328,9 @@ def checkBytes(value: Any) -> bytes:
     raise wrongType("bytes", value)
 
 
-def _enumForm(enum: EnumDescriptor) -> ScalarForm:
+def _enumConverter(enum: EnumDescriptor) -> ScalarConverter:
     numbers = {value.name: value.number for value in enum.values}
-    # Where names share a number, the first one is its own.
+    # If names share a number, the first one is used.
     names: dict[int, Any] = {value.number: value.name for value in reversed(enum.values)}
     isNull = enum.full_name == NULL_VALUE
     if isNull:
@@ -324,14 +350,14 @@ def _enumForm(enum: EnumDescriptor) -> ScalarForm:
     def read(value: int) -> Any:
         return names.get(value, value)
 
-    return ScalarForm(NoType, check, read, isNull)
+    return ScalarConverter(NoType, check, read, isNull)
 
 
-_INT32 = _integerForm(-_INT32_MAX - 1, _INT32_MAX)
-_UINT32 = _integerForm(0, (1 << 32) - 1)
-_INT64 = _integerForm(-(1 << 63), (1 << 63) - 1)
-_UINT64 = _integerForm(0, (1 << 64) - 1)
-_FORMS = {
+_INT32 = _integerConverter(-_INT32_MAX - 1, _INT32_MAX)
+_UINT32 = _integerConverter(0, (1 << 32) - 1)
+_INT64 = _integerConverter(-(1 << 63), (1 << 63) - 1)
+_UINT64 = _integerConverter(0, (1 << 64) - 1)
+_SCALARS = {
     FieldDescriptor.TYPE_INT32: _INT32,
     FieldDescriptor.TYPE_SINT32: _INT32,
     FieldDescriptor.TYPE_SFIXED32: _INT32,
@@ -342,9 +368,345 @@ _FORMS = {
     FieldDescriptor.TYPE_SFIXED64: _INT64,
     FieldDescriptor.TYPE_UINT64: _UINT64,
     FieldDescriptor.TYPE_FIXED64: _UINT64,
-    FieldDescriptor.TYPE_DOUBLE: ScalarForm(float, _checkDouble),
-    FieldDescriptor.TYPE_FLOAT: ScalarForm(NoType, _checkFloat),
-    FieldDescriptor.TYPE_BOOL: ScalarForm(bool, _checkBool),
-    FieldDescriptor.TYPE_STRING: ScalarForm(str, checkString),
-    FieldDescriptor.TYPE_BYTES: ScalarForm(bytes, checkBytes),
+    FieldDescriptor.TYPE_DOUBLE: ScalarConverter(float, _checkDouble),
+    FieldDescriptor.TYPE_FLOAT: ScalarConverter(NoType, _checkFloat),
+    FieldDescriptor.TYPE_BOOL: ScalarConverter(bool, _checkBool),
+    FieldDescriptor.TYPE_STRING: ScalarConverter(str, checkString),
+    FieldDescriptor.TYPE_BYTES: ScalarConverter(bytes, checkBytes),
 }
+
+
+_TYPE, _VALUE = "@type", "value"
+
+
+def anyConverter(pool: DescriptorPool, converterOf: Callable[[Descriptor], Converter]) -> Converter:
+    """Return the converter of C{Any}; types are looked up in the given pool."""
+
+    def find(url: str) -> Descriptor | None:
+        try:
+            return pool.FindMessageTypeByName(url.rpartition("/")[2])
+        except KeyError:
+            return None
+
+    def read(message: Any, depth: int) -> dict[str, Any]:
+        url, wire = message.type_url, message.value
+        if not url and not wire:
+            return {}
+        descriptor = find(url)
+        if descriptor is None:
+            return {_TYPE: url, _VALUE: wire}
+        checkDepth(depth)
+        try:
+            inner = GetMessageClass(descriptor).FromString(wire)
+        except DecodeError:
+            raise notA(descriptor.full_name) from None
+        form = converterOf(descriptor)
+        if not form.isBare:
+            return {_TYPE: url, **form.read(inner, depth + 1)}
+        try:
+            return {_TYPE: url, _VALUE: form.read(inner, depth + 1)}
+        except ConversionError as error:
+            raise error.within(_VALUE) from None
+
+    def fill(message: Any, value: Any, depth: int) -> None:
+        fields = dict(asMapping(value, "a mapping with @type"))
+        if not fields:
+            return
+        if _TYPE not in fields:
+            raise ConversionError("", "has no @type")
+        try:
+            url = message.type_url = checkString(fields.pop(_TYPE))
+        except ConversionError as error:
+            raise error.within(_TYPE) from None
+        descriptor = find(url)
+        if descriptor is None:
+            # Of an unknown type only the bytes can be given; none are an empty message.
+            fields.setdefault(_VALUE, b"")
+            message.value = _onlyValue(fields, url, checkBytes)
+            return
+        checkDepth(depth)
+        inner: Message = GetMessageClass(descriptor)()
+        form = converterOf(descriptor)
+        if not form.isBare:
+            form.fill(inner, fields, depth + 1)
+        else:
+            _onlyValue(fields, url, lambda plain: form.fill(inner, plain, depth + 1))
+        message.value = serialize(inner)
+
+    return Converter(read, fill)
+
+
+def _onlyValue(fields: dict[Any, Any], url: str, take: Callable[[Any], Any]) -> Any:
+    """Return the value of a type that is shown without fields, if nothing is beside it."""
+    if _VALUE not in fields:
+        raise ConversionError("", f"has no value, as {quoted(url)} needs")
+    value = fields.pop(_VALUE)
+    for key in fields:
+        raise ConversionError(asStep(key), f"is no field of {quoted(url)}")
+    try:
+        return take(value)
+    except ConversionError as error:
+        raise error.within(_VALUE) from None
+
+
+_WHOLE = float(1 << 53)
+"""From here on whole numbers share floating point numbers."""
+
+
+def _readValue(value: Any, depth: int) -> Any:
+    kind = value.WhichOneof("kind")
+    if kind == "string_value":
+        return value.string_value
+    if kind == "number_value":
+        number = value.number_value
+        if -_WHOLE < number < _WHOLE:
+            return int(number) if number.is_integer() else number
+        if not math.isfinite(number):
+            raise wrongType("a number that JSON has", number)
+        return number
+    if kind == "bool_value":
+        return value.bool_value
+    if kind == "struct_value":
+        checkDepth(depth)
+        return _readStruct(value.struct_value, depth + 1)
+    if kind == "list_value":
+        checkDepth(depth)
+        return _readList(value.list_value, depth + 1)
+    return None
+
+
+def _readStruct(struct: Any, depth: int) -> dict[str, Any]:
+    fields = struct.fields
+    result = {}
+    for key in fields:
+        # The entry of the map is a level as well.
+        checkDepth(depth + 1)
+        try:
+            result[key] = _readValue(fields[key], depth + 2)
+        except ConversionError as error:
+            raise error.within(asStep(key)) from None
+    return result
+
+
+def _readList(values: Any, depth: int) -> list[Any]:
+    result: list[Any] = []
+    for value in values.values:
+        checkDepth(depth)
+        try:
+            result.append(_readValue(value, depth + 1))
+        except ConversionError as error:
+            raise error.within(f"[{len(result)}]") from None
+    return result
+
+
+def _fillValue(value: Any, item: Any, depth: int) -> None:
+    if isinstance(item, str):
+        try:
+            value.string_value = item
+        except UnicodeEncodeError:
+            checkString(item)
+            raise
+    elif isinstance(item, bool):
+        value.bool_value = item
+    elif isinstance(item, int | float):
+        value.number_value = _asNumber(item)
+    elif item is None:
+        value.null_value = 0
+    elif isinstance(item, list | tuple):
+        checkDepth(depth)
+        # An empty one is there, too.
+        value.list_value.SetInParent()
+        _fillList(value.list_value, item, depth + 1)
+    elif isinstance(item, Mapping) and not isinstance(item, Message):
+        checkDepth(depth)
+        value.struct_value.SetInParent()
+        _fillStruct(value.struct_value, item, depth + 1)
+    else:
+        raise wrongType("a value that JSON has", item)
+
+
+def _asNumber(item: float) -> float:
+    try:
+        number = float(item)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise wrongType("a number that JSON has", item)
+    return number
+
+
+def _fillStruct(struct: Any, item: Any, depth: int) -> None:
+    fields = struct.fields
+    for key, value in asMapping(item, "a mapping").items():
+        checkDepth(depth + 1)
+        try:
+            _fillValue(fields[checkString(key)], value, depth + 2)
+        except ConversionError as error:
+            raise error.within(asStep(key)) from None
+
+
+def _fillList(values: Any, item: Any, depth: int) -> None:
+    add = values.values.add
+    for index, value in enumerate(asList(item)):
+        checkDepth(depth)
+        try:
+            _fillValue(add(), value, depth + 1)
+        except ConversionError as error:
+            raise error.within(f"[{index}]") from None
+
+
+_NANOS = 1_000_000_000
+_DAY = 24 * 60 * 60
+_EPOCH = datetime(1970, 1, 1)
+_EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = -62_135_596_800, 253_402_300_799
+"""The first second of the year 1, the last one of the year 9999."""
+_LONGEST = 315_576_000_000
+"""Seconds in 10,000 years, the longest C{Duration}."""
+
+_MOMENT = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
+    r"(?:Z|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))"
+)
+_LENGTH = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]{1,9}))?s")
+
+
+def _fraction(nanos: int) -> str:
+    if not nanos:
+        return ""
+    if nanos % 1_000_000 == 0:
+        return f".{nanos // 1_000_000:03d}"
+    if nanos % 1_000 == 0:
+        return f".{nanos // 1_000:06d}"
+    return f".{nanos:09d}"
+
+
+def _nanosOf(digits: str | None) -> int:
+    return int(digits.ljust(9, "0")) if digits else 0
+
+
+def _readTimestamp(message: Any, depth: int) -> str:
+    seconds, nanos = message.seconds, message.nanos
+    if not (_FIRST <= seconds <= _LAST and 0 <= nanos < _NANOS):
+        raise ConversionError("", "is no moment of the years 1 to 9999")
+    return f"{(_EPOCH + timedelta(0, seconds)).isoformat()}{_fraction(nanos)}Z"
+
+
+def _fillTimestamp(message: Any, value: Any, depth: int) -> None:
+    if isinstance(value, str):
+        since, nanos = _parseMoment(value)
+    elif isinstance(value, datetime):
+        since = value - (_EPOCH if value.utcoffset() is None else _EPOCH_UTC)
+        nanos = since.microseconds * 1_000
+    else:
+        raise wrongType("a moment such as 2026-01-02T03:04:05Z", value)
+    seconds = since.days * _DAY + since.seconds
+    if not _FIRST <= seconds <= _LAST:
+        raise wrongType("a moment of the years 1 to 9999", value)
+    message.seconds = seconds
+    message.nanos = nanos
+
+
+def _parseMoment(text: str) -> tuple[timedelta, int]:
+    match = _MOMENT.fullmatch(text)
+    if match is None:
+        raise wrongType("a moment such as 2026-01-02T03:04:05Z", text)
+    moment, fraction, sign, hours, minutes = match.groups()
+    try:
+        since = datetime.fromisoformat(moment) - _EPOCH
+    except ValueError:
+        raise wrongType("a day and a time that there are", text) from None
+    if sign is not None:
+        offset = timedelta(hours=int(hours), minutes=int(minutes))
+        since += offset if sign == "-" else -offset
+    return since, _nanosOf(fraction)
+
+
+def _readDuration(message: Any, depth: int) -> str:
+    seconds, nanos = message.seconds, message.nanos
+    if not (-_LONGEST <= seconds <= _LONGEST and -_NANOS < nanos < _NANOS) or seconds * nanos < 0:
+        raise ConversionError("", "is no length of time up to 10,000 years")
+    sign = "-" if seconds < 0 or nanos < 0 else ""
+    return f"{sign}{abs(seconds)}{_fraction(abs(nanos))}s"
+
+
+def _fillDuration(message: Any, value: Any, depth: int) -> None:
+    nanos = _nanosOfLength(value)
+    seconds, rest = divmod(abs(nanos), _NANOS)
+    if seconds > _LONGEST:
+        raise wrongType("a length of time up to 10,000 years", value)
+    sign = -1 if nanos < 0 else 1
+    message.seconds = sign * seconds
+    message.nanos = sign * rest
+
+
+def _nanosOfLength(value: Any) -> int:
+    if isinstance(value, str):
+        match = _LENGTH.fullmatch(value)
+        if match is not None:
+            sign, seconds, fraction = match.groups()
+            nanos = int(seconds) * _NANOS + _nanosOf(fraction)
+            return -nanos if sign else nanos
+    elif isinstance(value, timedelta):
+        return value // timedelta(microseconds=1) * 1_000
+    elif isinstance(value, int) and not isinstance(value, bool):
+        return value * _NANOS
+    elif isinstance(value, float) and math.isfinite(value):
+        # In two parts: the product of the whole would lose digits.
+        whole = int(value)
+        return whole * _NANOS + round((value - whole) * _NANOS)
+    raise wrongType("a length of time such as 1.5s", value)
+
+
+_WRAPPERS = frozenset(
+    f"google.protobuf.{kind}Value"
+    for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+)
+
+# Paths that survive the conversion to the other form and back.
+_PROTO_PATH = re.compile(r"(?:[^A-Z_,]|_[a-z])+")
+_HANDLER_PATH = re.compile(r"[^_,]+")
+_UNDERSCORE = re.compile(r"_([a-z])")
+_CAPITAL = re.compile(r"[A-Z]")
+
+
+def wrapperConverter(descriptor: Descriptor) -> Converter | None:
+    """Return the converter of a wrapper; C{None} if the message is none."""
+    if descriptor.full_name not in _WRAPPERS:
+        return None
+    check = scalarConverter(descriptor.fields_by_name["value"]).check
+
+    def read(message: Any, depth: int) -> Any:
+        return message.value
+
+    def fill(message: Any, value: Any, depth: int) -> None:
+        message.value = check(value)
+
+    return Converter(read, fill)
+
+
+def _readMask(message: Any, depth: int) -> str:
+    paths = message.paths[:]
+    for path in paths:
+        if not _PROTO_PATH.fullmatch(path):
+            raise ConversionError("", f"has the path {quoted(path)}, which has no name in handlers")
+    return _UNDERSCORE.sub(lambda match: match[1].upper(), ",".join(paths))
+
+
+def _fillMask(message: Any, value: Any, depth: int) -> None:
+    text = checkString(value)
+    for path in text.split(",") if text else ():
+        if not _HANDLER_PATH.fullmatch(path):
+            raise wrongType("paths such as name,address.zipCode", value)
+        message.paths.append(_CAPITAL.sub(lambda match: "_" + match[0].lower(), path))
+
+
+WELL_KNOWN = {
+    "google.protobuf.Struct": Converter(_readStruct, _fillStruct),
+    "google.protobuf.Value": Converter(_readValue, _fillValue),
+    "google.protobuf.ListValue": Converter(_readList, _fillList),
+    "google.protobuf.Timestamp": Converter(_readTimestamp, _fillTimestamp),
+    "google.protobuf.Duration": Converter(_readDuration, _fillDuration),
+    "google.protobuf.FieldMask": Converter(_readMask, _fillMask),
+}
+"""The converters by the message's full name."""

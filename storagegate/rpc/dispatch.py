@@ -30,8 +30,7 @@ from storagegate.rpc.call import Call, RequestStream
 from storagegate.rpc.codec import MessageCodec
 from storagegate.rpc.converters import ConversionError
 from storagegate.rpc.interfaces import IServerCall, Metadata
-from storagegate.rpc.protos import RPCMethod, RPCService, loadedService
-from storagegate.rpc.schemas import serviceFromSchemas
+from storagegate.rpc.protos import RPCMethod, RPCService, loadedService, serviceFromSchemas
 from storagegate.rpc.status import DETAILS_KEY, encodeDetails, statusMessage
 
 Answer = Callable[[Call], Any]

@@ -1,18 +1,27 @@
 """
-Services and messages from C{.proto} files, loaded when they are asked for::
+Services and messages, from C{.proto} files or from the schemas of a service definition.
+
+Files are loaded when they are first used::
 
     loaded = loadProto("protos/user.proto")
     loaded.UserService                  # a definition for addService and createGrpcClient
     loaded.User(name="Ann")             # a message class
-    loaded["google.protobuf.Timestamp"] # anything else that the file knows, by its full name
+    loaded["google.protobuf.Timestamp"] # any other type of the file, by its full name
 
-Compiling C{.proto} files in the process.
+The compiler of grpcio-tools reports errors only when it generates Python code, which holds the
+serialized descriptor of each file: only that is used, the code never runs.
 
-The compiler of grpcio-tools gives its errors only where it writes Python code, and code for every
-file comes with the file's serialized descriptor in it: that is all that is taken from the code,
-which never runs.
+A service without a file gets messages made of its schemas. The fields of an object are numbered in
+the order of its properties, and all have presence::
 
-What a service of gRPC is: its methods, each with its path and the messages of both ways.
+    {"type": "object", "properties": {"name": {"type": "string"}, "tags": {"type": "array",
+     "items": {"type": "string"}}}}
+
+    message ProbeEchoRequest { optional string name = 1; repeated string tags = 2; }
+
+Types that no message can express are C{google.protobuf.Struct}, C{ListValue} or C{Value}: an object
+without properties, an array in an array, and any other type. A whole request or response that is a
+scalar is one of protobuf's wrappers, such as C{google.protobuf.StringValue}.
 """
 
 import ast
@@ -26,22 +35,28 @@ from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
-from attrs import field, frozen
+from attrs import define, field, frozen
+from google.protobuf import struct_pb2, wrappers_pb2
 from google.protobuf.descriptor import (
     Descriptor,
     FileDescriptor,
     MethodDescriptor,
     ServiceDescriptor,
 )
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+    FileDescriptorSet,
+)
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message_factory import GetMessageClass
 
-from storagegate.core.definitions import STREAMING
+from storagegate.core.definitions import STREAMING, DefinitionError, ServiceDefinition
 from storagegate.rpc.codec import MessageCodec, codecOf
 
-# As many as a screen shows: one missing brace gives an error for every line after it.
+# As many as a screen shows: one missing brace causes an error in every line after it.
 _MOST_ERRORS = 20
 
 
@@ -49,11 +64,11 @@ class ProtoError(Exception):
     """
     A C{.proto} file that cannot be loaded.
 
-    @ivar file: Which file is wrong.
-    @ivar line: Where in it, from 1; C{None} if the whole file is.
-    @ivar column: The same.
-    @ivar message: What is wrong.
-    @ivar others: What else is.
+    @ivar file: The path of the file.
+    @ivar line: The line, from 1; C{None} if the whole file is wrong.
+    @ivar column: The column, from 1.
+    @ivar message: The problem.
+    @ivar others: Further problems.
     """
 
     def __init__(
@@ -72,24 +87,24 @@ class ProtoError(Exception):
         self.others = tuple(others)
 
     def __str__(self) -> str:
-        place = self.file if self.line is None else f"{self.file}:{self.line}:{self.column}"
-        return "\n".join([f"{place}: {self.message}", *map(str, self.others)])
+        position = self.file if self.line is None else f"{self.file}:{self.line}:{self.column}"
+        return "\n".join([f"{position}: {self.message}", *map(str, self.others)])
 
 
 @frozen
 class Sources:
     """
-    Where a file and what it imports are looked for.
+    The search path of a file and its imports.
 
     @ivar name: The file's name below the first of the roots.
-    @ivar roots: Folders, the first one that has a file wins.
+    @ivar roots: Folders in the order of search; none for a file that comes compiled.
     """
 
     name: str
     roots: tuple[Path, ...]
 
     def find(self, name: str) -> Path | None:
-        """Give the file of a name, if there is one."""
+        """Return the path of a file, C{None} if no root has it."""
         for root in self.roots:
             if (root / name).is_file():
                 return root / name
@@ -98,11 +113,11 @@ class Sources:
 
 def findSources(path: Path, includePaths: Sequence[Path], ours: Path) -> Sources:
     """
-    Tell where a file and its imports are.
+    Make the search path of a file and its imports.
 
-    They are below the given folders, the file's own one, and those around it, so that siblings
-    find each other whether their imports begin at their folder or further up; then the files of
-    storagegate, the well-known ones, and googleapis.
+    The folders are the given ones, the file's own, and its parents, so that siblings find each
+    other whether their imports begin at their folder or further up; then those of storagegate's
+    own files, of the well-known ones, and of googleapis.
 
     @param path: An absolute path.
     @param ours: The folder of storagegate's own files.
@@ -125,11 +140,11 @@ def compileFile(sources: Sources) -> list[FileDescriptorProto]:
     """
     Compile a file.
 
-    @return: What it imports, each after its own imports, and then the file itself.
+    @return: Its imports, each after its own imports, and then the file itself.
     @raise ProtoError: If the compiler finds an error.
     """
-    # Loaded late: few programs that import this ever compile. The package's public module would
-    # install import hooks and change sys.path.
+    # Imported late: few programs compile. The package's public module would install import hooks
+    # and change sys.path.
     from grpc_tools import _protoc_compiler as compiler
 
     roots = [os.fsencode(root) for root in sources.roots]
@@ -142,7 +157,7 @@ def compileFile(sources: Sources) -> list[FileDescriptorProto]:
 
 def _foldersAround(folder: Path) -> Iterator[Path]:
     for parent in folder.parents:
-        # As /tmp is: a stranger's file there must not be taken for one of the project.
+        # Such as /tmp: other users' files are not part of the project.
         if parent.stat().st_mode & stat.S_IWOTH:
             return
         yield parent
@@ -151,8 +166,8 @@ def _foldersAround(folder: Path) -> Iterator[Path]:
 def _libraries() -> Iterator[Path]:
     for package, depth in (("grpc_tools", 0), ("google.rpc", 1)):
         spec = find_spec(package)
-        for place in (spec and spec.submodule_search_locations) or ():
-            folder = Path(place)
+        for location in (spec and spec.submodule_search_locations) or ():
+            folder = Path(location)
             yield folder.parents[depth] if depth else folder / "_proto"
 
 
@@ -167,9 +182,9 @@ def _descriptorIn(code: bytes) -> bytes:
 
 
 def _errorOf(sources: Sources, errors: Sequence[Any]) -> ProtoError:
-    """Make one error of the compiler's, whose places count from 0, and from -1 for none."""
+    """Make one error of the compiler's, which count lines from 0 and have -1 for none."""
     found = [_readError(sources, error) for error in errors[:_MOST_ERRORS]]
-    # First the import that is wrong, then the file that it does not find.
+    # The wrong import comes before the file that it does not find.
     found.sort(key=lambda error: error.line is None)
     first, *others = found
     return ProtoError(first.file, first.message, first.line, first.column, others)
@@ -197,10 +212,10 @@ class RPCMethod:
     One method.
 
     @ivar name: Its bare name, as the definition has it.
-    @ivar path: Its name on the wire, C{/package.Service/Method}.
+    @ivar path: Its full name, C{/package.Service/Method}.
     @ivar streaming: One of L{STREAMING}.
-    @ivar request: Converts what a client sends.
-    @ivar response: Converts what a server sends.
+    @ivar request: Converts requests.
+    @ivar response: Converts responses.
     """
 
     name: str
@@ -211,7 +226,7 @@ class RPCMethod:
 
     @property
     def camelName(self) -> str:
-        """Give the name under which a client offers it: C{getUser} for C{GetUser}."""
+        """The name of the client's method: C{getUser} for C{GetUser}."""
         return camelCase(self.name)
 
 
@@ -247,14 +262,14 @@ class RPCService:
 
 
 def serviceOf(descriptor: ServiceDescriptor) -> RPCService:
-    """Make a service of its descriptor; the message classes come from the descriptor's pool."""
+    """Make a service from its descriptor; the message classes come from the descriptor's pool."""
     methods = {each.name: _methodOf(descriptor.full_name, each) for each in descriptor.methods}
     return RPCService(descriptor.full_name, MappingProxyType(methods), descriptor.file)
 
 
 def camelCase(name: str) -> str:
     """
-    Give a method's name as clients write it.
+    Convert a method's name to that of the client's method.
 
     C{GetUser} is C{getUser}, C{get_user} is too, and C{HTTPGet} is C{httpGet}.
     """
@@ -274,18 +289,18 @@ def _methodOf(service: str, descriptor: MethodDescriptor) -> RPCMethod:
 
 
 def _codec(descriptor: Descriptor) -> MessageCodec:
-    # To mypy, the stubs' messages have no hash, and so their classes have none either.
+    # The stubs' message classes have no hash.
     messageClass: Any = GetMessageClass(descriptor)
     return codecOf(messageClass)
 
 
 # More than a program has files with services; a program that makes files would grow without it.
-_MOST_KEPT = 64
+_CACHED_FILES = 64
 
 
 class LoadedProto:
     """
-    What a C{.proto} file defines, and what that needs.
+    The definitions of a C{.proto} file and of its imports.
 
     Services, messages and enums of the file itself are attributes, also below the names of its
     package (C{loaded.UserService}, C{loaded.user.UserService}); they and everything from imported
@@ -304,18 +319,18 @@ class LoadedProto:
 
     @property
     def file(self) -> FileDescriptor:
-        """Give the file's descriptor."""
+        """The file's descriptor."""
         return self._file
 
     @property
     def services(self) -> Mapping[str, RPCService]:
-        """Give the file's own services by their full names."""
+        """The file's own services by their full names."""
         names = [each.full_name for each in self._file.services_by_name.values()]
         return MappingProxyType({name: self[name] for name in names})
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
-            # Python asks for these in vain, and before there is a file.
+            # Python looks these up, also before there is a file.
             raise AttributeError(name)
         if name in self._own:
             return self[self._own[name]]
@@ -350,7 +365,7 @@ class LoadedProto:
 
 @frozen
 class _Package:
-    """A place on the way through the names of a package."""
+    """A prefix of the names of a package."""
 
     _loaded: LoadedProto
     _rest: tuple[str, ...]
@@ -362,28 +377,28 @@ class _Package:
 
 
 def _below(loaded: LoadedProto, package: Sequence[str], name: str) -> Any:
-    """Give what a name leads to where the given rest of a package is ahead: at last the file."""
+    """Return the attribute of a package prefix: the next prefix, at last the file."""
     first, *rest = package
     if name != first:
-        there = ", ".join(sorted(loaded._own)) or "nothing"
-        raise AttributeError(f"{loaded.file.name} has no {name!r}; there is {there}")
+        known = ", ".join(sorted(loaded._own)) or "nothing"
+        raise AttributeError(f"{loaded.file.name} has no {name!r}; there is {known}")
     return _Package(loaded, tuple(rest)) if rest else loaded
 
 
 @frozen
-class _Kept:
-    """A file that was loaded, with what its sources looked like."""
+class _LoadedFile:
+    """A file in the cache, with the times and sizes of its sources."""
 
     loaded: LoadedProto
     stamps: Mapping[Path, tuple[int, int]]
 
 
-_kept: dict[Sources, _Kept] = {}
-_keeping = Lock()
+_cache: dict[Sources, _LoadedFile] = {}
+_cacheLock = Lock()
 
 
 def protoPath() -> Path:
-    """Give the folder of storagegate's own C{.proto} files, in an installation or a checkout."""
+    """Return the folder of storagegate's own C{.proto} files, in an installation or a checkout."""
     package = Path(__file__).parent.parent
     installed = package / "protos"
     return installed if installed.is_dir() else package.parent / "protos"
@@ -393,21 +408,21 @@ def loadProto(
     path: str | os.PathLike[str], includePaths: Iterable[str | os.PathLike[str]] = ()
 ) -> LoadedProto:
     """
-    Load a C{.proto} file and all that it imports.
+    Load a C{.proto} file and its imports.
 
-    A file that has not changed since gives what it gave before. Each file has descriptors of its
+    A file that has not changed since is returned from a cache. Each file has descriptors of its
     own: two files may define the same names.
 
     @param path: The file.
-    @param includePaths: Folders where its imports are looked for. If the file is in one of them,
-        that one comes first and gives the file its name, as with C{protoc}; else the file's own
-        folder does. Imports beside the file, further up, and well-known ones need none.
-    @raise ProtoError: If it, or something that it imports, is missing or wrong.
+    @param includePaths: Folders in which imports are searched. If the file is in one of them, that
+        one comes first and gives the file its name, as with C{protoc}; else the file's own folder
+        does. Imports beside the file, further up, and well-known ones need none.
+    @raise ProtoError: If it, or one of its imports, is missing or wrong.
     """
     if isinstance(includePaths, str | os.PathLike):
         includePaths = (includePaths,)
     sources = findSources(_absolute(path), [_absolute(each) for each in includePaths], protoPath())
-    return _keep(sources, _load)
+    return _cached(sources)
 
 
 def ourProto(name: str) -> LoadedProto:
@@ -415,26 +430,27 @@ def ourProto(name: str) -> LoadedProto:
     Load one of storagegate's own files, which comes compiled: the compiler would take 7 MB of
     memory for as long as the process lives.
 
-    What L{protoPath} has as C{user.protoset} was made of C{user.proto}, in a checkout, by::
+    C{user.protoset} in L{protoPath} was made of C{user.proto}, in a checkout, by::
 
         python -m grpc_tools.protoc -Iprotos --include_imports \
             --descriptor_set_out=protos/user.protoset user.proto
 
     @param name: The file's, such as C{user.proto}.
     """
-    return _keep(Sources(name, ()), _loadCompiled)
+    return _cached(Sources(name, ()))
 
 
 def loadedService(name: str) -> RPCService | None:
     """
-    Give the service of a file that was loaded, the last one where several define it.
+    Return the service of a loaded file, the last one if several define it.
 
     @param name: Its full name.
+    @return: C{None} if no loaded file defines it.
     """
-    with _keeping:
-        for kept in reversed(_kept.values()):
-            if name in kept.loaded.services:
-                return kept.loaded.services[name]
+    with _cacheLock:
+        for file in reversed(_cache.values()):
+            if name in file.loaded.services:
+                return file.loaded.services[name]
     return None
 
 
@@ -442,33 +458,31 @@ def _absolute(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.abspath(path))
 
 
-def _keep(sources: Sources, load: Callable[[Sources], _Kept]) -> LoadedProto:
-    """Give what a file gave before if nothing has changed, or load it."""
-    with _keeping:
-        kept = _kept.pop(sources, None)
-        if kept is None or any(_stamp(file) != stamp for file, stamp in kept.stamps.items()):
-            kept = load(sources)
-        # As the last one: the one that was not asked for longest is let go first.
-        _kept[sources] = kept
-        if len(_kept) > _MOST_KEPT:
-            del _kept[next(iter(_kept))]
-    return kept.loaded
+def _cached(sources: Sources) -> LoadedProto:
+    """Load a file, or return it from the cache if it has not changed."""
+    with _cacheLock:
+        file = _cache.pop(sources, None)
+        if file is None or any(_stamp(path) != stamp for path, stamp in file.stamps.items()):
+            file = _load(sources)
+        # As the last one: the least recently used is dropped first.
+        _cache[sources] = file
+        if len(_cache) > _CACHED_FILES:
+            del _cache[next(iter(_cache))]
+    return file.loaded
 
 
-def _load(sources: Sources) -> _Kept:
+def _load(sources: Sources) -> _LoadedFile:
+    if not sources.roots:
+        wire = (protoPath() / sources.name).with_suffix(".protoset").read_bytes()
+        return _LoadedFile(_describe(sources.name, FileDescriptorSet.FromString(wire).file), {})
     files = compileFile(sources)
     found = [path for file in files if (path := sources.find(file.name)) is not None]
-    return _Kept(_describe(sources.name, files), {path: _stamp(path) for path in found})
-
-
-def _loadCompiled(sources: Sources) -> _Kept:
-    wire = (protoPath() / sources.name).with_suffix(".protoset").read_bytes()
-    return _Kept(_describe(sources.name, FileDescriptorSet.FromString(wire).file), {})
+    return _LoadedFile(_describe(sources.name, files), {path: _stamp(path) for path in found})
 
 
 def _describe(name: str, files: Iterable[FileDescriptorProto]) -> LoadedProto:
     """
-    Give what a file defines.
+    Build the descriptors of a file.
 
     @param files: The file and what it imports, each after its own imports.
     """
@@ -477,7 +491,7 @@ def _describe(name: str, files: Iterable[FileDescriptorProto]) -> LoadedProto:
         try:
             pool.AddSerializedFile(file.SerializeToString())
         except TypeError as error:
-            # The library may be older than the compiler, and know fewer features.
+            # The library may be older than the compiler, and support fewer features.
             raise ProtoError(file.name, str(error)) from error
     return LoadedProto(pool.FindFileByName(name))
 
@@ -488,3 +502,220 @@ def _stamp(path: Path) -> tuple[int, int]:
     except FileNotFoundError:
         return (0, -1)
     return (status.st_mtime_ns, status.st_size)
+
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FOREIGN = re.compile(r"[^A-Za-z0-9_]")
+
+# Kinds of schemas beside the types of JSON Schema; no type has such a name.
+_BYTES, _MESSAGE, _ANY = "string as bytes", "object with properties", "anything"
+
+# The types of JSON Schema, and bytes, each with its type in a field and by itself.
+_SCALARS = {
+    "string": (FieldDescriptorProto.TYPE_STRING, ".google.protobuf.StringValue"),
+    "integer": (FieldDescriptorProto.TYPE_INT64, ".google.protobuf.Int64Value"),
+    "number": (FieldDescriptorProto.TYPE_DOUBLE, ".google.protobuf.DoubleValue"),
+    "boolean": (FieldDescriptorProto.TYPE_BOOL, ".google.protobuf.BoolValue"),
+    _BYTES: (FieldDescriptorProto.TYPE_BYTES, ".google.protobuf.BytesValue"),
+}
+
+_WELL_KNOWN = (struct_pb2.DESCRIPTOR, wrappers_pb2.DESCRIPTOR)
+_STRUCT, _LIST, _VALUE = (f".google.protobuf.{name}" for name in ("Struct", "ListValue", "Value"))
+
+# Below protobuf's own limit of 100 messages in each other, which no message could pass.
+_DEEPEST = 64
+
+
+def serviceFromSchemas(definition: ServiceDefinition) -> RPCService:
+    """
+    Make a service from its definition, with messages for the schemas of its methods.
+
+    A method without a schema has C{google.protobuf.Struct} as its message.
+
+    @raise DefinitionError: If a name cannot be one in gRPC, or a schema cannot be a message.
+    """
+    *package, name = definition.name.split(".")
+    for part in (*package, name):
+        _checkName(part, f"the service {definition.name!r}")
+    file = FileDescriptorProto(
+        # A folder without files of users, so that reflection can serve both.
+        name=f"schemas/{definition.name}.proto",
+        package=".".join(package),
+        syntax="proto3",
+        dependency=[each.name for each in _WELL_KNOWN],
+    )
+    service = file.service.add(name=name)
+    messages = _Messages(file)
+    for key, method in definition.methods.items():
+        where = f"{definition.name}.{key}"
+        _checkName(key, f"the method {where!r}")
+        # Prefixed with the service's name: packages, and servers, have several services.
+        stem = f"{name}{key[0].upper()}{key[1:]}"
+        service.method.add(
+            name=key,
+            input_type=messages.top(stem + "Request", method.input, f"the input of {where}"),
+            output_type=messages.top(stem + "Response", method.output, f"the output of {where}"),
+            client_streaming=method.streamsRequests,
+            server_streaming=method.streamsResponses,
+        )
+    pool = DescriptorPool()
+    for each in _WELL_KNOWN:
+        pool.AddSerializedFile(each.serialized_pb)
+    try:
+        pool.AddSerializedFile(file.SerializeToString())
+    except TypeError as error:
+        raise DefinitionError(f"{definition.name} cannot be a service of gRPC: {error}") from error
+    return serviceOf(pool.FindServiceByName(definition.name))
+
+
+@define
+class _Messages:
+    """Makes the messages of a file."""
+
+    file: FileDescriptorProto
+    taken: set[str] = field(factory=set, init=False)
+
+    def top(self, name: str, schema: Mapping[str, Any] | None, where: str) -> str:
+        """Return the type of a whole request or response."""
+        if schema is None or not ({"type", "properties"} & schema.keys()):
+            return _STRUCT
+        kind = _kindOf(schema)
+        if kind == _MESSAGE:
+            name = _unique(name, self.taken)
+            self.taken.add(name)
+            _fill(self.file.message_type.add(name=name), self._prefix(), schema, where, 1)
+            return f"{self._prefix()}.{name}"
+        if kind in _SCALARS:
+            return _SCALARS[kind][1]
+        return _looseType(kind)
+
+    def _prefix(self) -> str:
+        return f".{self.file.package}" if self.file.package else ""
+
+
+def _kindOf(schema: Any) -> str:
+    """Return the kind of a schema: a type of JSON Schema, or one of the kinds above."""
+    if not isinstance(schema, Mapping):
+        return _ANY
+    kind = schema.get("type", "object" if "properties" in schema else None)
+    if kind == "object" and schema.get("properties"):
+        return _MESSAGE
+    if kind == "string" and schema.get("contentEncoding") == "base64":
+        return _BYTES
+    return kind if kind in ("object", "array", *_SCALARS) else _ANY
+
+
+def _looseType(kind: str) -> str:
+    return {"object": _STRUCT, "array": _LIST}.get(kind, _VALUE)
+
+
+def _fill(
+    message: DescriptorProto, outer: str, schema: Mapping[str, Any], where: str, depth: int
+) -> None:
+    """
+    Add the fields of a schema's properties to a message.
+
+    @param outer: The full name of the enclosing message or package.
+    """
+    if depth > _DEEPEST:
+        raise DefinitionError(f"{where} is more than {_DEEPEST} objects deep")
+    properties = schema["properties"]
+    if not isinstance(properties, Mapping):
+        raise DefinitionError(f"the properties of {where} are a mapping, not {properties!r}")
+    full = f"{outer}.{message.name}"
+    names = _fieldNames(properties, where)
+    # A nested message must not have the name of a field.
+    taken = set(names.values())
+    for number, (key, value) in enumerate(properties.items(), 1):
+        made = message.field.add(
+            name=names[key],
+            # Handlers see the name in the schema, even if it is no identifier.
+            json_name=key,
+            number=number,
+            label=FieldDescriptorProto.LABEL_OPTIONAL,
+        )
+        inner = value
+        if _kindOf(value) == "array":
+            made.label = FieldDescriptorProto.LABEL_REPEATED
+            inner = value.get("items")
+        kind = _kindOf(inner)
+        if kind == _MESSAGE:
+            name = _unique(_messageName(names[key]), taken)
+            taken.add(name)
+            _fill(message.nested_type.add(name=name), full, inner, f"{where}.{key}", depth + 1)
+            made.type_name = f"{full}.{name}"
+        elif kind in _SCALARS:
+            made.type = _SCALARS[kind][0]
+        else:
+            made.type_name = _looseType(kind)
+        if made.type_name:
+            made.type = FieldDescriptorProto.TYPE_MESSAGE
+    _givePresence(message)
+
+
+def _givePresence(message: DescriptorProto) -> None:
+    """Make every single field C{optional}: for that, proto3 has a oneof around each."""
+    taken = {each.name for each in message.field}
+    for each in message.field:
+        if each.label != FieldDescriptorProto.LABEL_REPEATED:
+            name = _unique(f"_{each.name}", taken)
+            taken.add(name)
+            each.proto3_optional = True
+            each.oneof_index = len(message.oneof_decl)
+            message.oneof_decl.add(name=name)
+
+
+def _fieldNames(properties: Mapping[str, Any], where: str) -> dict[str, str]:
+    """Return each property's field name: its own if that is an identifier, else a similar one."""
+    camel: dict[str, str] = {}
+    names: dict[str, str] = {}
+    for key in properties:
+        if not isinstance(key, str) or not key or "\0" in key:
+            raise DefinitionError(f"{where} has a property {key!r}, which is no name")
+        if not _IDENTIFIER.fullmatch(key):
+            continue
+        other = camel.setdefault(_jsonName(key), key)
+        if other != key:
+            raise DefinitionError(
+                f"{where} has {other!r} and {key!r}, which are the same name in camelCase"
+            )
+        names[key] = key
+    for key in properties:
+        if key not in names:
+            plain = _FOREIGN.sub("_", key)
+            if not _IDENTIFIER.fullmatch(plain):
+                plain = f"_{plain}"
+            number, name = 1, plain
+            while _jsonName(name) in camel:
+                number += 1
+                name = f"{plain}_{number}"
+            camel[_jsonName(name)] = key
+            names[key] = name
+    return names
+
+
+def _jsonName(name: str) -> str:
+    """Return the JSON name that protobuf makes of a field's name; no two may be the same."""
+    first, *rest = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in rest)
+
+
+def _messageName(fieldName: str) -> str:
+    name = "".join(part[:1].upper() + part[1:] for part in fieldName.split("_"))
+    return name if _IDENTIFIER.fullmatch(name) else f"M{name}"
+
+
+def _unique(name: str, taken: Iterable[str]) -> str:
+    """Return a name, with a number after it if it is taken."""
+    number, unique = 1, name
+    while unique in taken:
+        number += 1
+        unique = f"{name}{number}"
+    return unique
+
+
+def _checkName(name: str, what: str) -> None:
+    if not _IDENTIFIER.fullmatch(name):
+        raise DefinitionError(
+            f"{what} cannot be served: a name in gRPC has letters, digits and underscores"
+        )

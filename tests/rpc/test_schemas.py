@@ -10,8 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.definitions import DefinitionError, readService
 from storagegate.rpc.codec import codecOf
-from storagegate.rpc.protos import RPCService
-from storagegate.rpc.schemas import serviceFromSchemas
+from storagegate.rpc.protos import RPCService, serviceFromSchemas
 
 BYTES = {"type": "string", "contentEncoding": "base64"}
 

@@ -4,8 +4,7 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from storagegate.rpc.protos import RPCService, loadProto, protoPath
-from storagegate.rpc.schemas import serviceFromSchemas
+from storagegate.rpc.protos import RPCService, loadProto, protoPath, serviceFromSchemas
 from tests.services.objectcase import BIG, StorageCase, upload
 
 _STRUCT = "google.protobuf.Struct"

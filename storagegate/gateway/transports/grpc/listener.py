@@ -24,8 +24,7 @@ from storagegate.gateway.transports.registry import ITransport
 from storagegate.rpc.application import GRPCServer
 from storagegate.rpc.call import Call
 from storagegate.rpc.health import NOT_SERVING, OVERALL, SERVING
-from storagegate.rpc.protos import RPCMethod, RPCService, loadProto
-from storagegate.rpc.schemas import serviceFromSchemas
+from storagegate.rpc.protos import RPCMethod, RPCService, loadProto, serviceFromSchemas
 from storagegate.telemetry.tracecontext import receiveTracing
 
 PROTOCOL = "grpc"
