@@ -12,6 +12,7 @@ Where a gRPC server listens, looked at before grpc core is.
 import socket
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from math import inf
 from typing import Any, Literal, Self, TypedDict, Unpack
 
 from attrs import field, fields, frozen
@@ -22,7 +23,6 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 
 from storagegate.core.definitions import DefinitionError
-from storagegate.core.errors import GRPC_STATUSES, GrpcError
 from storagegate.core.options import (
     changeOptions,
     groupField,
@@ -36,12 +36,18 @@ from storagegate.core.options import (
     readWord,
 )
 from storagegate.net.endpoints import processReactor, runUntilStopped
-from storagegate.rpc.call import Call
 from storagegate.rpc.credentials import GRPCTLSOptions, TLSOptionsDict, readTLS
-from storagegate.rpc.dispatch import CallDispatch, GRPCRoute, Middleware, Refused, serviceRoutes
+from storagegate.rpc.dispatch import (
+    CallLimits,
+    CallRouter,
+    GRPCRoute,
+    Middleware,
+    Refused,
+    serviceRoutes,
+)
 from storagegate.rpc.engine import makeServerEngine
 from storagegate.rpc.health import HEALTH, Health
-from storagegate.rpc.interfaces import IServerCall, MessageByteCounter, NullByteCounter
+from storagegate.rpc.interfaces import MessageByteCounter, NullByteCounter
 from storagegate.rpc.protos import RPCService
 from storagegate.rpc.reflection import reflectionServices
 
@@ -250,10 +256,15 @@ class RPCOptions:
         """Give what the library has to be told, in its own words."""
         return self.grpc.channelArguments()
 
-    def compresses(self, length: int) -> bool:
-        """Tell whether a message of so many bytes is compressed, for a client that can read it."""
-        options = self.grpc
-        return options.compression is not None and length > options.compressionOptions.threshold
+    def callLimits(self) -> CallLimits:
+        """Return the options that the calls of a port need."""
+        grpc = self.grpc
+        streams = grpc.maxConcurrentStreams
+        return CallLimits(
+            grpc.maxConcurrentRpcs,
+            inf if streams is None else _RESET_FACTOR * streams,
+            inf if grpc.compression is None else grpc.compressionOptions.threshold,
+        )
 
 
 # The same options as keywords: what a type checker knows of them.
@@ -362,14 +373,12 @@ DEFAULT_GRACE_MS = 30_000
 RUN_GRACE_MS = 5_000
 """The same for L{GRPCServer.run}: whoever presses Ctrl-C waits for it."""
 
-_FORGOTTEN = 2
-"""
-How many times C{maxConcurrentStreams} a connection may have at work: a client that gives all of its
-calls up and makes as many anew has so many until the handlers of the first have ended.
-"""
 
-_EXHAUSTED = GRPC_STATUSES["RESOURCE_EXHAUSTED"]
-_UNIMPLEMENTED = GRPC_STATUSES["UNIMPLEMENTED"]
+_RESET_FACTOR = 2
+"""
+How many times C{maxConcurrentStreams} a connection may have handlers running: a client that resets
+all of its calls and makes as many anew has so many until the handlers of the first have ended.
+"""
 
 
 class RPCPort:
@@ -405,29 +414,39 @@ class GRPCServer:
 
     @ivar settings: What L{withOptions} has set.
     @ivar services: Every service by its whole name.
-    @ivar activeCalls: How many handlers are at work.
     @ivar health: The health service, which clients see unless the option C{grpc.health} is off.
     @ivar traffic: Counts the bytes of messages from the next L{listen} on.
-    @ivar onRefused: Called with each L{Call<storagegate.rpc.call.Call>} that is answered without a
-        handler being asked, and why: its method is unknown or has no handler, its request cannot
-        be read, or it is one too many. C{None} if nobody wants to know.
     """
 
     _log = Logger()
 
     def __init__(self) -> None:
         self.settings = RPCOptions()
-        self.services: dict[str, RPCService] = {}
-        self.activeCalls = 0
         self.health = Health()
         self.traffic: MessageByteCounter = NullByteCounter()
-        self.onRefused: Refused | None = None
+        self._router = CallRouter()
+        self.services = self._router.services
         self._clock: Any = None
-        self._routes: dict[str, GRPCRoute] = {}
-        self._middleware: list[Middleware] = []
         self._ports: list[RPCPort] = []
         self._closing: list[RPCPort] = []
-        self._callsOf: dict[str, int] = {}
+
+    @property
+    def activeCalls(self) -> int:
+        """How many handlers are running."""
+        return self._router.activeCalls
+
+    @property
+    def onRefused(self) -> Refused | None:
+        """
+        Called with each L{Call<storagegate.rpc.call.Call>} that is answered without calling a
+        handler, and the error: its method is unknown or has no handler, its request cannot be
+        read, or it is over a limit.
+        """
+        return self._router.onRefused
+
+    @onRefused.setter
+    def onRefused(self, refused: Refused | None) -> None:
+        self._router.onRefused = refused
 
     @property
     def connections(self) -> int:
@@ -457,7 +476,7 @@ class GRPCServer:
         """
         if not callable(middleware):
             raise TypeError(f"a middleware is a function of (call, next), not {middleware!r}")
-        self._middleware.append(middleware)
+        self._router.middleware.append(middleware)
         return self
 
     def addService(
@@ -495,7 +514,7 @@ class GRPCServer:
         if service.name in self.services:
             raise DefinitionError(f"there is a service {service.name} already")
         self.services[service.name] = service
-        self._routes.update(routes)
+        self._router.routes.update(routes)
         if self._ports:
             self.health.begin(self._clock, (service.name,))
         return self
@@ -563,7 +582,7 @@ class GRPCServer:
         self._clock = reactor
         self._addStandard(reactor)
         opened = RPCPort(engine, _address(host, None if number is None else bound))
-        engine.start(partial(self._accept, self.settings))
+        engine.start(partial(self._router.accept, self.settings.callLimits()))
         self._ports.append(opened)
         return opened
 
@@ -593,63 +612,6 @@ class GRPCServer:
         if self.settings.grpc.health:
             # The last, for it knows what was added before.
             self.health.begin(clock, self.services)
-
-    def _accept(self, settings: RPCOptions, wire: IServerCall) -> None:
-        """Answer a call that an engine has accepted, with the options that it was started with."""
-        route = self._routes.get(wire.path)
-        if route is None:
-            service = wire.path.strip("/").rpartition("/")[0]
-            kind = "method" if service in self.services else "service"
-            self._refuse(wire, service, _UNIMPLEMENTED, f"unknown {kind}: {wire.path:.200}")
-            return
-        peer = wire.peer()
-        refusal = self._refusal(settings.grpc, peer)
-        if refusal is not None:
-            self._refuse(wire, route.service.name, _EXHAUSTED, refusal)
-            return
-        self.activeCalls += 1
-        self._callsOf[peer] = self._callsOf.get(peer, 0) + 1
-        ended = partial(self._ended, peer)
-        refused = self._tellRefused
-        CallDispatch(wire, route, self._middleware, settings.compresses, ended, refused).begin()
-
-    def _refuse(self, wire: IServerCall, service: str, status: int, reason: str) -> None:
-        """Answer a call that nothing is done for."""
-        if self.onRefused is not None:
-            method = wire.path.rpartition("/")[2]
-            self._tellRefused(Call(wire, service, method), GrpcError(status, reason))
-        wire.finish(status, reason)
-
-    def _tellRefused(self, call: Call, error: Exception) -> None:
-        if self.onRefused is None:
-            return
-        try:
-            self.onRefused(call, error)
-        except Exception:
-            # The call is answered all the same.
-            self._log.failure("{path} was refused, and could not be counted", path=call.path)
-
-    def _refusal(self, options: GRPCServerOptions, peer: str) -> str | None:
-        """Tell why a peer's call is one too many, if it is."""
-        if self.activeCalls >= options.maxConcurrentRpcs:
-            return "too many calls at a time"
-        allowed = options.maxConcurrentStreams
-        # All clients of a UNIX socket have one name.
-        if allowed is None or peer.startswith("unix:"):
-            return None
-        # The library sees to the limit, but forgets at once a call that its client has reset. Who
-        # resets calls as fast as it makes them would have all there may be.
-        if self._callsOf.get(peer, 0) >= _FORGOTTEN * allowed:
-            return "too many calls at a time on this connection"
-        return None
-
-    def _ended(self, peer: str) -> None:
-        self.activeCalls -= 1
-        left = self._callsOf[peer] - 1
-        if left:
-            self._callsOf[peer] = left
-        else:
-            del self._callsOf[peer]
 
     def stop(self, graceMs: float = DEFAULT_GRACE_MS, settleMs: float = 0) -> Deferred[None]:
         """

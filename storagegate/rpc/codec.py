@@ -28,7 +28,7 @@ from typing import Any
 from attrs import define, field, frozen
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError, EncodeError, Message
 
 from storagegate.rpc.converters import (
     DEPTH_LIMIT,
@@ -49,8 +49,8 @@ from storagegate.rpc.converters import (
     notA,
     quoted,
     scalarConverter,
-    serialize,
     tooDeep,
+    unencodable,
     wrapperConverter,
 )
 
@@ -443,7 +443,11 @@ class MessageCodec:
             any field.
         @raise ConversionError: If the value does not fit the message.
         """
-        return serialize(self.toMessage(value))
+        message = self.toMessage(value)
+        try:
+            return message.SerializeToString()
+        except EncodeError:
+            raise unencodable(message) from None
 
     def toDict(self, message: Message) -> Any:
         """

@@ -202,12 +202,16 @@ def serialize(message: Any) -> bytes:
     try:
         wire: bytes = message.SerializeToString()
     except EncodeError:
-        missing = message.FindInitializationErrors()
-        if missing:
-            raise ConversionError(missing[0], "is required") from None
-        reason = f"cannot be written as a {message.DESCRIPTOR.full_name} message"
-        raise ConversionError("", reason) from None
+        raise unencodable(message) from None
     return wire
+
+
+def unencodable(message: Any) -> ConversionError:
+    """Return the error for a message that cannot be encoded."""
+    missing = message.FindInitializationErrors()
+    if missing:
+        return ConversionError(missing[0], "is required")
+    return ConversionError("", f"cannot be written as a {message.DESCRIPTOR.full_name} message")
 
 
 def notA(fullName: str) -> ConversionError:

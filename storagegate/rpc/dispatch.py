@@ -1,12 +1,11 @@
 """
-One call on its way through middleware and handler to its status.
-
-What answers each method: the handlers of a service beside its definition.
+From a call that an engine has accepted to its status: route, middleware, handler.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from math import inf
 from types import CoroutineType
 from typing import Any
 
@@ -34,7 +33,7 @@ from storagegate.rpc.protos import RPCMethod, RPCService, loadedService, service
 from storagegate.rpc.status import DETAILS_KEY, encodeDetails, statusMessage
 
 Answer = Callable[[Call], Any]
-"""Gives a method's result, something to wait for, or an iterable of results."""
+"""Returns a method's result, an awaitable of it, or an iterable of results."""
 
 _log = Logger()
 
@@ -55,18 +54,18 @@ class GRPCRoute:
 Routes = dict[str, GRPCRoute]
 """By path."""
 
-# What the gateway does with a definition, and nothing here: to leave it out would open a door.
+# Only the gateway enforces these: a definition that has them is refused here, not served open.
 _GATEWAY_ONLY = ("authentication", "middleware", "rateLimit")
 
 
 def serviceRoutes(service: Any, rest: Any, named: Mapping[str, Any]) -> tuple[RPCService, Routes]:
     """
-    Read a service with its handlers, in whichever form.
+    Read a service with its handlers, in any of the forms of C{addService}.
 
     @param service: A name, a loaded service, a mapping or a C{ServiceDefinition}.
     @param rest: The methods, or a mapping that has them; the implementation of a loaded service.
-    @param named: C{name}, C{definition} and C{implementation}; C{None} is what was not said.
-    @raise DefinitionError: If it is none.
+    @param named: C{name}, C{definition} and C{implementation}; C{None} if absent.
+    @raise DefinitionError: If these do not define a service.
     """
     if isinstance(service, ServiceDefinition):
         return definedRoutes(service)
@@ -78,7 +77,7 @@ def serviceRoutes(service: Any, rest: Any, named: Mapping[str, Any]) -> tuple[RP
     elif service is not None and not isinstance(service, str):
         raise DefinitionError(f"a service is a mapping or a loaded one, not {service!r:.80}")
     else:
-        # As the gateway takes it.
+        # The form of the gateway.
         isWhole = isinstance(rest, Mapping) and isinstance(rest.get("methods"), Mapping)
         words = {**(rest if isWhole else {"methods": rest}), "name": service}
     words |= {key: value for key, value in named.items() if value is not None}
@@ -94,12 +93,11 @@ def serviceRoutes(service: Any, rest: Any, named: Mapping[str, Any]) -> tuple[RP
 
 def implementedRoutes(service: RPCService, implementation: Any) -> Routes:
     """
-    Put a loaded service and functions of a call together.
+    Make the routes of a loaded service to functions of a call.
 
     @param implementation: A mapping of method names, or an object that has methods of these names;
         as in the definition or in camelCase.
-    @raise DefinitionError: If there is a handler for no method, or two for one, or it is no
-        function.
+    @raise DefinitionError: If a handler has no method, a method has two, or one is no function.
     """
     handlers: dict[str, Answer] = {}
     if isinstance(implementation, Mapping):
@@ -133,7 +131,7 @@ def definedRoutes(definition: ServiceDefinition) -> tuple[RPCService, Routes]:
     """
     Find the messages for a definition whose handlers take C{(request)} or C{(request, call)}.
 
-    @raise DefinitionError: If it asks for what only the gateway does, or cannot be one of gRPC.
+    @raise DefinitionError: If it has options of the gateway, or cannot be a service of gRPC.
     """
     _refuseGatewayOnly(definition)
     service = _loadedService(definition)
@@ -162,13 +160,13 @@ def _refuseGatewayOnly(definition: ServiceDefinition) -> None:
 
 
 def _loadedService(definition: ServiceDefinition) -> RPCService | None:
-    """Give the loaded service for a definition that says nothing of messages itself."""
+    """Return the loaded service of a definition without schemas."""
     if any(method.input or method.output for method in definition.methods.values()):
         return None
     service = loadedService(definition.name)
     if service is None or definition.methods.keys() <= service.methods.keys():
         return service
-    # Names are taken to the letter: this is another service, or a misspelt one.
+    # Names are compared exactly: this is another service, or a misspelt one.
     _log.warn(
         "{service} has other methods than in {file}, whose messages it does not get",
         service=definition.name,
@@ -200,60 +198,138 @@ def _takesCall(handler: Callable[..., Any]) -> bool:
     if required > 2 or not positional:
         name = getattr(handler, "__qualname__", repr(handler))
         raise DefinitionError(f"{name} takes neither (request) nor (request, call)")
-    # A parameter with a default is the handler's own, unless its name says otherwise.
+    # A parameter with a default is the handler's own, except by one of these names.
     return required == 2 or (len(positional) > 1 and positional[1].name in ("call", "context"))
 
 
 Middleware = Callable[[Call, Callable[[], Awaitable[Any]]], Any]
-"""C{async (call, next)}: what it returns is the response, or nothing, and that of next stands."""
+"""C{async (call, next)} returns the response; C{None} keeps that of C{next}."""
 
 _INVALID_ARGUMENT = GRPC_STATUSES["INVALID_ARGUMENT"]
+_EXHAUSTED = GRPC_STATUSES["RESOURCE_EXHAUSTED"]
 _UNIMPLEMENTED = GRPC_STATUSES["UNIMPLEMENTED"]
 _INTERNAL = GRPC_STATUSES["INTERNAL"]
 
 _NOTHING = object()
 
 Refused = Callable[[Call, Exception], object]
-"""Called with a call that no handler is asked about, and why."""
+"""Called with a call that no handler is called for, and the reason."""
+
+
+@frozen
+class CallLimits:
+    """
+    The options of a port that its calls need.
+
+    @ivar calls: Calls at a time in all.
+    @ivar perConnection: Handlers at a time for one connection; infinite for any number.
+    @ivar compressAbove: Longer messages are compressed, in bytes; infinite for none.
+    """
+
+    calls: int
+    perConnection: float = inf
+    compressAbove: float = inf
+
+
+class CallRouter:
+    """
+    Accepts the calls of a server: finds the route of each, and limits how many are in flight.
+
+    @ivar services: The services by their full names.
+    @ivar routes: The routes by path.
+    @ivar middleware: The first one outermost.
+    @ivar activeCalls: How many handlers are running.
+    @ivar onRefused: Called with each call that no handler is called for; C{None} for none.
+    """
+
+    def __init__(self) -> None:
+        self.services: dict[str, RPCService] = {}
+        self.routes: Routes = {}
+        self.middleware: list[Middleware] = []
+        self.activeCalls = 0
+        self.onRefused: Refused | None = None
+        self._callsOf: dict[str, int] = {}
+
+    def accept(self, limits: CallLimits, wire: IServerCall) -> None:
+        """Dispatch a call of an engine, or refuse it."""
+        path = wire.path
+        route = self.routes.get(path)
+        if route is None:
+            service = path.strip("/").rpartition("/")[0]
+            kind = "method" if service in self.services else "service"
+            self._refuse(wire, service, _UNIMPLEMENTED, f"unknown {kind}: {path:.200}")
+            return
+        peer = wire.peer()
+        running = self._callsOf.get(peer, 0)
+        problem = None
+        if self.activeCalls >= limits.calls:
+            problem = "too many calls at a time"
+        elif running >= limits.perConnection and not peer.startswith("unix:"):
+            # grpc core enforces the limit, but forgets a call that its client has reset. All
+            # clients of a UNIX socket have one name.
+            problem = "too many calls at a time on this connection"
+        if problem is not None:
+            self._refuse(wire, route.service.name, _EXHAUSTED, problem)
+            return
+        self.activeCalls += 1
+        self._callsOf[peer] = running + 1
+        CallDispatch(wire, route, self, limits.compressAbove, peer).begin()
+
+    def _refuse(self, wire: IServerCall, service: str, status: int, reason: str) -> None:
+        if self.onRefused is not None:
+            call = Call(wire, service, wire.path.rpartition("/")[2])
+            self.refused(call, GrpcError(status, reason))
+        wire.finish(status, reason)
+
+    def refused(self, call: Call, error: Exception) -> None:
+        """Notify L{onRefused} of a call that no handler is called for."""
+        if self.onRefused is None:
+            return
+        try:
+            self.onRefused(call, error)
+        except Exception:
+            # The call is answered all the same.
+            _log.failure("{path} was refused, and could not be counted", path=call.path)
+
+    def ended(self, peer: str) -> None:
+        """Count the end of a handler, which may come after the client has left."""
+        self.activeCalls -= 1
+        left = self._callsOf[peer] - 1
+        if left:
+            self._callsOf[peer] = left
+        else:
+            del self._callsOf[peer]
 
 
 class CallDispatch(Task):
     """
-    A call that is being answered.
+    The run of one call through middleware and handler to its status.
 
-    The common call, one request and one response of a handler that does not wait, takes none of
-    the machinery here but C{_received} and C{_respond}.
+    The common call, one request and one response of a handler that does not wait, needs only
+    C{_received} and C{returned}.
     """
 
-    __slots__ = ("_call", "_compresses", "_ended", "_middleware", "_refused", "_route", "_wire")
+    __slots__ = ("_call", "_compressAbove", "_peer", "_route", "_router", "_wire")
 
     def __init__(
         self,
         wire: IServerCall,
         route: GRPCRoute,
-        middleware: Sequence[Middleware],
-        compresses: Callable[[int], bool],
-        ended: Callable[[], object],
-        refused: Refused,
+        router: CallRouter,
+        compressAbove: float,
+        peer: str,
     ) -> None:
-        """
-        @param middleware: The first one outermost.
-        @param compresses: Tells whether a message of so many bytes is to be compressed.
-        @param ended: Called once the handler has ended, whether its client waited or not.
-        @param refused: Called if the handler is not asked, and the client has not left.
-        """
         self._wire = wire
         self._route = route
-        self._middleware = middleware
-        self._compresses = compresses
-        self._ended = ended
-        self._refused = refused
+        self._router = router
+        self._compressAbove = compressAbove
+        self._peer = peer
         self._call = Call(wire, route.service.name, route.method.name)
 
     def begin(self) -> None:
-        """Read what the method needs, and answer."""
+        """Read the request, or offer the stream of them, and call the handler."""
         if self._route.method.streaming in ("client", "bidirectional"):
-            # Nothing of this object: the garbage collector would have to find the circle.
+            # No reference to this object: it would be a cycle for the garbage collector.
             decode = partial(_decode, self._route.method.request)
             self._call.requests = RequestStream(self._wire, decode)
             self._answer()
@@ -272,7 +348,7 @@ class CallDispatch(Task):
         self._answer()
 
     def _refuse(self, error: Exception) -> None:
-        self._refused(self._call, error)
+        self._router.refused(self._call, error)
         self.failed(error)
 
     def _refuseNothing(self) -> None:
@@ -282,32 +358,32 @@ class CallDispatch(Task):
             return
         reason = f"{self._wire.path} takes exactly one request, and there was none"
         error = GrpcError(_UNIMPLEMENTED, reason)
-        refused, call = self._refused, self._call
+        refused, call = self._router.refused, self._call
 
         def closed(isCancelled: bool) -> None:
             if not isCancelled:
                 refused(call, error)
 
-        # Of a client that leaves before its request came, as much is known until the end.
+        # A client that leaves before it has sent its request looks the same until the end.
         self._wire.whenClosed(closed)
         self.failed(error)
 
     def _handler(self) -> Any:
         """
-        Give what answers.
+        Return the handler.
 
-        @raise GrpcError: If nothing does.
+        @raise GrpcError: If the method has none.
         """
         answer = self._route.answer
         if answer is None:
             error = GrpcError(_UNIMPLEMENTED, f"{self._wire.path} is not implemented")
-            self._refused(self._call, error)
+            self._router.refused(self._call, error)
             raise error
         return answer
 
     def _answer(self) -> None:
         method = self._route.method
-        if not self._middleware and method.streaming == "none":
+        if not self._router.middleware and method.streaming == "none":
             try:
                 result = self._handler()(self._call)
             except BaseException as error:
@@ -328,12 +404,13 @@ class CallDispatch(Task):
             self.step()
 
     async def _pass(self, position: int) -> Any:
-        """Go through the middleware from a position on, to the handler."""
-        if position == len(self._middleware):
+        """Run the middleware from a position on, and the handler."""
+        middleware = self._router.middleware
+        if position == len(middleware):
             return await self._handle()
         step = _Next(self, position + 1)
-        result = self._middleware[position](self._call, step)
-        # Twice where a coroutine returns next() without waiting for it, as in JavaScript.
+        result = middleware[position](self._call, step)
+        # Twice if a coroutine returns next() without waiting for it, as in JavaScript.
         while hasattr(result, "__await__"):
             result = await result
         return await step.outcome() if result is None else result
@@ -351,14 +428,11 @@ class CallDispatch(Task):
         """Send a stream of responses, no faster than the client takes them."""
         async with ResultStream(results, self._wire.path) as items:
             async for result in items:
-                if not self._send(result):
+                message = self._encode(result)
+                if not self._wire.send(message, self._isCompressed(message)):
                     await self._wire.drained()
                     if self._wire.isOver:
                         raise CancelledError
-
-    def _send(self, result: Any) -> bool:
-        message = self._encode(result)
-        return self._wire.send(message, self._isCompressed(message))
 
     def _encode(self, result: Any) -> bytes:
         try:
@@ -367,10 +441,10 @@ class CallDispatch(Task):
             raise ValueError(f"the result of {self._wire.path} does not fit: {error}") from None
 
     def _isCompressed(self, message: bytes) -> bool:
-        return self._call.compress and self._compresses(len(message))
+        return self._call.compress and len(message) > self._compressAbove
 
     def waits(self) -> None:
-        """Watch the client from the first time that something is waited for."""
+        """Watch the client from the first time that the handler waits."""
         self._wire.watch(self.cancel)
 
     def returned(self, value: Any) -> None:
@@ -381,51 +455,48 @@ class CallDispatch(Task):
                 reason = f"no {kind} of a middleware replaces the stream of {self._wire.path}"
                 self.failed(TypeError(reason))
                 return
+            self._router.ended(self._peer)
             self._wire.finish(0, "", self._call.trailers)
-        else:
-            try:
-                message = self._encode(value)
-            except Exception as error:
-                self.failed(error)
-                return
-            self._wire.reply(message, self._call.trailers, self._isCompressed(message))
-        self._ended()
+            return
+        try:
+            message = self._encode(value)
+        except Exception as error:
+            self.failed(error)
+            return
+        self._router.ended(self._peer)
+        self._wire.reply(message, self._call.trailers, self._isCompressed(message))
 
     def failed(self, error: BaseException) -> None:
         """Send the status of an error."""
+        self._router.ended(self._peer)
         try:
-            self._tell(error)
+            self._report(error)
         except Exception:
-            _log.failure("{path} failed with an error that cannot be told", path=self._wire.path)
+            _log.failure("{path} failed with an error that cannot be sent", path=self._wire.path)
             self._wire.finish(_INTERNAL, UNKNOWN_MESSAGE)
-        self._ended()
 
-    def _tell(self, error: BaseException) -> None:
+    def _report(self, error: BaseException) -> None:
+        """Log an unexpected error; send the status if the client has not left."""
         if not self._wire.isOver:
             if not isExpected(error):
-                _log.failure(
-                    "{path} failed", Failure(error), path=self._wire.path, peer=self._wire.peer()
-                )
-            self._finish(asGrpcError(error))
+                _log.failure("{path} failed", Failure(error), path=self._wire.path, peer=self._peer)
+            grpcError = asGrpcError(error)
+            trailers: Metadata = self._call.trailers
+            details = None if grpcError.details is None else encodeDetails(grpcError)
+            if details is not None:
+                trailers = [*trailers, (DETAILS_KEY, details)]
+            self._wire.finish(grpcError.status, statusMessage(grpcError.message), trailers)
         elif not isinstance(error, CancelledError | GeneratorExit) and not isExpected(error):
             _log.failure(
                 "{path} failed after its client had left", Failure(error), path=self._wire.path
             )
 
-    def _finish(self, error: GrpcError) -> None:
-        trailers: Metadata = self._call.trailers
-        if error.details is not None:
-            details = encodeDetails(error)
-            if details is not None:
-                trailers = [*trailers, (DETAILS_KEY, details)]
-        self._wire.finish(error.status, statusMessage(error.message), trailers)
-
 
 class _Next:
     """
-    What a middleware calls to go on.
+    The C{next} of a middleware: runs the rest of the chain when it is awaited.
 
-    It gives something to wait for; what is not waited for by the middleware's end runs then.
+    A call of it that was not awaited runs when the middleware returns C{None}.
     """
 
     __slots__ = ("_position", "_result", "_run", "_state")
@@ -449,7 +520,7 @@ class _Next:
         return None if self._result is _NOTHING else self._result
 
     async def outcome(self) -> Any:
-        """Give what the rest of the chain gave, where the middleware itself gave nothing."""
+        """Return the result of the rest of the chain for a middleware that returned nothing."""
         if self._state == "called":
             await self
         return self._result

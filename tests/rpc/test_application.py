@@ -40,7 +40,7 @@ class AddTests(SynchronousTestCase):
         """Let a call be answered."""
         call = FakeServerCall(path)
         call.arrive(request, None)
-        self.app._accept(self.app.settings, call)
+        self.app._router.accept(self.app.settings.callLimits(), call)
         return call
 
     def test_forms(self) -> None:
@@ -151,7 +151,7 @@ class AcceptTests(SynchronousTestCase):
     def statusOf(self, path: str) -> tuple[int, str]:
         """Tell how a call ends."""
         call = FakeServerCall(path)
-        self.app._accept(self.app.settings, call)
+        self.app._router.accept(self.app.settings.callLimits(), call)
         assert call.status is not None
         return call.status[0], call.status[1]
 
@@ -165,14 +165,14 @@ class AcceptTests(SynchronousTestCase):
         """Calls over the limit are refused, and there is room again when others have ended."""
         self.app.withOptions(grpc={"maxConcurrentRpcs": 1})
         first = FakeServerCall("/pkg.A/echo")
-        self.app._accept(self.app.settings, first)
+        self.app._router.accept(self.app.settings.callLimits(), first)
         self.assertEqual(self.app.activeCalls, 1)
         self.assertEqual(self.statusOf("/pkg.A/echo"), (8, "too many calls at a time"))
         first.arrive(b"")
         self.assertEqual(self.app.activeCalls, 0)
         third = FakeServerCall("/pkg.A/echo")
         third.arrive(b"")
-        self.app._accept(self.app.settings, third)
+        self.app._router.accept(self.app.settings.callLimits(), third)
         self.assertEqual(third.messages, [b""])
 
     def test_oneConnection(self) -> None:
@@ -181,7 +181,7 @@ class AcceptTests(SynchronousTestCase):
 
         def begin(address: str) -> FakeServerCall:
             call = FakeServerCall("/pkg.A/echo", address=address)
-            self.app._accept(self.app.settings, call)
+            self.app._router.accept(self.app.settings.callLimits(), call)
             return call
 
         one, other, unix = "ipv4:127.0.0.1:5000", "ipv4:127.0.0.1:5001", "unix:"
@@ -204,7 +204,7 @@ class AcceptTests(SynchronousTestCase):
         self.app.withOptions(grpc={"maxConcurrentRpcs": 1})
         self.statusOf("/pkg.A/no")
         self.statusOf("no")
-        self.app._accept(self.app.settings, FakeServerCall("/pkg.A/echo"))
+        self.app._router.accept(self.app.settings.callLimits(), FakeServerCall("/pkg.A/echo"))
         self.statusOf("/pkg.A/echo")
         self.assertEqual(
             told,

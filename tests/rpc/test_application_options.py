@@ -1,6 +1,7 @@
 """The options of a gRPC application."""
 
 import re
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -184,12 +185,17 @@ class CompressesTests(SynchronousTestCase):
         options = readOptions(
             RPCOptions(), {"grpc": {"compression": "gzip", "compressionOptions": {"threshold": 10}}}
         )
-        self.assertEqual([options.compresses(size) for size in (9, 10, 11)], [False, False, True])
+        self.assertEqual(
+            [size > options.callLimits().compressAbove for size in (9, 10, 11)],
+            [False, False, True],
+        )
 
     def test_defaultThreshold(self) -> None:
         """Without a threshold a kilobyte is not worth it."""
         options = readOptions(RPCOptions(), {"grpc": {"compression": "deflate"}})
-        self.assertEqual([options.compresses(size) for size in (1024, 1025)], [False, True])
+        self.assertEqual(
+            [size > options.callLimits().compressAbove for size in (1024, 1025)], [False, True]
+        )
 
     def test_off(self) -> None:
         """Without an algorithm none is, whatever the threshold."""
@@ -198,7 +204,7 @@ class CompressesTests(SynchronousTestCase):
                 RPCOptions(),
                 {"grpc": {"compression": name, "compressionOptions": {"threshold": 0}}},
             )
-            self.assertFalse(options.compresses(1 << 20))
+            self.assertEqual(options.callLimits().compressAbove, inf)
 
 
 class TLSTests(SynchronousTestCase):

@@ -7,9 +7,8 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from storagegate.core.errors import GrpcError
 from storagegate.rpc.call import Call
-from storagegate.rpc.dispatch import CallDispatch
+from storagegate.rpc.dispatch import CallDispatch, CallRouter
 from tests.support.rpccallcase import Boom, CallCase
-from tests.support.rpcroutes import textRoute
 from tests.support.rpcwire import ROOM, FakeServerCall
 
 INVALID_ARGUMENT, NOT_FOUND, INTERNAL = 3, 5, 13
@@ -105,12 +104,10 @@ class StreamTests(CallCase):
                 yield str(number)
 
         self.wire = FakeServerCall()
-        route = textRoute(answer, "server")
         self.wire.isStalled = True
         self.wire.arrive(b"")
-        CallDispatch(
-            self.wire, route, (), lambda length: False, lambda: None, lambda call, error: None
-        ).begin()
+        self.router = CallRouter()
+        self.route(answer, "server")
         self.assertEqual(len(made), ROOM)
         self.wire.take()
         self.assertEqual(len(self.wire.messages), 3 * ROOM)
@@ -169,14 +166,8 @@ class LeavingTests(CallCase):
         self.wire = FakeServerCall()
         self.wire.isStalled = True
         self.wire.arrive(b"")
-        CallDispatch(
-            self.wire,
-            textRoute(answer, "server"),
-            (),
-            lambda length: False,
-            lambda: None,
-            lambda call, error: None,
-        ).begin()
+        self.router = CallRouter()
+        self.route(answer, "server")
         self.wire.leave()
         self.assertEqual(seen, ["closed"])
 

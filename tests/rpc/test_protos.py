@@ -57,7 +57,6 @@ service Jobs {
 LATE = """
 import sys
 from storagegate.rpc.protos import loadProto, protoPath
-from storagegate.rpc import definitions, schemas
 assert not [name for name in sys.modules if name.startswith("grpc")], "too early"
 before = list(sys.path), list(sys.meta_path), set(sys.modules)
 loadProto(protoPath() / "health.proto")

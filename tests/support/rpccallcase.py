@@ -5,7 +5,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.rpc.dispatch import CallDispatch, Middleware
+from storagegate.rpc.dispatch import CallLimits, CallRouter, Middleware
 from tests.support.rpcroutes import textRoute
 from tests.support.rpcwire import FakeServerCall
 
@@ -25,24 +25,25 @@ class CallCase(SynchronousTestCase):
         middleware: tuple[Middleware, ...] = (),
     ) -> FakeServerCall:
         """Begin a call whose client has sent some messages."""
-        self.ended = 0
         self.refused: list[Exception] = []
         self.wire = FakeServerCall()
         self.wire.arrive(*messages)
-
-        def ended() -> None:
-            self.ended += 1
-
-        route = textRoute(answer, streaming)
-        CallDispatch(
-            self.wire,
-            route,
-            middleware,
-            lambda length: length > 3,
-            ended,
-            lambda call, error: self.refused.append(error),
-        ).begin()
+        self.router = CallRouter()
+        self.router.middleware.extend(middleware)
+        self.router.onRefused = lambda call, error: self.refused.append(error)
+        self.route(answer, streaming)
         return self.wire
+
+    def route(self, answer: Callable[..., Any] | None, streaming: str) -> None:
+        """Let the router accept the call; messages of more than 3 bytes are compressed."""
+        route = textRoute(answer, streaming)
+        self.router.routes[route.method.path] = route
+        self.router.accept(CallLimits(calls=1, compressAbove=3), self.wire)
+
+    @property
+    def ended(self) -> int:
+        """Whether the handler of the only call has ended."""
+        return 1 - self.router.activeCalls
 
     def assertStatus(self, status: int, message: str = "") -> None:
         """Check how the call has ended: once."""
