@@ -28,8 +28,8 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from storagegate.rpc.engine import GracefulShutdown
 from storagegate.rpc.engine.aio import LoopBridge
+from storagegate.rpc.engine.shutdown import GracefulShutdown
 from storagegate.rpc.interfaces import IServerCall, IServerEngine, MessageByteCounter, Metadata
 
 _STATUSES = {code.value[0]: code for code in grpc.StatusCode}
@@ -437,7 +437,11 @@ class AioServer:
             self.bridge.spawn(self._stop(graceSeconds))
 
     async def _stop(self, graceSeconds: float | None) -> None:
-        await self._server.stop(graceSeconds)
+        server = self._server
+        if server is None:
+            # Another stop has ended meanwhile.
+            return
+        await server.stop(graceSeconds)
         if self._running:
             await asyncio.wait(self._running)
         if self._server is not None:

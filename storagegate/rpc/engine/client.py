@@ -1,10 +1,11 @@
 """
-grpcio's channel as a client's engine.
+The client's engine on grpcio's channel.
 
-The channel is driven below grpcio's own client: batches of operations start in the reactor thread,
-and a L{ChannelPoller} brings what becomes of them.
+The channel is used below grpcio's own client: batches of operations start in the reactor thread,
+and a L{ChannelPoller} brings their completions.
 """
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,10 +13,10 @@ from typing import Any
 from grpc._cython import cygrpc
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorFromThreads
+from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.core.streams import SharedFuture
-from storagegate.rpc.engine.queue import ChannelPoller
 from storagegate.rpc.interfaces import (
     CANCELLED_MESSAGE,
     ClientClosedError,
@@ -25,12 +26,14 @@ from storagegate.rpc.interfaces import (
     UnaryResult,
 )
 
-# What a call's queue of messages may hold before its sender has to wait: as much as HTTP/2's own
-# first window, so that the wire never runs dry and a stalled server costs no more than this.
-_ROOM_BYTES = 64 * 1024
+_QUEUE_BYTES = 64 * 1024
+"""
+Bytes that may wait in a call before its producer has to: as much as HTTP/2's own first window, so
+that the connection never runs dry and a stalled server costs no more than this.
+"""
 
-# What a waiting message costs besides its bytes; empty ones count, too.
 _MESSAGE_COST = 64
+"""Bytes that a waiting message counts for besides its own; empty ones count, too."""
 
 _WAIT_FOR_READY = (
     cygrpc.InitialMetadataFlags.wait_for_ready
@@ -38,6 +41,104 @@ _WAIT_FOR_READY = (
 )
 
 _CLOSED = "The client is closed"
+
+
+class ChannelPoller:
+    """
+    Brings the events of a channel to the reactor.
+
+    A channel's queue cannot be polled without waiting, so that the thread takes every event. They
+    cross in batches, with one call of the reactor for each.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        take: Callable[[], Any],
+        wake: Callable[[object], object],
+        shut: Callable[[], object],
+        ended: Callable[[], object],
+    ) -> None:
+        """
+        @param reactor: Provides C{IReactorFromThreads}.
+        @param take: Waits for the next event and returns it. Called in the poller's own thread.
+        @param wake: Makes an event with the given tag, which ends a wait.
+        @param shut: Closes the channel, without calls in flight. Called in the poller's own thread,
+            if it was started: closing waits for locks.
+        @param ended: Called in the reactor thread when the channel is closed and the thread ended.
+        """
+        self._reactor = reactor
+        self._take = take
+        self._wake = wake
+        self._shut = shut
+        self._ended = ended
+        self._events: deque[Any] = deque()
+        self._expected = 0
+        self._isScheduled = False
+        self._isStopping = False
+        self._thread: threading.Thread | None = None
+
+    def expect(self, count: int) -> None:
+        """Count events that will come. In the reactor thread."""
+        self._expected += count
+        if self._thread is None:
+            # A daemon: a script that does not close its client ends all the same.
+            self._thread = threading.Thread(target=self._wait, name="grpc-client", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End as soon as no event is expected any more. In the reactor thread."""
+        self._isStopping = True
+        self._stopIfIdle()
+
+    def _stopIfIdle(self) -> None:
+        if not self._isStopping or self._expected:
+            return
+        self._isStopping = False
+        if self._thread is None:
+            self._shut()
+            self._ended()
+        else:
+            self._wake(self)
+
+    def _wait(self) -> None:
+        """Take events as they come. In the poller's own thread."""
+        while True:
+            event = self._take()
+            if event.tag is self:
+                break
+            # If grpcio supports forks, waiting ends now and then with no event.
+            if event.tag is not None:
+                self._events.append(event)
+                if not self._isScheduled:
+                    self._isScheduled = True
+                    self._reactor.callFromThread(self._deliver)
+            # A reference to the event would keep its call alive during the next wait.
+            del event
+        self._shut()
+        self._reactor.callFromThread(self._end)
+
+    def _deliver(self) -> None:
+        """Process the events that have come. In the reactor thread."""
+        self._isScheduled = False
+        # Not those that come meanwhile: the reactor serves others before the next batch.
+        for _ in range(len(self._events)):
+            event = self._events.popleft()
+            self._expected -= 1
+            try:
+                event.tag(event)
+            except BaseException:
+                self._log.failure("an event of grpcio could not be handled")
+        self._stopIfIdle()
+
+    def _end(self) -> None:
+        """Join the thread. In the reactor thread."""
+        if self._thread is not None:
+            # Short: it has nothing left to do.
+            self._thread.join()
+        self._ended()
 
 
 @implementer(IClientEngine)
@@ -63,7 +164,7 @@ class ChannelEngine:
         self.isClosed = False
         secure = None if credentials is None else credentials._credentials
         self._channel = cygrpc.Channel(target.encode(), tuple(arguments), secure)
-        self._pump = ChannelPoller(
+        self._poller = ChannelPoller(
             reactor,
             self._channel.next_call_event,
             self._wake,
@@ -83,13 +184,13 @@ class ChannelEngine:
     ) -> "ChannelCall":
         """Begin a call."""
         call = ChannelCall(self, hasRequest=request is not None)
-        start = [_sendStart(metadata, waitForReady), _status()]
+        start = [_sendStart(metadata, waitForReady), cygrpc.ReceiveStatusOnClientOperation(0)]
         if request is not None:
             start[1:1] = [
                 cygrpc.SendMessageOperation(request, 0),
                 cygrpc.SendCloseFromClientOperation(0),
             ]
-        batches = ((start, call.end), ((_receiveStart(),), call.begin))
+        batches = ((start, call.end), ((cygrpc.ReceiveInitialMetadataOperation(0),), call.begin))
         call.handle = self._begin(path, deadline, batches)
         return call
 
@@ -106,16 +207,16 @@ class ChannelEngine:
         Make a unary call.
 
         All of it is one batch: 15,000 calls a second instead of 11,000 with the initial metadata
-        in a batch of its own. Its price is that a server which gives two responses is not found
-        out: the call then goes on until its deadline, as it does with grpcio's own client.
+        in a batch of its own. In return a server that sends two responses is not detected: the call
+        then lasts until its deadline, as with grpcio's own client.
         """
         batch = (
             _sendStart(metadata, waitForReady),
             cygrpc.SendMessageOperation(request, 0),
             cygrpc.SendCloseFromClientOperation(0),
-            _receiveStart(),
+            cygrpc.ReceiveInitialMetadataOperation(0),
             cygrpc.ReceiveMessageOperation(0),
-            _status(),
+            cygrpc.ReceiveStatusOnClientOperation(0),
         )
 
         def complete(event: Any) -> None:
@@ -135,45 +236,45 @@ class ChannelEngine:
         return lambda: _cancel(handle)
 
     def _begin(self, path: str, deadline: float | None, batches: Any) -> Any:
-        """Have the channel make a call."""
+        """Make a call of the channel."""
         if self.isClosed:
             raise ClientClosedError("the client is closed")
-        # The flags say what a call takes over from the one that it is made for; there is none. The
-        # metadata is in its batch, and the parameter of that name only for the text of an error.
+        # The flags control what a call inherits from the one that it is made for; there is none.
+        # The metadata is in its batch; the parameter of that name serves the text of an error.
         handle = self._channel.integrated_call(
             0, path.encode(), None, deadline, None, None, batches
         )
-        self._pump.expect(len(batches))
+        self._poller.expect(len(batches))
         self._handles.add(handle)
         return handle
 
     def operate(self, handle: Any, operations: Any, tag: Callable[[Any], None]) -> bool:
-        """Start a batch of a call; tell whether the call still takes one."""
+        """Start a batch of a call; return whether the call accepts one."""
         if not handle.operate(operations, tag):
             return False
-        self._pump.expect(1)
+        self._poller.expect(1)
         return True
 
     def forget(self, handle: Any) -> None:
-        """Take note that a call has ended."""
+        """Note that a call has ended."""
         self._handles.discard(handle)
 
     def close(self) -> Deferred[None]:
-        """Cancel what is under way and let go of the connection and the thread."""
+        """Cancel the calls in flight; release the connection and the thread."""
         if not self.isClosed:
             self.isClosed = True
             for handle in self._handles:
                 _cancel(handle)
-            self._pump.stop()
+            self._poller.stop()
         return self._gone.wait()
 
     def _wake(self, tag: object) -> None:
-        """Make an event of the channel: a call that is given up before it has left the machine."""
-        batch = (_sendStart((), False), _status())
+        """Make an event of the channel: a call that is cancelled before anything is sent."""
+        batch = (_sendStart((), False), cygrpc.ReceiveStatusOnClientOperation(0))
         _cancel(self._channel.integrated_call(0, b"/", None, None, None, None, ((batch, tag),)))
 
     def _shut(self) -> None:
-        """Close the channel, on which nothing is under way. May run in any thread."""
+        """Close the channel, which has no call in flight. May run in any thread."""
         self._channel.close(cygrpc.StatusCode.cancelled, _CLOSED)
 
 
@@ -189,28 +290,28 @@ class ChannelCall:
         self.handle: Any = None
         self._engine = engine
         self._messages: deque[bytes] = deque()
-        # How much waits to be sent, the message that is being sent included.
+        # Bytes that wait to be sent, the message in flight included.
         self._held = 0
         self._isSending = False
         self._wantsEnd = False
         self._isEndSent = hasRequest
         self._metadata: SharedFuture[Metadata] = SharedFuture()
         self._end: SharedFuture[tuple[int, str, Metadata]] = SharedFuture()
-        # Whoever waits for room; every time that there is, it is another one's turn.
-        self._room: SharedFuture[None] = SharedFuture()
+        # Replaced each time that producers resume.
+        self._drained: SharedFuture[None] = SharedFuture()
         self._got: Callable[[bytes | None], object] | None = None
 
     def send(self, message: bytes) -> bool:
-        """Send a message; tell whether there is room for another one."""
+        """Send a message; return whether another one may follow."""
         if self._end.isKnown:
             return False
         self._messages.append(message)
         self._held += len(message) + _MESSAGE_COST
         self._sendNext()
-        return self._held < _ROOM_BYTES
+        return self._held < _QUEUE_BYTES
 
     def sendEnd(self) -> None:
-        """Say that no message comes any more."""
+        """Send the end of the messages."""
         self._wantsEnd = True
         self._sendNext()
 
@@ -228,7 +329,7 @@ class ChannelCall:
             self._isEndSent = True
             operations.append(cygrpc.SendCloseFromClientOperation(0))
         if operations:
-            # A call that takes none has ended; how is about to be told.
+            # A call that accepts none has ended; its status comes next.
             self._isSending = self._engine.operate(
                 self.handle, operations, lambda event: self._sent(size)
             )
@@ -237,18 +338,18 @@ class ChannelCall:
         self._isSending = False
         self._held -= size
         self._sendNext()
-        if self._held < _ROOM_BYTES:
-            room, self._room = self._room, SharedFuture()
-            room.set(None)
+        if self._held < _QUEUE_BYTES:
+            drained, self._drained = self._drained, SharedFuture()
+            drained.set(None)
 
     def drained(self) -> Deferred[None]:
-        """Wait until there is room for a message, or the call has ended."""
-        if self._held < _ROOM_BYTES or self._end.isKnown:
+        """Wait until another message may be sent, or the call has ended."""
+        if self._held < _QUEUE_BYTES or self._end.isKnown:
             return succeed(None)
-        return self._room.wait()
+        return self._drained.wait()
 
     def read(self, got: Callable[[bytes | None], object]) -> None:
-        """Ask for the next message."""
+        """Request the next message."""
         self._got = got
         if not self._engine.operate(
             self.handle, (cygrpc.ReceiveMessageOperation(0),), self._receive
@@ -262,17 +363,17 @@ class ChannelCall:
             got(event.batch_operations[0].message())
 
     def begin(self, event: Any) -> None:
-        """Take the initial metadata."""
+        """Receive the initial metadata."""
         self._metadata.set(event.batch_operations[0].initial_metadata())
 
     def end(self, event: Any) -> None:
-        """Take the status."""
+        """Receive the status."""
         self._engine.forget(self.handle)
         status = event.batch_operations[-1]
         self._messages.clear()
         self._metadata.set(())
         self._end.set((status.code(), status.details(), status.trailing_metadata()))
-        self._room.set(None)
+        self._drained.set(None)
 
     def begun(self) -> Deferred[Metadata]:
         """Wait for the initial metadata."""
@@ -283,23 +384,15 @@ class ChannelCall:
         return self._end.wait()
 
     def cancel(self) -> None:
-        """Give the call up."""
+        """Cancel the call."""
         _cancel(self.handle)
 
 
 def _cancel(handle: Any) -> None:
-    """Give a call up; does nothing where it has ended."""
+    """Cancel a call; does nothing if it has ended."""
     handle.cancel(cygrpc.StatusCode.cancelled, CANCELLED_MESSAGE)
 
 
 def _sendStart(metadata: Metadata, waitForReady: bool) -> Any:
     flags = _WAIT_FOR_READY if waitForReady else 0
     return cygrpc.SendInitialMetadataOperation(metadata, flags)
-
-
-def _receiveStart() -> Any:
-    return cygrpc.ReceiveInitialMetadataOperation(0)
-
-
-def _status() -> Any:
-    return cygrpc.ReceiveStatusOnClientOperation(0)

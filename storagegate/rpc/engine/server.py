@@ -3,9 +3,9 @@ The server's engine on grpc core, without grpcio's own Python layer.
 
 C{grpc.server} keeps a thread for each open call and C{grpc.aio} a task; both make several objects
 with locks or futures for each message. Here a call is one object whose operations are started by
-the reactor thread; their completions come over L{the poller<storagegate.rpc.engine.queue>}. The
-names are those of C{grpc._cython.cygrpc}, which both of grpcio's own servers use; it has kept them
-since 2018, but does not promise to, so that L{storagegate.rpc.engine} checks them first.
+the reactor thread; L{CompletionQueuePoller} brings their completions. The names are those of
+C{grpc._cython.cygrpc}, which both of grpcio's own servers use; it has kept them since 2018, but
+does not promise to, so that L{storagegate.rpc.engine} checks them first.
 
 Rules of grpc core: at most one message of a call is in flight in each direction, no operation is
 started after the status or once the queue is shut down, and the close of each call is requested
@@ -17,6 +17,7 @@ while they are not read. To read those of 1,000 connections takes 1 millisecond.
 """
 
 import json
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,9 +29,106 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from storagegate.rpc.engine import GracefulShutdown
-from storagegate.rpc.engine.queue import NOTHING, CompletionQueuePoller
+from storagegate.rpc.engine.shutdown import GracefulShutdown
 from storagegate.rpc.interfaces import IServerCall, IServerEngine, MessageByteCounter, Metadata
+
+_EVENTS_PER_ITERATION = 64
+"""After so many events the reactor serves others: a few milliseconds of work."""
+
+NOTHING = object()
+"""The result of a poll without an event."""
+
+
+class CompletionQueuePoller:
+    """
+    Brings the events of a completion queue to the reactor.
+
+    A thread waits for the first event and brings it to the reactor, which processes all that follow
+    without waiting; when there is none left the thread waits again. So a busy server hardly ever
+    changes threads, and the two never poll at a time: on one core, 27,000 calls a second where a
+    hop for each event makes 22,000 and C{grpc.aio} 4,200.
+
+    @ivar isTaking: Whether the reactor is processing events, so that C{settle} is called soon.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        poll: Callable[[float | None], Any],
+        process: Callable[[Any], object],
+        settle: Callable[[], object],
+        ended: Callable[[], object],
+        name: str,
+    ) -> None:
+        """
+        @param reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
+        @param poll: Returns the queue's next event, C{None} once it is shut down, or L{NOTHING} at
+            the deadline; waits for ever if that is C{None}. Called in either thread, never in both.
+        @param process: Called with each event, in the reactor thread.
+        @param settle: Called in the reactor thread when no event is left, and after
+            C{_EVENTS_PER_ITERATION} of them, for operations that C{process} delayed.
+        @param ended: Called in the reactor thread when the queue is shut down and empty.
+        @param name: Names the thread.
+        """
+        self._reactor = reactor
+        self._poll = poll
+        self._process = process
+        self._settle = settle
+        self._ended = ended
+        self.isTaking = False
+        self._resumed = threading.Semaphore(0)
+        self._isOpen = True
+        self._thread = threading.Thread(target=self._wait, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread. In the reactor thread."""
+        self._thread.start()
+
+    def _wait(self) -> None:
+        """Wait for events. In the poller's own thread."""
+        while self._isOpen:
+            event = self._poll(None)
+            self._reactor.callFromThread(self._take, event)
+            # A reference to the event would keep its call alive during the next poll.
+            del event
+            self._resumed.acquire()
+
+    def _take(self, event: Any) -> None:
+        """Process an event and all that follow. In the reactor thread."""
+        process, poll = self._process, self._poll
+        self.isTaking = True
+        for _ in range(_EVENTS_PER_ITERATION):
+            if event is None:
+                self._end()
+                return
+            try:
+                process(event)
+            except BaseException:
+                # Even a SystemExit, which the reactor would only log, too: without the events that
+                # follow, all calls would wait for ever.
+                self._log.failure("an event of grpcio could not be handled")
+            event = None
+            event = poll(0)
+            if event is NOTHING:
+                self._settle()
+                # Delayed operations may have made some.
+                event = poll(0)
+                if event is NOTHING:
+                    self.isTaking = False
+                    self._resumed.release()
+                    return
+        self._settle()
+        self.isTaking = False
+        self._reactor.callLater(0, self._take, event)
+
+    def _end(self) -> None:
+        self._isOpen = self.isTaking = False
+        self._resumed.release()
+        self._thread.join()
+        self._ended()
+
 
 _OUTGOING_MESSAGES = 16
 _OUTGOING_BYTES = 64 * 1024

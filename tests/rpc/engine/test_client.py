@@ -7,7 +7,7 @@ from typing import Any
 from attrs import frozen
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.rpc.engine.queue import ChannelPoller
+from storagegate.rpc.engine.client import ChannelPoller
 
 
 @frozen

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from storagegate.rpc.engine.queue import NOTHING, CompletionQueuePoller
+from storagegate.rpc.engine.server import NOTHING, CompletionQueuePoller
 
 
 class Queue:
