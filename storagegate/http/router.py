@@ -36,7 +36,14 @@ from storagegate.http.dispatch import (
     RouteLayer,
     readHandlers,
 )
-from storagegate.http.fetch import Request, Response, WholeSource, decodeFields, receivedRequest
+from storagegate.http.fetch import (
+    ByteSource,
+    Request,
+    Response,
+    WholeSource,
+    decodeFields,
+    receivedRequest,
+)
 from storagegate.http.options import RouterOptions, RouterOptionsDict
 from storagegate.http.patterns import Pattern, compilePattern
 from storagegate.net.http.interfaces import IWebResponse
@@ -127,7 +134,7 @@ def _join(prefix: str, path: str) -> str:
     return prefix.rstrip("/") + path
 
 
-class IncomingBody:
+class IncomingBody(ByteSource):
     """
     Reads the body of a framework request.
 

@@ -26,9 +26,9 @@ from twisted.internet.task import Clock
 from storagegate.http.fetch import Headers, HeadersInit, TargetURL, decodeJSON, makeSource, parseURL
 from storagegate.http.fetch.handler import (
     LOCALHOST,
+    EncodedRequest,
     MemoryClientConnection,
     MemoryResponseHead,
-    RequestWire,
     makeSite,
 )
 from storagegate.http.options import Runtime
@@ -379,8 +379,8 @@ class Client:
         cookies = self.cookies.header(url)
         if cookies and not given.has("cookie"):
             given.set("cookie", cookies)
-        wire = RequestWire(method, url, given, makeSource(body)[0], body is not None)
-        connection = MemoryClientConnection(self._site, wire, self._address)
+        encoded = EncodedRequest(method, url, given, makeSource(body)[0], body is not None)
+        connection = MemoryClientConnection(self._site, encoded, self._address)
         connection.onHead = lambda head: self.cookies.take(url, head.headers)
         call = TestCall(f"{method} {path}", connection, reading)
         self._calls.append(call)

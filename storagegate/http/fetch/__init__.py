@@ -10,7 +10,7 @@ clone.
 import re
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol, TypeAlias, overload
+from typing import Any, TypeAlias, overload
 from urllib.parse import quote
 
 import msgspec
@@ -24,13 +24,13 @@ from storagegate.net.http.message import phraseOf
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
-# What may be given for header fields: a mapping, whose values may be lists, or (name, value) pairs.
+# Header fields as arguments: a mapping, whose values may be lists, or (name, value) pairs.
 HeadersInit: TypeAlias = "Headers | Mapping[str, Any] | Iterable[tuple[str, Any]] | None"
 
 
 class Headers:
     """
-    Header fields, whose names know no case.
+    Header fields. Names are case-insensitive.
 
     Iterating gives C{(name, value)} with names in lower case, sorted, and the values of one name
     joined by commas; Set-Cookie fields cannot be joined and come one by one.
@@ -40,8 +40,8 @@ class Headers:
 
     def __init__(self, init: HeadersInit = None) -> None:
         """
-        @raise ValueError: If a name is no token, or a value has a control character or one that
-            is not in Latin-1.
+        @raise ValueError: If a name is no token, or a value has a control character or one outside
+            Latin-1.
         """
         self._fields: list[tuple[str, str]] = []
         if isinstance(init, Headers):
@@ -52,44 +52,43 @@ class Headers:
                     self.append(name, each)
 
     def get(self, name: str) -> str | None:
-        """Give the values of a field, joined by commas."""
+        """Return the values of a field, joined by commas; C{None} if it is absent."""
         values = self._valuesOf(name)
         return ", ".join(values) if values else None
 
     def getSetCookie(self) -> list[str]:
-        """Give the values of Set-Cookie one by one."""
+        """Return the values of Set-Cookie as a list."""
         return self._valuesOf("set-cookie")
 
     def has(self, name: str) -> bool:
-        """Say whether there is such a field."""
+        """Return whether a field is set."""
         return bool(self._valuesOf(name))
 
     def set(self, name: str, value: str | int) -> None:
-        """Put one value in place of all that a field has."""
+        """Replace all values of a field by one."""
         field = _check(name, value)
-        places = [place for place, each in enumerate(self._fields) if each[0] == field[0]]
-        if not places:
+        first = next((i for i, each in enumerate(self._fields) if each[0] == field[0]), None)
+        if first is None:
             self._fields.append(field)
             return
-        self._fields[places[0]] = field
-        for place in reversed(places[1:]):
-            del self._fields[place]
+        later = [each for each in self._fields[first + 1 :] if each[0] != field[0]]
+        self._fields[first:] = [field, *later]
 
     def append(self, name: str, value: str | int) -> None:
-        """Add a value to those that a field has."""
+        """Add a value to those of a field."""
         self._fields.append(_check(name, value))
 
     def delete(self, name: str) -> None:
-        """Remove a field, if it is there."""
+        """Remove a field, if it is set."""
         lowered = _lower(name)
         self._fields = [field for field in self._fields if field[0] != lowered]
 
     def items(self) -> list[tuple[str, str]]:
-        """Give what iterating gives."""
+        """Return the pairs of an iteration as a list."""
         return list(self)
 
     def encode(self) -> list[tuple[bytes, bytes]]:
-        """Give the fields in the order they were added, as the wire has them."""
+        """Return the fields as bytes, in the order they were added."""
         return [(name.encode("ascii"), value.encode("latin-1")) for name, value in self._fields]
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
@@ -118,7 +117,7 @@ class Headers:
 
 
 def decodeFields(fields: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Take fields from the wire, where they have been checked."""
+    """Make L{Headers} of received fields, which the parser has checked."""
     headers = Headers()
     headers._fields = [
         (name.decode("ascii").lower(), value.decode("latin-1")) for name, value in fields
@@ -144,32 +143,36 @@ def _check(name: str, value: str | int) -> tuple[str, str]:
     return lowered, value
 
 
-# What a body may be made of.
+# A body as an argument.
 BodyInit: TypeAlias = "bytes | bytearray | memoryview | str | AsyncIterable[bytes] | None"
 
 
-class ByteSource(Protocol):
-    """Where a body's bytes come from."""
+class ByteSource:
+    """The bytes of a body: an asynchronous iterable of its pieces."""
 
-    def __aiter__(self) -> AsyncIterator[bytes]: ...
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        raise NotImplementedError
 
     async def read(self) -> bytes:
-        """Give all of them."""
-        ...
+        """Return all bytes."""
+        return b"".join([chunk async for chunk in self])
+
+    def cancel(self) -> None:
+        """Note that no more bytes are wanted."""
 
 
-class WholeSource:
+class WholeSource(ByteSource):
     """
-    Bytes that are all here.
+    Bytes in memory.
 
-    @ivar content: They.
+    @ivar content: All of them.
     """
 
     def __init__(self, content: bytes) -> None:
         self.content = content
 
     async def read(self) -> bytes:
-        """Give them."""
+        """See L{ByteSource.read}."""
         return self.content
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -177,15 +180,11 @@ class WholeSource:
             yield self.content
 
 
-class StreamSource:
-    """The bytes of an asynchronous iterator."""
+class StreamSource(ByteSource):
+    """The bytes of an asynchronous iterator, which is closed at the end."""
 
     def __init__(self, chunks: AsyncIterable[bytes]) -> None:
         self._chunks = chunks
-
-    async def read(self) -> bytes:
-        """Give them all."""
-        return b"".join([chunk async for chunk in self])
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         chunks = aiter(self._chunks)
@@ -202,10 +201,10 @@ class StreamSource:
 
 def makeSource(init: Any) -> tuple[ByteSource, str | None]:
     """
-    Find out what a body is made of.
+    Make the source of a body.
 
-    @return: Where its bytes come from, and the content type that goes without saying.
-    @raise TypeError: If it is nothing that a body can be made of.
+    @return: The source, and the default content type.
+    @raise TypeError: If no body can be made of C{init}.
     """
     if init is None:
         return WholeSource(b""), None
@@ -222,22 +221,22 @@ def makeSource(init: Any) -> tuple[ByteSource, str | None]:
 
 
 _BACKLOG = 10 * 1024 * 1024
-"""How far one of two clones may fall behind the other; as much as a body may have in memory."""
+"""Bytes that one of two clones may be behind the other: the limit of a body in memory."""
 
 
 def tee(source: ByteSource) -> tuple[ByteSource, ByteSource]:
     """
     Make two sources of one.
 
-    Whoever reads ahead makes the bytes wait in memory for the other. Reading fails where too many
-    would wait; a source that is cancelled wants none.
+    Bytes that one has read wait in memory for the other. Reading fails if too many would wait; a
+    source that is cancelled needs none.
     """
     shared = _Tee(source)
-    return _Branch(shared, 0), _Branch(shared, 1)
+    return _TeeBranch(shared, 0), _TeeBranch(shared, 1)
 
 
 class _Tee:
-    """Reads a source for two branches: whoever is ahead reads, the other finds it in its queue."""
+    """Reads a source for two branches: one reads ahead, the pieces of the other are queued."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source
@@ -247,13 +246,14 @@ class _Tee:
         self._held = [0, 0]
         self._error: Exception | None = None
         self._ended = False
-        # Those who wait while the other branch's reader is reading.
+        # Readers that wait while the other branch reads.
         self._waiting: list[Deferred[None]] | None = None
 
     async def next(self, branch: int) -> bytes:
         """
-        Give a branch its next piece.
+        Return the next piece of a branch.
 
+        @raise StopAsyncIteration: At the end.
         @raise ValueError: If the other branch would fall too far behind.
         """
         queue = self._queues[branch]
@@ -265,21 +265,20 @@ class _Tee:
             if self._waiting is None:
                 await self._pull(1 - branch)
             else:
-                turn: Deferred[None] = Deferred()
-                self._waiting.append(turn)
-                await turn
+                pulled: Deferred[None] = Deferred()
+                self._waiting.append(pulled)
+                await pulled
         piece = queue.popleft()
         self._held[branch] -= len(piece)
         return piece
 
     def drop(self, branch: int) -> None:
-        """Keep nothing for a branch any more; without branches, want nothing of the source."""
+        """Queue nothing for a branch any more; without branches, cancel the source."""
         self._dropped[branch] = True
         self._queues[branch].clear()
         self._held[branch] = 0
-        cancel = getattr(self._source, "cancel", None)
-        if all(self._dropped) and cancel is not None:
-            cancel()
+        if all(self._dropped):
+            self._source.cancel()
 
     async def _pull(self, other: int) -> None:
         if self._held[other] > _BACKLOG:
@@ -298,37 +297,33 @@ class _Tee:
                     self._held[branch] += len(piece)
         finally:
             waiting, self._waiting = self._waiting, None
-            for turn in waiting:
-                turn.callback(None)
+            for pulled in waiting:
+                pulled.callback(None)
 
 
-class _Branch:
+class _TeeBranch(ByteSource):
     """One of two readers of a source."""
 
     def __init__(self, tee: _Tee, branch: int) -> None:
         self._tee = tee
         self._branch = branch
 
-    async def read(self) -> bytes:
-        """Give all bytes."""
-        return b"".join([chunk async for chunk in self])
-
-    def __aiter__(self) -> "_Branch":
+    def __aiter__(self) -> "_TeeBranch":
         return self
 
     async def __anext__(self) -> bytes:
         return await self._tee.next(self._branch)
 
     def cancel(self) -> None:
-        """Want no more."""
+        """See L{ByteSource.cancel}."""
         self._tee.drop(self._branch)
 
 
 class FetchBody:
     """
-    What a request and a response have in common.
+    The body of a request or a response.
 
-    @ivar bodyUsed: Whether somebody has begun to read.
+    @ivar bodyUsed: Whether reading has begun.
     """
 
     bodyUsed = False
@@ -338,23 +333,23 @@ class FetchBody:
 
     @property
     def body(self) -> "BodyStream":
-        """Give the body in pieces: C{async for chunk in message.body}."""
+        """Return the body in pieces: C{async for chunk in message.body}."""
         return BodyStream(self)
 
     async def bytes(self) -> bytes:
         """
-        Give the whole body.
+        Return the whole body.
 
         @raise TypeError: If it was read before.
         """
         return await self._use().read()
 
-    # What the standard calls it that most programs know; Python has no other buffer to give.
+    # The standard's older and better known name for it.
     arrayBuffer = bytes
 
     async def text(self) -> str:
         """
-        Give the whole body, read as UTF-8; what is none becomes U+FFFD.
+        Return the whole body, decoded as UTF-8; malformed bytes become U+FFFD.
 
         @raise TypeError: If it was read before.
         """
@@ -362,7 +357,7 @@ class FetchBody:
 
     async def readJSON(self) -> Any:
         """
-        Give what the body says in JSON.
+        Return the body, decoded as JSON.
 
         @raise TypeError: If it was read before.
         @raise ValueError: If it is no JSON.
@@ -370,11 +365,9 @@ class FetchBody:
         return decodeJSON(await self.bytes())
 
     def cancel(self) -> None:
-        """Want no more of the body: whoever sends it is told, as if this client had gone."""
+        """Stop reading: the sender gets the error of a client that has disconnected."""
         self.bodyUsed = True
-        cancel = getattr(self._source, "cancel", None)
-        if cancel is not None:
-            cancel()
+        self._source.cancel()
 
     def _use(self) -> ByteSource:
         """Begin to read."""
@@ -384,7 +377,7 @@ class FetchBody:
         return self._source
 
     def _fork(self) -> ByteSource:
-        """Let this body and another one have the same bytes."""
+        """Return a second source of the same bytes."""
         if self.bodyUsed:
             raise TypeError("the body has been read already")
         if isinstance(self._source, WholeSource):
@@ -413,9 +406,9 @@ class BodyStream:
 
 def decodeJSON(content: bytes) -> Any:
     """
-    Read JSON.
+    Decode JSON.
 
-    @raise ValueError: If it is none, or nested deeper than anybody means.
+    @raise ValueError: If it is malformed, or nested too deeply.
     """
     try:
         return msgspec.json.decode(content.removeprefix(b"\xef\xbb\xbf"))
@@ -427,7 +420,7 @@ _ABSOLUTE = re.compile(r"(https?)://([^/?#]*)([^#]*)", re.IGNORECASE | re.DOTALL
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _AUTHORITY = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[\w\-.~%!$&'()*+,;=]+)(?::[0-9]{0,5})?", re.ASCII)
 
-# What may stand in a path or query as it is; the percent sign, for what is encoded already.
+# Characters that a path or query keeps; the percent sign, because escapes are kept.
 _SAFE = "/?%:@!$&'()*+,;=-._~[]|^\\`{}"
 
 _DEFAULT_HOST = "localhost"
@@ -436,12 +429,12 @@ _DEFAULT_HOST = "localhost"
 @frozen
 class TargetURL:
     """
-    Where a request goes.
+    The URL of a request.
 
-    @ivar secure: Whether by C{https}.
+    @ivar secure: Whether the scheme is C{https}.
     @ivar authority: Host and perhaps port.
-    @ivar target: Path and query, encoded, and otherwise as they were given: dot segments stay, so
-        that a server can be tried with them.
+    @ivar target: Path and query, encoded, and otherwise as given: dot segments stay, so that a
+        server can be tested with them.
     """
 
     secure: bool
@@ -454,9 +447,9 @@ class TargetURL:
 
 def parseURL(url: str) -> TargetURL:
     """
-    Take a URL apart; a path alone is one on C{http://localhost}. A fragment is dropped.
+    Parse a URL; a path alone is one on C{http://localhost}. A fragment is dropped.
 
-    @raise ValueError: If it is none that a request can be made to.
+    @raise ValueError: If it is malformed, or its scheme is neither C{http} nor C{https}.
     """
     if not isinstance(url, str):
         raise ValueError(f"a URL is text, not {type(url).__name__}")
@@ -478,19 +471,19 @@ def parseURL(url: str) -> TargetURL:
 
 
 def encodeTarget(target: str) -> str:
-    """Percent-encode what may not go over the wire as it is; escapes that are there stay."""
+    """Percent-encode a path and query; escapes in them stay."""
     return quote(target, safe=_SAFE)
 
 
 _BODILESS = frozenset([204, 205, 304])
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
 
-# A reason phrase goes out in Latin-1, without control characters.
+# A reason phrase is sent in Latin-1, without control characters.
 _PHRASE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 class _JSON:
-    """C{json} of a response: from the class it makes one, from an instance it reads one."""
+    """C{json} of a response: makes one if called on the class, reads one on an instance."""
 
     @overload
     def __get__(self, instance: None, owner: type["Response"]) -> "Callable[..., Response]": ...
@@ -531,7 +524,7 @@ class Response(FetchBody):
     @ivar status: 200 to 599.
     @ivar statusText: The reason phrase; the usual one if it is not given.
     @ivar headers: L{Headers}.
-    @ivar hasBody: Whether there is a body, if only an empty one.
+    @ivar hasBody: Whether it has a body, which may be empty.
     """
 
     json = _JSON()
@@ -545,7 +538,7 @@ class Response(FetchBody):
     ) -> None:
         """
         @raise ValueError: If status, headers or phrase are malformed.
-        @raise TypeError: If the body is nothing that bodies are made of, or the status has none.
+        @raise TypeError: If no body can be made of C{body}, or the status has none.
         """
         if isinstance(status, bool) or not isinstance(status, int) or not 200 <= status <= 599:
             raise ValueError(f"{status!r} is not the status of a response: 200 to 599")
@@ -565,9 +558,9 @@ class Response(FetchBody):
     @classmethod
     def redirect(cls, url: str, status: int = 302) -> "Response":
         """
-        Send the client elsewhere.
+        Make a redirect.
 
-        @raise ValueError: If the status is none that redirects, or the URL has control characters.
+        @raise ValueError: If the status does not redirect, or the URL has control characters.
         """
         if status not in _REDIRECTS:
             raise ValueError(f"{status!r} does not redirect: 301, 302, 303, 307 or 308")
@@ -575,14 +568,14 @@ class Response(FetchBody):
 
     @property
     def ok(self) -> bool:
-        """Say whether the status is 200 to 299."""
+        """Return whether the status is 200 to 299."""
         return 200 <= self.status <= 299
 
     def clone(self) -> "Response":
         """
         Make a second response with the same body, which can be read beside this one.
 
-        Whoever reads ahead makes the bytes wait in memory for the other, up to 10 MiB.
+        Bytes that one has read wait in memory for the other, up to 10 MiB.
 
         @raise TypeError: If the body was read before.
         """
@@ -595,9 +588,9 @@ class Response(FetchBody):
 def receivedResponse(
     status: int, statusText: str, headers: Headers, source: ByteSource
 ) -> Response:
-    """Make a response of what a server sent."""
+    """Make a response that a server has sent."""
     response = Response(None, 200, headers, statusText)
-    # A server may send other statuses than those that may be made up here.
+    # A server may send statuses that the constructor refuses.
     response.status = status
     response._source = source
     response.hasBody = True
@@ -617,7 +610,7 @@ class Request(FetchBody):
     @ivar method: In upper case.
     @ivar url: The full URL, without a fragment.
     @ivar headers: L{Headers}.
-    @ivar params: What the C{:name} parts of a route's path stood for; empty elsewhere.
+    @ivar params: The values of the C{:name} parts of a route's path; empty elsewhere.
     """
 
     def __init__(
@@ -629,10 +622,10 @@ class Request(FetchBody):
     ) -> None:
         """
         @param url: Absolute, or a path on C{http://localhost}.
-        @param body: Text goes out as UTF-8; an asynchronous iterator of bytes is read as the
-            server reads the body.
+        @param body: Text is encoded as UTF-8; an asynchronous iterator of bytes is read at the
+            pace of the server.
         @raise ValueError: If URL, method or headers are malformed.
-        @raise TypeError: If the body is nothing that bodies are made of, or the method has none.
+        @raise TypeError: If no body can be made of C{body}, or the method has none.
         """
         if not isinstance(method, str) or not _TOKEN.fullmatch(method):
             raise ValueError(f"{method!r} is not a method")
@@ -652,7 +645,7 @@ class Request(FetchBody):
         """
         Give what the body says in JSON.
 
-        @raise HTTPError: 400 if it is no JSON, which answers a route's request if nobody minds.
+        @raise HTTPError: 400 if it is no JSON; unless caught, it answers a route's request.
         @raise TypeError: If the body was read before.
         """
         try:
@@ -662,7 +655,7 @@ class Request(FetchBody):
 
     @property
     def target(self) -> TargetURL:
-        """Give the URL, taken apart."""
+        """Return the URL, parsed."""
         return parseURL(self.url)
 
     def __repr__(self) -> str:
@@ -672,10 +665,10 @@ class Request(FetchBody):
 def receivedRequest(
     method: str, url: str, headers: Headers, source: ByteSource, params: Mapping[str, Any]
 ) -> Request:
-    """Make a request of what a client sent."""
+    """Make a request that a client has sent."""
     request = Request.__new__(Request)
     FetchBody.__init__(request, source)
-    # Not taken apart and put together again: this is on the way of every request of a route table.
+    # Not parsed and formatted again: each request of a route table passes here.
     request.method, request.url, request.headers = method, url, headers
     request.params = params
     request.hasBody = True

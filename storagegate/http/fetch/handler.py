@@ -10,7 +10,8 @@ as they would over a socket, so that the server's handler never runs the client'
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import Any
 
 import httptools
 from attrs import frozen
@@ -42,43 +43,23 @@ LOCALHOST = "127.0.0.1"
 
 
 class NoTransport(RuntimeError):
-    """A connection was asked for where there is none."""
-
-
-class IMemoryClient(Protocol):
-    """What the server's end tells the client's."""
-
-    def receive(self, data: bytes) -> None:
-        """Take bytes of the response."""
-        ...
-
-    def responseDone(self) -> None:
-        """Take note that the response is complete."""
-        ...
-
-    def serverClosed(self) -> None:
-        """Take note that the server has closed."""
-        ...
-
-    def pieceWanted(self) -> None:
-        """Take note that the handler waits for a piece of the request's body."""
-        ...
+    """A handler wants the connection of a request that has none."""
 
 
 class FetchChannel(HTTPChannel):
     """The channel of one request."""
 
-    def __init__(self, owner: IChannelOwner, client: IMemoryClient) -> None:
+    def __init__(self, owner: IChannelOwner, client: "MemoryClientConnection") -> None:
         super().__init__(owner)
         self._client = client
 
     def bodyWanted(self) -> None:
-        """Ask the client for a piece."""
+        """Request a piece of the body from the client."""
         super().bodyWanted()
         self._client.pieceWanted()
 
     def requestDone(self) -> None:
-        """Tell the client, which has only this request."""
+        """Notify the client, which has only this request."""
         self._client.responseDone()
         super().requestDone()
 
@@ -97,12 +78,14 @@ class FetchChannel(HTTPChannel):
 @implementer(ITransport, IConsumer, IPushProducer)
 class MemoryTransport:
     """
-    What the channel takes for its socket.
+    The transport of a L{FetchChannel}.
 
-    @ivar producer: Whoever is to be told when the client is behind with reading.
+    @ivar producer: The producer that pauses while the client is behind with reading.
     """
 
-    def __init__(self, client: IMemoryClient, peer: str, port: int, secure: bool) -> None:
+    def __init__(
+        self, client: "MemoryClientConnection", peer: str, port: int, secure: bool
+    ) -> None:
         self._client = client
         self._peer = IPv4Address("TCP", peer, 0)
         self._host = IPv4Address("TCP", LOCALHOST, port)
@@ -112,11 +95,11 @@ class MemoryTransport:
             alsoProvides(self, ISSLTransport)
 
     def write(self, data: bytes) -> None:
-        """Let the client have bytes."""
+        """See L{ITransport.write}."""
         self._client.receive(data)
 
     def writeSequence(self, pieces: Iterable[bytes]) -> None:
-        """Let the client have bytes."""
+        """See L{ITransport.writeSequence}."""
         for piece in pieces:
             self._client.receive(piece)
 
@@ -125,15 +108,15 @@ class MemoryTransport:
         self.disconnecting = True
         self._client.serverClosed()
 
-    # The client knows by itself whether it has got a whole response.
+    # The client finds out itself whether its response is complete.
     abortConnection = stopProducing = loseConnection
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Take whoever is to be told when the client is behind."""
+        """See L{IConsumer.registerProducer}."""
         self.producer = producer
 
     def unregisterProducer(self) -> None:
-        """Forget it."""
+        """See L{IConsumer.unregisterProducer}."""
         self.producer = None
 
     def pauseProducing(self) -> None:
@@ -143,18 +126,18 @@ class MemoryTransport:
         """Do nothing, see L{pauseProducing}."""
 
     def getPeer(self) -> IPv4Address:
-        """Give the client's address."""
+        """Return the address of the client."""
         return self._peer
 
     def getHost(self) -> IPv4Address:
-        """Give the address that the client has asked for."""
+        """Return the address of the server."""
         return self._host
 
 
-# Methods whose requests say that they have no body, where they have none.
+# Methods whose requests declare an empty body.
 _BODY_METHODS = frozenset(["POST", "PUT", "PATCH"])
 
-# What goes in one piece with the head: a copy of more costs more than it saves.
+# Bodies up to this size are joined with the head: a copy of more costs more than it saves.
 _JOINED = 64 * 1024
 
 
@@ -169,10 +152,10 @@ class MemoryResponseHead:
 
 class ResponseReader:
     """
-    Reads one response; C{feed} takes bytes as they came and returns those of the body.
+    Parses one response; C{feed} receives bytes and returns those of the body.
 
-    @ivar head: The head, once it is there. That of an interim response is passed over.
-    @ivar complete: Whether the end has come. The response to a HEAD has its end elsewhere.
+    @ivar head: The head, once it is complete. Interim responses are ignored.
+    @ivar complete: Whether the end was parsed. It is not for the response to a HEAD.
     """
 
     def __init__(self) -> None:
@@ -184,7 +167,7 @@ class ResponseReader:
         self._body: list[bytes] = []
 
     def feed(self, wire: bytes) -> bytes:
-        """Take bytes."""
+        """Parse bytes, and return those of the body."""
         self._parser.feed_data(wire)
         body, self._body = self._body, []
         return body[0] if len(body) == 1 else b"".join(body)
@@ -212,14 +195,14 @@ class ResponseReader:
         self.complete = self.head is not None
 
 
-class RequestWire:
+class EncodedRequest:
     """
-    A request as it goes over the wire.
+    A request as bytes.
 
-    @ivar pieces: What can be sent at once.
-    @ivar source: Where the rest of the body comes from, if there is more.
-    @ivar secure: Whether it goes over an encrypted connection.
-    @ivar port: The port that it asks for.
+    @ivar pieces: The bytes that can be sent synchronously.
+    @ivar source: The rest of the body, if it has one.
+    @ivar secure: Whether the connection counts as encrypted.
+    @ivar port: The port of its URL.
     """
 
     def __init__(
@@ -240,7 +223,9 @@ class RequestWire:
             elif hasBody or method in _BODY_METHODS:
                 fields.append((b"content-length", b"%d" % len(content)))
         elif declared is not None and not self._chunked:
-            self._remaining = _readLength(declared)
+            # The server refuses a malformed length.
+            with suppress(ValueError):
+                self._remaining = parseDecimal(declared.encode("latin-1"), 2**63 - 1)
         if not headers.has("host"):
             fields.insert(0, (b"host", url.authority.encode("ascii")))
         head = b"%b %b HTTP/1.1\r\n" % (method.encode("ascii"), url.target.encode("ascii"))
@@ -255,9 +240,9 @@ class RequestWire:
 
     def encodePiece(self, piece: bytes) -> bytes:
         """
-        Write a piece of the body.
+        Encode a piece of the body.
 
-        @raise ValueError: If there is more of it than the request says.
+        @raise ValueError: If the body is longer than the request declares.
         """
         if self._chunked:
             return b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""
@@ -269,75 +254,55 @@ class RequestWire:
 
     def encodeEnd(self) -> bytes:
         """
-        Write the end of the body.
+        Encode the end of the body.
 
-        @raise ValueError: If there is less of it than the request says.
+        @raise ValueError: If the body is shorter than the request declares.
         """
         if self._remaining:
             raise ValueError("the body is shorter than its Content-Length")
         return b"0\r\n\r\n" if self._chunked else b""
 
 
-def _readLength(declared: str) -> int | None:
-    """Read what was declared; what is no length is for the server to refuse."""
-    try:
-        return parseDecimal(declared.encode("latin-1"), 2**63 - 1)
-    except ValueError:
-        return None
-
-
-def encodeRequest(request: Any) -> RequestWire:
-    """
-    Write a standard request, whose body counts as read by that.
-
-    @raise TypeError: If its body was read before.
-    @raise ValueError: If its body has another length than it says.
-    """
-    return RequestWire(
-        request.method, request.target, request.headers, request._use(), request.hasBody
-    )
-
-
-class BodySending:
-    """A body on its way: a piece is asked of its source whenever the handler wants one."""
+class RequestBodySender:
+    """Sends the body of a request: one piece whenever the handler wants one."""
 
     def __init__(
         self,
-        request: RequestWire,
+        request: EncodedRequest,
         source: AsyncIterator[bytes],
         send: Callable[[bytes], None],
         failed: Callable[[Failure], None],
     ) -> None:
         """
-        @param send: Takes bytes for the wire.
-        @param failed: Takes what the source raises.
+        @param send: Called with the encoded bytes.
+        @param failed: Called with the failure of the source.
         """
         self._request = request
         self._source = source
         self._send = send
         self._wanted = False
         self._stopped = False
-        # Whether what we wait for may be cancelled: not while the server is at work above us, nor
-        # while the source closes.
+        # Whether the awaited Deferred may be cancelled: not while the server runs above in the
+        # stack, nor while the source closes.
         self._cancellable = False
         self._waiter: Deferred[None] | None = None
         self._running: Deferred[None] | None = None
         self._failed = failed
 
     def start(self) -> None:
-        """Begin."""
+        """Start sending."""
         self._running = Deferred.fromCoroutine(self._run())
         self._running.addErrback(self._failed)
 
     def want(self) -> None:
-        """Let another piece be sent."""
+        """Send another piece."""
         self._wanted = True
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             waiter.callback(None)
 
     def stop(self) -> None:
-        """Send no more, and let the source go."""
+        """Send no more, and close the source."""
         self._stopped = True
         if self._running is not None and self._cancellable:
             self._running.cancel()
@@ -359,7 +324,7 @@ class BodySending:
                 await close()
 
     async def _nextPiece(self) -> bytes | None:
-        """Give the next piece when one is wanted, C{None} at the end."""
+        """Return the next piece when one is wanted, C{None} at the end."""
         piece = b""
         while not piece:
             while not self._wanted:
@@ -369,14 +334,14 @@ class BodySending:
                 piece = await anext(self._source)
             except StopAsyncIteration:
                 return None
-        # Before it is sent, for the handler may take it and want another meanwhile.
+        # Before it is sent, because the handler may want another one meanwhile.
         self._wanted = False
         return piece
 
 
 _log = Logger()
 
-# What waits for a client that does not read before the server is asked to wait.
+# Unread bytes of a response at which the server pauses.
 _UNREAD = 64 * 1024
 
 
@@ -386,17 +351,19 @@ class ResponseLost(ConnectionError):
 
 class MemoryClientConnection:
     """
-    One request and its response.
+    The client side of a connection in memory: one request and its response.
 
-    @ivar held: How many bytes of the body wait to be read.
-    @ivar ended: Whether the response is complete; some of it may wait to be read.
-    @ivar error: Why there will be no more of it, if it was cut short.
-    @ivar onHead: Called with the head when it is there.
+    @ivar held: Unread bytes of the body.
+    @ivar ended: Whether the response is complete; some of it may be unread.
+    @ivar error: The reason if the response was cut short.
+    @ivar onHead: Called with the head of the response.
     """
 
     onHead: Callable[[MemoryResponseHead], None] | None = None
 
-    def __init__(self, owner: IChannelOwner, request: RequestWire, peer: str = LOCALHOST) -> None:
+    def __init__(
+        self, owner: IChannelOwner, request: EncodedRequest, peer: str = LOCALHOST
+    ) -> None:
         self.held = 0
         self.ended = False
         self.error: BaseException | None = None
@@ -407,23 +374,25 @@ class MemoryClientConnection:
         self._full = False
         self._closed = False
         self._lost = False
-        # How many calls of ours into the server are under way; what it does outside of them has
-        # to be followed up in a turn of its own.
+        # Calls into the server in flight; its actions outside of them are followed up in a reactor
+        # iteration of their own.
         self._depth = 0
-        self._turn: Any = None
+        self._settling: Any = None
         self._waiter: Deferred[None] | None = None
-        self._sending: BodySending | None = None
+        self._sending: RequestBodySender | None = None
         if request.source is not None:
-            self._sending = BodySending(request, request.source, self._send, self._sendingFailed)
+            self._sending = RequestBodySender(
+                request, request.source, self._send, self._sendingFailed
+            )
         self._channel = FetchChannel(owner, self)
         self._transport = MemoryTransport(self, peer, request.port, request.secure)
 
     @property
     def head(self) -> MemoryResponseHead | None:
-        """Give the head of the response, if it is there."""
+        """Return the head of the response, if it was received."""
         return self._reader.head
 
-    # For whoever asks
+    # For the client
 
     def start(self) -> None:
         """Send the request."""
@@ -437,10 +406,10 @@ class MemoryClientConnection:
 
     async def waitForHead(self) -> MemoryResponseHead:
         """
-        Give the head of the response. Cancelling this is a client that goes away.
+        Wait for the head of the response. Cancelling disconnects.
 
-        @raise ResponseLost: If there will be none.
-        @raise Exception: What the body of the request raised.
+        @raise ResponseLost: If the server closes the connection before.
+        @raise Exception: The error of the source of the request's body.
         """
         try:
             while self.head is None:
@@ -452,9 +421,9 @@ class MemoryClientConnection:
 
     async def readPiece(self) -> bytes:
         """
-        Give what is here of the body, or what comes next.
+        Wait for more of the body.
 
-        @return: C{b""} at the end.
+        @return: All unread bytes; C{b""} at the end.
         @raise ResponseLost: If the response was cut short.
         """
         while not self._chunks and not self.ended:
@@ -462,7 +431,7 @@ class MemoryClientConnection:
         return self.takeReady()
 
     def takeReady(self) -> bytes:
-        """Give what is here of the body, and let the server go on if it waits."""
+        """Return the unread bytes of the body, and resume the server if it has paused."""
         content = b"".join(self._chunks)
         self._chunks.clear()
         self.held = 0
@@ -476,7 +445,7 @@ class MemoryClientConnection:
         return content
 
     def disconnect(self) -> None:
-        """Go away."""
+        """Disconnect."""
         if not self.ended and self.error is None:
             self.error = ResponseLost("the client went away")
         self._chunks.clear()
@@ -484,17 +453,17 @@ class MemoryClientConnection:
         self._lose(ConnectionDone())
 
     def disconnectSoon(self) -> None:
-        """Go away in a turn of its own, from whatever thread the garbage is collected in."""
+        """Disconnect in another reactor iteration. May be called in any thread, by a finalizer."""
         callFromThread = getattr(self._clock, "callFromThread", None)
         if callFromThread is not None:
             callFromThread(self.disconnect)
         else:
             self._clock.callLater(0, self.disconnect)
 
-    # For the server's end
+    # For the server side
 
     def receive(self, data: bytes) -> None:
-        """Take bytes of the response."""
+        """Handle bytes of the response."""
         if self._closed:
             return
         headless = self.head is None
@@ -512,23 +481,21 @@ class MemoryClientConnection:
         self._followUp()
 
     def responseDone(self) -> None:
-        """Take note that the response is complete."""
+        """Handle the end of the response."""
         self.ended = self._closed = True
         self._followUp()
 
     def serverClosed(self) -> None:
-        """Take note that the server has closed."""
+        """Handle the end of the connection."""
         if not self.ended and self.error is None:
             self.error = ResponseLost("the server dropped the connection in mid-response")
         self._closed = True
         self._followUp()
 
     def pieceWanted(self) -> None:
-        """Take note that the handler waits for a piece of the request's body."""
+        """Send a piece of the request's body, which the handler waits for."""
         if self._sending is not None:
             self._sending.want()
-
-    # Between the two
 
     def _send(self, data: bytes) -> None:
         if data and not self._closed:
@@ -542,14 +509,14 @@ class MemoryClientConnection:
             self._settle()
 
     def _followUp(self) -> None:
-        if not self._depth and self._turn is None:
-            self._turn = self._clock.callLater(0, self._settle)
+        if not self._depth and self._settling is None:
+            self._settling = self._clock.callLater(0, self._settle)
 
     def _settle(self) -> None:
-        """Close what is over, and wake whoever waits."""
-        turn, self._turn = self._turn, None
-        if turn is not None and turn.active():
-            turn.cancel()
+        """Close the connection if it is over, and wake the reader."""
+        settling, self._settling = self._settling, None
+        if settling is not None and settling.active():
+            settling.cancel()
         if self._closed:
             self._lose(ConnectionDone() if self.error is None else ConnectionAborted())
         waiter = self._waiter
@@ -597,15 +564,14 @@ def makeFetchHandler(app: Any) -> FetchHandler:
     """
     Make a function that answers requests without a listener.
 
-    What it gives for a request is what a listener would have sent: a request that a listener
-    refuses is refused with the same answer, the same limits and timeouts hold, and bodies follow
-    the pace of their readers in both directions. The head of the response is waited for, the body
-    is not. Cancelling the call, C{response.cancel()} and dropping the response are to the
-    application a client that goes away.
+    Its responses are those of a listener: the same requests are refused, the same limits and
+    timeouts hold, and bodies follow the pace of their readers in both directions. The function
+    waits for the head of the response, not for the body. Cancelling the call, C{response.cancel()}
+    and dropping the response disconnect the client.
 
-    The function raises L{ResponseLost} if the application drops the connection before its head,
-    and what the request's own body raises; reading the body of the response raises
-    L{ResponseLost} if it was cut short.
+    The function raises L{ResponseLost} if the application drops the connection before the head, and
+    the errors of the request's body; reading the body of the response raises L{ResponseLost} if it
+    was cut short.
     """
     site: Site | None = None
 
@@ -614,9 +580,13 @@ def makeFetchHandler(app: Any) -> FetchHandler:
         if isinstance(request, str):
             request = Request(request)
         if site is None:
-            # Not before: the application may still be given options.
+            # Not before: the options of the application may change.
             site = makeSite(app)
-        connection = MemoryClientConnection(site, encodeRequest(request))
+        # The body counts as read now.
+        encoded = EncodedRequest(
+            request.method, request.target, request.headers, request._use(), request.hasBody
+        )
+        connection = MemoryClientConnection(site, encoded)
         connection.start()
         head = await connection.waitForHead()
         source: ByteSource
@@ -630,24 +600,19 @@ def makeFetchHandler(app: Any) -> FetchHandler:
 
 
 def makeSite(app: Any) -> Site:
-    """Make what connections in memory belong to."""
+    """Make the site that owns connections in memory."""
     return Site(app.resource, app.settings.limits(), app.runtime.clock, describeRejection)
 
 
-class FetchedBody:
+class FetchedBody(ByteSource):
     """
-    The body of a response that is still coming.
+    The body of a response that is still being received.
 
-    The connection ends with it: nobody else refers to this object, so that a response that is
-    dropped takes its connection along.
+    Only the response refers to this object, so that a response that is dropped disconnects.
     """
 
     def __init__(self, connection: MemoryClientConnection) -> None:
         self._connection = connection
-
-    async def read(self) -> bytes:
-        """Give all that comes."""
-        return b"".join([chunk async for chunk in self])
 
     def __aiter__(self) -> "FetchedBody":
         return self
@@ -659,7 +624,7 @@ class FetchedBody:
         return piece
 
     def cancel(self) -> None:
-        """Go away."""
+        """Disconnect."""
         self._connection.disconnect()
 
     def __del__(self) -> None:
