@@ -1,20 +1,13 @@
 """
-Calls that belong together go to one instance.
+Affinity: calls that stay together go to one instance, as L{RoutingOptions} say.
 
-A key, such as that of a session, goes to the instance that the hash of both puts first (rendezvous
-hashing): every process chooses the same one without asking another, and when an instance goes, only
-its own keys move. The share of an instance is that of its weight.
+The key of an HTTP call is its session, else its cookie; of a WebSocket call its connection. The
+hashes of a key and of each instance decide (rendezvous hashing): every process chooses the same
+one, and when an instance goes, only its own keys move. The share of an instance is its weight.
 
-A cookie names an instance by a signature alone: whoever has it learns no address, and nobody can
-make one up.
-
-Calls that belong together, by what L{RoutingOptions} say of each wire: the session and then the
-cookie of a call over HTTP, the connection of one over WebSocket, a strategy of its own for gRPC.
-
-What cookies of sticky sessions are signed with, kept in C{DATA/affinity-secret}, mode 0600.
-
-Whoever has it can choose an instance, and no more. It is kept so that workers, and the daemon after
-a restart, take the cookies that browsers have.
+A cookie names an instance by a signature, which reveals no address and cannot be forged. The key of
+the signatures is in C{DATA/affinity-secret}, mode 0600, so that workers, and the daemon after a
+restart, accept the cookies of browsers. An attacker who has it can choose an instance, and no more.
 """
 
 import hmac
@@ -35,41 +28,51 @@ from storagegate.upstream.options import GRPCRouting, HTTPRouting, RoutingOption
 from storagegate.upstream.strategies import STRATEGIES, C, Strategy
 
 PINS = 10_000
-"""Connections whose instance is remembered: as many as a listener of WebSockets has."""
+"""Connections whose instance is kept: as many as a WebSocket listener has."""
 
 _SCALE = 2.0**64
+
+# Bytes of a key of BLAKE2b.
+_MAX_HASH_KEY = 64
+
+AFFINITY_FILE = "affinity-secret"
+
+_SECRET_BYTES = 32
+
+_DEFAULT, _GRPC = "default", "grpc"
 
 _TOKEN_LENGTH = 32
 """Hexadecimal digits of a signature: 128 bits."""
 
 
 def chooseFor(key: str, candidates: Sequence[C]) -> C:
-    """Choose the instance of a key, one of at least one."""
-    whole = key.encode("utf-8", "surrogatepass")
+    """
+    Choose the instance of a key by rendezvous hashing.
+
+    @param candidates: At least one instance.
+    """
+    hashKey = key.encode("utf-8", "surrogatepass")
+    if not 0 < len(hashKey) <= _MAX_HASH_KEY:
+        hashKey = sha256(hashKey).digest()
 
     def score(candidate: C) -> float:
-        digest = blake2b(candidate.id.encode(), key=_short(whole), digest_size=8).digest()
-        # Never 0, and never 1, whose logarithms have no use here.
+        digest = blake2b(candidate.id.encode(), key=hashKey, digest_size=8).digest()
+        # Neither 0 nor 1, whose logarithms are of no use here.
         drawn = (int.from_bytes(digest, "big") + 0.5) / _SCALE
         return -candidate.weight / log(drawn) if drawn < 1 else float("inf")
 
     return max(candidates, key=score)
 
 
-def _short(key: bytes) -> bytes:
-    """Give a key that the hash takes, which is one of 64 bytes at most."""
-    return key if 0 < len(key) <= 64 else sha256(key).digest()
-
-
 class Pins:
-    """Where the calls of each connection go, for as many as L{PINS}."""
+    """The instance of each connection, of the latest L{PINS} connections."""
 
     def __init__(self, limit: int = PINS) -> None:
         self._limit = limit
         self._ids: OrderedDict[str, str] = OrderedDict()
 
     def choose(self, key: str, candidates: Sequence[C]) -> C:
-        """Choose the instance that a key had before, or if it is not there another one for good."""
+        """Return the instance of a key, or choose one for it if it has none, or that is gone."""
         known = self._ids.get(key)
         for each in candidates:
             if each.id == known:
@@ -84,23 +87,27 @@ class Pins:
 
 
 class CookieSigner:
-    """Makes the values of one service's cookies."""
+    """Signs the cookies of one service."""
 
     def __init__(self, secret: bytes, service: str) -> None:
         """
-        @param secret: What all processes have that take each other's cookies.
+        @param secret: The key, the same in all processes.
         """
         self._secret = secret
         self._service = service
         self.cookie = f"storagegate-{blake2b(service.encode(), digest_size=4).hexdigest()}"
 
     def sign(self, id: str) -> str:
-        """Give the value that names an instance."""
+        """Return the value of the cookie for an instance."""
         named = f"{self._service}\0{id}".encode()
         return hmac.new(self._secret, named, sha256).hexdigest()[:_TOKEN_LENGTH]
 
     def find(self, value: str, candidates: Sequence[C]) -> C | None:
-        """Give the instance that a cookie names, C{None} if it is no longer among these."""
+        """
+        Return the instance that a cookie names, C{None} if it is not among the candidates.
+
+        @param value: The value of the cookie.
+        """
         given = value.encode("utf-8", "surrogatepass")
         found = None
         for each in candidates:
@@ -116,7 +123,7 @@ def makeStrategies(strategy: str, routing: RoutingOptions) -> dict[str, Strategy
     """
     Make the strategies of a service, each with an order of its own.
 
-    @param strategy: That of all calls but those that C{routing} has another one for.
+    @param strategy: The name of that of all calls for which C{routing} has no other.
     """
     strategies = {_DEFAULT: STRATEGIES[strategy]()}
     for each in fields(RoutingOptions):
@@ -127,7 +134,7 @@ def makeStrategies(strategy: str, routing: RoutingOptions) -> dict[str, Strategy
 
 
 class AffinitySelector:
-    """Chooses for the calls of one service."""
+    """Chooses strategies and instances for the calls of one service."""
 
     def __init__(
         self,
@@ -136,8 +143,8 @@ class AffinitySelector:
         strategies: Mapping[str, Strategy],
     ) -> None:
         """
-        @param makeSigner: Makes what makes its cookies, once there is need for one.
-        @param strategies: What L{makeStrategies} gave.
+        @param makeSigner: Makes the signer of cookies; called at the first use.
+        @param strategies: The result of L{makeStrategies}.
         """
         self._routing = routing
         self._header = routing.http.session_header.lower()
@@ -147,7 +154,7 @@ class AffinitySelector:
         self._strategies = strategies
 
     def strategy(self, context: RequestContext) -> str:
-        """Give the name of the strategy of a call."""
+        """Return the name of the strategy of a call."""
         return context.protocol if context.protocol in self._strategies else _DEFAULT
 
     def _isSticky(self, context: RequestContext) -> bool:
@@ -161,7 +168,7 @@ class AffinitySelector:
         return isinstance(group, WebSocketRouting) and group.connection_affinity
 
     def choose(self, context: RequestContext) -> Choose | None:
-        """Give what chooses for a call that belongs to others; C{None} for the strategy."""
+        """Return the function that chooses for a call with affinity; C{None} for the strategy."""
         if self._isPinned(context):
             return partial(self._pins.choose, context.client.id)
         if not self._isSticky(context):
@@ -180,7 +187,7 @@ class AffinitySelector:
         return choose
 
     def chosen(self, context: RequestContext, slot: CallSlot) -> None:
-        """Name the instance that a call goes to in a cookie, unless the client has that already."""
+        """Set the cookie for the instance of a call, unless the client has that already."""
         if not self._isSticky(context) or context.headers.get(self._header):
             return
         value = self._signer.sign(slot.member.id)
@@ -202,14 +209,9 @@ class AffinitySelector:
         return None if cookies is None else parseCookies(cookies).get(self._signer.cookie)
 
 
-AFFINITY_FILE = "affinity-secret"
-
-_BYTES = 32
-
-
 def loadSecret(directory: str) -> bytes:
     """
-    Read the secret of a data directory, or make it.
+    Read the key of a data directory, or make it. Blocks.
 
     @raise OSError: If neither can be done.
     """
@@ -221,8 +223,8 @@ def loadSecret(directory: str) -> bytes:
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with open(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(_BYTES))
-        # Of several workers that begin at the same time, one makes it for all of them.
+            file.write(secrets.token_bytes(_SECRET_BYTES))
+        # If several workers start at the same time, the first one makes it for all.
         os.link(draft, path)
     except FileExistsError:
         pass
@@ -235,12 +237,12 @@ def loadSecret(directory: str) -> bytes:
 
 
 def _read(path: str) -> bytes | None:
-    """Give what the file has; C{None} if there is none."""
+    """Return the content of the file; C{None} if there is none."""
     try:
         with open(path, "rb") as file:
-            found = file.read(_BYTES)
+            found = file.read(_SECRET_BYTES)
     except FileNotFoundError:
         return None
-    if len(found) < _BYTES:
+    if len(found) < _SECRET_BYTES:
         raise OSError(f"{path}: too short; remove it")
     return found

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.errors import CODES, ServiceError
-from storagegate.upstream.attempt import AnswerError, readItem, readResult
+from storagegate.upstream.attempt import ResponseError, readItem, readResult
 
 
 class AnswerTests(SynchronousTestCase):
@@ -64,7 +64,7 @@ class AnswerTests(SynchronousTestCase):
         for read in (lambda: readResult(status, body), lambda: readItem(body)):
             try:
                 read()
-            except (ServiceError, AnswerError):
+            except (ServiceError, ResponseError):
                 pass
 
     def test_none(self) -> None:
@@ -79,4 +79,4 @@ class AnswerTests(SynchronousTestCase):
             (404, {"data": 1}),
         ):
             body = json.dumps(value).encode()
-            self.assertRaises(AnswerError, readResult, status, body)
+            self.assertRaises(ResponseError, readResult, status, body)
