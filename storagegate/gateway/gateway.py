@@ -32,7 +32,7 @@ from storagegate.core.definitions import (
 )
 from storagegate.core.invoker import CallCredentials, Invoker
 from storagegate.core.options import joinOptions, makeOptions, readFunction
-from storagegate.gateway.host import ErrorHook, GatewayResources, TransportContext
+from storagegate.gateway.host import ErrorHook, GatewayResources, TransportContext, TransportSet
 from storagegate.gateway.metrics import CallMetrics
 from storagegate.gateway.observers import CORRELATION_HEADER, makeObservers, makeTracer
 from storagegate.gateway.options import GatewayOptions, GatewayOptionsDict, readOptions
@@ -46,7 +46,6 @@ from storagegate.gateway.transports.registry import (
     findTransport,
     loadReference,
 )
-from storagegate.gateway.transports.transportset import TransportSet
 from storagegate.net.endpoints import ListeningPort, processReactor, runUntilStopped
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from storagegate import __version__
 from storagegate.core.errors import CODES
 from storagegate.core.invoker import MethodEntry
 from storagegate.gateway.options import GatewayOptions
-from storagegate.gateway.transports.http import BEARER_SCHEME, PROTOCOL
-from storagegate.gateway.transports.http.routes import HTTPRoute, readRoutes
+from storagegate.gateway.transports.http import BEARER_SCHEME, PROTOCOL, HTTPRoute, readRoutes
 from storagegate.net.http.lines import EVENTS, NDJSON
 
 PLACE = "#/components/schemas/"

@@ -24,10 +24,7 @@ from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IListeningPort
 from twisted.python.failure import Failure
 
-from storagegate.core.options import (
-    joinOptions,
-    listenArguments,
-)
+from storagegate.core.options import joinOptions, listenArguments
 from storagegate.http.options import (
     WIRE,
     ApplicationOptions,

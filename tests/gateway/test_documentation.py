@@ -26,7 +26,7 @@ from storagegate.gateway.gateway import (
     ProtocolGateway,
     createProtocolGateway,
 )
-from storagegate.gateway.messages import call, frames, interfaces, json, session
+from storagegate.gateway.messages import frames, interfaces, json, session
 from storagegate.gateway.messages.interfaces import (
     messageEnd,
     messageError,
@@ -218,7 +218,7 @@ class ShapeTests(SynchronousTestCase):
             MAX_TOKEN_LENGTH,
             interfaces.MAX_ID_LENGTH,
             MAX_DEADLINE_MS,
-            call.ITEMS_AHEAD,
+            session.ITEMS_AHEAD,
             json.MAX_ANSWER,
             int(replycache.SECONDS),
             replycache.MAX_ANSWERS,

@@ -11,7 +11,7 @@ from storagegate.core.context import ClientInfo, RequestContext
 from storagegate.core.errors import CODES, ServiceError, codedError
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.metrics import COLLECTORS, CallMetrics, SlidingWindowCounter
-from storagegate.gateway.transports.http.metrics import AGENT_FAMILIES, agentFamily, countAnswer
+from storagegate.gateway.transports.http import AGENT_FAMILIES, agentFamily, countAnswer
 from storagegate.gateway.transports.metrics import metricsOf
 from storagegate.gateway.transports.registry import transportNames, transports
 from storagegate.telemetry.metrics import OTHER

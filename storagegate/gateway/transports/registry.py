@@ -179,7 +179,7 @@ HTTP = Transport(
     default="tcp:8080:interface=127.0.0.1",
     listener="the HTTP and WebSocket listener",
     providers=("jwt", "apikey", "oauth"),
-    metrics="storagegate.gateway.transports.http.metrics:METRICS",
+    metrics="storagegate.gateway.transports.http:METRICS",
     hasStatus=True,
 )
 
@@ -188,11 +188,11 @@ WEBSOCKET = Transport(
     title="WebSocket",
     flag="enableWebSocket",
     options="storagegate.gateway.transports.websocket:WebSocketOptions",
-    make="storagegate.gateway.transports.websocket.guest:WebSocketGuest",
+    make="storagegate.gateway.transports.websocket.listener:WebSocketGuest",
     shares="http",
     providers=("jwt", "apikey"),
-    metrics="storagegate.gateway.transports.websocket.metrics:METRICS",
-    describe="storagegate.gateway.transports.websocket.channel:WebSocketChannel",
+    metrics="storagegate.gateway.transports.websocket:METRICS",
+    describe="storagegate.gateway.transports.websocket.listener:WebSocketChannel",
 )
 
 GRPC = Transport(
@@ -206,7 +206,7 @@ GRPC = Transport(
     listener="the gRPC listener, in clear text",
     inherit="reuseport",
     providers=("jwt", "apikey"),
-    metrics="storagegate.gateway.transports.grpc.metrics:METRICS",
+    metrics="storagegate.gateway.transports.grpc:METRICS",
     rpcSystem="grpc",
     daemonOptions={"reflection": True},
 )
@@ -221,8 +221,8 @@ UDP = Transport(
     default="127.0.0.1:9103",
     listener="the UDP listener",
     inherit="datagram",
-    metrics="storagegate.gateway.transports.udp.metrics:METRICS",
-    describe="storagegate.gateway.transports.udp.channel:UDPChannel",
+    metrics="storagegate.gateway.transports.udp:METRICS",
+    describe="storagegate.gateway.transports.udp.listener:UDPChannel",
     # 1,024 characters of Base64, and so a whole message in a datagram of 1,200 bytes.
     maxItemBytes=768,
 )
@@ -236,8 +236,8 @@ TCP = Transport(
     address="endpoint",
     default="tcp:9102:interface=127.0.0.1",
     listener="the TCP listener",
-    metrics="storagegate.gateway.transports.tcp.metrics:METRICS",
-    describe="storagegate.gateway.transports.tcp.channel:TCPChannel",
+    metrics="storagegate.gateway.transports.tcp:METRICS",
+    describe="storagegate.gateway.transports.tcp.listener:TCPChannel",
 )
 
 _registered: dict[str, Transport] = {}

@@ -1,6 +1,6 @@
 """The streams of one peer's calls, on a wire in memory."""
 
-from storagegate.gateway.messages.call import ITEMS_AHEAD, ITEMS_OF_A_TURN
+from storagegate.gateway.messages.session import ITEMS_AHEAD, ITEMS_OF_A_TURN
 from tests.support.sessions import SessionCase
 
 

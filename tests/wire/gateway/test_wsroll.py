@@ -5,7 +5,7 @@ import json
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from storagegate.gateway.transports.transportset import TransportSet
+from storagegate.gateway.host import TransportSet
 from tests.support.gateway import makeHost
 from tests.support.wsclient import CLOSE, FIELDS, TEXT, closeFrame, frame, readFrames
 from tests.wire.http.support import RawClient, ServedCase, get

@@ -1,13 +1,131 @@
-"""HTTP: its options, and what OpenAPI calls its authentication."""
+"""
+HTTP: its options, and what OpenAPI calls its authentication.
 
+Configured routes: which requests call which methods, and what becomes a request.
+
+A route is C{"GET /users/:id": "UserService.GetUser"}. The request of the method is the query, then
+the body, then the parameters of the path; later ones win. All but the body is text, so where the
+method's schema has a number, a truth value or a list, the text is read as that.
+
+What may be chosen of HTTP: its answers by status, and its clients by family.
+"""
+
+import re
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, TypedDict
 
 from attrs import field, frozen
 from attrs.converters import optional
 
 from storagegate.core.options import Hook, readFlag, readFunction, readNames, readPath, readSize
-from storagegate.gateway.transports.http.routes import readRoutes
+from storagegate.gateway.transports.metrics import ProtocolMetric, Streaming, WireMeter, byLabel
+from storagegate.telemetry.metrics import MetricsRegistry
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+"""What a route may be for. HEAD comes with GET, OPTIONS is answered for every route."""
+
+BODILESS = ("GET", "DELETE")
+"""Those of them whose body has no meaning (RFC 9110 sections 9.3.1 and 9.3.5)."""
+
+_KEY = re.compile(r"([A-Za-z]+)[ \t]+(/\S*)")
+_TARGET = re.compile(r"([^\s/]+)\.([^\s/.]+)")
+
+# RFC 8259 section 6, and no longer than what a client would write.
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,39})", re.ASCII)
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,39})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
+_FLAGS = {"true": True, "false": False}
+
+
+@frozen
+class HTTPRoute:
+    """
+    A configured route.
+
+    @ivar verb: The method of HTTP.
+    @ivar path: The pattern of the path.
+    @ivar service: The service.
+    @ivar method: The bare name of the method.
+    """
+
+    verb: str
+    path: str
+    service: str
+    method: str
+
+    @property
+    def takesBody(self) -> bool:
+        """Tell whether the body of a request counts."""
+        return self.verb not in BODILESS
+
+
+def readRoutes(routes: Mapping[str, str]) -> tuple[HTTPRoute, ...]:
+    """
+    Read configured routes.
+
+    @param routes: C{"METHOD /path"} to C{"Service.method"}.
+    @raise ValueError: If one is none; the message is the rest of a sentence about them.
+    """
+    return tuple(_readRoute(key, target) for key, target in routes.items())
+
+
+def _readRoute(key: str, target: str) -> HTTPRoute:
+    match = _KEY.fullmatch(key.strip())
+    verb = match[1].upper() if match is not None else ""
+    if match is None or verb not in METHODS:
+        raise ValueError(f'have keys such as "GET /users/:id", not {key!r}')
+    # The last dot: a service may have some in its name, as in "user.UserService".
+    found = _TARGET.fullmatch(target)
+    if found is None:
+        raise ValueError(f'have values such as "UserService.GetUser", not {target!r}')
+    return HTTPRoute(verb, match[2], found[1], found[2])
+
+
+def mergeRequest(
+    query: Mapping[str, Any],
+    body: Mapping[str, Any],
+    params: Mapping[Any, Any],
+    schema: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """
+    Make the request of a configured route.
+
+    @param params: Those of the path; C{None} for one that is not there.
+    @param schema: That of the request, in plain JSON Schema.
+    """
+    named = {
+        name: value for name, value in params.items() if isinstance(name, str) and value is not None
+    }
+    return {**readTexts(query, schema), **body, **readTexts(named, schema)}
+
+
+def readTexts(values: Mapping[str, Any], schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Read texts as what a schema has under their names, as far as they are that."""
+    properties = schema.get("properties") if schema is not None else None
+    if not properties:
+        return dict(values)
+    return {name: _readText(value, properties.get(name)) for name, value in values.items()}
+
+
+def _readText(value: Any, schema: Any) -> Any:
+    """Read one text; one that does not fit stays text, and the schema refuses it."""
+    if not isinstance(schema, Mapping):
+        return value
+    kinds = schema.get("type", ())
+    kinds = (kinds,) if isinstance(kinds, str) else kinds
+    if "array" in kinds:
+        # A name that comes once makes no list by itself.
+        items = value if isinstance(value, list) else [value]
+        return [_readText(item, schema.get("items")) for item in items]
+    if not isinstance(value, str):
+        return value
+    if "integer" in kinds and _INTEGER.fullmatch(value):
+        return int(value)
+    if "number" in kinds and _NUMBER.fullmatch(value):
+        number = int(value) if _INTEGER.fullmatch(value) else float(value)
+        return number if isfinite(number) else value
+    return _FLAGS.get(value, value) if "boolean" in kinds else value
+
 
 PROTOCOL = "http"
 """The name of this transport."""
@@ -53,3 +171,68 @@ class HTTPOptionsDict(TypedDict, total=False):
     transformRequest: Hook | None
     transformResponse: Hook | None
     maxRequestBodySize: int | str
+
+
+AGENT_FAMILIES = (
+    # The first that is found counts: a browser names those whose pages it wants too, a robot the
+    # browser that it works with, and Amazon's tools what they are made of.
+    ("aws-", "aws"),
+    ("boto", "python"),
+    ("bot", "bot"),
+    ("edg", "edge"),
+    ("opr/", "opera"),
+    ("firefox", "firefox"),
+    ("chrome", "chrome"),
+    ("safari", "safari"),
+    ("curl", "curl"),
+    ("wget", "wget"),
+    ("python", "python"),
+    ("aiohttp", "python"),
+    ("okhttp", "java"),
+    ("java", "java"),
+    ("node", "node"),
+    ("axios", "node"),
+    ("undici", "node"),
+    ("go-http", "go"),
+    ("kube-probe", "kubernetes"),
+    ("prometheus", "prometheus"),
+)
+"""What names a family of clients, in lower case. Anybody can make user agents up; families not."""
+
+
+def countAnswer(meter: WireMeter, status: int, agent: bytes) -> None:
+    """Count an answer, and the family of the client that got it."""
+    if meter.answers is not None:
+        meter.answers.add(1, (str(status),))
+    if meter.agents is not None:
+        meter.agents.add(1, (agentFamily(agent),))
+
+
+def agentFamily(agent: bytes) -> str:
+    """Give the family that a user agent is of."""
+    if not agent:
+        return "none"
+    # What matters stands at the beginning, and of a browser within the first 200 bytes.
+    text = agent[:200].decode("latin-1").lower()
+    for part, family in AGENT_FAMILIES:
+        if part in text:
+            return family
+    return "other"
+
+
+def _countStatus(meters: MetricsRegistry, wire: WireMeter, streaming: Streaming | None) -> None:
+    wire.answers = meters.counter(
+        "storagegate_http_responses_total", "Answers by status.", ("status",)
+    )
+
+
+def _countAgents(meters: MetricsRegistry, wire: WireMeter, streaming: Streaming | None) -> None:
+    wire.agents = meters.counter(
+        "storagegate_http_user_agents_total", "Requests by family of clients.", ("family",)
+    )
+
+
+METRICS = (
+    ProtocolMetric(name="status_codes", start=_countStatus, view=byLabel("http_responses_total")),
+    ProtocolMetric(name="user_agents", start=_countAgents, view=byLabel("http_user_agents_total")),
+)

@@ -29,8 +29,7 @@ from storagegate.core.options import parseDecimal
 from storagegate.core.task import runWithDeadline
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import httpError, httpFields, httpResult, readDeadline
-from storagegate.gateway.transports.http import PROTOCOL, HTTPOptions
-from storagegate.gateway.transports.http.routes import HTTPRoute, mergeRequest
+from storagegate.gateway.transports.http import PROTOCOL, HTTPOptions, HTTPRoute, mergeRequest
 from storagegate.gateway.transports.metrics import WireMeter
 from storagegate.http.contenttypes import matchesType, parseContentType
 from storagegate.net.http.interfaces import BodyLost, BodyTooLarge, ClientLost

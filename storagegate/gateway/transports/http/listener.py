@@ -20,10 +20,14 @@ from storagegate.core.codecs import JSON
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.gateway.host import TransportContext
-from storagegate.gateway.transports.http import PROTOCOL, HTTPOptions
+from storagegate.gateway.transports.http import (
+    PROTOCOL,
+    HTTPOptions,
+    HTTPRoute,
+    countAnswer,
+    readRoutes,
+)
 from storagegate.gateway.transports.http.call import Endpoint, HTTPCall, HTTPCallContext, sendError
-from storagegate.gateway.transports.http.metrics import countAnswer
-from storagegate.gateway.transports.http.routes import HTTPRoute, readRoutes
 from storagegate.gateway.transports.metrics import WireMeter
 from storagegate.gateway.transports.registry import ICarrier, InvokedTransport
 from storagegate.http.application import Application

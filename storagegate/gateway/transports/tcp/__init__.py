@@ -1,11 +1,25 @@
-"""TCP: its options."""
+"""
+TCP: its options.
 
+What may be chosen of TCP: its connections, and the memory that incomplete messages take.
+"""
+
+from collections.abc import Iterable
 from typing import Any, TypedDict
 
 from attrs import field, frozen
 from attrs.converters import optional
 
 from storagegate.core.options import readFlag, readHostname, readNumber, readPort, readSize
+from storagegate.gateway.transports.metrics import (
+    ProtocolMetric,
+    Samples,
+    WireMeter,
+    plainCounter,
+    plainGauge,
+    total,
+)
+from storagegate.telemetry.metrics import MetricFamily
 
 # What the length of a frame can say is 4 GiB; no payload of a quarter of it fits in memory twice.
 _MAX_FRAME_SIZE = 1024 * 1024 * 1024
@@ -54,3 +68,43 @@ class TCPOptionsDict(TypedDict, total=False):
     maxFrameSize: int | str
     maxConnections: int
     maxConnectionsPerAddress: int
+
+
+def _connectionMetrics(wire: WireMeter) -> Iterable[MetricFamily]:
+    yield plainCounter(
+        "storagegate_tcp_connections_accepted_total", "Connections that came.", wire.accepted
+    )
+    yield plainCounter(
+        "storagegate_tcp_connections_closed_total", "Connections that are gone.", wire.closed
+    )
+    count = 0 if wire.connections is None else wire.connections()
+    yield plainGauge("storagegate_tcp_connections_open", "Connections that are there.", count)
+
+
+def _connectionPool(samples: Samples) -> Any:
+    return {
+        "open": total(samples, "tcp_connections_open"),
+        "accepted": total(samples, "tcp_connections_accepted_total"),
+        "closed": total(samples, "tcp_connections_closed_total"),
+    }
+
+
+def _buffers(wire: WireMeter) -> Iterable[MetricFamily]:
+    held, limit = (0, 1) if wire.held is None else wire.held()
+    yield plainGauge("storagegate_tcp_buffer_bytes", "Bytes of incomplete messages.", held)
+    yield plainGauge(
+        "storagegate_tcp_buffer_ratio",
+        "The same as a share of what may be held; of several workers the worst.",
+        held / limit,
+        "max",
+    )
+
+
+METRICS = (
+    ProtocolMetric(name="connection_pool", collect=_connectionMetrics, view=_connectionPool),
+    ProtocolMetric(
+        name="buffer_utilization",
+        collect=_buffers,
+        view=lambda samples: total(samples, "tcp_buffer_ratio"),
+    ),
+)

@@ -1,4 +1,8 @@
-"""Services over TCP: frames, and JSON by the line."""
+"""
+Services over TCP: frames, and JSON by the line.
+
+TCP in AsyncAPI.
+"""
 
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort
@@ -7,6 +11,7 @@ from twisted.internet.task import LoopingCall, deferLater
 
 from storagegate.core.context import rateLimitKey
 from storagegate.core.errors import ServiceError, codedError
+from storagegate.gateway.asyncapi import Channel
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import ListenerState
 from storagegate.gateway.transports.registry import InvokedTransport
@@ -167,3 +172,9 @@ class TCPTransport(InvokedTransport, Factory):
     def _tick(self) -> None:
         self.now = self.host.clock.seconds()
         tickAll(self._connections, self.now)
+
+
+class TCPChannel(Channel):
+    """The channel of TCP."""
+
+    description = "Framed JSON, and lines of the messages of WebSocket"

@@ -1,6 +1,10 @@
-"""UDP: its options."""
+"""
+UDP: its options.
 
-from collections.abc import Mapping
+What may be chosen of UDP: what was lost, and how large datagrams are.
+"""
+
+from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
 from attrs import field, frozen
@@ -15,6 +19,17 @@ from storagegate.core.options import (
     readPort,
     readSize,
 )
+from storagegate.gateway.transports.metrics import (
+    ProtocolMetric,
+    Samples,
+    Streaming,
+    WireMeter,
+    average,
+    byLabel,
+    plainCounter,
+    total,
+)
+from storagegate.telemetry.metrics import MetricFamily, MetricsRegistry, counterFamily
 
 # What UDP can carry at all.
 _MAX_PACKET_SIZE = 65_507
@@ -75,3 +90,44 @@ class UDPConfigurationDict(UDPOptionsDict, total=False):
     """The keywords of C{configureUDP}."""
 
     protocol: Mapping[str, Hook]
+
+
+_BYTES = (64, 128, 256, 512, 1200, 1472, 4096, 16_384, 65_507)
+"""1,200 bytes get through everywhere, 1,472 fit an Ethernet frame, 65,507 IPv4."""
+
+
+def _losses(wire: WireMeter) -> Iterable[MetricFamily]:
+    yield plainCounter("storagegate_udp_lost_total", "Items of streams that never came.", wire.lost)
+    yield plainCounter(
+        "storagegate_udp_duplicates_total", "Datagrams that came again.", wire.duplicates
+    )
+    yield counterFamily(
+        "storagegate_udp_dropped_total",
+        "Datagrams that were dropped, by reason.",
+        ("reason",),
+        [((reason,), count) for reason, count in wire.dropped.items()],
+    )
+
+
+def _packetLoss(samples: Samples) -> Any:
+    return {
+        "lost": total(samples, "udp_lost_total"),
+        "duplicates": total(samples, "udp_duplicates_total"),
+        "dropped": byLabel("udp_dropped_total")(samples),
+    }
+
+
+def _measureSizes(meters: MetricsRegistry, wire: WireMeter, streaming: Streaming | None) -> None:
+    wire.sizes = meters.histogram(
+        "storagegate_udp_packet_size_bytes", "Sizes of datagrams.", ("direction",), _BYTES
+    )
+
+
+def _packetSizeMetric(samples: Samples) -> Any:
+    return {labels[0]: average(value) for labels, value in samples("udp_packet_size_bytes")}
+
+
+METRICS = (
+    ProtocolMetric(name="packet_loss", collect=_losses, view=_packetLoss),
+    ProtocolMetric(name="packet_size", start=_measureSizes, view=_packetSizeMetric),
+)

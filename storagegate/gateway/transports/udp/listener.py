@@ -5,9 +5,12 @@ What is no frame is dropped and counted: whoever sent it may not be who it seems
 request gets an answer, once, see L{storagegate.gateway.transports.udp.replycache}; how large it
 may be, see
 L{storagegate.gateway.transports.udp.peer}. Nothing slows a client down but what it loses.
+
+UDP in AsyncAPI.
 """
 
 from collections import Counter, OrderedDict
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -19,6 +22,8 @@ from twisted.logger import Logger
 
 from storagegate.core.context import ClientInfo
 from storagegate.core.errors import ServiceError
+from storagegate.core.invoker import MethodEntry
+from storagegate.gateway.asyncapi import ID, Channel, message, objectSchema
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.frames import HEADER_LENGTH, PING, PONG, FrameError, decodeFrame
 from storagegate.gateway.messages.interfaces import ListenerState, MessageId
@@ -277,3 +282,23 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
             partial(self._ended, source),
             self._options.formatResponse,
         )
+
+
+_SEQ = {"type": "integer", "minimum": 0}
+
+
+class UDPChannel(Channel):
+    """The channel of UDP: items of streams are numbered."""
+
+    description = "Framed JSON"
+
+    def answer(self, bound: MethodEntry, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Describe a response or an item."""
+        if bound.method.streamsResponses:
+            return objectSchema({"id": ID, "seq": _SEQ, "data": data})
+        return super().answer(bound, data)
+
+    def messages(self) -> dict[str, dict[str, Any]]:
+        """Describe the messages that belong to no method."""
+        item = message(objectSchema({"id": ID, "data": {}, "seq": _SEQ}))
+        return {**super().messages(), "clientItem": item}

@@ -8,12 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.options import OptionError
 from storagegate.gateway.options import GatewayOptions, readOptions
-from storagegate.gateway.transports.http.routes import (
-    HTTPRoute,
-    mergeRequest,
-    readRoutes,
-    readTexts,
-)
+from storagegate.gateway.transports.http import HTTPRoute, mergeRequest, readRoutes, readTexts
 
 SCHEMA = {
     "type": "object",

@@ -1,7 +1,6 @@
 """Connections of the TCP listener in memory: flow and patience."""
 
-from storagegate.gateway.messages.call import ITEMS_AHEAD
-from storagegate.gateway.messages.session import CALLS_OF_A_CONNECTION
+from storagegate.gateway.messages.session import CALLS_OF_A_CONNECTION, ITEMS_AHEAD
 from storagegate.gateway.transports.tcp.connection import TCPLimits
 from tests.support.tcp import frame, seconds
 from tests.support.tcpcases import TCPCase
