@@ -37,6 +37,7 @@ from storagegate.core.errors import (
 )
 from storagegate.core.ratelimit import Count, IRateLimitStore, MemoryRateLimitStore, RateStoreMaker
 from storagegate.core.schemas import Schema, checkedRequests, checkedResults, checkResult
+from storagegate.core.task import resolve
 
 
 @frozen(eq=False)
@@ -129,22 +130,6 @@ def _isOwn(signature: inspect.Signature, second: str) -> bool:
     return len(parameters) > 1 and (
         parameters[1].kind is not inspect.Parameter.VAR_POSITIONAL and parameters[1].name != second
     )
-
-
-def whenKnown(value: Any, proceed: Callable[[Any], Any]) -> Any:
-    """
-    Go on with a value, at once if it is here, or when what stands for it has been waited for.
-
-    @return: What C{proceed} gives, or a coroutine that gives it.
-    """
-    if hasattr(value, "__await__"):
-        return _later(value, proceed)
-    return proceed(value)
-
-
-async def _later(value: Awaitable[Any], proceed: Callable[[Any], Any]) -> Any:
-    result = proceed(await value)
-    return await result if hasattr(result, "__await__") else result
 
 
 _log = Logger()
@@ -430,7 +415,7 @@ class Invoker:
                 return self._step(bound, position + 1, request, context)
 
             result = bound.service.middleware[position](request, context, next)
-        return await result if hasattr(result, "__await__") else result
+        return await resolve(result)
 
     async def _measured(
         self, results: AsyncIterator[Any], context: RequestContext, began: float

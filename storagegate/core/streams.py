@@ -1,14 +1,8 @@
 """
-Messages from some calls to others, none of which waits for another.
+Asynchronous hand-over inside a process: a bounded stream from one producer to one consumer,
+publish-subscribe over such streams, and a value that is set once.
 
-A L{BoundedStream} belongs to one call that gives out what comes. Nobody who sends waits for
-whoever reads
-slowly: when a mailbox is full, its own call ends with C{RATE_LIMITED}, and what waited is let go.
-
-Where several processes serve, L{PubSub} pass on to the others what they are told. What one process
-says arrives everywhere in the order in which it was said; what two say at one time, in either.
-
-A value that comes later, for any number of those who want it.
+All of it runs in the reactor thread.
 """
 
 from collections import deque
@@ -16,181 +10,318 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.interfaces import IPushProducer
 
 from storagegate.core.errors import codedError
 
-ROOM = 1_024
-"""Messages that wait for one reader: some seconds of a lively chat, and at most a few megabytes."""
+MAX_ITEMS = 1_024
+"""Items held for one consumer: some seconds of a lively chat, and at most a few megabytes."""
 
-_EAGER = 64
-"""Where so many wait, the owner should rather read than say more."""
-
-
-class BoundedStream:
-    """
-    Messages on their way to one reader. Reactor thread.
-
-    @ivar isOver: Whether nothing is added any more.
-    """
-
-    def __init__(self, room: int = ROOM) -> None:
-        self._limit = room
-        self._items: deque[Any] = deque()
-        self._reader: Deferred[None] | None = None
-        self._sender: Deferred[None] | None = None
-        self.isOver = False
-        self._error: BaseException | None = None
-
-    def put(self, item: Any) -> None:
-        """Add a message; where there is no room, end instead. Nothing happens after an end."""
-        if self.isOver:
-            return
-        if len(self._items) >= self._limit:
-            self._items.clear()
-            message = f"{self._limit} messages were waiting to be read"
-            self.end(codedError("RATE_LIMITED", message))
-            return
-        self._items.append(item)
-        self._wake()
-
-    def end(self, error: BaseException | None = None) -> None:
-        """
-        Let nothing follow what waits.
-
-        @param error: What the reader gets in the end.
-        """
-        if not self.isOver:
-            self.isOver = True
-            self._error = error
-            self._wake()
-            self._makeRoom()
-
-    async def get(self) -> Any:
-        """
-        Wait for the next message; one reader at a time.
-
-        @return: It, or C{None} at the end.
-        """
-        while not self._items and not self.isOver:
-            self._reader = Deferred()
-            await self._reader
-        if self._items:
-            item = self._items.popleft()
-            if len(self._items) < _EAGER:
-                self._makeRoom()
-            return item
-        if self._error is not None:
-            raise self._error
-        return None
-
-    async def untilRead(self) -> None:
-        """Wait until few messages wait, or none follow; one waits at a time."""
-        while len(self._items) >= _EAGER and not self.isOver:
-            self._sender = Deferred()
-            await self._sender
-
-    def _wake(self) -> None:
-        # One that was cancelled takes its result and drops it.
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.callback(None)
-
-    def _makeRoom(self) -> None:
-        sender, self._sender = self._sender, None
-        if sender is not None:
-            sender.callback(None)
-
-
-class Bus(Protocol):
-    """What connects the processes that serve together. What is said may not reach everybody."""
-
-    def broadcast(self, topic: str, payload: Any) -> None:
-        """Tell every other process something that JSON can carry."""
-
-    def subscribe(self, topic: str, callback: Callable[[Any], object]) -> None:
-        """Have a function called with what the others say of a topic, in their order."""
-
-
-class PubSub:
-    """Who is told of what. Reactor thread."""
-
-    def __init__(self, bus: Bus | None = None, name: str = "") -> None:
-        """
-        @param bus: What brings it to the other processes; C{None} for this process alone.
-        @param name: Tells these topics from others on the bus.
-        """
-        self._bus = bus
-        self._name = name
-        if bus is not None:
-            bus.subscribe(name, self._heard)
-        self._boxes: dict[str, dict[BoundedStream, Callable[[Any], bool] | None]] = {}
-
-    def __len__(self) -> int:
-        return sum(len(boxes) for boxes in self._boxes.values())
-
-    def join(self, topic: str, wants: Callable[[Any], bool] | None = None) -> BoundedStream:
-        """
-        Give a mailbox for what is said of a topic from now on; it has to L{leave} again.
-
-        @param wants: Tells whether a message is for it; C{None} for all that there are.
-        """
-        box = BoundedStream()
-        self._boxes.setdefault(topic, {})[box] = wants
-        return box
-
-    def leave(self, topic: str, box: BoundedStream) -> None:
-        """Take a mailbox out."""
-        boxes = self._boxes[topic]
-        boxes.pop(box, None)
-        if not boxes:
-            del self._boxes[topic]
-        box.end()
-
-    def tell(self, topic: str, items: Iterable[Any]) -> None:
-        """Tell everybody who has joined."""
-        told = list(items)
-        if told:
-            self._pass(topic, told)
-            self._deliver(topic, told)
-
-    def close(self, topic: str) -> None:
-        """End a topic: whoever has joined is told nothing more of it."""
-        self._pass(topic, None)
-        self._end(topic)
-
-    def _pass(self, topic: str, told: list[Any] | None) -> None:
-        # Before anybody here hears of it: who answers at once must not be heard first elsewhere.
-        if self._bus is not None:
-            self._bus.broadcast(self._name, [topic, told])
-
-    def _heard(self, payload: Any) -> None:
-        topic, told = payload
-        if told is None:
-            self._end(topic)
-        else:
-            self._deliver(topic, told)
-
-    def _deliver(self, topic: str, told: list[Any]) -> None:
-        for box, wants in tuple(self._boxes.get(topic, {}).items()):
-            for item in told:
-                if wants is None or wants(item):
-                    box.put(item)
-
-    def _end(self, topic: str) -> None:
-        # Whoever hears of it leaves at once.
-        for box in tuple(self._boxes.get(topic, ())):
-            box.end()
-
+LOW_ITEMS = 64
+"""With more items than this held, a producer that may wait should: see L{BoundedStream.drained}."""
 
 T = TypeVar("T")
 
 
+class BoundedStream(Generic[T]):
+    """
+    A queue of bounded size between one producer and one consumer.
+
+    A producer that can be paused is paused once C{capacity} is reached. Without one, an item beyond
+    C{capacity} ends the stream with C{RATE_LIMITED}, so that a slow consumer never delays others.
+
+    @ivar held: Size of the items that wait for the consumer.
+    @ivar isEnded: Whether items are refused from now on; some may still wait for the consumer.
+    @ivar error: What the consumer gets at the end, C{None} for a good one.
+    """
+
+    __slots__ = (
+        "_capacity",
+        "_consumer",
+        "_drained",
+        "_drainedBelow",
+        "_isPaused",
+        "_items",
+        "_producer",
+        "_resumeBelow",
+        "_sizeOf",
+        "error",
+        "held",
+        "isEnded",
+    )
+
+    def __init__(
+        self,
+        capacity: int = MAX_ITEMS,
+        producer: IPushProducer | None = None,
+        *,
+        sizeOf: Callable[[T], int] | None = None,
+        resumeBelow: int = 0,
+    ) -> None:
+        """
+        @param capacity: How much is held before the producer is paused, or the stream overflows.
+        @param producer: Paused at C{capacity}; resumed each time the consumer begins to wait, also
+            if it was not paused, and as C{resumeBelow} says. It may put items while it is resumed.
+        @param sizeOf: Size of an item, in the unit of C{capacity}. By default each item counts 1.
+        @param resumeBelow: A paused producer is resumed when less than this is held. 0: only when
+            the consumer waits.
+        """
+        self.held = 0
+        self.isEnded = False
+        self.error: BaseException | None = None
+        self._capacity = capacity
+        self._producer = producer
+        self._sizeOf = sizeOf
+        self._resumeBelow = resumeBelow
+        self._items: deque[T] = deque()
+        self._isPaused = False
+        self._consumer: Deferred[None] | None = None
+        self._drained: Deferred[None] | None = None
+        self._drainedBelow = 0
+
+    # For the producer
+
+    def put(self, item: T, last: bool = False) -> None:
+        """
+        Add an item. Does nothing after the end.
+
+        @param last: Also end the stream: the consumer finds both at once.
+        """
+        if self.isEnded:
+            return
+        producer = self._producer
+        if producer is None and self.held >= self._capacity:
+            message = f"{self._capacity} messages were waiting to be read"
+            self.fail(codedError("RATE_LIMITED", message))
+            return
+        self._items.append(item)
+        self.held += 1 if self._sizeOf is None else self._sizeOf(item)
+        if last:
+            self.end()
+            return
+        self._wakeConsumer()
+        if producer is not None and self.held >= self._capacity and not self._isPaused:
+            self._isPaused = True
+            producer.pauseProducing()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """
+        End the stream behind the items that are held. Only the first end counts.
+
+        @param error: Raised in the consumer, after the items.
+        """
+        if not self.isEnded:
+            self.isEnded = True
+            self.error = error
+            # Often it holds the stream: no cycle is left to the garbage collector.
+            self._producer = None
+            self._wakeConsumer()
+            self._wakeDrained()
+
+    def fail(self, error: BaseException) -> None:
+        """
+        End the stream with an error at once, and drop the items that are held.
+
+        @param error: Raised in the consumer at its next read.
+        """
+        if not self.isEnded:
+            self._items.clear()
+            self.held = 0
+            self.end(error)
+
+    async def drained(self, below: int = LOW_ITEMS) -> None:
+        """
+        Wait until less than C{below} is held, or the stream has ended. For one caller at a time.
+        """
+        while self.held >= below and not self.isEnded:
+            self._drainedBelow = below
+            self._drained = Deferred()
+            await self._drained
+
+    # For the consumer
+
+    async def get(self) -> T | None:
+        """
+        Wait for the next item.
+
+        @return: The item; C{None} at the end.
+        @raise RuntimeError: If the stream is being read already.
+        """
+        while not self._items:
+            if self.isEnded:
+                if self.error is not None:
+                    raise self.error
+                return None
+            await self._wait()
+        item = self._items.popleft()
+        self.held -= 1 if self._sizeOf is None else self._sizeOf(item)
+        self._released()
+        return item
+
+    async def getAll(self) -> list[T]:
+        """
+        Wait for an item.
+
+        @return: All items that are held then; none at the end.
+        @raise RuntimeError: If the stream is being read already.
+        """
+        while not self._items:
+            if self.isEnded:
+                if self.error is not None:
+                    raise self.error
+                return []
+            await self._wait()
+        return self.takeAll()
+
+    def takeAll(self) -> list[T]:
+        """Return the items that are held, without waiting."""
+        items = list(self._items)
+        self._items.clear()
+        self.held = 0
+        self._released()
+        return items
+
+    def __aiter__(self) -> "BoundedStream[T]":
+        return self
+
+    async def __anext__(self) -> T:
+        item = await self.get()
+        if item is None:
+            raise StopAsyncIteration
+        return item
+
+    def _wait(self) -> Deferred[None]:
+        if self._consumer is not None:
+            raise RuntimeError("a stream has one consumer")
+        waiting = self._consumer = Deferred(self._forgetConsumer)
+        if self._producer is not None:
+            self._isPaused = False
+            self._producer.resumeProducing()
+        return waiting
+
+    def _forgetConsumer(self, waiting: Deferred[None]) -> None:
+        self._consumer = None
+
+    def _wakeConsumer(self) -> None:
+        waiting, self._consumer = self._consumer, None
+        if waiting is not None:
+            waiting.callback(None)
+
+    def _released(self) -> None:
+        """Let the producer continue, if enough has been taken."""
+        if self._isPaused and self.held < self._resumeBelow and self._producer is not None:
+            self._isPaused = False
+            self._producer.resumeProducing()
+        if self.held < self._drainedBelow:
+            self._wakeDrained()
+
+    def _wakeDrained(self) -> None:
+        # A cancelled Deferred ignores its result.
+        waiting, self._drained = self._drained, None
+        if waiting is not None:
+            waiting.callback(None)
+
+
+class Bus(Protocol):
+    """Connects the processes that serve together. Delivery is not guaranteed."""
+
+    def broadcast(self, topic: str, payload: Any) -> None:
+        """
+        Send to every other process.
+
+        @param payload: Anything that JSON can carry.
+        """
+
+    def subscribe(self, topic: str, callback: Callable[[Any], object]) -> None:
+        """Call a function with each payload that another process broadcasts, in its order."""
+
+
+class PubSub:
+    """
+    Publish-subscribe in a process, or over a bus among several.
+
+    Messages of one process arrive everywhere in the order of their publishing; those that two
+    processes publish at one time, in either order. A subscriber that does not read is ended, see
+    L{BoundedStream}.
+    """
+
+    def __init__(self, bus: Bus | None = None, name: str = "") -> None:
+        """
+        @param bus: Carries messages to the other processes; C{None} for this process alone.
+        @param name: Distinguishes these topics from others on the bus.
+        """
+        self._bus = bus
+        self._name = name
+        if bus is not None:
+            bus.subscribe(name, self._received)
+        self._streams: dict[str, dict[BoundedStream[Any], Callable[[Any], bool] | None]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(streams) for streams in self._streams.values())
+
+    def subscribe(
+        self, topic: str, wants: Callable[[Any], bool] | None = None
+    ) -> BoundedStream[Any]:
+        """
+        Begin to receive what is published to a topic.
+
+        @param wants: Whether a message is for this subscriber; C{None} for all messages.
+        @return: The stream of messages. It has to be L{unsubscribe}d.
+        """
+        stream: BoundedStream[Any] = BoundedStream()
+        self._streams.setdefault(topic, {})[stream] = wants
+        return stream
+
+    def unsubscribe(self, topic: str, stream: BoundedStream[Any]) -> None:
+        """End a subscription."""
+        streams = self._streams[topic]
+        streams.pop(stream, None)
+        if not streams:
+            del self._streams[topic]
+        stream.end()
+
+    def publish(self, topic: str, items: Iterable[Any]) -> None:
+        """Publish messages to a topic, in all processes."""
+        messages = list(items)
+        if messages:
+            self._broadcast(topic, messages)
+            self._deliver(topic, messages)
+
+    def close(self, topic: str) -> None:
+        """End every subscription to a topic, in all processes."""
+        self._broadcast(topic, None)
+        self._end(topic)
+
+    def _broadcast(self, topic: str, messages: list[Any] | None) -> None:
+        # Before the local delivery: a subscriber may publish a reply at once, and the reply must
+        # not overtake the message on the bus.
+        if self._bus is not None:
+            self._bus.broadcast(self._name, [topic, messages])
+
+    def _received(self, payload: Any) -> None:
+        topic, messages = payload
+        if messages is None:
+            self._end(topic)
+        else:
+            self._deliver(topic, messages)
+
+    def _deliver(self, topic: str, messages: list[Any]) -> None:
+        for stream, wants in tuple(self._streams.get(topic, {}).items()):
+            for message in messages:
+                if wants is None or wants(message):
+                    stream.put(message)
+
+    def _end(self, topic: str) -> None:
+        # A subscriber may unsubscribe during the loop.
+        for stream in tuple(self._streams.get(topic, ())):
+            stream.end()
+
+
 class SharedFuture(Generic[T]):
     """
-    Something that is known at some time, and stays so.
+    A value, or an error, that is set once and can be waited for any number of times.
 
-    In contrast to a Deferred it can be waited for again and again, and nobody has to take its
-    error.
+    In contrast to a Deferred, an error that is never waited for is not logged.
     """
 
     __slots__ = ("_error", "_isKnown", "_value", "_waiting")
@@ -203,32 +334,30 @@ class SharedFuture(Generic[T]):
 
     @property
     def isKnown(self) -> bool:
-        """Tell whether it is there, or has failed."""
+        """Return whether the value or the error is set."""
         return self._isKnown
 
     def set(self, value: T) -> None:
-        """Give the value; only the first one counts."""
+        """Set the value. Only the first call of this or L{fail} counts."""
         if not self._isKnown:
             self._isKnown, self._value = True, value
-            for waiting in self._release():
-                waiting.callback(value)
+            waiting, self._waiting = self._waiting, []
+            for each in waiting:
+                each.callback(value)
 
     def fail(self, error: BaseException) -> None:
-        """Give the error in place of a value; only the first one counts."""
+        """Set the error. Only the first call of this or L{set} counts."""
         if not self._isKnown:
             self._isKnown, self._error = True, error
-            for waiting in self._release():
-                waiting.errback(error)
-
-    def _release(self) -> list[Deferred[T]]:
-        waiting, self._waiting = self._waiting, []
-        return waiting
+            waiting, self._waiting = self._waiting, []
+            for each in waiting:
+                each.errback(error)
 
     def wait(self, cancel: Callable[[], object] | None = None) -> Deferred[T]:
         """
-        Wait for it.
+        Wait for the value.
 
-        @param cancel: Called if whoever waits cancels that.
+        @param cancel: Called if the Deferred is cancelled.
         """
         if self._error is not None:
             return fail(self._error)

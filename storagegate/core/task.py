@@ -1,20 +1,17 @@
 """
-Runs a coroutine whose first step costs no Deferred.
+Coroutines on the reactor: the one runner of the project.
 
-C{Deferred.fromCoroutine} would do, at the price of two Deferreds for a coroutine that never waits.
-
-One call under way on whatever wire: it can be cancelled, and it ends at its deadline.
-
-Those who wait until nothing is left to do.
+L{Task} runs a coroutine without a Deferred of its own, L{runWithDeadline} one that may be cancelled
+and has to end in time. L{resolve} and L{resolveThen} take results of functions that may be
+C{async} or not. L{IdleWaiters} fires when work has ended.
 """
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
-from types import coroutine as generatorCoroutine
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from storagegate.core.errors import codedError
@@ -22,9 +19,10 @@ from storagegate.core.errors import codedError
 
 class Task:
     """
-    One coroutine on its way; a subclass says what its end means.
+    Runs one coroutine; a subclass handles its end.
 
-    L{step} starts it. The first step runs at once, in the caller's own stack.
+    L{step} starts it, and the first step runs in the caller's stack. C{Deferred.fromCoroutine}
+    would do too, at the price of two Deferreds for a coroutine that never waits.
     """
 
     __slots__ = ("_context", "_coroutine", "_waiting")
@@ -34,28 +32,29 @@ class Task:
         self._waiting: Deferred[Any] | None = None
         self._context: Context = copy_context()
 
-    def returned(self, value: Any) -> None:
-        """Take what the coroutine returned."""
+    def onResult(self, value: Any) -> None:
+        """Handle what the coroutine returned."""
         raise NotImplementedError
 
-    def failed(self, error: BaseException) -> None:
+    def onError(self, error: BaseException) -> None:
         """
-        Take what the coroutine raised.
+        Handle what the coroutine raised.
 
-        That may be C{SystemExit} or the C{CancelledError} of asyncio: a Deferred would keep those
-        as well, and nobody would be answered.
+        @param error: Perhaps C{SystemExit} or the C{CancelledError} of asyncio: they end this
+            coroutine only, as they would end a Deferred's.
         """
         raise NotImplementedError
 
-    def waits(self) -> None:
-        """Take note that the coroutine waits for the first time."""
+    def onSuspend(self) -> None:
+        """Called when the coroutine waits for the first time."""
 
     def step(self, result: Any = None) -> Any:
         """
         Run the coroutine until it waits or ends.
 
-        @return: What a Deferred that was waited for goes on with: its result stays its own, unless
-            it is a failure, which the coroutine has got.
+        @param result: Outcome of the Deferred that was waited for.
+        @return: The result for the next callback of that Deferred: its own, or C{None} in place of
+            a failure, which the coroutine has handled.
         """
         first = self._waiting is None
         self._waiting = None
@@ -69,109 +68,130 @@ class Task:
                 wrong = TypeError(f"a coroutine can wait for Deferreds here, not {type(awaited)}")
                 awaited = self._context.run(self._coroutine.throw, wrong)
         except StopIteration as end:
-            self.returned(end.value)
+            self.onResult(end.value)
         except BaseException as error:
-            self.failed(error)
+            self.onError(error)
         else:
-            self._wait(awaited, first)
+            self._waiting = awaited
+            if first:
+                self.onSuspend()
+            awaited.addBoth(self.step)
         return None if isinstance(result, Failure) else result
 
     def cancel(self) -> None:
-        """Cancel what the coroutine waits for, if it does."""
+        """Cancel the Deferred that the coroutine waits for, if it waits."""
         if self._waiting is not None:
             self._waiting.cancel()
 
-    def _wait(self, awaited: Deferred[Any], first: bool) -> None:
-        self._waiting = awaited
-        if first:
-            self.waits()
-        awaited.addBoth(self.step)
+
+class _DeadlineTask(Task):
+    """
+    A coroutine that can be cancelled and has a deadline.
+
+    @ivar outcome: Its result; C{None} before it has waited for anything.
+    """
+
+    __slots__ = ("_clock", "_seconds", "_timer", "outcome")
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, Any], clock: IReactorTime, seconds: float | None
+    ) -> None:
+        super().__init__(coroutine)
+        self.outcome: Deferred[Any] | None = None
+        self._clock = clock
+        self._seconds = seconds
+        self._timer: IDelayedCall | None = None
+
+    def onSuspend(self) -> None:
+        """Begin to watch the deadline: most calls never wait."""
+        self.outcome = Deferred(lambda _: self._end("CANCELLED", "The call was cancelled"))
+        if self._seconds is not None:
+            late = ("DEADLINE_EXCEEDED", "The deadline has passed")
+            self._timer = self._clock.callLater(max(0.0, self._seconds), self._end, *late)
+
+    def onResult(self, value: Any) -> None:
+        """Fire the outcome, if there is one."""
+        if self.outcome is not None:
+            self._fire(value)
+
+    def onError(self, error: BaseException) -> None:
+        """
+        Fire the outcome.
+
+        @raise BaseException: The error, if the coroutine never waited.
+        """
+        if self.outcome is None:
+            raise error
+        self._fire(Failure(error))
+
+    def _fire(self, result: Any) -> None:
+        assert self.outcome is not None
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        if not self.outcome.called:
+            self.outcome.callback(result)
+
+    def _end(self, code: str, reason: str) -> None:
+        # Before the coroutine is cancelled: what it makes of that is no result any more.
+        self._fire(Failure(codedError(code, reason)))
+        self.cancel()
 
 
 def runWithDeadline(
     coroutine: Coroutine[Any, Any, Any], clock: IReactorTime, seconds: float | None = None
 ) -> Deferred[Any] | None:
     """
-    Run what answers a call.
+    Run a coroutine that can be cancelled and has a deadline.
 
-    @param seconds: How long it may take; C{None} for as long as it likes. After that it is
-        cancelled, and whether it obeys or not, the result is C{DEADLINE_EXCEEDED}.
-    @return: What the coroutine gives; C{None} if it has ended already, for whoever calls it has an
-        answer then. Cancelling it cancels the coroutine where it waits, and the result is
-        C{CANCELLED}.
-    @raise Exception: Whatever the coroutine raised before it waited for anything.
+    @param seconds: After so long it is cancelled, and its result is C{DEADLINE_EXCEEDED} however it
+        reacts. C{None} for no deadline.
+    @return: Its result; C{None} if it ended without waiting. Cancelling the Deferred cancels the
+        coroutine, with the result C{CANCELLED}.
+    @raise Exception: What the coroutine raised before it waited for anything.
     """
-    context = copy_context()
-    try:
-        # Most calls do not wait for anything, and need no more than this step: a Deferred would
-        # take another 1.5 microseconds.
-        awaited = context.run(coroutine.send, None)
-    except StopIteration:
-        return None
-    running = context.run(Deferred.fromCoroutine, _rest(coroutine, awaited))
-    outcome: Deferred[Any] = Deferred(lambda outcome: _end(running, outcome, "CANCELLED"))
-    timer = None
-    if seconds is not None:
-        late = "DEADLINE_EXCEEDED"
-        timer = clock.callLater(max(0.0, seconds), _end, running, outcome, late)
-
-    def ended(result: Any) -> None:
-        if timer is not None and timer.active():
-            timer.cancel()
-        if not outcome.called:
-            outcome.callback(result)
-
-    running.addBoth(ended)
-    return outcome
+    task = _DeadlineTask(coroutine, clock, seconds)
+    task.step()
+    return task.outcome
 
 
-@generatorCoroutine
-def _rest(coroutine: Coroutine[Any, Any, Any], awaited: Any) -> Generator[Any, Any, Any]:
-    """Go on with a coroutine that waits, as C{yield from} would have from its beginning."""
-    try:
-        while True:
-            try:
-                result = yield awaited
-            except GeneratorExit:
-                coroutine.close()
-                raise
-            except BaseException as error:
-                awaited = coroutine.throw(error)
-            else:
-                awaited = coroutine.send(result)
-    except StopIteration as end:
-        return end.value
+async def resolve(value: Any) -> Any:
+    """Return a value, or the result of an awaitable."""
+    return await value if hasattr(value, "__await__") else value
 
 
-_REASONS = {
-    "CANCELLED": "The call was cancelled",
-    "DEADLINE_EXCEEDED": "The deadline has passed",
-}
+def resolveThen(value: Any, function: Callable[[Any], Any]) -> Any:
+    """
+    Call a function with a value, synchronously, or with the result of an awaitable.
+
+    @return: What the function returns; for an awaitable, a coroutine that returns it.
+    """
+    return _resolveLater(value, function) if hasattr(value, "__await__") else function(value)
 
 
-def _end(running: Deferred[Any], outcome: Deferred[Any], code: str) -> None:
-    """Give the outcome first: what the coroutine makes of its end is no answer any more."""
-    if not outcome.called:
-        outcome.errback(Failure(codedError(code, _REASONS[code])))
-    running.cancel()
+async def _resolveLater(value: Awaitable[Any], function: Callable[[Any], Any]) -> Any:
+    return await resolve(function(await value))
 
 
 class IdleWaiters:
-    """Fires the Deferreds of all who wait. Reactor thread."""
+    """Deferreds that fire when work has ended. Reactor thread."""
 
     def __init__(self) -> None:
         self._waiting: list[Deferred[None]] = []
 
     def wait(self, busy: bool) -> Deferred[None]:
-        """Give what fires with the next L{tell}, or has fired where nobody is busy."""
+        """
+        Wait for the end of the work.
+
+        @param busy: Whether there is any; without it, the Deferred has fired already.
+        """
         if not busy:
             return succeed(None)
         waiting: Deferred[None] = Deferred()
         self._waiting.append(waiting)
         return waiting
 
-    def tell(self) -> None:
-        """Say that nothing is left to do."""
+    def notify(self) -> None:
+        """Fire the Deferreds: the work has ended."""
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             waiter.callback(None)

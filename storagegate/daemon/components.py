@@ -85,10 +85,10 @@ class ListenerProtocol(Protocol):
     """
     The root of a site.
 
-    @ivar room: Who answers the requests; it may be exchanged at any time.
+    @ivar handler: Handles the requests; it may be exchanged at any time.
     """
 
-    room: Any
+    handler: Any
 
 
 class Components:

@@ -244,6 +244,6 @@ class Daemon(ProcessService):
         """Give the S3 listener its room; requests in flight keep the one that they entered."""
         self._parts.logs.redactor.hide(root.secretKey)
         if self._s3Root is not None and self._store is not None:
-            self._s3Root.room = self._parts.s3Resource(self._store, self._configuration.s3, root)
+            self._s3Root.handler = self._parts.s3Resource(self._store, self._configuration.s3, root)
         if self._gateway is not None:
             self._gateway.setRootCredentials(root)

@@ -462,18 +462,18 @@ class HandlerTask(Task):
         else:
             self._waiters.append(waiter)
 
-    def waits(self) -> None:
+    def onSuspend(self) -> None:
         """Cancel the handler when the client disconnects, if its route says so."""
         if self._cancels:
-            self._run._dispatch.request.lean.onDisconnect(self.cancel)
+            self._run._dispatch.request.raw.onDisconnect(self.cancel)
 
-    def returned(self, value: Any) -> None:
+    def onResult(self, value: Any) -> None:
         """Fire the Deferreds that wait for the end."""
         self._end()
 
-    def failed(self, error: BaseException) -> None:
+    def onError(self, error: BaseException) -> None:
         """Pass the error to the next handler that takes one."""
-        lost = self._run._dispatch.request.lean.disconnected
+        lost = self._run._dispatch.request.raw.disconnected
         if not (lost and isinstance(error, (BodyLost, CancelledError, ClientLost))):
             self._run.next(error)
         self._end()

@@ -168,7 +168,7 @@ class ApplicationOptions:
             keepAliveTimeout=self.keepAliveTimeout / 1000,
             headersTimeout=self.headersTimeout / 1000,
             requestTimeout=self.requestTimeout / 1000,
-            foreignBodySize=self.wholeBodySize,
+            webBodySize=self.wholeBodySize,
         )
 
 

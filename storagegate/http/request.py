@@ -18,7 +18,7 @@ from storagegate.http.negotiation import (
 from storagegate.http.querystring import parseQuery
 from storagegate.net.http.cookies import parseCookies
 from storagegate.net.http.interfaces import BodyTooLarge, IncompleteBody
-from storagegate.net.http.message import ChannelRequest as LeanRequest
+from storagegate.net.http.message import ChannelRequest
 from storagegate.net.http.parser import METHODS
 from storagegate.net.http.ranges import parseRange
 
@@ -157,7 +157,7 @@ class HTTPRequest:
     """
     A request. Any attribute may be assigned.
 
-    @ivar lean: The request of the connection.
+    @ivar raw: The request of the connection.
     @ivar app: The application.
     @ivar res: The response to it.
     @ivar method: In capitals.
@@ -180,12 +180,17 @@ class HTTPRequest:
     files: Any = None
     baseUrl = ""
 
-    def __init__(self, lean: LeanRequest, app: Any) -> None:
-        self.lean = lean
+    def __init__(self, raw: ChannelRequest, app: Any) -> None:
+        self.raw = raw
         self.app = app
-        self.method = _METHODS[lean.method]
-        self.path = lean.path.decode("ascii")
+        self.method = _METHODS[raw.method]
+        self.path = raw.path.decode("ascii")
         self.params: dict[Any, Any] = {}
+
+    @property
+    def lean(self) -> ChannelRequest:
+        """Deprecated name of C{raw}."""
+        return self.raw
 
     @property
     def sessionID(self) -> str | None:
@@ -196,7 +201,7 @@ class HTTPRequest:
     @property
     def httpVersion(self) -> str:
         """Give C{1.0} or C{1.1}."""
-        return self.lean.version[5:].decode("ascii")
+        return self.raw.version[5:].decode("ascii")
 
     def on(self, event: str, listener: Callable[[], Any]) -> Self:
         """
@@ -206,7 +211,7 @@ class HTTPRequest:
         """
         if event != "close":
             raise ValueError(f"a request has no event {event!r}, only close")
-        self.lean.onDisconnect(listener)
+        self.raw.onDisconnect(listener)
         return self
 
     # The head
@@ -214,7 +219,7 @@ class HTTPRequest:
     def get(self, name: str) -> str | None:
         """Give a field, C{None} if it is not there; C{referer} and C{referrer} are one."""
         lowered = name.lower()
-        headers = self.lean.headers
+        headers = self.raw.headers
         value = headers.get(lowered.encode("latin-1", "replace"))
         if value is None and lowered in ("referer", "referrer"):
             value = headers.get(b"referer") or headers.get(b"referrer")
@@ -225,14 +230,14 @@ class HTTPRequest:
     @property
     def headers(self) -> HeaderMapping:
         """Give all fields."""
-        return HeaderMapping(self.lean.headers)
+        return HeaderMapping(self.raw.headers)
 
     # Where it came from and to
 
     @property
     def originalUrl(self) -> str:
         """Give the path and the query as they came."""
-        return self.lean.uri.decode("ascii")
+        return self.raw.uri.decode("ascii")
 
     @property
     def url(self) -> str:
@@ -244,7 +249,7 @@ class HTTPRequest:
         """Give the parameters of the query; one that is repeated is a list."""
         query: dict[str, str | list[str]] | None = self.__dict__.get("_query")
         if query is None:
-            query = self.__dict__["_query"] = parseQuery(self.lean.queryString)
+            query = self.__dict__["_query"] = parseQuery(self.raw.queryString)
         return query
 
     @query.setter
@@ -264,13 +269,13 @@ class HTTPRequest:
     def _addresses(self) -> list[str]:
         trust = self.app.trust
         if trust is None:
-            return [self.lean.clientHost]
-        return [*clientAddresses(self.lean.clientHost, self.get("x-forwarded-for") or "", trust)]
+            return [self.raw.clientHost]
+        return [*clientAddresses(self.raw.clientHost, self.get("x-forwarded-for") or "", trust)]
 
     def _forwarded(self, name: str) -> str | None:
         """Give the first value of a field that only a trusted proxy may set."""
         trust = self.app.trust
-        if trust is None or not trust(self.lean.clientHost, 0):
+        if trust is None or not trust(self.raw.clientHost, 0):
             return None
         value = self.get(name)
         return value.split(",")[0].strip() if value else None
@@ -279,7 +284,7 @@ class HTTPRequest:
     def protocol(self) -> str:
         """Give C{http} or C{https}."""
         forwarded = self._forwarded("x-forwarded-proto")
-        return forwarded or ("https" if self.lean.secure else "http")
+        return forwarded or ("https" if self.raw.secure else "http")
 
     @property
     def secure(self) -> bool:
@@ -352,7 +357,7 @@ class HTTPRequest:
         @return: The first that it has, or the type itself where that was a wildcard; C{None}
             without a body, C{False} if it has none of them.
         """
-        if self.lean.contentLength == 0 and b"content-length" not in self.lean.headers:
+        if self.raw.contentLength == 0 and b"content-length" not in self.raw.headers:
             return None
         return matchesType(self.get("content-type"), types) or False
 
@@ -363,13 +368,13 @@ class HTTPRequest:
         @return: Offsets of first and last bytes; empty if none of them is in it, C{None} if the
             client asks for the whole.
         """
-        ranges = parseRange(self.lean.headers.get(b"range"), size)
+        ranges = parseRange(self.raw.headers.get(b"range"), size)
         return None if ranges is None else [(each.first, each.last) for each in ranges]
 
     @property
     def fresh(self) -> bool:
         """Say whether the client has what the response so far describes."""
-        if self.lean.method not in (b"GET", b"HEAD"):
+        if self.raw.method not in (b"GET", b"HEAD"):
             return False
         fresh: bool = self.res.isFresh()
         return fresh
@@ -384,12 +389,12 @@ class HTTPRequest:
     @property
     def contentLength(self) -> int | None:
         """Give the length of the body, C{None} if it is not declared."""
-        return self.lean.contentLength
+        return self.raw.contentLength
 
     @property
     def hasBody(self) -> bool:
         """Say whether there is a body, though it may be an empty one."""
-        return self.lean.contentLength != 0 or b"content-length" in self.lean.headers
+        return self.raw.contentLength != 0 or b"content-length" in self.raw.headers
 
     def takeBody(self) -> bytes | None:
         """
@@ -398,7 +403,7 @@ class HTTPRequest:
         @raise HTTPError: 413 if it is longer than the application lets a body be.
         """
         self._checkDeclared(self.app.settings.wholeBodySize)
-        return self.lean.body.takeReady()
+        return self.raw.body.readAvailable()
 
     async def read(self, limit: int | None = None) -> bytes:
         """
@@ -412,7 +417,7 @@ class HTTPRequest:
         bound = bound if limit is None else min(limit, bound)
         self._checkDeclared(bound)
         try:
-            return await self.lean.body.read(bound)
+            return await self.raw.body.read(bound)
         except BodyTooLarge:
             raise bodyTooLarge(bound, None) from None
         except IncompleteBody:
@@ -423,18 +428,18 @@ class HTTPRequest:
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Give the raw body piece by piece; the client waits while nobody asks."""
         limit = self.app.settings.maxRequestBodySize
-        return self.lean.body if limit is None else self._bounded(limit)
+        return self.raw.body if limit is None else self._bounded(limit)
 
     async def _bounded(self, limit: int) -> AsyncIterator[bytes]:
         self._checkDeclared(limit)
         size = 0
-        async for chunk in self.lean.body:
+        async for chunk in self.raw.body:
             size += len(chunk)
             if size > limit:
                 raise bodyTooLarge(limit, None)
             yield chunk
 
     def _checkDeclared(self, limit: int) -> None:
-        length = self.lean.contentLength
+        length = self.raw.contentLength
         if length is not None and length > limit:
             raise bodyTooLarge(limit, length)

@@ -13,7 +13,7 @@ from storagegate.http.errors import bodyTooLarge, statusOf
 from storagegate.http.request import HTTPRequest
 from storagegate.http.response import HTTPResponse
 from storagegate.net.http.interfaces import BadRequest
-from storagegate.net.http.message import ChannelRequest as LeanRequest
+from storagegate.net.http.message import ChannelRequest
 from storagegate.net.http.resource import NativeResource
 
 _JSON_TYPE = b"application/json; charset=utf-8"
@@ -56,14 +56,14 @@ class AppResource(NativeResource):
     def __init__(self, app: Any) -> None:
         self.app = app
 
-    def answer(self, lean: LeanRequest) -> None:
+    def answer(self, raw: ChannelRequest) -> None:
         """Dispatch a request through the application."""
         app = self.app
-        request = HTTPRequest(lean, app)
-        request.res = response = HTTPResponse(lean, app, request)
+        request = HTTPRequest(raw, app)
+        request.res = response = HTTPResponse(raw, app, request)
         run = RouterDispatch(app, RequestDispatch(request, response, _end), request.path)
-        lean.answerer = run
-        length, limit = lean.contentLength, app.settings.maxRequestBodySize
+        raw.handlerState = run
+        length, limit = raw.contentLength, app.settings.maxRequestBodySize
         if limit is not None and length is not None and length > limit:
             run.next(bodyTooLarge(limit, length))
         else:
@@ -76,7 +76,7 @@ def _end(dispatch: RequestDispatch, error: object) -> None:
     try:
         if error is not None:
             _respondError(request, response, error)
-        elif response.finished or response.headersSent or request.lean.disconnected:
+        elif response.finished or response.headersSent or request.raw.disconnected:
             # A handler that has responded called next() nevertheless.
             pass
         elif dispatch.allowed and not dispatch.matched:
@@ -84,22 +84,22 @@ def _end(dispatch: RequestDispatch, error: object) -> None:
         elif request.method == "OPTIONS" and request.path == "*":
             _respondAllowed(request, response, _SERVER_METHODS)
         else:
-            path = request.lean.path.decode("ascii")
+            path = request.raw.path.decode("ascii")
             shape = {"error": "Not Found", "path": path, "method": request.method}
             response.status(404)
             _respondShape(request, response, shape)
     except Exception:
         # Hooks of middleware fail here too.
         _log.failure("the answer of last resort failed")
-        _respondPlainly(request.lean)
+        _respondPlainly(request.raw)
 
 
-def _respondPlainly(lean: LeanRequest) -> None:
+def _respondPlainly(raw: ChannelRequest) -> None:
     """Respond with 500 and none of the fields and hooks, any of which may have failed."""
-    if lean.started:
-        lean.abort()
+    if raw.started:
+        raw.abort()
     else:
-        lean.respond(500, [(b"Content-Type", _JSON_TYPE)], _PLAIN_ERROR)
+        raw.respond(500, [(b"Content-Type", _JSON_TYPE)], _PLAIN_ERROR)
 
 
 def _allowed(methods: Sequence[str]) -> str:
@@ -119,18 +119,18 @@ def _respondAllowed(request: HTTPRequest, response: HTTPResponse, allow: str) ->
 
 def _respondError(request: HTTPRequest, response: HTTPResponse, error: object) -> None:
     """Respond to an error that no handler has taken."""
-    lean = request.lean
+    raw = request.raw
     own = statusOf(error)
     status = own or 500
-    if lean.disconnected:
+    if raw.disconnected:
         # No response can reach the client; a body that it cut short, say, is no error of ours.
         if status >= 500:
             _report("a handler failed after its client had gone", error)
         return
     if not response.reopen():
         _report("a handler failed after its response had begun", error)
-        if not lean.finished:
-            lean.abort()
+        if not raw.finished:
+            raw.abort()
         return
     if status >= 500:
         _report("a handler failed", error)

@@ -33,8 +33,14 @@ from storagegate.http.files import readDotfiles
 from storagegate.http.sendfile import readOptions, sendFile
 from storagegate.net.http.cookies import serializeCookie
 from storagegate.net.http.interfaces import ClientLost
-from storagegate.net.http.message import LOST, READY, checkedFields, encodeFields, phraseOf
-from storagegate.net.http.message import ChannelRequest as LeanRequest
+from storagegate.net.http.message import (
+    LOST,
+    READY,
+    ChannelRequest,
+    checkedFields,
+    encodeFields,
+    phraseOf,
+)
 
 HeaderValue = str | int | Iterable[str]
 
@@ -123,7 +129,7 @@ class HTTPResponse:
     It is sent whole (L{send}, L{json}, L{html}, L{end}), in parts (L{write}, then L{end}) or as a
     file (L{sendFile}, L{download}). Any attribute may be assigned.
 
-    @ivar lean: The request of the connection, which sends the response.
+    @ivar raw: The request of the connection, which sends the response.
     @ivar app: The application.
     @ivar statusCode: 100 to 999.
     @ivar sentLength: The length of the body that was sent in bytes, L{None} for a stream whose
@@ -140,14 +146,19 @@ class HTTPResponse:
     sentLength: int | None = None
     statusCode = 200
 
-    def __init__(self, lean: LeanRequest, app: Any, request: Any) -> None:
-        self.lean = lean
+    def __init__(self, raw: ChannelRequest, app: Any, request: Any) -> None:
+        self.raw = raw
         self.app = app
         # By their names in lower case: the name as given, and the value or values.
         self._fields: dict[str, CheckedField] = {}
         # Weak, so that a request and its body are freed without the garbage collector. The
         # connection's request holds them until the response is complete.
         self._request = ref(request)
+
+    @property
+    def lean(self) -> ChannelRequest:
+        """Deprecated name of C{raw}."""
+        return self.raw
 
     @property
     def req(self) -> Any:
@@ -163,7 +174,7 @@ class HTTPResponse:
     @property
     def headersSent(self) -> bool:
         """Return whether the head was sent, so that it cannot be changed any more."""
-        return self._begun or self.lean.started
+        return self._begun or self.raw.started
 
     @property
     def finished(self) -> bool:
@@ -178,7 +189,7 @@ class HTTPResponse:
         @raise ValueError: If there is no such event.
         """
         if event == "close":
-            self.lean.onDisconnect(listener)
+            self.raw.onDisconnect(listener)
         elif event == "finish":
             if self._finishListeners is None:
                 self._finishListeners = []
@@ -345,7 +356,7 @@ class HTTPResponse:
             return False
         etag, modified = self.get("etag"), self.get("last-modified")
         return isFresh(
-            self.lean.headers,
+            self.raw.headers,
             etag if isinstance(etag, str) else None,
             modified if isinstance(modified, str) else None,
         )
@@ -542,7 +553,7 @@ class HTTPResponse:
         data = asBytes(chunk)
         if not self._begun:
             self.startBody(None)
-        if self.lean.disconnected:
+        if self.raw.disconnected:
             return LOST
         ready = self._sendPiece(data) if self._body is None else self._body.write(data)
         if ready is not READY:
@@ -590,7 +601,7 @@ class HTTPResponse:
         self.sentLength = length
         plain = _FRAMING.isdisjoint(self._fields)
         fields = checkedFields(self._block()) if plain else encodeFields(self._pairs())
-        self.lean.begin(self.statusCode, fields, length)
+        self.raw.begin(self.statusCode, fields, length)
         self._begun = True
         return encoder is None
 
@@ -630,7 +641,7 @@ class HTTPResponse:
 
         @return: Whether it is allowed.
         """
-        if self._begun or self.lean.started:
+        if self._begun or self.raw.started:
             return False
         self._ended = False
         return True
@@ -644,7 +655,7 @@ class HTTPResponse:
 
     def _checkUnanswered(self) -> None:
         """Refuse a second response."""
-        if self._ended or (self.lean.started and not self._begun):
+        if self._ended or (self.raw.started and not self._begun):
             raise ResponseSent("there is a response already")
 
     def _sendWhole(self, body: bytes, contentType: tuple[str, str]) -> Self:
@@ -674,11 +685,11 @@ class HTTPResponse:
         self._sendUnlessFresh(body)
 
     def _sendUnlessFresh(self, body: bytes) -> None:
-        lean = self.lean
-        asked = lean.headers
+        raw = self.raw
+        asked = raw.headers
         if (
             (b"if-none-match" in asked or b"if-modified-since" in asked)
-            and lean.method in (b"GET", b"HEAD")
+            and raw.method in (b"GET", b"HEAD")
             and self.isFresh()
         ):
             self.statusCode = 304
@@ -715,20 +726,20 @@ class HTTPResponse:
         self._respond(body)
 
     def _respond(self, body: bytes) -> None:
-        lean = self.lean
-        if lean.disconnected:
+        raw = self.raw
+        if raw.disconnected:
             return
         self.sentLength = len(body)
         if _FRAMING.isdisjoint(self._fields):
-            lean.respondWith(self.statusCode, self._block(), body)
+            raw.respondWith(self.statusCode, self._block(), body)
         else:
-            lean.respond(self.statusCode, encodeFields(self._pairs()), body)
+            raw.respond(self.statusCode, encodeFields(self._pairs()), body)
         if self._finishListeners is not None:
             self._emitFinish()
 
     def _sendPiece(self, data: bytes) -> Any:
         try:
-            return self.lean.send(data) or READY
+            return self.raw.send(data) or READY
         except ClientLost:
             return LOST
 
@@ -738,8 +749,8 @@ class HTTPResponse:
 
     def _finishStream(self) -> None:
         self._body = None
-        if not self.lean.disconnected:
-            self.lean.finish()
+        if not self.raw.disconnected:
+            self.raw.finish()
             self._emitFinish()
 
     def _emitFinish(self) -> None:
@@ -757,14 +768,14 @@ class HTTPResponse:
         """Pass an error that no handler has caught to the handlers of errors."""
         if reason.check(ClientLost):
             return
-        dispatch = self.lean.answerer
+        dispatch = self.raw.handlerState
         if dispatch is None:
             _log.failure("a response failed behind its end", reason)
         else:
             dispatch.next(reason.value)
-        if self._begun and not self.lean.finished:
+        if self._begun and not self.raw.finished:
             # Also if a handler of errors has taken it: nothing can complete this any more.
-            self.lean.abort()
+            self.raw.abort()
 
     def _block(self) -> bytes:
         """

@@ -254,7 +254,7 @@ def _pageElement(element: Any) -> Callable[[Any, Any], Any]:
 
 def _standardHandler(handler: StandardHandler) -> Callable[[Any, Any], Any]:
     def answer(req: Any, res: Any) -> Any:
-        headers = decodeFields(req.lean.headerList)
+        headers = decodeFields(req.raw.headerList)
         body = IncomingBody(req)
         result = handler(receivedRequest(req.method, req.url, headers, body, req.params))
         if isinstance(result, Response):
@@ -313,7 +313,7 @@ async def _sendStream(req: Any, res: Any, source: Any) -> None:
     pieces = aiter(source)
     try:
         pumping = Deferred.fromCoroutine(_pump(res, pieces))
-        req.lean.onDisconnect(pumping.cancel)
+        req.raw.onDisconnect(pumping.cancel)
         await pumping
     finally:
         # Not a part of what is cancelled: closing may take its time.
@@ -345,7 +345,7 @@ def resourceMiddleware(resource: IResource) -> Callable[[Any, Any, Any], None]:
 
     def render(req: Any, res: Any, next: Any) -> None:
         prefix = req.baseUrl.count("/")
-        req.lean.channel.owner.serveMounted(req.lean, resource, prefix, _ForeignReply(res))
+        req.raw.channel.owner.serveMounted(req.raw, resource, prefix, _ForeignReply(res))
 
     return render
 

@@ -250,7 +250,7 @@ def _prepare(res: Any, file: OpenFile, options: FileOptions) -> Sequence[_Piece]
     modified = res.get("Last-Modified")
     if modified is None and options.lastModified:
         modified = ownDate
-    headers = res.lean.headers
+    headers = res.raw.headers
     fresh, ranges = False, None
     if (isConditional(headers) or b"range" in headers) and _isPlain(res):
         if preconditionFails(headers, etag, modified):
@@ -292,7 +292,7 @@ def _validators(size: int, modifiedNs: int) -> tuple[str, str]:
 
 def _isPlain(res: Any) -> bool:
     """Say whether conditions and ranges count: for a successful GET or HEAD."""
-    return res.lean.method in (b"GET", b"HEAD") and 200 <= res.statusCode < 300
+    return res.raw.method in (b"GET", b"HEAD") and 200 <= res.statusCode < 300
 
 
 # 0.1 microseconds instead of 8.
@@ -350,25 +350,25 @@ async def _send(res: Any, file: OpenFile, pieces: Sequence[_Piece]) -> None:
 
     @raise TruncatedFile: If the file ends before what was promised. The connection is dropped.
     """
-    lean, run = res.lean, res.app.runtime.run
+    raw, run = res.raw, res.app.runtime.run
     try:
         plain = res.startBody(_length(pieces))
         for prefix, offset, count in pieces:
             if prefix:
                 await res.write(prefix)
             if plain:
-                await lean.sendFile(file.fd, offset, count, run)
+                await raw.sendFile(file.fd, offset, count, run)
             else:
                 await _writePieces(res, file.fd, offset, count)
         res.end()
     except TruncatedFile:
-        lean.abort()
+        raw.abort()
         raise
     except Exception:
-        if not lean.disconnected:
+        if not raw.disconnected:
             if res.headersSent:
                 # A handler that caught this could otherwise end it as if it were whole.
-                lean.abort()
+                raw.abort()
             raise
     finally:
         if os.fstat(file.fd).st_nlink:

@@ -142,7 +142,7 @@ class TestCall:
         """
         before = len(self._body)
         while self.reading and self._connection.held:
-            self._body += self._connection.takeReady()
+            self._body += self._connection.readAvailable()
             if len(self._body) > _MAX_BODY:
                 self.disconnect()
                 raise AssertionError(f"the response to {self.name} does not end")

@@ -349,7 +349,7 @@ class CallDispatch(Task):
 
     def _refuse(self, error: Exception) -> None:
         self._router.refused(self._call, error)
-        self.failed(error)
+        self.onError(error)
 
     def _refuseNothing(self) -> None:
         """Refuse a call that has no request."""
@@ -366,7 +366,7 @@ class CallDispatch(Task):
 
         # A client that leaves before it has sent its request looks the same until the end.
         self._wire.whenClosed(closed)
-        self.failed(error)
+        self.onError(error)
 
     def _handler(self) -> Any:
         """
@@ -387,7 +387,7 @@ class CallDispatch(Task):
             try:
                 result = self._handler()(self._call)
             except BaseException as error:
-                self.failed(error)
+                self.onError(error)
                 return
             if type(result) is CoroutineType:
                 super().__init__(result)
@@ -396,7 +396,7 @@ class CallDispatch(Task):
                 super().__init__(_wait(result))
                 self.step()
             else:
-                self.returned(result)
+                self.onResult(result)
         else:
             super().__init__(self._pass(0))
             # A client may leave before such a handler waits for anything.
@@ -443,17 +443,17 @@ class CallDispatch(Task):
     def _isCompressed(self, message: bytes) -> bool:
         return self._call.compress and len(message) > self._compressAbove
 
-    def waits(self) -> None:
+    def onSuspend(self) -> None:
         """Watch the client from the first time that the handler waits."""
         self._wire.watch(self.cancel)
 
-    def returned(self, value: Any) -> None:
+    def onResult(self, value: Any) -> None:
         """Send the response and C{OK}."""
         if self._route.method.streaming in ("server", "bidirectional"):
             if value is not _NOTHING:
                 kind = type(value).__name__
                 reason = f"no {kind} of a middleware replaces the stream of {self._wire.path}"
-                self.failed(TypeError(reason))
+                self.onError(TypeError(reason))
                 return
             self._router.ended(self._peer)
             self._wire.finish(0, "", self._call.trailers)
@@ -461,12 +461,12 @@ class CallDispatch(Task):
         try:
             message = self._encode(value)
         except Exception as error:
-            self.failed(error)
+            self.onError(error)
             return
         self._router.ended(self._peer)
         self._wire.reply(message, self._call.trailers, self._isCompressed(message))
 
-    def failed(self, error: BaseException) -> None:
+    def onError(self, error: BaseException) -> None:
         """Send the status of an error."""
         self._router.ended(self._peer)
         try:

@@ -26,9 +26,10 @@ from twisted.python.failure import Failure
 from storagegate.auth.tokens import bearerToken, noteKind
 from storagegate.core.context import rateLimitKey
 from storagegate.core.errors import GrpcError, ServiceError, asGrpcError, isExpected
-from storagegate.core.invoker import adaptHandler, whenKnown
+from storagegate.core.invoker import adaptHandler
 from storagegate.core.options import takesMapping
 from storagegate.core.ratelimit import Count, MemoryRateLimitStore, checkWindow
+from storagegate.core.task import resolveThen
 from storagegate.telemetry.log import escapeField, escapeLine
 
 _log = Logger()
@@ -250,12 +251,12 @@ def rateLimit(
     def limit(call: Any, next: Callable[[], Any]) -> Any:
         if skips is None:
             return count(call, next)
-        return whenKnown(skips(call), lambda skipped: next() if skipped else count(call, next))
+        return resolveThen(skips(call), lambda skipped: next() if skipped else count(call, next))
 
     def count(call: Any, next: Callable[[], Any]) -> Any:
-        return whenKnown(
+        return resolveThen(
             keyOf(call),
-            lambda key: whenKnown(store.increment(str(key)), lambda count: decide(count, next)),
+            lambda key: resolveThen(store.increment(str(key)), lambda count: decide(count, next)),
         )
 
     def decide(count: Count, next: Callable[[], Any]) -> Any:

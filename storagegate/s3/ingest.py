@@ -33,7 +33,7 @@ PUT_LIMIT = 5 << 30
 class RequestBody(Protocol):
     """The bytes of a request as they arrive."""
 
-    def takeReady(self) -> bytes | None:
+    def readAvailable(self) -> bytes | None:
         """The whole body, if it has arrived already."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -162,7 +162,7 @@ async def ingest(
     @raise S3Error: For whatever the body is not.
     """
     reading = _BodyVerifier(expectation)
-    ready = body.takeReady()
+    ready = body.readAvailable()
     if ready is not None and len(ready) <= inlineLimit:
         return _receiveReady(ready, reading, expectation.decoder)
     sink = newSink(inlineLimit)

@@ -102,7 +102,7 @@ class PostForm:
             self._head = FormHead(self._fields, self._fileName)
         return self._head
 
-    def takeReady(self) -> bytes | None:
+    def readAvailable(self) -> bytes | None:
         """A form's file always comes in pieces."""
         return None
 

@@ -183,7 +183,7 @@ class S3Resource(CoroutineResource):
     def describeError(self, request: ChannelRequest, error: Exception) -> tuple[int, Pairs, bytes]:
         """Give an exception S3's shape."""
         told = fromStoreError(error)
-        exchange: S3RequestRecord | None = request.answerer
+        exchange: S3RequestRecord | None = request.handlerState
         if exchange is not None:
             exchange.errorCode = told.code
         requestId = self._requestId() if exchange is None else exchange.requestId
@@ -208,7 +208,7 @@ class S3Resource(CoroutineResource):
             tracing = namedTracing(headers, self._traceKey)
         # Few clients name a trace: one that begins here is an id, until somebody wants more.
         traceId = newTraceId() if tracing is None else tracing.traceId.encode("ascii")
-        exchange = request.answerer = S3RequestRecord(
+        exchange = request.handlerState = S3RequestRecord(
             request, time.perf_counter(), self._requestId(), traceId, tracing
         )
         self.observation.inFlight += 1

@@ -248,18 +248,18 @@ class _Storage:
             bucket, prefix = bucketOf(request), textOf(request, "prefix")
             identity = await self._admitted(context, "ListObjectsV2", bucket, prefix=prefix)
             # Joined before the look-up: a bucket that is deleted meanwhile ends the watch.
-            box = self._watches.join(bucket, prefix)
+            box = self._watches.subscribe(bucket, prefix)
             try:
                 await self._objects.bucket(identity, bucket)
                 while (change := await box.get()) is not None:
                     self._checkKey(identity)
                     # What another program does to the bucket is not seen. Once it was deleted here,
                     # what waits is of the time before.
-                    if not box.isOver:
+                    if not box.isEnded:
                         await self._objects.bucket(identity, bucket)
                     yield change
             finally:
-                self._watches.leave(bucket, box)
+                self._watches.unsubscribe(bucket, box)
 
     def _checkKey(self, identity: Identity) -> None:
         """See that a key that was good when the call began has not been revoked since."""

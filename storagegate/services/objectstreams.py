@@ -38,7 +38,7 @@ class UploadBody:
     def __init__(self, items: AsyncIterator[Any]) -> None:
         self._items = items
 
-    def takeReady(self) -> bytes | None:
+    def readAvailable(self) -> bytes | None:
         """Nothing of a stream is there before it is read."""
         return None
 
@@ -199,7 +199,7 @@ class BucketWatchers:
     def __len__(self) -> int:
         return len(self._topics)
 
-    def join(self, bucket: str, prefix: str) -> BoundedStream:
+    def subscribe(self, bucket: str, prefix: str) -> BoundedStream[Any]:
         """
         Watch the objects of a bucket whose keys begin with a prefix, from now on.
 
@@ -214,11 +214,11 @@ class BucketWatchers:
                 key: str = change["object"]["key"]
                 return key.startswith(prefix)
 
-        return self._topics.join(bucket, wants)
+        return self._topics.subscribe(bucket, wants)
 
-    def leave(self, bucket: str, box: BoundedStream) -> None:
+    def unsubscribe(self, bucket: str, box: BoundedStream[Any]) -> None:
         """Watch no more."""
-        self._topics.leave(bucket, box)
+        self._topics.unsubscribe(bucket, box)
         if not self._topics:
             self._store.observers.remove(self._changed)
 
@@ -231,4 +231,4 @@ class BucketWatchers:
             told = {"event": "created", "object": rowShape(change.record)}
         else:
             told = {"event": "removed", "object": {"key": change.key.decode()}}
-        self._topics.tell(change.bucket, (told,))
+        self._topics.publish(change.bucket, (told,))

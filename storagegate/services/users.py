@@ -404,7 +404,7 @@ class _Users:
             raise _notFound() from None
         except EmailTaken:
             raise _emailTaken() from None
-        self._watchers.tell(id, _differences(before, after))
+        self._watchers.publish(id, _differences(before, after))
         return after.asDict()
 
     async def deleteUser(self, request: Any, context: Any) -> dict[str, Any]:
@@ -484,14 +484,14 @@ class _Users:
         """
         id = readRequest(request, _WATCHED_ID)["userId"]
         # Before the store is read, so that no change is missed meanwhile.
-        changes = self._watchers.join(id)
+        changes = self._watchers.subscribe(id)
         try:
             if await self._store.get(id) is None:
                 raise _notFound()
             while (change := await changes.get()) is not None:
                 yield change
         finally:
-            self._watchers.leave(id, changes)
+            self._watchers.unsubscribe(id, changes)
 
     def _newUser(self, request: Any) -> User:
         fields, us = readRequest(request, _NEW_USER), self._timestamps()
@@ -568,19 +568,19 @@ class Chats:
                 yield message
 
     @contextmanager
-    def _joined(self, requests: AsyncIterable[Any], keepTime: bool) -> Iterator[BoundedStream]:
+    def _joined(self, requests: AsyncIterable[Any], keepTime: bool) -> Iterator[BoundedStream[Any]]:
         """Subscribe to the chat, and publish the messages of a call while it is subscribed."""
-        messages = self._topics.join(_CHAT_TOPIC)
+        messages = self._topics.subscribe(_CHAT_TOPIC)
         publishing = Deferred.fromCoroutine(self._publish(requests, keepTime, messages))
         publishing.addCallbacks(messages.end, lambda failure: messages.end(failure.value))
         try:
             yield messages
         finally:
-            self._topics.leave(_CHAT_TOPIC, messages)
+            self._topics.unsubscribe(_CHAT_TOPIC, messages)
             publishing.cancel()
 
     async def _publish(
-        self, requests: AsyncIterable[Any], keepTime: bool, messages: BoundedStream
+        self, requests: AsyncIterable[Any], keepTime: bool, messages: BoundedStream[Any]
     ) -> None:
         async for request in requests:
             fields = readRequest(request, _MESSAGE)
@@ -588,10 +588,10 @@ class Chats:
                 raise invalid(("userId", "is a reserved name"))
             if not keepTime or fields["timestamp"] is None:
                 del fields["timestamp"]
-            self._topics.tell(_CHAT_TOPIC, (self._stamped(fields),))
-            await messages.untilRead()
+            self._topics.publish(_CHAT_TOPIC, (self._stamped(fields),))
+            await messages.drained()
             # The call may end while its own message is delivered, before it can be cancelled.
-            if messages.isOver:
+            if messages.isEnded:
                 return
 
     def _stamped(self, message: Mapping[str, str]) -> dict[str, str]:

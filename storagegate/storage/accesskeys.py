@@ -67,7 +67,7 @@ class AccessKeySnapshot:
             self.problem = str(error) or type(error).__name__
             return
         self.problem = None
-        self._waiters.tell()
+        self._waiters.notify()
 
     async def stop(self) -> None:
         """Poll no more."""

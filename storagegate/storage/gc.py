@@ -194,7 +194,7 @@ class GarbageCollector:
             self._grace = None
             self._graced.clear()
             if not self._running:
-                self._waiters.tell()
+                self._waiters.notify()
         self._isStopping = True
         if self._neighbours is None:
             return self.idle()
@@ -252,7 +252,7 @@ class GarbageCollector:
         finally:
             self._running = False
             if not self._graced:
-                self._waiters.tell()
+                self._waiters.notify()
 
     async def _readGarbage(self) -> None:
         after = ""

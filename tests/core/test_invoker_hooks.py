@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.core.invoker import adaptHandler, whenKnown
+from storagegate.core.invoker import adaptHandler
 
 
 class HookTests(SynchronousTestCase):
@@ -41,19 +40,3 @@ class HookTests(SynchronousTestCase):
             error = self.assertRaises(TypeError, adaptHandler, function, "option")
             self.assertIn("option", str(error))
             self.assertIn("(req, res)", str(error))
-
-
-class KnownTests(SynchronousTestCase):
-    """Values that are here or will be."""
-
-    def test_here(self) -> None:
-        """A value that is here is gone on with at once."""
-        self.assertEqual(whenKnown(1, lambda value: value + 1), 2)
-
-    def test_later(self) -> None:
-        """One that comes later is waited for, and so is what is made of it."""
-        waiting: Deferred[int] = Deferred()
-        result = Deferred.fromCoroutine(whenKnown(waiting, lambda value: succeed(value + 1)))
-        self.assertNoResult(result)
-        waiting.callback(1)
-        self.assertEqual(self.successResultOf(result), 2)

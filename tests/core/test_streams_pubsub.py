@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from storagegate.core.errors import ServiceError
-from storagegate.core.streams import ROOM, BoundedStream, PubSub
+from storagegate.core.streams import MAX_ITEMS, BoundedStream, PubSub
 from storagegate.services.users import makeUserService
 from storagegate.services.usertable import SQLiteUserStore, UserTable
 from tests.services.usercase import ADA, Requests, contextOf, ended
@@ -18,7 +18,7 @@ from tests.support.buses import Buses
 HELLO = {"userId": "ada", "message": "hello"}
 
 
-class TopicsTests(SynchronousTestCase):
+class PubSubTests(SynchronousTestCase):
     """Topics on a bus."""
 
     def setUp(self) -> None:
@@ -27,17 +27,17 @@ class TopicsTests(SynchronousTestCase):
         self.one, self.two = (PubSub(self.buses.make(), "same") for _ in range(2))
         self.other = PubSub(self.buses.make(), "other")
 
-    def read(self, box: BoundedStream) -> Any:
+    def read(self, box: BoundedStream[Any]) -> Any:
         """Read a message that is there."""
         return self.successResultOf(Deferred.fromCoroutine(box.get()))
 
     def test_told(self) -> None:
         """What is told of a topic is heard once by everybody who has joined it, in its order."""
-        boxes = [topics.join("a") for topics in (self.one, self.two)]
-        apart = [self.two.join("b"), self.other.join("a")]
-        self.one.tell("a", [1, 2])
-        self.one.tell("a", [])
-        self.two.tell("a", [3])
+        boxes = [topics.subscribe("a") for topics in (self.one, self.two)]
+        apart = [self.two.subscribe("b"), self.other.subscribe("a")]
+        self.one.publish("a", [1, 2])
+        self.one.publish("a", [])
+        self.two.publish("a", [3])
         self.buses.deliver()
         self.assertEqual([self.read(boxes[0]) for _ in range(3)], [1, 2, 3])
         self.assertEqual(sorted(self.read(boxes[1]) for _ in range(3)), [1, 2, 3])
@@ -46,43 +46,43 @@ class TopicsTests(SynchronousTestCase):
 
     def test_wanted(self) -> None:
         """Who wants some of it gets only that, from elsewhere too."""
-        box = self.two.join("a", lambda item: bool(item % 2))
-        self.one.tell("a", [1, 2, 3])
+        box = self.two.subscribe("a", lambda item: bool(item % 2))
+        self.one.publish("a", [1, 2, 3])
         self.buses.deliver()
         self.assertEqual([self.read(box), self.read(box)], [1, 3])
 
     def test_nothing(self) -> None:
         """Of nothing nobody is told."""
-        self.one.tell("a", [])
+        self.one.publish("a", [])
         self.assertEqual(self.buses.said, [])
 
     def test_closed(self) -> None:
         """A topic that ends does so everywhere, behind what was told before."""
-        box, apart = self.two.join("a"), self.two.join("b")
-        self.one.tell("a", [1])
+        box, apart = self.two.subscribe("a"), self.two.subscribe("b")
+        self.one.publish("a", [1])
         self.one.close("a")
         self.buses.deliver()
         self.assertEqual([self.read(box), self.read(box)], [1, None])
-        self.assertFalse(apart.isOver)
+        self.assertFalse(apart.isEnded)
 
     def test_answeredAtOnce(self) -> None:
         """Whoever says something as soon as it hears something is heard behind it, elsewhere."""
-        here, there = self.one.join("a"), self.two.join("a")
+        here, there = self.one.subscribe("a"), self.two.subscribe("a")
         heard = Deferred.fromCoroutine(here.get())
-        heard.addCallback(lambda item: self.one.tell("a", ["answer"]))
-        self.one.tell("a", ["question"])
+        heard.addCallback(lambda item: self.one.publish("a", ["answer"]))
+        self.one.publish("a", ["question"])
         self.buses.deliver()
         self.assertEqual([self.read(there), self.read(there)], ["question", "answer"])
 
     def test_slow(self) -> None:
         """One who does not read what comes from elsewhere is ended, and nobody else."""
-        slow, quick = self.two.join("a"), self.two.join("a")
-        for number in range(ROOM + 1):
-            self.one.tell("a", [number])
+        slow, quick = self.two.subscribe("a"), self.two.subscribe("a")
+        for number in range(MAX_ITEMS + 1):
+            self.one.publish("a", [number])
             self.buses.deliver()
             self.assertEqual(self.read(quick), number)
         self.failureResultOf(Deferred.fromCoroutine(slow.get()), ServiceError)
-        self.assertFalse(quick.isOver)
+        self.assertFalse(quick.isEnded)
 
 
 class ServicesTests(TestCase):

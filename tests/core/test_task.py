@@ -1,14 +1,14 @@
-"""Calls under way: their cancelling and their deadlines."""
+"""The runner of coroutines: cancelling, deadlines, results now or later."""
 
 from contextvars import ContextVar
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.errors import ServiceError
-from storagegate.core.task import runWithDeadline
+from storagegate.core.task import IdleWaiters, resolve, resolveThen, runWithDeadline
 
 
 class RunTests(SynchronousTestCase):
@@ -140,3 +140,36 @@ class RunTests(SynchronousTestCase):
         running = self.runLater(raises())
         running.cancel()
         self.assertEqual(self.codeOf(running), "CANCELLED")
+
+
+class ResolveTests(SynchronousTestCase):
+    """Results of functions that may be asynchronous or not."""
+
+    def test_value(self) -> None:
+        """A value is passed on synchronously."""
+        self.assertEqual(resolveThen(1, lambda value: value + 1), 2)
+        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(resolve(1))), 1)
+
+    def test_awaitable(self) -> None:
+        """An awaitable is waited for, and so is what the function makes of its result."""
+        waiting: Deferred[int] = Deferred()
+        result = Deferred.fromCoroutine(resolveThen(waiting, lambda value: succeed(value + 1)))
+        self.assertNoResult(result)
+        waiting.callback(1)
+        self.assertEqual(self.successResultOf(result), 2)
+        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(resolve(succeed(3)))), 3)
+
+
+class IdleWaitersTests(SynchronousTestCase):
+    """Deferreds that fire when work has ended."""
+
+    def test_wait(self) -> None:
+        """They fire together at the end of the work; without work, there is no waiting."""
+        waiters = IdleWaiters()
+        self.successResultOf(waiters.wait(busy=False))
+        waiting = [waiters.wait(busy=True) for _ in range(2)]
+        self.assertNoResult(waiting[0])
+        waiters.notify()
+        waiters.notify()
+        for each in waiting:
+            self.successResultOf(each)

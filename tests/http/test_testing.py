@@ -88,7 +88,7 @@ class AtOnceTests(ClientCase):
 
     def test_lost(self) -> None:
         """A connection that the application drops is an error."""
-        self.app.get("/", lambda req, res: req.lean.abort())
+        self.app.get("/", lambda req, res: req.raw.abort())
         self.assertRaises(ResponseLost, self.client.get, "/")
 
     def test_closing(self) -> None:

@@ -31,7 +31,7 @@ class Body:
         self._pieces = list(pieces)
         self._ready = ready
 
-    def takeReady(self) -> bytes | None:
+    def readAvailable(self) -> bytes | None:
         """As RequestBody."""
         return b"".join(self._pieces) if self._ready else None
 

@@ -36,7 +36,7 @@ class WholeBody:
     def __init__(self, body: bytes) -> None:
         self._body: bytes | None = body
 
-    def takeReady(self) -> bytes | None:
+    def readAvailable(self) -> bytes | None:
         """Give it."""
         return None
 

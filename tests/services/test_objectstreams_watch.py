@@ -4,7 +4,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from storagegate.core.streams import ROOM
+from storagegate.core.streams import MAX_ITEMS
 from storagegate.storage.errors import StoreError
 from tests.services.objectcase import StorageCase, etagOf, upload
 from tests.support.clients import ROOT, Account
@@ -105,7 +105,7 @@ class WatchTests(StorageCase):
             await self.watch(),
             await self.watch(prefix="x"),
         )
-        for _ in range(ROOM // 4 + 1):
+        for _ in range(MAX_ITEMS // 4 + 1):
             await self.put("box", "a", b"1")
             await self.put("box", "b", b"1")
             await self.put("box", "a", b"2")

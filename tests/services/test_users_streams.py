@@ -5,7 +5,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 
 from storagegate.core.errors import ServiceError
-from storagegate.core.streams import ROOM
+from storagegate.core.streams import MAX_ITEMS
 from tests.services.usercase import ADA, FIRST, UNKNOWN, Requests, UserCase, ended
 
 HELLO = {"userId": "ada", "message": "hello"}
@@ -206,7 +206,7 @@ class ChatTests(StreamCase):
         first = self.after(slow)
         requests, quick = self.open()
         waiting = self.after(quick)
-        for number in range(ROOM + 2):
+        for number in range(MAX_ITEMS + 2):
             requests.put({**HELLO, "message": f"{number}"})
             self.assertEqual((await waiting)["message"], f"{number}")
             waiting = self.after(quick)
@@ -310,7 +310,7 @@ class StreamUserUpdatesTests(StreamCase):
         """A reader for whom too many changes wait is ended."""
         user = await self.create()
         stream, waiting = await self.watch(user)
-        requests = ({"id": user["id"], "name": f"{number}"} for number in range(ROOM + 2))
+        requests = ({"id": user["id"], "name": f"{number}"} for number in range(MAX_ITEMS + 2))
         await gatherResults(
             [Deferred.fromCoroutine(self.call("UpdateUser", request)) for request in requests]
         )

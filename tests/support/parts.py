@@ -107,7 +107,7 @@ class FakeStore:
 class FakeDoor:
     """A door to what was put behind it."""
 
-    room: Any = None
+    handler: Any = None
 
 
 @define

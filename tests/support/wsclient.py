@@ -182,7 +182,7 @@ class MemoryRequest:
     protocol: Any = None
 
     @property
-    def lean(self) -> "MemoryRequest":
+    def raw(self) -> "MemoryRequest":
         """Give the connection's own request."""
         return self
 

@@ -30,7 +30,7 @@ from twisted.python.failure import Failure
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError, asServiceError, codedError, isExpected
 from storagegate.core.options import Hook
-from storagegate.core.task import Task
+from storagegate.core.task import Task, resolve
 from storagegate.gateway.messages.interfaces import (
     NO_HEADERS,
     ListenerState,
@@ -186,18 +186,18 @@ class PeerCall(Task):
 
     # The coroutine's ends
 
-    def waits(self) -> None:
+    def onSuspend(self) -> None:
         """Begin to watch the deadline: most calls do not wait for anything."""
         if self._deadline is not None and not self._isOver:
             clock = self._owner.listener.clock
             self._timer = clock.callLater(max(0.0, self._deadline - clock.seconds()), self._late)
 
-    def returned(self, value: Any) -> None:
+    def onResult(self, value: Any) -> None:
         """Take note of the answer, which has been sent."""
         if not self._isOver:
             self._end()
 
-    def failed(self, error: BaseException) -> None:
+    def onError(self, error: BaseException) -> None:
         """Send what went wrong."""
         if self._isOver:
             return
@@ -273,7 +273,7 @@ class PeerCall(Task):
 
         if hooks is None or hooks.client is None:
             return await call(self._requests())
-        return await _waited(hooks.client(self._requests(), call, self.id))
+        return await resolve(hooks.client(self._requests(), call, self.id))
 
     async def _sendBy(self, hooks: StreamHooks, items: Any) -> None:
         """Let the user's hook send the items of a stream."""
@@ -284,7 +284,7 @@ class PeerCall(Task):
 
         try:
             assert hooks.server is not None
-            await _waited(hooks.server(items, send, self.id))
+            await resolve(hooks.server(items, send, self.id))
         finally:
             await items.aclose()
 
@@ -310,10 +310,6 @@ class PeerCall(Task):
     def _checkWanted(self) -> None:
         if self._isOver:
             raise CancelledError
-
-
-async def _waited(value: Any) -> Any:
-    return await value if hasattr(value, "__await__") else value
 
 
 CALLS_OF_A_CONNECTION = 128
@@ -559,7 +555,7 @@ class RoutedSession(PeerSession):
             self._refuse(error, id)
             return
         if hasattr(routed, "__await__"):
-            routing = self._routing = Deferred.fromCoroutine(_awaited(routed))
+            routing = self._routing = Deferred.fromCoroutine(resolve(routed))
             self.hold(True)
             routing.addCallback(self._begun, message, id)
             routing.addErrback(self._refuseFailure, id)
@@ -590,10 +586,6 @@ class RoutedSession(PeerSession):
         if not isExpected(error):
             _log.failure("routeMessage failed", Failure(error))
         self._sessionPeer.sendError(id, asServiceError(error))
-
-
-async def _awaited(value: Awaitable[Any]) -> Any:
-    return await value
 
 
 def readRoute(routed: Any, message: Any, id: MessageId) -> tuple[dict[str, Any], MessageId]:

@@ -131,12 +131,12 @@ class LiveReloadHub:
 
     def _send(self, res: Any, text: str) -> None:
         try:
-            isBehind = res.lean.send(text.encode("utf-8")) is not None
+            isBehind = res.raw.send(text.encode("utf-8")) is not None
         except ClientLost:
             return
         if isBehind:
             # The client does not read: nothing is buffered for it. It may connect again.
-            res.lean.abort()
+            res.raw.abort()
 
 
 def _event(name: str, data: Mapping[str, Any]) -> str:
@@ -155,7 +155,7 @@ def liveReload(hub: LiveReloadHub) -> Callable[[Any, Any, Any], Any]:
             return next()
         # An application may be mounted in another.
         req.inDevelopment = True
-        if req.lean.path.startswith(_PREFIX.encode("ascii")):
+        if req.raw.path.startswith(_PREFIX.encode("ascii")):
             if req.method == "GET" and req.path == _EVENTS_PATH:
                 return hub.connect(res)
             if req.path == _SCRIPT_PATH:
@@ -175,7 +175,7 @@ def _prepare(hub: LiveReloadHub, req: Any, res: Any) -> None:
     if isPage and "html" in (req.get("accept") or ""):
         # A page in the browser's cache may be without the script.
         for name in _CONDITIONS:
-            req.lean.headers.pop(name, None)
+            req.raw.headers.pop(name, None)
     # The version at this moment: a change from now on is not in this response.
     res.beforeHead(partial(_changeHead, res, hub.version if isPage else None))
     send = res.sendFile

@@ -53,9 +53,9 @@ class FetchChannel(HTTPChannel):
         super().__init__(owner)
         self._client = client
 
-    def bodyWanted(self) -> None:
+    def resumeBody(self) -> None:
         """Request a piece of the body from the client."""
-        super().bodyWanted()
+        super().resumeBody()
         self._client.pieceWanted()
 
     def requestDone(self) -> None:
@@ -428,9 +428,9 @@ class MemoryClientConnection:
         """
         while not self._chunks and not self.ended:
             await self._wait()
-        return self.takeReady()
+        return self.readAvailable()
 
-    def takeReady(self) -> bytes:
+    def readAvailable(self) -> bytes:
         """Return the unread bytes of the body, and resume the server if it has paused."""
         content = b"".join(self._chunks)
         self._chunks.clear()
@@ -591,7 +591,7 @@ def makeFetchHandler(app: Any) -> FetchHandler:
         head = await connection.waitForHead()
         source: ByteSource
         if connection.ended:
-            source = WholeSource(connection.takeReady())
+            source = WholeSource(connection.readAvailable())
         else:
             source = FetchedBody(connection)
         return receivedResponse(head.status, head.phrase, head.headers, source)

@@ -119,7 +119,7 @@ class BodyParser:
         """Parse the body if it is one to parse, and go on."""
         if not req.hasBody or getattr(req, "bodyParsed", False):
             return next()
-        headers = req.lean.headers
+        headers = req.raw.headers
         matches, charset, codec = self._understand(headers.get(b"content-type"))
         if not (matches if self._choose is None else self._choose(req)):
             return next()

@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from storagegate.core.invoker import adaptHandler, whenKnown
+from storagegate.core.invoker import adaptHandler
 from storagegate.core.options import takesMapping
+from storagegate.core.task import resolveThen
 from storagegate.http.dispatch import MiddlewareHandler
 from storagegate.http.options import AllowedOrigin
 from storagegate.http.response import checkFields
@@ -112,7 +113,7 @@ class _Sharer:
         allow = self._allow
         if isinstance(allow, str):
             return self._answer(req, res, next, allow)
-        return whenKnown(
+        return resolveThen(
             allow(req.get("origin") or "", req),
             lambda origin: self._answer(req, res, next, origin),
         )
@@ -190,7 +191,7 @@ def _byFunction(function: Callable[..., Any], credentials: bool) -> Allow:
     ask = adaptHandler(function, "origin", "origin", "req")
 
     def allow(asked: str, req: Any) -> Any:
-        return whenKnown(ask(asked, req), lambda answer: read(asked, answer))
+        return resolveThen(ask(asked, req), lambda answer: read(asked, answer))
 
     def read(asked: str, answer: Any) -> str:
         if answer is True:

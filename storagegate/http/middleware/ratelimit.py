@@ -16,9 +16,10 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from storagegate.core.context import rateLimitKey
-from storagegate.core.invoker import Hook, adaptHandler, whenKnown
+from storagegate.core.invoker import Hook, adaptHandler
 from storagegate.core.options import takesMapping
 from storagegate.core.ratelimit import Count, MemoryRateLimitStore, checkWindow
+from storagegate.core.task import resolveThen
 from storagegate.http.dispatch import MiddlewareHandler
 
 TOO_MANY = "Too many requests, please try again later."
@@ -134,7 +135,7 @@ class _Limiter:
         """Handle a request."""
         if self._skip is None:
             return self._identify(req, res, next)
-        return whenKnown(
+        return resolveThen(
             self._skip(req, res),
             lambda skipped: next() if skipped else self._identify(req, res, next),
         )
@@ -144,21 +145,21 @@ class _Limiter:
             if not self._checked:
                 self._checkProxy(req)
             return self._count(req, res, next, rateLimitKey(req.ip))
-        return whenKnown(
+        return resolveThen(
             self._keyGenerator(req, res), lambda key: self._count(req, res, next, str(key))
         )
 
     def _count(self, req: Any, res: Any, next: Any, key: str) -> Any:
         if self._store is None:
             self._store = MemoryRateLimitStore(self._windowMs, now=req.app.runtime.now)
-        return whenKnown(
+        return resolveThen(
             self._store.increment(key), lambda count: self._compare(req, res, next, key, count)
         )
 
     def _compare(self, req: Any, res: Any, next: Any, key: str, count: Count) -> Any:
         if not callable(self._max):
             return self._decide(req, res, next, key, count, self._max)
-        return whenKnown(
+        return resolveThen(
             self._max(req, res), lambda limit: self._decide(req, res, next, key, count, limit)
         )
 
@@ -232,7 +233,7 @@ def _refusal(statusCode: int, message: Any) -> Callable[..., Any]:
     makeMessage = adaptHandler(message, "message")
 
     def refuseByFunction(req: Any, res: Any, next: Any) -> Any:
-        return whenKnown(makeMessage(req, res), res.status(statusCode).send)
+        return resolveThen(makeMessage(req, res), res.status(statusCode).send)
 
     return refuseByFunction
 

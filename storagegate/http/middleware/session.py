@@ -5,6 +5,7 @@ from secrets import token_urlsafe
 from typing import Any
 
 from storagegate.core.options import OptionError, makeOptions, takesMapping
+from storagegate.core.task import resolve
 from storagegate.http.dispatch import MiddlewareHandler
 from storagegate.http.sessions import (
     EMPTY,
@@ -31,11 +32,6 @@ _ID_BYTES = 24
 def waiting(result: Any) -> Awaitable[Any] | None:
     """Return a result of a store if it has to be awaited, else C{None}."""
     return result if hasattr(result, "__await__") else None
-
-
-async def settled(result: Any) -> Any:
-    """Return the result of a store, which may be awaitable."""
-    return await result if hasattr(result, "__await__") else result
 
 
 class RequestSession:
@@ -139,14 +135,14 @@ class RequestSession:
         # Synchronously, so that a handler that does not wait cannot use the old id.
         session = self._make()
         if old is not None:
-            await settled(self._store.destroy(old.id))
+            await resolve(self._store.destroy(old.id))
         return session
 
     async def destroy(self) -> None:
         """Leave the request without a session, and delete the stored one."""
         old, self._session, self._req.session = self._session, None, None
         if old is not None:
-            await settled(self._store.destroy(old.id))
+            await resolve(self._store.destroy(old.id))
 
     async def reload(self, session: Session) -> None:
         """
@@ -155,7 +151,7 @@ class RequestSession:
         @raise SessionError: It does not exist, or the request has another session by now.
         """
         self._checkCurrent(session)
-        data = await settled(self._store.get(session.id))
+        data = await resolve(self._store.get(session.id))
         if not isinstance(data, Mapping):
             raise SessionError("this session is not kept any more")
         session.clear()
@@ -169,7 +165,7 @@ class RequestSession:
         @raise SessionError: It cannot be stored, or the request has another session by now.
         """
         self._checkCurrent(session)
-        await settled(self._write(session, self._content(session)))
+        await resolve(self._write(session, self._content(session)))
 
     def _checkCurrent(self, session: Session) -> None:
         if self._req.session is not session:
@@ -255,8 +251,8 @@ class RequestSession:
         return self._replace(session.id, data, age)
 
     async def _replace(self, id: str, data: Mapping[str, Any], age: float) -> None:
-        if await settled(self._store.get(id)) is not None:
-            await settled(self._store.set(id, data, age))
+        if await resolve(self._store.get(id)) is not None:
+            await resolve(self._store.set(id, data, age))
 
     def _current(self) -> Session | None:
         session = self._req.session
@@ -387,7 +383,7 @@ class _Sessions:
 
     def _idOf(self, req: Any) -> str | None:
         """Return the id in the request's cookie, if one of the secrets has signed it."""
-        header = req.lean.headers.get(b"cookie")
+        header = req.raw.headers.get(b"cookie")
         if header is None or self._name not in header:
             return None
         value = parseCookies(header.decode("latin-1")).get(self._options.name)

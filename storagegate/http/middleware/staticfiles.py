@@ -171,7 +171,7 @@ async def _serveLater(
 def _pathOf(req: Any) -> str:
     """Give the path below the mount; C{""} where the mount was asked for without a slash."""
     path: str = req.path
-    return "" if path == "/" and not req.lean.path.endswith(b"/") else path
+    return "" if path == "/" and not req.raw.path.endswith(b"/") else path
 
 
 def _codingsFor(req: Any) -> Sequence[str]:
@@ -256,9 +256,9 @@ def _notServed(
     """Answer what could not be opened, or let what comes after do so."""
     if isinstance(error, IsDirectory) and options.redirect:
         # Two slashes in front, or what browsers take for them, would be another host.
-        location = "/" + req.lean.path.decode("ascii").lstrip("/\\") + "/"
-        if req.lean.queryString:
-            location += "?" + req.lean.queryString.decode("ascii")
+        location = "/" + req.raw.path.decode("ascii").lstrip("/\\") + "/"
+        if req.raw.queryString:
+            location += "?" + req.raw.queryString.decode("ascii")
         res.redirect(301, location)
         return None
     told = httpErrorFor(error)

@@ -479,7 +479,7 @@ class UploadReader:
             decoder.close()
         except BadMultipart as error:
             raise malformed(error) from None
-        if request.lean.disconnected:
+        if request.raw.disconnected:
             # While the last file was written; nobody would answer for the files.
             raise ClientLost()
 
@@ -697,7 +697,7 @@ async def _readOn(request: Any, received: int) -> None:
         return
     if not received and request.get("expect"):
         return
-    async for chunk in request.lean.body:
+    async for chunk in request.raw.body:
         bound -= len(chunk)
         if bound < 0:
             return

@@ -1,67 +1,62 @@
-"""The body of a request: a stream that its reader can let wait."""
+"""The body of a request: a stream with back pressure, or bytes that came with the head."""
 
-from twisted.internet.defer import Deferred
-from zope.interface import implementer
-
-from storagegate.net.http.interfaces import BodyTooLarge, IBodySource
+from storagegate.core.streams import BoundedStream
+from storagegate.net.http.interfaces import BodyTooLarge
 
 
 class RequestBody:
     """
-    A body that may still be coming.
+    A body that is complete, or still arriving.
 
-    C{async for chunk in body} gives it in pieces, C{await body.read(limit)} whole. A client that
+    C{async for chunk in body} reads it in pieces, C{await body.read(limit)} whole. A client that
     goes away raises L{BodyLost<storagegate.net.http.interfaces.BodyLost>} in the reader.
 
-    @ivar length: How long it is, C{None} if nobody knows.
-    @ivar complete: Whether its end has come.
-    @ivar taken: How many bytes its reader has got.
+    @ivar length: Declared length in bytes, C{None} for a chunked body.
+    @ivar complete: Whether all of it has arrived, or no more will.
+    @ivar taken: Bytes that were read.
     @ivar trailers: The fields after a chunked body, once it is complete; names in lower case.
     """
 
-    __slots__ = (
-        "_capacity",
-        "_chunks",
-        "_error",
-        "_held",
-        "_source",
-        "_waiter",
-        "complete",
-        "length",
-        "taken",
-        "trailers",
-    )
+    __slots__ = ("_content", "_stream", "complete", "length", "taken", "trailers")
 
-    def __init__(self, source: IBodySource, length: int | None, capacity: int) -> None:
+    def __init__(
+        self, length: int | None, stream: BoundedStream[bytes] | None, content: bytes = b""
+    ) -> None:
         """
-        @param capacity: How many bytes to hold before C{source} is asked to stop.
+        @param stream: Where the bytes arrive; C{None} for a body that is complete.
+        @param content: A complete body.
         """
         self.length = length
-        self.complete = False
+        self.complete = stream is None
         self.taken = 0
         self.trailers: tuple[tuple[bytes, bytes], ...] = ()
-        self._source = source
-        self._capacity = capacity
-        self._chunks: list[bytes] = []
-        self._held = 0
-        self._error: Exception | None = None
-        self._waiter: Deferred[None] | None = None
+        self._stream = stream
+        self._content = content
 
     # For readers
 
-    def takeReady(self) -> bytes | None:
+    def readAvailable(self) -> bytes | None:
         """
-        Give the whole body if it is all here, so that a small one costs no waiting.
+        Return what has not been read, if all of it has arrived: a small body costs no waiting.
 
-        @return: C{None} if some of it is still to come, or was lost.
+        @return: C{None} if more is to come, or the body was lost.
         """
-        return self._take() if self.complete and self._error is None else None
+        stream = self._stream
+        if stream is None:
+            content, self._content = self._content, b""
+        elif self.complete and stream.error is None:
+            content = b"".join(stream.takeAll())
+        else:
+            return None
+        self.taken += len(content)
+        return content
 
     async def read(self, limit: int) -> bytes:
         """
-        Give the whole body.
+        Read the whole body.
 
-        @raise BodyTooLarge: If it is over C{limit} bytes; if that is declared, before any is read.
+        @param limit: Bytes.
+        @raise BodyTooLarge: If it is longer; if that is declared, before any byte is read.
         @raise BodyLost: If the client goes away.
         """
         if self.length is not None and self.length > limit:
@@ -79,76 +74,38 @@ class RequestBody:
         return self
 
     async def __anext__(self) -> bytes:
-        while not self._chunks:
-            if self._error is not None:
-                raise self._error
-            if self.complete:
-                raise StopAsyncIteration
-            if self._waiter is not None:
-                raise RuntimeError("a body has one reader")
-            waiter = self._waiter = Deferred(self._forgetWaiter)
-            # A source that has something in hand may bring it before this returns.
-            self._source.bodyWanted()
-            await waiter
-        return self._take()
-
-    # For the channel
-
-    def feed(self, chunk: bytes) -> None:
-        """Take bytes as they came."""
-        if chunk:
-            self._chunks.append(chunk)
-            self._held += len(chunk)
-            self._wake()
-            if self._held >= self._capacity:
-                self._source.bodyFull()
-
-    def end(self, chunk: bytes, trailers: tuple[tuple[bytes, bytes], ...]) -> None:
-        """Take the last bytes."""
-        if chunk:
-            self._chunks.append(chunk)
-        self.complete = True
-        self.trailers = trailers
-        self._wake()
-
-    def fail(self, error: Exception) -> None:
-        """Give up: no more will come. What nobody has read yet is dropped."""
-        if not self.complete:
-            self.complete = True
-            self._error = error
-            self._chunks = []
-            self._wake()
-
-    def _take(self) -> bytes:
-        chunks, self._chunks = self._chunks, []
-        self._held = 0
-        chunk = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        if self._stream is None:
+            chunk, self._content = self._content, b""
+        else:
+            chunks = await self._stream.getAll()
+            chunk = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        if not chunk:
+            raise StopAsyncIteration
         self.taken += len(chunk)
         return chunk
 
-    def _wake(self) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None:
-            waiter.callback(None)
+    # For the channel
 
-    def _forgetWaiter(self, waiter: Deferred[None]) -> None:
-        self._waiter = None
+    def end(self, chunk: bytes, trailers: tuple[tuple[bytes, bytes], ...]) -> None:
+        """Complete an arriving body with its last bytes, perhaps none."""
+        assert self._stream is not None
+        self.complete = True
+        self.trailers = trailers
+        if chunk:
+            self._stream.put(chunk, last=True)
+        else:
+            self._stream.end()
 
-
-@implementer(IBodySource)
-class _NoSource:
-    """Never asked: a complete body wants nothing."""
-
-    def bodyWanted(self) -> None: ...
-
-    def bodyFull(self) -> None: ...
+    def fail(self, error: Exception) -> None:
+        """Drop what has not been read; reads raise C{error}. Does nothing to a complete body."""
+        if self._stream is not None and not self.complete:
+            self.complete = True
+            self._stream.fail(error)
 
 
 def completeBody(content: bytes) -> RequestBody:
-    """Make a body that is all here."""
-    body = RequestBody(_NoSource(), len(content), len(content) + 1)
-    body.end(content, ())
-    return body
+    """Make a body that has arrived."""
+    return RequestBody(len(content), None, content)
 
 
 NO_BODY = completeBody(b"")

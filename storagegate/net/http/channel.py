@@ -3,20 +3,16 @@ HTTP/1.1 on one connection.
 
 Bytes come in, requests go up one at a time: the second of two pipelined requests is not even
 parsed before the response to the first has ended, so order needs no bookkeeping. A request is
-handed over when its head is complete; its body is a stream that can be made to wait.
+handed over when its head is complete; its body is a stream with back pressure.
 
-A connection is in one of these conditions::
+A connection is in one of these states::
 
     idle        no request, nothing pending          keepAliveTimeout
     head        part of a head is pending            headersTimeout, from its first byte
-    busy        a request is being answered          requestTimeout without progress
-    rest        answered, but its body still comes   keepAliveTimeout
-    closing     closed by us, discarding what comes  lingerTimeout; requestTimeout if unsent bytes
+    busy        a request is in flight               requestTimeout without progress
+    rest        responded, but its body still comes  keepAliveTimeout
+    closing     closed by us, discarding input       lingerTimeout; requestTimeout if unsent bytes
     gone        lost, or taken by another protocol
-
-The transport under an HTTP channel: what is the same whether it is TCP, UNIX or TLS.
-
-The watch over connections: each knows for itself what is due at a time.
 """
 
 import typing
@@ -41,10 +37,20 @@ from storagegate.net.http.message import ChannelRequest
 from storagegate.net.http.parser import BodyDecoder, RequestHead, checkPartialHead, parseHead
 from storagegate.net.transport import FastServer
 
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+# Bytes read at a time between bodies: a hundred heads.
+_READ_SIZE = 64 * 1024
+
+# Below this a copy costs less than a second piece in the system call.
+_JOINED = 16 * 1024
+
+_log = Logger()
+
 
 class ChannelTransport:
     """
-    A transport, and whether it is being read.
+    The transport under a channel, alike for TCP, UNIX and TLS.
 
     @ivar transport: The transport itself. Under TLS it is a wrapper that passes attributes it
         does not know on to the L{FastServer} below.
@@ -77,28 +83,27 @@ class ChannelTransport:
                 self.transport.pauseProducing()
 
     def setReadSize(self, size: int) -> None:
-        """Read up to C{size} bytes at a time, if the transport lets us choose."""
+        """Read up to C{size} bytes at a time, if the transport has that choice."""
         setReadSize = getattr(self.transport, "setReadSize", None)
         if setReadSize is not None:
             setReadSize(size)
 
     def hasUnsent(self) -> bool:
-        """Say whether bytes or a file wait for the peer to read."""
+        """Return whether bytes or a file wait for the peer to read."""
         hasUnsent = getattr(self.transport, "hasUnsent", None)
         return hasUnsent is not None and hasUnsent()
 
     def sentBytes(self) -> int:
-        """Count what the peer let us send after waiting; two samples show progress."""
+        """Count bytes that were sent after waiting; two samples show progress."""
         return getattr(self.transport, "sentBytes", 0)
 
     def close(self, linger: bool) -> None:
         """
         Close once everything is sent.
 
-        A peer that is still sending gets a reset from a plain close, and may lose our last words
-        to it.
+        A peer that is still sending gets a reset from a plain close, and may lose the response.
 
-        @param linger: Close only our half, and go on reading; L{closeAtLast} does the rest.
+        @param linger: Close only the sending half, and continue to read; L{closeNow} does the rest.
         """
         self.transport.unregisterProducer()
         if linger and self.fileSender is not None:
@@ -107,25 +112,19 @@ class ChannelTransport:
         else:
             self.transport.loseConnection()
 
-    def closeAtLast(self) -> None:
+    def closeNow(self) -> None:
         """
         Close without waiting for the peer any longer.
 
-        The kernel still sends what it has. TLS waits for the peer's own goodbye after a C{close},
-        so this reaches below it.
+        The kernel still sends what it has. TLS waits for the peer's C{close_notify}, so this closes
+        the transport below it.
         """
         getattr(self.transport, "transport", self.transport).loseConnection()
 
     def release(self) -> None:
-        """Leave the transport as it was, for another protocol."""
+        """Restore the initial state of the transport, for another protocol."""
         self.transport.unregisterProducer()
         self.setReading(True)
-
-
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-# What a connection reads at a time between bodies: a hundred heads.
-_READ_SIZE = 64 * 1024
 
 
 @implementer(IRequestChannel, IPushProducer)
@@ -134,60 +133,72 @@ class HTTPChannel(Protocol):
     One connection.
 
     @ivar owner: The site.
-    @ivar wire: The connection.
-    @ivar wireFull: Whether the client is behind with reading.
+    @ivar connection: The transport.
+    @ivar isPaused: Whether the client is behind with reading.
     """
+
+    connection: ChannelTransport
 
     def __init__(self, owner: IChannelOwner) -> None:
         self.owner = owner
         self.limits = owner.limits
-        self.wireFull = False
-        self.wire: ChannelTransport
+        self.isPaused = False
         self._request: ChannelRequest | None = None
-        # The body that is coming, if one is.
-        self._intake: BodyDecoder | None = None
-        self._persistent = True
+        # The decoder of the body that is arriving.
+        self._decoder: BodyDecoder | None = None
+        self._keepAlive = True
+        self._closesAfterResponse = False
         # Whether the client waits for a 100 Continue to send a body that is empty.
         self._expectsForNothing = False
-        # Bytes that wait for the request before them to be answered, or for the rest of a head.
+        # Bytes that wait for the response before them, or for the rest of a head.
         self._pending = b""
         self._headSeen = 0
         self._serving = False
         self._closing = False
         self._discardable = self.limits.drainedBody
         self._deadline = 0.0
-        # What the watch on progress compares.
-        self._written = 0
+        # Samples of progress, see _checkProgress.
+        self._writes = 0
         self._requestNumber = 0
         self._progress: tuple[int, ...] = ()
         self._progressTime = 0.0
 
-    # The transport's side
+    # For the transport
 
     def connectionMade(self) -> None:
-        """Greet nobody: the client speaks first."""
+        """Begin to watch the connection, or refuse it if there are too many."""
         transport: Any = self.transport
-        self.wire = ChannelTransport(transport)
+        self.connection = ChannelTransport(transport)
         if self.owner.channelOpened(self):
             transport.registerProducer(self, True)
             self._deadline = self.owner.now + self.limits.headersTimeout
+            return
+        # The site does not check the timeouts of this connection, so it must end now.
+        self._closing = True
+        if self.connection.secure:
+            # A response would have to wait for the client's part of the handshake.
+            transport.abortConnection()
         else:
-            self._refuse()
+            transport.write(self.owner.rejection(BadRequest(503, "There are too many connections")))
+            transport.loseConnection()
 
     def dataReceived(self, data: bytes) -> None:
-        """Take what came."""
+        """Handle bytes of the client."""
         if self._closing:
-            self._discard(data)
+            self._discardable -= len(data)
+            if self._discardable < 0:
+                # The client's send blocks now, and it has the time to read the response.
+                self.connection.setReading(False)
             return
-        if self._intake is not None:
+        if self._decoder is not None:
             try:
-                data = self._receiveBody(self._intake, data)
+                data = self._decodeBody(self._decoder, data)
             except BadRequest as error:
                 self._reject(error)
                 return
             if not data:
                 return
-        if self._request is not None or self.wireFull or self._closing:
+        if self._request is not None or self.isPaused or self._closing:
             self._keep(data)
         elif self._pending:
             self._serve(self._pending + data)
@@ -195,23 +206,23 @@ class HTTPChannel(Protocol):
             self._serve(data)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Let the request know."""
+        """Notify the request."""
         self._closing = True
-        self._intake = None
+        self._decoder = None
         self.owner.channelClosed(self)
         self._loseRequest(reason, BodyLost("the client went away"))
 
     def pauseProducing(self) -> None:
-        """Let the response wait: the client is behind with reading."""
-        self.wireFull = True
+        """Pause the response: the client is behind with reading."""
+        self.isPaused = True
         if self._request is not None:
-            self._request.wireChanged(True)
+            self._request.setPaused(True)
 
     def resumeProducing(self) -> None:
-        """Let the response go on, or begin the next."""
-        self.wireFull = False
+        """Resume the response, or begin the next request."""
+        self.isPaused = False
         if self._request is not None:
-            self._request.wireChanged(False)
+            self._request.setPaused(False)
         self._resume()
 
     def stopProducing(self) -> None:
@@ -220,21 +231,21 @@ class HTTPChannel(Protocol):
     # Requests
 
     def _serve(self, data: bytes) -> None:
-        """Begin the requests in C{data}, as far as each is answered at once."""
+        """Begin the requests in C{data}, up to the first whose response is not complete."""
         self._pending = b""
         self._serving = True
         served = 0
         while data:
-            if self._request is not None or self._closing or self.wireFull:
+            if self._request is not None or self._closing or self.isPaused:
                 self._keep(data)
                 break
             if served == self.limits.pipelinedRequests:
-                # Others want their turn: a read may hold a thousand small requests.
+                # A read may hold a thousand small requests: other connections are served between.
                 self._keep(data)
                 self.owner.reactor.callLater(0, self._resume)
                 break
             if data.startswith(b"\r\n"):
-                # RFC 9112 section 2.2: an empty line before a request is passed over.
+                # RFC 9112 section 2.2: an empty line before a request is ignored.
                 data = data[2:]
                 self._headSeen = 0
                 continue
@@ -263,48 +274,49 @@ class HTTPChannel(Protocol):
 
     def _begin(self, head: RequestHead, data: bytes) -> bytes:
         """
-        Hand a request over, with what is here of its body.
+        Hand a request over, with what has arrived of its body.
 
-        @return: What follows it.
+        @return: The bytes after the request.
         @raise BadRequest: If the beginning of the body is wrong; nothing was handed over.
         """
         body, length = NO_BODY, head.contentLength
         if length is not None and 0 < length <= len(data):
-            # All of it came with its head: what takes it in pieces would take twice as long.
+            # All of it came with its head: a decoder would take twice as long.
             body, data = completeBody(data[:length]), data[length:]
         elif length != 0:
-            intake = BodyDecoder(head, self, self.limits)
-            body = intake.body
-            self._intake = intake
-            data = self._receiveBody(intake, data)
-        self._persistent = head.keepAlive
+            self._decoder = decoder = BodyDecoder(head, self, self.limits)
+            body = decoder.body
+            data = self._decodeBody(decoder, data)
+        self._keepAlive = head.keepAlive
         self._expectsForNothing = head.expectsContinue and head.contentLength == 0
         self._headSeen = 0
         self._requestNumber += 1
         self._request = request = ChannelRequest(self, head, body)
         self._pending = data
-        self.owner.requestReceived(request)
-        # Closing or taking the transport has taken what was pending too.
+        owner = self.owner
+        owner.requests += 1
+        owner.requestReceived(request)
+        # Closing, or handing the transport over, has cleared it.
         data, self._pending = self._pending, b""
         return data
 
-    def _receiveBody(self, intake: BodyDecoder, data: bytes) -> bytes:
+    def _decodeBody(self, decoder: BodyDecoder, data: bytes) -> bytes:
         """
-        Take a part of a body.
+        Pass a part of a body on.
 
-        @return: What follows the body.
+        @return: The bytes after the body.
         @raise BadRequest: If its framing is broken.
         """
-        data = intake.feed(data)
-        if intake.complete:
-            self._intake = None
-            self.wire.setReadSize(_READ_SIZE)
-        elif intake.isLarge():
-            self.wire.setReadSize(self.owner.bodyReadSize())
+        data = decoder.feed(data)
+        if decoder.complete:
+            self._decoder = None
+            self.connection.setReadSize(_READ_SIZE)
+        elif decoder.isLarge():
+            self.connection.setReadSize(self.owner.bodyReadSize())
         return data
 
     def _keep(self, data: bytes) -> None:
-        """Hold what came too early, and stop reading when it is enough."""
+        """Hold bytes that came too early, and stop reading when it is enough."""
         if self._closing:
             return
         self._pending += data
@@ -312,116 +324,164 @@ class HTTPChannel(Protocol):
             len(self._pending) > self.limits.headSize
             or self._pending.count(b"\r\n\r\n") >= self.limits.pipelinedRequests
         ):
-            self.wire.setReading(False)
+            self.connection.setReading(False)
 
     def _resume(self) -> None:
-        """Go on with what waits, if nothing is in its way."""
-        if self._request is not None or self.wireFull or self._closing or self._serving:
+        """Serve pending requests, if nothing is in flight."""
+        if self._request is not None or self.isPaused or self._closing or self._serving:
             return
-        self.wire.setReading(True)
+        self.connection.setReading(True)
         if self._pending:
             self._serve(self._pending)
 
-    # The request's side
+    # For the request
+
+    def respond(self, code: int, head: bytes, body: bytes, closes: bool) -> None:
+        """
+        Send a whole response in one write, and continue with the next request.
+
+        @param head: Without Connection and the last line end.
+        @param closes: Whether the connection has to close after the response.
+        """
+        head += self._endHead(code, closes)
+        self._writes += 1
+        if len(body) < _JOINED:
+            self.connection.transport.write(head + body)
+        else:
+            self.connection.transport.writeSequence((head, body))
+        self.requestDone()
+
+    def begin(self, code: int, head: bytes, closes: bool) -> None:
+        """Send the head of a response; the parameters are those of L{respond}."""
+        self.write(head + self._endHead(code, closes))
 
     def write(self, data: bytes) -> None:
-        """Send bytes."""
-        self._written += 1
-        self.wire.transport.write(data)
+        """Send a part of a response."""
+        self._writes += 1
+        self.connection.transport.write(data)
 
     def writeSequence(self, pieces: Sequence[bytes]) -> None:
-        """Send bytes."""
-        self._written += 1
-        self.wire.transport.writeSequence(pieces)
+        """Send a part of a response."""
+        self._writes += 1
+        self.connection.transport.writeSequence(pieces)
 
-    def bodyWanted(self) -> None:
-        """Read on; and if the client waits for it, ask for the body."""
-        if self._intake is not None and self._intake.owesContinue:
-            self._intake.owesContinue = False
-            if self._request is not None and not self._request.started:
-                self.wire.transport.write(_CONTINUE)
-        self.wire.setReading(True)
+    def finish(self, data: bytes) -> None:
+        """Send the last bytes of a response, and continue with the next request."""
+        if data:
+            self.write(data)
+        self.requestDone()
 
-    def bodyFull(self) -> None:
-        """Stop reading."""
-        self.wire.setReading(False)
-
-    def beginResponse(self, code: int) -> bool:
-        """Say whether the connection has to close after the response that begins now."""
+    def _endHead(self, code: int, closes: bool) -> bytes:
+        """Encode the end of a head, and decide whether the connection closes after the response."""
         if self._expectsForNothing:
-            # Some versions of botocore misread the next answer where a final one came without a
+            # Some versions of botocore misread the next response where a final one came without a
             # 100 before it, also when there was no body to wait for.
             self._expectsForNothing = False
             if code >= 400:
-                return True
-            self.wire.transport.write(_CONTINUE)
-        return (
-            not (self._persistent and self.limits.keepAlive)
+                closes = True
+            else:
+                self.connection.transport.write(_CONTINUE)
+        self._closesAfterResponse = closes = (
+            closes
+            or not (self._keepAlive and self.limits.keepAlive)
             or self.owner.draining
-            or (self._intake is not None and self._intake.blocksNext())
+            or (self._decoder is not None and self._decoder.blocksNext())
         )
+        if closes:
+            return b"Connection: close\r\n\r\n"
+        request = self._request
+        if request is not None and request.version == b"HTTP/1.0":
+            return b"Connection: keep-alive\r\n\r\n"
+        return b"\r\n"
+
+    def _endRequest(self) -> None:
+        """Mark the request as finished, and let go of it."""
+        request = self._request
+        assert request is not None
+        request.finished = True
+        request.disconnectCallbacks = None
+        request.handlerState = None
+        if request.ends:
+            # The callbacks know the request, mostly: to keep them would make a cycle.
+            ends, request.ends = request.ends, ()
+            for end in ends:
+                end()
+        self._request = None
+        self.owner.requests -= 1
 
     def requestDone(self) -> None:
-        """Go on to the next request, or close."""
-        request, self._request = self._request, None
-        assert request is not None
-        self.owner.requestDone()
-        if request.closes or self.owner.draining:
+        """Continue with the next request, or close: the response is complete."""
+        self._endRequest()
+        if self._closesAfterResponse or self.owner.draining:
             self._close()
             return
         self._deadline = self.owner.now + self.limits.keepAliveTimeout
-        if self._intake is not None:
-            self._intake.isWanted = False
-            self.wire.setReading(True)
+        if self._decoder is not None:
+            self._decoder.discard()
+            self.connection.setReading(True)
         if not self._serving:
             self._resume()
 
+    def resumeBody(self) -> None:
+        """Read on; and if the client waits for it, send C{100 Continue}."""
+        decoder = self._decoder
+        if decoder is not None and decoder.owesContinue:
+            decoder.owesContinue = False
+            if self._request is not None and not self._request.started:
+                self.connection.transport.write(_CONTINUE)
+        self.connection.setReading(True)
+
+    def pauseBody(self) -> None:
+        """Stop reading."""
+        self.connection.setReading(False)
+
     def takeTransport(self) -> tuple[Any, bytes]:
         """
-        Let go of the connection.
+        Hand the connection over to another protocol. The request has ended with that.
 
         @return: The transport, and the bytes that came after the request.
         """
         transport, self.transport = self.transport, None
         leftover, self._pending = self._pending, b""
         self._closing = True
-        self._request = self._intake = None
-        self.wire.release()
+        self._decoder = None
+        self.connection.release()
         self.owner.channelClosed(self)
-        self.owner.requestDone()
+        if self._request is not None:
+            self._endRequest()
         return transport, leftover
 
     def abort(self) -> None:
         """Drop the connection."""
         self._closing = True
-        self.wire.transport.abortConnection()
+        self.connection.transport.abortConnection()
 
-    # The owner's side
+    # For the owner
 
     def drain(self) -> None:
-        """Close now if nothing is being answered or half here; if something is, its end closes."""
+        """Close an idle connection now, any other after its response."""
         if self._request is None and not self._headSeen:
             self._close()
 
-    def tick(self, now: float) -> None:
-        """Look at the clock. Called about once a second."""
-        if self._request is not None or self.wire.hasUnsent():
-            self._watchProgress(now)
+    def checkTimeouts(self, now: float) -> None:
+        """Apply the timeouts. Called about once a second."""
+        if self._request is not None or self.connection.hasUnsent():
+            self._checkProgress(now)
         elif now < self._deadline:
             return
         elif self._closing:
-            self.wire.closeAtLast()
+            self.connection.closeNow()
         elif self._headSeen:
             self._reject(BadRequest(408, "The head of the request took too long"))
         else:
             self._close()
 
-    def _watchProgress(self, now: float) -> None:
+    def _checkProgress(self, now: float) -> None:
         progress = (
             self._requestNumber,
-            self._intake.progress() if self._intake is not None else 0,
-            self._written,
-            self.wire.sentBytes(),
+            self._decoder.progress() if self._decoder is not None else 0,
+            self._writes,
+            self.connection.sentBytes(),
         )
         if progress != self._progress:
             self._progress = progress
@@ -429,85 +489,70 @@ class HTTPChannel(Protocol):
         elif now - self._progressTime >= self.limits.requestTimeout:
             if self._request is None:
                 self.abort()
-            elif self._intake is not None:
+            elif self._decoder is not None:
                 self._reject(BadRequest(408, "The body of the request took too long"))
             else:
                 self._reject(BadRequest(503, "The response took too long"))
 
     # Ends
 
-    def _refuse(self) -> None:
-        """Send the client away. Nobody watches this connection's time, so it gets none."""
-        self._closing = True
-        transport: Any = self.transport
-        if self.wire.secure:
-            # An answer would have to wait for the client's part of the handshake.
-            transport.abortConnection()
-        else:
-            transport.write(self.owner.rejection(BadRequest(503, "There are too many connections")))
-            transport.loseConnection()
-
     def _reject(self, error: BadRequest) -> None:
-        """Answer what is no request, if nothing was answered yet, and close."""
+        """Send a rejection, if no response has begun, and close."""
         request = self._request
         if request is not None and request.started:
             self.abort()
             return
-        intake = self._intake
-        if intake is None or intake.isWanted:
-            self.wire.transport.write(self.owner.rejection(error))
+        decoder = self._decoder
+        if decoder is None or decoder.isWanted:
+            self.connection.transport.write(self.owner.rejection(error))
         self._loseRequest(Failure(error), IncompleteBody(error.text))
         self._close(linger=True)
 
     def _loseRequest(self, reason: Failure, bodyError: BodyLost) -> None:
         request, self._request = self._request, None
         if request is not None:
-            self.owner.requestDone()
+            self.owner.requests -= 1
             request.connectionLost(reason, bodyError)
 
     def _close(self, linger: bool = False) -> None:
         """
-        Close once everything is sent; what still comes is thrown away for a while.
+        Close once everything is sent; bytes that still come are discarded for a while.
 
         @param linger: Whether the client may be sending still, beyond what is known to be coming.
         """
         if self._closing:
             return
-        if self._pending or (self._intake is not None and not self._intake.complete):
+        if self._pending or (self._decoder is not None and not self._decoder.complete):
             linger = True
         self._closing = True
-        self._intake = None
+        self._decoder = None
         self._pending = b""
         self._discardable = self.limits.drainedBody
         self._deadline = self.owner.now + self.limits.lingerTimeout
-        self.wire.close(linger)
-
-    def _discard(self, data: bytes) -> None:
-        self._discardable -= len(data)
-        if self._discardable < 0:
-            # The client's send blocks now, and it has the time to read our answer.
-            self.wire.setReading(False)
-
-
-_log = Logger()
+        self.connection.close(linger)
 
 
 class TimeoutChecked(typing.Protocol):
-    """A connection that is told the time."""
+    """A connection with timeouts."""
 
-    def tick(self, now: float) -> None:
-        """Do what is due."""
+    def checkTimeouts(self, now: float) -> None:
+        """Apply the timeouts."""
 
     def abort(self) -> None:
-        """Drop it."""
+        """Drop the connection."""
 
 
-def tickAll(connections: Collection[TimeoutChecked], now: float) -> None:
-    """Tell connections the time; one that fails at it is dropped, and may leave the collection."""
+def checkAllTimeouts(connections: Collection[TimeoutChecked], now: float) -> None:
+    """
+    Apply the timeouts of connections; one that raises is dropped.
+
+    @param connections: May change meanwhile.
+    @param now: Seconds of the reactor's clock.
+    """
     for connection in list(connections):
         try:
-            connection.tick(now)
+            connection.checkTimeouts(now)
         except Exception:
-            # One connection's trouble must not end the watch over the others.
+            # The others must be checked all the same.
             _log.failure("a connection failed on a timeout")
             connection.abort()

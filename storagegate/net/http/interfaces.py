@@ -1,10 +1,4 @@
-"""
-What the parts of the HTTP server ask of each other.
-
-The limits of one HTTP listener.
-
-What goes wrong between a client and the HTTP channel.
-"""
+"""Interfaces between the parts of the HTTP server, the limits of a listener, and errors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,43 +7,45 @@ from attrs import frozen
 from zope.interface import Attribute, Interface
 
 
-class IBodySource(Interface):
-    """Where the bytes of a body come from."""
-
-    def bodyWanted() -> None:
-        """Let more bytes come: the reader waits, and holds none."""
-
-    def bodyFull() -> None:
-        """Let no more bytes come: the reader is behind."""
-
-
-class IRequestChannel(IBodySource):
-    """The connection that a request came on and its response goes out on."""
+class IRequestChannel(Interface):
+    """The connection that a request came on and its response is sent on."""
 
     owner: Any = Attribute("The L{IChannelOwner}.")
-    transport: Any = Attribute("The connection's transport, C{None} once somebody took it.")
-    wire: Any = Attribute("The L{ChannelTransport<storagegate.net.http.channel.ChannelTransport>}.")
-    wireFull: bool = Attribute("Whether writing should wait for C{wireResumed}.")
+    transport: Any = Attribute("The connection's transport, C{None} once it was handed over.")
+    connection: Any = Attribute(
+        "The L{ChannelTransport<storagegate.net.http.channel.ChannelTransport>}."
+    )
+    isPaused: bool = Attribute("Whether the client is behind with reading.")
+
+    def respond(code: int, head: bytes, body: bytes, closes: bool) -> None:
+        """
+        Send a whole response in one write, and continue with the next request.
+
+        @param head: Without Connection and the last line end.
+        @param closes: Whether the connection has to close after the response.
+        """
+
+    def begin(code: int, head: bytes, closes: bool) -> None:
+        """Send the head of a response; the parameters are those of L{respond}."""
 
     def write(data: bytes) -> None:
-        """Send bytes."""
+        """Send a part of a response."""
 
     def writeSequence(pieces: Sequence[bytes]) -> None:
-        """Send bytes."""
+        """Send a part of a response."""
 
-    def beginResponse(code: int) -> bool:
-        """
-        Get ready for the head of a response.
+    def finish(data: bytes) -> None:
+        """Send the last bytes of a response, and continue with the next request."""
 
-        @return: Whether the connection has to close after it.
-        """
+    def resumeBody() -> None:
+        """Let more of the request's body come: its reader waits, and none is held."""
 
-    def requestDone() -> None:
-        """Go on to the next request, or close: the response is complete."""
+    def pauseBody() -> None:
+        """Let no more of the request's body come: its reader is behind."""
 
     def takeTransport() -> tuple[Any, bytes]:
         """
-        Let go of the connection.
+        Hand the connection over to another protocol. The request has ended with that.
 
         @return: The transport, and the bytes that came after the request.
         """
@@ -59,7 +55,7 @@ class IRequestChannel(IBodySource):
 
 
 class IWebResponse(Interface):
-    """What takes the response of a stock Twisted resource."""
+    """Receives the response of a stock Twisted resource."""
 
     def respond(code: int, headers: Sequence[tuple[bytes, bytes]], body: bytes = b"") -> None:
         """Send a whole response."""
@@ -77,12 +73,13 @@ class IWebResponse(Interface):
 
 
 class IChannelOwner(Interface):
-    """What a channel belongs to."""
+    """The site of a channel."""
 
     limits: Any = Attribute("The L{HTTPLimits<storagegate.net.http.interfaces.HTTPLimits>}.")
     reactor: Any = Attribute("An C{IReactorTime}.")
     now: float = Attribute("The time of C{reactor}, up to a second old.")
     draining: bool = Attribute("Whether every connection should close when it can.")
+    requests: int = Attribute("Requests in flight; the channels count them.")
 
     def channelOpened(channel: Any) -> bool:
         """
@@ -95,39 +92,36 @@ class IChannelOwner(Interface):
         """Forget a connection."""
 
     def bodyReadSize() -> int:
-        """Say how many bytes of a large body one read may bring now."""
+        """Return how many bytes of a large body one read may bring now."""
 
     def rejection(error: Any) -> bytes:
         """
-        Write the whole response to what is no request.
+        Encode the whole response to a request that breaks the protocol.
 
         @param error: A L{BadRequest<storagegate.net.http.interfaces.BadRequest>}.
         """
 
     def requestReceived(request: Any) -> None:
-        """Answer a request whose head is complete. Raises nothing."""
-
-    def requestDone() -> None:
-        """Count a request that has ended, however it did."""
+        """Handle a request whose head is complete. Raises nothing."""
 
     def webRequest(request: Any) -> Any:
         """Make the stock Twisted request that stands for C{request}."""
 
     def serveMounted(request: Any, resource: Any, prefix: int, reply: IWebResponse) -> None:
         """
-        Let a stock Twisted resource answer.
+        Let a stock Twisted resource respond.
 
         @param prefix: At how many segments of the path it is mounted.
-        @param reply: Takes its response.
+        @param reply: Receives its response.
         """
 
 
 @frozen(kw_only=True)
 class HTTPLimits:
     """
-    How much of everything a listener takes. Sizes are bytes, times are seconds.
+    The limits of a listener. Sizes are bytes, times are seconds.
 
-    Times are looked at once a second, so each may last up to a second longer.
+    Times are checked once a second, so each may last up to a second longer.
 
     @ivar headSize: Request line and header fields together. Presigned URLs and the metadata of S3
         stay far below.
@@ -137,23 +131,23 @@ class HTTPLimits:
     @ivar headersTimeout: From the first byte of a request to the end of its head. Trickling does
         not extend it.
     @ivar requestTimeout: How long a request may go without progress of its body or its response.
-    @ivar progressSize: Fewer bytes than this of a body of known length are no progress, so that
-        nobody holds a connection with a byte a minute.
+    @ivar progressSize: Fewer bytes than this of a body of known length are no progress: a client
+        cannot hold a connection with a byte a minute.
     @ivar keepAlive: Whether a connection may have more than one request.
     @ivar keepAliveTimeout: How long a connection may idle between requests.
-    @ivar pipelinedRequests: How many requests may wait behind the one that is being answered
-        before reading pauses; also how many are served before other connections get their turn.
+    @ivar pipelinedRequests: How many requests may wait behind the one in flight before reading
+        pauses; also how many of a connection are served in one reactor iteration.
     @ivar bodyBuffer: How much of a body is held for a handler that is not reading.
     @ivar bodyReadSize: How much one read takes while a large body is coming.
-    @ivar bodyReads: What one read of each request under way may take together; a read is never
+    @ivar bodyReads: What one read of each request in flight may take together; a read is never
         smaller than C{bodyBuffer}.
-    @ivar drainedBody: How much of a body that nobody wants is read, so that the client gets to
-        see the answer.
-    @ivar lingerTimeout: How long a connection that we have closed may take to go away.
-    @ivar foreignBodySize: The body of a request for a stock Twisted resource, which is held in
+    @ivar drainedBody: How much of an unwanted body is read, so that the client gets to see the
+        response.
+    @ivar lingerTimeout: How long the client may take to close after this end has closed.
+    @ivar webBodySize: The body of a request for a stock Twisted resource, which is held in
         memory before the resource sees it.
     @ivar maxConnections: Open connections; one costs about 10 KiB.
-    @ivar maxRequests: Requests that are being answered at one time. More get a 503.
+    @ivar maxRequests: Requests in flight. More get a 503.
     """
 
     headSize: int = 16 * 1024
@@ -171,17 +165,17 @@ class HTTPLimits:
     bodyReads: int = 4 * 1024 * 1024
     drainedBody: int = 64 * 1024
     lingerTimeout: float = 2.0
-    foreignBodySize: int = 10 * 1024 * 1024
+    webBodySize: int = 10 * 1024 * 1024
     maxConnections: int = 4096
     maxRequests: int = 1024
 
 
 class BadRequest(Exception):
     """
-    The client broke the protocol: it gets one answer and the connection is closed.
+    The client broke the protocol: it gets one response, and the connection is closed.
 
-    @ivar code: The status of the answer.
-    @ivar text: One line that says what was wrong, without repeating what the client sent.
+    @ivar code: The status of the response.
+    @ivar text: One line that names the problem, without repeating what the client sent.
     """
 
     def __init__(self, code: int, text: str) -> None:
@@ -192,9 +186,9 @@ class BadRequest(Exception):
 
 class BodyTooLarge(Exception):
     """
-    The body is longer than its reader takes.
+    The body is longer than its reader accepts.
 
-    @ivar limit: How many bytes the reader takes.
+    @ivar limit: Bytes that the reader accepts.
     """
 
     def __init__(self, limit: int) -> None:
@@ -207,7 +201,7 @@ class BodyLost(Exception):
 
 
 class IncompleteBody(BodyLost):
-    """The body ended before its end or broke its framing. The client has had its answer."""
+    """The body ended too early or broke its framing. The client has had its response."""
 
 
 class ClientLost(Exception):

@@ -1,33 +1,30 @@
 """
-Reads the head of a request, strictly.
+A strict parser of requests: the head, and the framing of the body (RFC 9112)::
 
-RFC 9112: C{head = request-line CRLF *(field-line CRLF) CRLF}, with
-C{request-line = method SP target SP version}. The whole head is here when it is read, so nothing
-is decided on half of it. httptools splits it into fields and refuses names that are no tokens,
-control characters and continued lines; what it lets pass is refused here: missing and doubled Host
-fields, odd transfer codings, versions, sizes.
-
-Finds the end of a request's body.
-
-Both decoders are values: C{feed} takes bytes as they came and returns those of the body; what
-follows the body is then in C{rest}.
-
-RFC 9112 section 7.1::
-
+    head         = request-line CRLF *( field-line CRLF ) CRLF
+    request-line = method SP target SP version
     chunked-body = *chunk last-chunk trailer-section CRLF
     chunk        = chunk-size [ chunk-ext ] CRLF chunk-data CRLF
     last-chunk   = 1*"0" [ chunk-ext ] CRLF
 
-A body on its way from the wire to its reader.
+A head is parsed when it is complete. httptools splits it into fields and refuses names that are no
+tokens, control characters and continued lines; the rest is checked here: missing and doubled Host
+fields, unknown transfer codings, versions, sizes.
+
+The decoders of bodies are values: C{feed} takes bytes as they came and returns those of the body;
+the bytes after the body are then in C{rest}.
 """
 
 import re
 
 import httptools
+from twisted.internet.interfaces import IPushProducer
+from zope.interface import implementer
 
 from storagegate.core.options import parseDecimal
-from storagegate.net.http.body import RequestBody
-from storagegate.net.http.interfaces import BadRequest, HTTPLimits, IBodySource
+from storagegate.core.streams import BoundedStream
+from storagegate.net.http.body import NO_BODY, RequestBody
+from storagegate.net.http.interfaces import BadRequest, HTTPLimits, IRequestChannel
 
 METHODS = frozenset(
     b"ACL BIND CHECKOUT COPY DELETE GET HEAD LINK LOCK M-SEARCH MERGE MKACTIVITY MKCALENDAR MKCOL "
@@ -40,12 +37,12 @@ METHODS = frozenset(
 _MAX_LENGTH = 2**63 - 1
 
 _REQUEST_LINE = re.compile(rb"([!-~]+) ([!-~]+) HTTP/([0-9])\.([0-9])")
-# What nearly every request begins with, found out in one step; whatever else comes, comes slowly.
+# The form of nearly every request line, matched in one step.
 _PLAIN_LINE = re.compile(rb"([A-Z]+) ((/[!-\"$->@-~]*)(?:\?([!-\"$-~]*))?) (HTTP/1\.[01])")
 _ABSOLUTE = re.compile(rb"https?://([^/?#]+)([/?].*)?", re.IGNORECASE)
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[\w\-.~%!$&'()*+,;=]*)(?::[0-9]{0,5})?", re.ASCII)
 
-# Hosts that were found good: a server has a few, and the expression costs a third of a microsecond.
+# Checked hosts: a server has a few, and the expression costs a third of a microsecond.
 _hosts: set[bytes] = set()
 _MAX_HOSTS = 1024
 
@@ -64,7 +61,7 @@ class RequestHead:
         section 5.3 allows, Cookie by semicolons.
     @ivar headerList: The fields in their order, names in lower case.
     @ivar contentLength: C{None} if the body is chunked, 0 if there is none.
-    @ivar keepAlive: Whether the client lets the connection go on.
+    @ivar keepAlive: Whether the client keeps the connection open.
     @ivar expectsContinue: Whether the client waits for a C{100 Continue} with its body.
     """
 
@@ -94,7 +91,7 @@ class RequestHead:
 
 
 class _Fields:
-    """What httptools reports to."""
+    """Collects the fields that httptools finds."""
 
     __slots__ = ("fields",)
 
@@ -122,7 +119,7 @@ def parseHead(wire: bytes, limits: HTTPLimits) -> RequestHead:
     try:
         httptools.HttpRequestParser(sink).feed_data(wire)
     except httptools.HttpParserUpgrade:
-        # Upgrades are for the resource to judge, and a body after one is a body.
+        # Upgrades are for the resource to evaluate, and a body after one is a body.
         pass
     except httptools.HttpParserError:
         raise BadRequest(400, "The request is malformed") from None
@@ -137,9 +134,9 @@ def parseHead(wire: bytes, limits: HTTPLimits) -> RequestHead:
 
 def checkPartialHead(wire: bytes, seen: int, limits: HTTPLimits) -> None:
     """
-    Refuse the beginning of a head that can become no request, before its end has come.
+    Refuse the beginning of a head that cannot become a request, before its end has come.
 
-    @param seen: How many bytes of it have been looked at before.
+    @param seen: How many bytes of it were checked before.
     @raise BadRequest: If there is anything wrong with it.
     """
     lineEnd = wire.find(b"\r\n")
@@ -234,7 +231,7 @@ def _rememberHost(host: bytes) -> None:
 
 
 def _readFraming(head: RequestHead) -> None:
-    """Find how long the body is, and whether the connection goes on (RFC 9112 sections 6, 9.3)."""
+    """Find the length of the body and the persistence of the connection (sections 6, 9.3)."""
     headers = head.headers
     coding = headers.get(b"transfer-encoding")
     length = headers.get(b"content-length")
@@ -258,7 +255,7 @@ def _readFraming(head: RequestHead) -> None:
         )
     expectation = headers.get(b"expect")
     head.expectsContinue = False
-    # RFC 9110 section 10.1.1: a HTTP/1.0 client has not asked for anything by it.
+    # RFC 9110 section 10.1.1: it means nothing in HTTP/1.0.
     if expectation is not None and head.version == b"HTTP/1.1":
         if expectation.lower() != b"100-continue":
             raise BadRequest(417, "The expectation is not 100-continue")
@@ -274,12 +271,10 @@ def _checkCoding(coding: bytes, length: bytes | None, version: bytes) -> None:
         raise BadRequest(501, "The only Transfer-Encoding is chunked")
 
 
-# Sixteen hexadecimal digits fill 64 bits. Extensions mean nothing to anybody; a short one is
-# passed over.
+# Sixteen hexadecimal digits fill 64 bits. A short extension is ignored.
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t -~\x80-\xff]*)?")
 _CHUNK_LINE_BEGINNING = re.compile(rb"(?:[0-9A-Fa-f]{1,16}(?:;[\t -~\x80-\xff]*)?\r?)?")
 _MAX_CHUNK_LINE = 256
-_MAX_CHUNK = 2**63 - 1
 
 _TRAILER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t -~\x80-\xff]*)")
 
@@ -321,7 +316,7 @@ class ChunkedDecoder:
     """
     A body in chunks.
 
-    @ivar remaining: C{None}: nobody knows how many bytes are to come.
+    @ivar remaining: C{None}: it is not known how many bytes are to come.
     @ivar complete: Whether the end has come.
     @ivar rest: What came after the end.
     @ivar trailers: The fields after the last chunk, names in lower case.
@@ -381,7 +376,7 @@ class ChunkedDecoder:
         if match is None:
             raise BadRequest(400, "A chunk size is malformed")
         self._chunk = int(match.group(1), 16)
-        if self._chunk > _MAX_CHUNK:
+        if self._chunk > _MAX_LENGTH:
             raise BadRequest(400, "A chunk size is too large")
         self._state = self._readData if self._chunk else self._readTrailer
         return end + 2
@@ -433,69 +428,99 @@ class ChunkedDecoder:
         return end - 1
 
 
+@implementer(IPushProducer)
 class BodyDecoder:
     """
-    Decodes a body and passes it on.
+    Decodes a body as it arrives, and puts it into its stream, whose producer it is.
 
-    @ivar body: What it passes it on to.
-    @ivar isWanted: Whether it still does; a body that nobody wants is thrown away.
+    @ivar body: The body.
+    @ivar isWanted: Whether the body is still put there; see L{discard}.
     @ivar owesContinue: Whether the client waits for C{100 Continue}.
     """
 
-    __slots__ = ("_decoder", "_limits", "_received", "body", "isWanted", "owesContinue")
+    __slots__ = (
+        "_channel",
+        "_decoder",
+        "_limits",
+        "_received",
+        "_stream",
+        "body",
+        "isWanted",
+        "owesContinue",
+    )
 
-    def __init__(self, head: RequestHead, source: IBodySource, limits: HTTPLimits) -> None:
+    def __init__(self, head: RequestHead, channel: IRequestChannel, limits: HTTPLimits) -> None:
+        length = head.contentLength
+        self._channel = channel
         self._limits = limits
-        self._decoder: SizedDecoder | ChunkedDecoder
-        if head.contentLength is None:
-            self._decoder = ChunkedDecoder(limits)
-        else:
-            self._decoder = SizedDecoder(head.contentLength)
+        self._decoder: SizedDecoder | ChunkedDecoder = (
+            ChunkedDecoder(limits) if length is None else SizedDecoder(length)
+        )
         self._received = 0
-        self.body = RequestBody(source, head.contentLength, limits.bodyBuffer)
+        self._stream: BoundedStream[bytes] = BoundedStream(limits.bodyBuffer, self, sizeOf=len)
+        self.body = RequestBody(length, self._stream)
         self.isWanted = True
         self.owesContinue = head.expectsContinue
 
     @property
     def complete(self) -> bool:
-        """Say whether the end has come."""
+        """Return whether the end has come."""
         return self._decoder.complete
 
     def feed(self, data: bytes) -> bytes:
         """
-        Take a part of the body.
+        Decode a part of the body.
 
-        @return: What follows the body.
+        @return: The bytes after the body.
         @raise BadRequest: If its framing is broken.
         """
         if data:
-            # RFC 9110 section 10.1.1: who has begun to send needs no asking any more.
+            # RFC 9110 section 10.1.1: a client that has begun to send needs no 100 any more.
             self.owesContinue = False
         self._received += len(data)
         payload = self._decoder.feed(data)
         if self.isWanted:
             if self._decoder.complete:
                 self.body.end(payload, self._decoder.trailers)
-            else:
-                self.body.feed(payload)
+            elif payload:
+                self._stream.put(payload)
         return self._decoder.rest
 
+    def discard(self) -> None:
+        """Throw the rest of the body away: the response is complete."""
+        self.isWanted = False
+        # No cycle is left to the garbage collector.
+        self.body = NO_BODY
+
     def isLarge(self) -> bool:
-        """Say whether more is to come than a few small reads bring."""
+        """Return whether more is to come than a few small reads bring."""
         remaining = self._decoder.remaining
         return remaining is None or remaining > self._limits.drainedBody
 
     def blocksNext(self) -> bool:
         """
-        Say whether the connection cannot go on after an answer that is given now.
+        Return whether the connection has to close after a response that is given now.
 
         Too much of the body may be to come. Or the client waits for C{100 Continue}: then it may
-        send its body next or another request, and nobody can tell which.
+        send its body next or another request, and the two cannot be told apart.
         """
         return not self._decoder.complete and (self.owesContinue or self.isLarge())
 
     def progress(self) -> int:
-        """Count what has come, in steps that are worth calling progress."""
+        """Count received bytes, in steps that count as progress."""
         if self._decoder.remaining is None:
             return self._received
         return self._received // self._limits.progressSize
+
+    # For the stream
+
+    def resumeProducing(self) -> None:
+        """Read on."""
+        self._channel.resumeBody()
+
+    def pauseProducing(self) -> None:
+        """Let the client wait."""
+        self._channel.pauseBody()
+
+    def stopProducing(self) -> None:
+        """Never called: a stream does not stop its producer."""

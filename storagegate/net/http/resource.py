@@ -1,8 +1,8 @@
 """
-The bridge from C{render} to coroutines.
+Resources whose requests are handled by coroutines.
 
 A handler's exception becomes a response here and nowhere else; the framework, whose handlers may
-answer errors themselves, has its own way to the same end.
+respond to errors themselves, has its own code for that.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -29,21 +29,21 @@ _log = Logger()
 
 @implementer(IResource)
 class NativeResource:
-    """A leaf that answers lean requests; a subclass says how."""
+    """A leaf that handles requests of the channel; a subclass says how."""
 
     isLeaf = True
 
     def answer(self, request: ChannelRequest) -> None:
-        """Answer a request, now or later, with exactly one response."""
+        """Respond to a request, now or later, exactly once."""
         raise NotImplementedError
 
     def render(self, request: Any) -> int:
-        """Answer, whether the request is lean or the stock one that stands for it."""
-        self.answer(request if isinstance(request, ChannelRequest) else request.lean)
+        """Handle a request of the channel, or the stock one that stands for it."""
+        self.answer(request if isinstance(request, ChannelRequest) else request.raw)
         return _NOT_DONE_YET
 
     def getChildWithDefault(self, name: bytes, request: Any) -> "NativeResource":
-        """Give this very resource: it sees the whole path."""
+        """Return this very resource: it handles the whole path."""
         return self
 
     def putChild(self, path: bytes, child: Any) -> None:
@@ -57,10 +57,10 @@ class NativeResource:
 
 class CoroutineResource(NativeResource):
     """
-    A leaf whose requests are answered by a coroutine.
+    A leaf whose requests are handled by a coroutine.
 
     The first step runs at once, so a handler that waits for nothing costs no Deferred. When the
-    client goes away, what the coroutine waits for is cancelled.
+    client goes away, the Deferred that the coroutine waits for is cancelled.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class CoroutineResource(NativeResource):
         describeError: Callable[[ChannelRequest, Exception], Shape],
     ) -> None:
         """
-        @param handle: Answers a request, with exactly one response.
-        @param describeError: Gives the response to an exception. If its status is 500, the
+        @param handle: Responds to a request, exactly once.
+        @param describeError: Returns the response to an exception. If its status is 500, the
             exception is logged with its traceback.
         """
         self._handle = handle
@@ -78,11 +78,11 @@ class CoroutineResource(NativeResource):
 
     def answer(self, request: ChannelRequest) -> None:
         """Start the handler."""
-        _Run(self._handle(request), request, self._describeError).step()
+        _RequestTask(self._handle(request), request, self._describeError).step()
 
 
-class _Run(Task):
-    """One handler on its way."""
+class _RequestTask(Task):
+    """Runs the handler of one request."""
 
     __slots__ = ("_describeError", "_request")
 
@@ -96,21 +96,21 @@ class _Run(Task):
         self._request = request
         self._describeError = describeError
 
-    def waits(self) -> None:
-        """Let the handler know if the client goes away."""
+    def onSuspend(self) -> None:
+        """Cancel the handler if the client goes away."""
         self._request.onDisconnect(self.cancel)
 
-    def returned(self, value: None) -> None:
-        """See that there is a response."""
+    def onResult(self, value: None) -> None:
+        """Check that there is a response."""
         request = self._request
         if not (request.finished or request.disconnected):
-            self.failed(RuntimeError("the handler returned without finishing the response"))
+            self.onError(RuntimeError("the handler returned without finishing the response"))
 
-    def failed(self, error: BaseException) -> None:
-        """Answer the error, or at least let nobody take half a response for a whole one."""
+    def onError(self, error: BaseException) -> None:
+        """Respond to the error, or drop a connection with half a response."""
         request = self._request
         if request.disconnected:
-            # The handler was torn out of its wait; only what it did not get from us is news.
+            # The handler was cancelled: the errors that this causes are expected.
             if not isinstance(error, (CancelledError, BodyLost, ClientLost)):
                 _log.failure("a handler failed after its client had gone", Failure(error))
         elif request.finished:
@@ -119,19 +119,19 @@ class _Run(Task):
             _log.failure("a handler failed in the middle of its response", Failure(error))
             request.abort()
         else:
-            self._answer(error)
+            self._describe(error)
 
-    def _answer(self, error: BaseException) -> None:
-        """Send the response that the error is worth."""
+    def _describe(self, error: BaseException) -> None:
         if not isinstance(error, Exception):
             error = RuntimeError(f"the handler raised {error!r}")
+        request = self._request
         try:
-            code, headers, body = self._describeError(self._request, error)
+            code, headers, body = self._describeError(request, error)
             if code == 500:
                 _log.failure("a handler failed", Failure(error))
-            self._request.respond(code, headers, body)
+            request.respond(code, headers, body)
         except Exception:
-            # Not even the error could be described; the first one is worth more.
+            # The first error is the more useful one.
             _log.failure("a handler failed", Failure(error))
             _log.failure("and so did the description of its error")
-            self._request.abort()
+            request.abort()

@@ -1,8 +1,4 @@
-"""
-A resource tree on a listener: the factory of its connections, and their watch.
-
-The root of a listener that is bound before its room stands, and keeps its place in a reload.
-"""
+"""The factory of a listener's connections, their timeouts and limits, and its root resource."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
@@ -15,7 +11,8 @@ from twisted.logger import Logger
 from twisted.web.resource import IResource
 from zope.interface import implementer
 
-from storagegate.net.http.channel import HTTPChannel, tickAll
+from storagegate.core.task import IdleWaiters
+from storagegate.net.http.channel import HTTPChannel, checkAllTimeouts
 from storagegate.net.http.interfaces import BadRequest, HTTPLimits, IChannelOwner, IWebResponse
 from storagegate.net.http.message import ChannelRequest, plainText, rejection
 from storagegate.net.http.resource import CoroutineResource, NativeResource, Shape
@@ -28,7 +25,8 @@ class Site(Factory):
     """
     Serves a resource.
 
-    @ivar now: The time, up to a second old: a request asks no clock.
+    @ivar now: The time, up to a second old: a request reads no clock.
+    @ivar requests: Requests in flight; the channels count them.
     @ivar draining: Whether C{drain} was called.
     """
 
@@ -43,8 +41,8 @@ class Site(Factory):
         describeRejection: Callable[[BadRequest], tuple[bytes, bytes]] = plainText,
     ) -> None:
         """
-        @param describeRejection: Gives the content type and the body of an answer to what never
-            reaches the resource.
+        @param describeRejection: Returns the content type and the body of the response to a request
+            that never reaches the resource.
         """
         self.resource = resource
         self._describeRejection = describeRejection
@@ -53,11 +51,11 @@ class Site(Factory):
         self.now = 0.0
         self.draining = False
         self._channels: set[HTTPChannel] = set()
-        self._requests = 0
-        self._watch = LoopingCall(self._tick)
+        self.requests = 0
+        self._watch = LoopingCall(self._checkTimeouts)
         self._watch.clock = reactor
-        self._drained: list[Deferred[None]] = []
-        self._foreign: Any = None
+        self._drained = IdleWaiters()
+        self._web: Any = None
 
     def buildProtocol(self, addr: IAddress | None) -> HTTPChannel:
         """Make the protocol of a new connection."""
@@ -66,7 +64,7 @@ class Site(Factory):
         return channel
 
     def acceptableProtocols(self) -> list[bytes]:
-        """Name what TLS clients may negotiate: most offer HTTP/2 first, and must hear a no."""
+        """Return what TLS clients may negotiate: most offer HTTP/2 first."""
         return [b"http/1.1"]
 
     @property
@@ -74,30 +72,24 @@ class Site(Factory):
         """Count the connections."""
         return len(self._channels)
 
-    @property
-    def requests(self) -> int:
-        """Count the requests that are being answered."""
-        return self._requests
-
     def drain(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
         Close every connection: idle ones now, busy ones after their response.
 
-        Idle is who has sent nothing, also nothing that is still in the kernel: that is read before.
-        Who has sent half a head may end it.
+        A connection is idle if no byte of a request has come, also none that the kernel still
+        holds: those are read before. New connections are refused; the caller closes the port.
 
-        New connections are refused, but the listening port is the caller's to close.
-
-        @param idleGraceSeconds: How long idle ones may stay, where somebody else serves the same
-            place: the next request there is answered, and its answer says that the connection
-            closes, so that no request crosses with a close.
-        @return: Fires when all are gone; those that are not after C{graceSeconds} are aborted.
+        @param graceSeconds: Connections that are left after so long are aborted.
+        @param idleGraceSeconds: How long idle ones may stay, where another process serves the same
+            address: the next request gets a response that says that the connection closes, so that
+            no request crosses with a close.
+        @return: Fires when all are closed.
         """
         self.draining = True
         if not self._channels:
             return succeed(None)
-        # And two turns, for what is due is called before sockets are read: also where this process
-        # had no turn itself for longer than the patience.
+        # And two iterations of the reactor, which runs calls that are due before it reads sockets:
+        # the process may have been stopped for longer than the grace.
         pauses = [min(idleGraceSeconds, graceSeconds), 0.0] if idleGraceSeconds else [0.0]
         timers = [self.reactor.callLater(graceSeconds, self._abortAll)]
 
@@ -107,17 +99,13 @@ class Site(Factory):
             else:
                 self._closeIdle()
 
-        timers.append(self.reactor.callLater(0, wait))
-        drained: Deferred[None] = Deferred()
-
         def stop(result: None) -> None:
             for timer in timers:
                 if timer.active():
                     timer.cancel()
 
-        drained.addCallback(stop)
-        self._drained.append(drained)
-        return drained
+        timers.append(self.reactor.callLater(0, wait))
+        return self._drained.wait(busy=True).addCallback(stop)
 
     def _closeIdle(self) -> None:
         for channel in list(self._channels):
@@ -127,9 +115,9 @@ class Site(Factory):
         for channel in list(self._channels):
             channel.abort()
 
-    def _tick(self) -> None:
+    def _checkTimeouts(self) -> None:
         self.now = self.reactor.seconds()
-        tickAll(self._channels, self.now)
+        checkAllTimeouts(self._channels, self.now)
 
     # For channels
 
@@ -153,27 +141,24 @@ class Site(Factory):
         if not self._channels:
             if self._watch.running:
                 self._watch.stop()
-            waiting, self._drained = self._drained, []
-            for drained in waiting:
-                drained.callback(None)
+            self._drained.notify()
 
     def bodyReadSize(self) -> int:
         """
-        Share what reads may bring: large ones cost less time, and with many requests under way
-        their memory counts.
+        Return how many bytes one read may bring: large reads cost less time, but with many
+        requests in flight their memory counts.
         """
         limits = self.limits
-        share = limits.bodyReads // max(self._requests, 1)
+        share = limits.bodyReads // max(self.requests, 1)
         return max(limits.bodyBuffer, min(limits.bodyReadSize, share))
 
     def rejection(self, error: BadRequest) -> bytes:
-        """Write the whole response to what is no request."""
+        """Encode the whole response to a request that breaks the protocol."""
         return rejection(error, *self._describeRejection(error))
 
     def requestReceived(self, request: ChannelRequest) -> None:
-        """Let the resource answer a request."""
-        self._requests += 1
-        if self._requests > self.limits.maxRequests:
+        """Let the resource handle a request, or refuse it if too many are in flight."""
+        if self.requests > self.limits.maxRequests:
             contentType, body = self._describeRejection(
                 BadRequest(503, "Too many requests are being answered")
             )
@@ -183,64 +168,64 @@ class Site(Factory):
             if isinstance(self.resource, NativeResource):
                 self.resource.answer(request)
             else:
-                self._foreignSite().serve(request)
+                self._webSite().serve(request)
         except Exception:
             _log.failure("a resource failed")
             request.abort()
 
-    def requestDone(self) -> None:
-        """Count a request that has ended."""
-        self._requests -= 1
-
     def webRequest(self, request: ChannelRequest) -> Any:
         """Make the stock Twisted request that stands for C{request}."""
-        return self._foreignSite().webRequest(request)
+        return self._webSite().webRequest(request)
 
     def serveMounted(
         self, request: ChannelRequest, resource: IResource, prefix: int, reply: IWebResponse
     ) -> None:
         """
-        Let a stock Twisted resource answer.
+        Let a stock Twisted resource respond.
 
         @param prefix: At how many segments of the path it is mounted.
-        @param reply: Takes its response.
+        @param reply: Receives its response.
         """
-        self._foreignSite().serveMounted(request, resource, prefix, reply)
+        self._webSite().serveMounted(request, resource, prefix, reply)
 
-    def _foreignSite(self) -> Any:
-        if self._foreign is None:
+    def _webSite(self) -> Any:
+        if self._web is None:
             # twisted.web.server takes 50 ms to import, and few listeners need it.
             from storagegate.net.http.webcompat import WebSite
 
-            self._foreign = WebSite(self.resource, self.limits, self.reactor)
-        return self._foreign
+            self._web = WebSite(self.resource, self.limits, self.reactor)
+        return self._web
 
 
 class RequestHandler(Protocol):
-    """Answers the requests of a listener."""
+    """Handles the requests of a listener."""
 
     def serve(self, request: ChannelRequest) -> Coroutine[Any, Any, None]:
-        """Answer one request."""
+        """Handle one request."""
 
     def describeError(self, request: ChannelRequest, error: Exception) -> Shape:
-        """Give an exception its shape."""
+        """Return the response to an exception."""
 
 
 class DelegatingResource(CoroutineResource):
     """
-    A leaf that leads to whatever room stands behind it now.
+    The root of a listener that is bound before its handler exists.
 
-    A request stays in the room that it has entered. Until there is a room, the reactor does not
-    run, so no request comes.
+    The handler may be exchanged: a request stays with the one that it began with. Until there is
+    one, the reactor does not run, so no request comes.
     """
 
-    room: RequestHandler
+    _handler: RequestHandler
 
     def __init__(self) -> None:
-        super().__init__(self._enter, self._describe)
+        """Make a resource without a handler."""
 
-    def _enter(self, request: ChannelRequest) -> Coroutine[Any, Any, None]:
-        return self.room.serve(request)
+    @property
+    def handler(self) -> RequestHandler:
+        """Handles the requests."""
+        return self._handler
 
-    def _describe(self, request: ChannelRequest, error: Exception) -> Shape:
-        return self.room.describeError(request, error)
+    @handler.setter
+    def handler(self, handler: RequestHandler) -> None:
+        self._handler = handler
+        super().__init__(handler.serve, handler.describeError)

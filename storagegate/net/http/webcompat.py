@@ -1,10 +1,10 @@
 """
-Stock Twisted resources on our channel.
+Stock resources of twisted.web on the channel.
 
-A resource that is not ours (C{static.File}, C{WSGIResource}, Autobahn's C{WebSocketResource}) gets
-a real C{twisted.web.server.Request}, made from the lean one when it is needed, so that it behaves
-to the letter as such resources expect. L{WebChannel} is what that request takes for its HTTP
-channel: it turns what the request writes into the lean response.
+A stock resource (C{static.File}, C{WSGIResource}, Autobahn's C{WebSocketResource}) gets a real
+C{twisted.web.server.Request}, made from the channel's own when it is needed, so that it behaves
+exactly as such resources expect. L{WebChannel} stands for that request's HTTP channel: it turns
+what the request writes into the response of the channel's own.
 """
 
 from io import BytesIO
@@ -36,52 +36,52 @@ class WebSite:
         # For its traversal and its sessions; it never sees a connection.
         self._site = server.Site(resource, reactor=reactor)
 
-    def webRequest(self, lean: ChannelRequest) -> "WebRequest":
-        """Make the stock request that stands for C{lean}, without its body."""
-        web = WebRequest(WebChannel(lean, self._site, self._reactor))
-        for name, value in lean.headerList:
+    def webRequest(self, raw: ChannelRequest) -> "WebRequest":
+        """Make the stock request that stands for C{raw}, without its body."""
+        web = WebRequest(WebChannel(raw, self._site, self._reactor))
+        for name, value in raw.headerList:
             web.requestHeaders.addRawHeader(name, value)
         web.parseCookies()
         web.receive(b"", None)
         web.prepath = []
         web.postpath = web.segments[:]
-        lean.onDisconnect(web.clientLost)
+        raw.onDisconnect(web.clientLost)
         return web
 
-    def serve(self, lean: ChannelRequest) -> None:
-        """Let the tree answer."""
-        web: WebRequest = lean.web
-        if lean.path == b"*":
+    def serve(self, raw: ChannelRequest) -> None:
+        """Let the tree respond."""
+        web: WebRequest = raw.web
+        if raw.path == b"*":
             web._handleStar()
             return
         self._serveBelow(web, self._site.resource)
 
     def serveMounted(
-        self, lean: ChannelRequest, resource: IResource, prefix: int, reply: IWebResponse
+        self, raw: ChannelRequest, resource: IResource, prefix: int, reply: IWebResponse
     ) -> None:
         """
-        Let another tree answer, which is mounted at the first segments of the path.
+        Let another tree respond, which is mounted at the first segments of the path.
 
         @param prefix: How many segments.
-        @param reply: Takes the response.
+        @param reply: Receives the response.
         """
-        web: WebRequest = lean.web
+        web: WebRequest = raw.web
         web.channel.reply = reply
         web.prepath, web.postpath = web.segments[:prefix], web.segments[prefix:]
         self._serveBelow(web, resource)
 
     def _serveBelow(self, web: "WebRequest", root: IResource) -> None:
         web.sitepath = list(web.prepath or [])
-        lean = web.lean
+        raw = web.raw
         try:
             resource = getChildForRequest(root, web)
         except Exception:
             web.processingFailed(Failure())
             return
         if isinstance(resource, NativeResource):
-            resource.render(lean)
+            resource.render(raw)
             return
-        reading = Deferred.fromCoroutine(lean.body.read(self._limits.foreignBodySize))
+        reading = Deferred.fromCoroutine(raw.body.read(self._limits.webBodySize))
         reading.addCallback(web.receive, resource)
         reading.addErrback(self._refuse, web)
 
@@ -91,16 +91,16 @@ class WebSite:
             reply.respond(413, [(b"Content-Type", b"text/plain")], b"The body is too large\n")
         elif not reason.check(BodyLost):
             _log.failure("a body was lost", reason)
-            web.lean.abort()
+            web.raw.abort()
 
 
 class WebRequest(server.Request):
     """
-    A stock request that stands for a lean one.
+    A stock request that stands for one of the channel.
 
-    @ivar lean: That one.
+    @ivar raw: The channel's request.
     @ivar segments: Those of its path, unquoted one by one.
-    @ivar sitepath: The segments at which the tree is mounted; session cookies are called by them.
+    @ivar sitepath: The segments at which the tree is mounted, as in the names of session cookies.
     """
 
     channel: Any
@@ -108,29 +108,29 @@ class WebRequest(server.Request):
     def __init__(self, channel: "WebChannel") -> None:
         super().__init__(channel)
         channel.web = self
-        self.lean = channel.lean
-        self.segments = [unquote_to_bytes(each) for each in self.lean.path[1:].split(b"/")]
+        self.raw = channel.raw
+        self.segments = [unquote_to_bytes(each) for each in self.raw.path[1:].split(b"/")]
         self.sitepath: list[bytes] = []
         self.site = channel.site
         self._resource: IResource | None = None
 
     def receive(self, content: bytes, resource: IResource | None) -> None:
         """
-        Take the body, and let a resource render.
+        Set the body, and let a resource render.
 
-        @param resource: C{None} before the body has come: then only the head is read.
+        @param resource: C{None} before the body has come: then only the head is parsed.
         """
         self.content = BytesIO(content)
         # The stock code learns from the position how long the body is.
         self.content.seek(len(content))
         self._resource = resource
         if resource is not None:
-            # One of our own may yet render, by way of a stock one, and want the body again.
-            self.lean.body = completeBody(content)
-        self.requestReceived(self.lean.method, self.lean.uri, self.lean.version)
+            # A stock resource may delegate to a native one, which reads the body again.
+            self.raw.body = completeBody(content)
+        self.requestReceived(self.raw.method, self.raw.uri, self.raw.version)
 
     def process(self) -> None:
-        """Render. The stock code looks for the resource here; ours was found before the body."""
+        """Render. The stock code finds the resource here; this one was found before the body."""
         resource, channel = self._resource, self.channel
         if resource is None:
             return
@@ -144,38 +144,38 @@ class WebRequest(server.Request):
         channel.deliverLeftover()
 
     def processingFailed(self, reason: Failure) -> Failure:
-        """Answer with 500, if there is no answer yet."""
+        """Respond with 500, if no response has begun."""
         if not self.startedWriting:
             super().processingFailed(reason)
             return reason
         _log.failure("a resource failed in the middle of its response", reason)
-        self.lean.abort()
+        self.raw.abort()
         return reason
 
     def clientLost(self) -> None:
-        """Let the producer and whoever waits for the end know that there will be none."""
+        """Notify the producer and the Deferreds of C{notifyFinish}."""
         producer = self.producer
         if producer is not None:
             self.unregisterProducer()
             producer.stopProducing()
-        self.connectionLost(self.lean.lostReason)
+        self.connectionLost(self.raw.lostReason)
 
 
 class WebChannel:
     """
-    What a stock request takes for the HTTP channel it came on.
+    The HTTP channel of a stock request.
 
     @ivar factory: C{None}: there is no access log to write.
-    @ivar reply: Takes the response: the lean request itself, unless somebody else wants it.
+    @ivar reply: Receives the response: the channel's request, unless the tree is mounted.
     @ivar web: The stock request.
     """
 
     factory = None
     web: WebRequest
 
-    def __init__(self, lean: ChannelRequest, site: server.Site, reactor: IReactorTime) -> None:
-        self.lean = lean
-        self.reply: IWebResponse = lean
+    def __init__(self, raw: ChannelRequest, site: server.Site, reactor: IReactorTime) -> None:
+        self.raw = raw
+        self.reply: IWebResponse = raw
         self.site = site
         self._reactor = reactor
         self._pull: _PullLoop | None = None
@@ -186,41 +186,41 @@ class WebChannel:
 
     @property
     def transport(self) -> Any:
-        """Give the transport. Autobahn takes it by setting C{None} here."""
-        return self.lean.channel.transport
+        """Return the transport. Autobahn takes it over by setting C{None} here."""
+        return self.raw.channel.transport
 
     @transport.setter
     def transport(self, value: None) -> None:
-        self._taken, self._leftover = self.lean.takeTransport()
+        self._taken, self._leftover = self.raw.takeTransport()
 
     def deliverLeftover(self) -> None:
-        """Let whoever has taken the transport have what came after the request."""
+        """Pass the bytes that came after the request to the protocol that took the transport."""
         if self._leftover:
             taker = getattr(self._taken, "wrappedProtocol", None) or self._taken.protocol
             taker.dataReceived(self._leftover)
 
     def _protocolUpgradeForWebsockets(self, protocol: IProtocol) -> None:
         """Hand the connection to Twisted's own WebSocket."""
-        self.lean.upgrade(protocol)
+        self.raw.upgrade(protocol)
 
     def getPeer(self) -> Any:
-        """Give the client's address."""
+        """Return the client's address."""
         return self.transport.getPeer()
 
     def getHost(self) -> Any:
-        """Give our own address."""
+        """Return the address of the listener."""
         return self.transport.getHost()
 
     def isSecure(self) -> bool:
-        """Say whether the connection is encrypted."""
-        return self.lean.secure
+        """Return whether the connection is encrypted."""
+        return self.raw.secure
 
     def loseConnection(self) -> None:
         """End a response that cannot be completed."""
-        self.lean.abort()
+        self.raw.abort()
 
     def _respondToBadRequestAndDisconnect(self) -> None:
-        """Answer a form that cannot be read."""
+        """Respond to a form that cannot be parsed."""
         self.reply.respond(400, [(b"Connection", b"close")])
 
     # The response
@@ -233,7 +233,7 @@ class WebChannel:
             for value in values
             if name != b"Transfer-Encoding"
         ]
-        # The lean response frames its chunks itself.
+        # The channel's request frames its chunks itself.
         self.web.chunked = 0
         self.reply.begin(int(code), fields, None, reason)
 
@@ -257,7 +257,7 @@ class WebChannel:
     def registerProducer(self, producer: Any, streaming: bool) -> None:
         """Let a producer follow the pace of the client."""
         if not streaming:
-            self._pull = producer = _PullLoop(producer, self.lean, self._reactor)
+            self._pull = producer = _PullLoop(producer, self.raw, self._reactor)
 
         def follow(full: bool) -> None:
             if full:
@@ -265,43 +265,43 @@ class WebChannel:
             else:
                 producer.resumeProducing()
 
-        self.lean.wireObserver = follow
-        if self.lean.channel.wireFull:
+        self.raw.onBackPressure = follow
+        if self.raw.channel.isPaused:
             producer.pauseProducing()
         elif not streaming:
             producer.resumeProducing()
 
     def unregisterProducer(self) -> None:
-        """Let the producer go."""
-        self.lean.wireObserver = None
+        """Stop the producer."""
+        self.raw.onBackPressure = None
         if self._pull is not None:
             self._pull.pauseProducing()
             self._pull = None
 
 
 class _PullLoop:
-    """Asks a producer that must be asked, once a turn of the reactor, while the client reads."""
+    """Resumes a pull producer once in a reactor iteration, while the client reads."""
 
-    def __init__(self, producer: Any, lean: ChannelRequest, reactor: IReactorTime) -> None:
+    def __init__(self, producer: Any, raw: ChannelRequest, reactor: IReactorTime) -> None:
         self._producer = producer
-        self._lean = lean
+        self._lean = raw
         self._reactor = reactor
         self._next: IDelayedCall | None = None
 
     def pauseProducing(self) -> None:
-        """Stop asking."""
+        """Stop pulling."""
         if self._next is not None:
             self._next.cancel()
             self._next = None
 
     def resumeProducing(self) -> None:
-        """Ask from the next turn on."""
+        """Pull from the next reactor iteration on."""
         if self._next is None:
-            self._next = self._reactor.callLater(0, self._ask)
+            self._next = self._reactor.callLater(0, self._pull)
 
-    def _ask(self) -> None:
-        # Before asking, so that the producer can stop it by what it writes or by ending.
-        self._next = self._reactor.callLater(0, self._ask)
+    def _pull(self) -> None:
+        # Before the call, so that the producer can stop it by writing or ending.
+        self._next = self._reactor.callLater(0, self._pull)
         try:
             self._producer.resumeProducing()
         except Exception:

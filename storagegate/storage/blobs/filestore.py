@@ -66,7 +66,7 @@ class BackgroundUnlinker:
             job = self._pool.runAnyway(self._unlinkAll, batch)
             job.addCallbacks(lambda _: self._next(), self._giveUp)
         else:
-            self._waiters.tell()
+            self._waiters.notify()
 
     def _giveUp(self, failure: Failure) -> None:
         # A pool that has stopped refuses: the rest is for the sweep of the next start.
@@ -74,7 +74,7 @@ class BackgroundUnlinker:
             self._log.failure("names were not removed", failure)
         self._paths.clear()
         self._running = False
-        self._waiters.tell()
+        self._waiters.notify()
 
     def _unlinkAll(self, paths: list[str]) -> None:
         """Take names away; one that resists is logged. Runs in a pool thread."""

@@ -31,7 +31,7 @@ class LostTests(FetchCase):
         """A response that is dropped in its middle raises in whoever reads it."""
         response = self.got(self.fetch("/forever?begin=1"))
         reading = Deferred.fromCoroutine(response.text())
-        self.responses[0].lean.abort()
+        self.responses[0].raw.abort()
         self.turn()
         self.failureResultOf(reading, ResponseLost)
         self.assertEqual(self.events, ["close"])
@@ -50,7 +50,7 @@ class LostTests(FetchCase):
 
     def test_abortedBefore(self) -> None:
         """A connection that is dropped before there is a head raises in the caller."""
-        self.app.get("/abort", lambda req, res: req.lean.abort())
+        self.app.get("/abort", lambda req, res: req.raw.abort())
         self.raised(ResponseLost, self.fetch("/abort"))
 
     def test_cancelledCall(self) -> None:

@@ -138,7 +138,7 @@ class BodyTests(SynchronousTestCase):
         ready: list[bytes | None] = []
 
         async def handle(request: ChannelRequest) -> None:
-            ready.append(request.body.takeReady())
+            ready.append(request.body.readAvailable())
             request.respond(200, [])
 
         connection = TestSite(handle).connect()

@@ -2,7 +2,7 @@
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.net.http.channel import tickAll
+from storagegate.net.http.channel import checkAllTimeouts
 
 
 class Connection:
@@ -14,7 +14,7 @@ class Connection:
         self._isBroken = isBroken
         everybody[self] = None
 
-    def tick(self, now: float) -> None:
+    def checkTimeouts(self, now: float) -> None:
         """Take note of the time."""
         self.told.append(now)
         if self._isBroken:
@@ -34,8 +34,8 @@ class TickTests(SynchronousTestCase):
         first = Connection(everybody)
         broken = Connection(everybody, isBroken=True)
         last = Connection(everybody)
-        tickAll(everybody, 1.0)
+        checkAllTimeouts(everybody, 1.0)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
         self.assertEqual(list(everybody), [first, last])
-        tickAll(everybody, 2.0)
+        checkAllTimeouts(everybody, 2.0)
         self.assertEqual((first.told, broken.told, last.told), ([1.0, 2.0], [1.0], [1.0, 2.0]))

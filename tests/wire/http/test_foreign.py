@@ -105,7 +105,7 @@ class TreeTests(ServedCase):
         client.pause()
         client.write(get(b"/f", b"Connection: close"))
         channel = await self.channelOf(port)
-        await self.turnUntil(lambda: channel.wireFull)
+        await self.turnUntil(lambda: channel.isPaused)
         transport: Any = channel.transport
         self.assertLess(len(transport.dataBuffer) + transport._tempDataLen, 1 << 20)
         client.resume()
@@ -172,7 +172,7 @@ class TreeTests(ServedCase):
             post(b"/f", b"x" * 11),
             chunked + b"b\r\n" + b"x" * 11 + b"\r\n0\r\n\r\n",
         ):
-            self.assertEqual(statuses(await self.ask(request, foreignBodySize=10)), [413])
+            self.assertEqual(statuses(await self.ask(request, webBodySize=10)), [413])
 
     async def test_response(self) -> None:
         """What a resource sets on its response goes out: code, phrase, headers, cookies, tags."""
@@ -277,7 +277,7 @@ class TreeTests(ServedCase):
         self.assertTrue(received.endswith(b"ours: /c body"))
 
     async def test_ours(self) -> None:
-        """One of ours in a stock tree gets its lean request, and its body as it comes."""
+        """One of ours in a stock tree gets its raw request, and its body as it comes."""
         self.root.putChild(b"c", self.ours())
         client = await self.connect(await self.serve(self.root))
         wire = post(b"/c", b"body", b"Expect: 100-continue")
@@ -291,7 +291,7 @@ class TreeTests(ServedCase):
 
         async def handle(request: ChannelRequest) -> None:
             body = await request.body.read(100)
-            # What is not lean is there too.
+            # What is not raw is there too.
             verifyObject(IRequest, request)
             request.respond(200, [], b"ours: %b %b" % (request.path, body))
 

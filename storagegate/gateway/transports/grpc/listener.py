@@ -17,6 +17,7 @@ from storagegate.core.context import ClientInfo, RequestContext
 from storagegate.core.definitions import DefinitionError, ServiceDefinition
 from storagegate.core.errors import GrpcError, ServiceError
 from storagegate.core.invoker import CallCredentials
+from storagegate.core.task import resolve
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.metrics import UNKNOWN
 from storagegate.gateway.transports.grpc import GRPCOptions
@@ -172,7 +173,7 @@ class GRPCTransport:
                 request = _transformed(request, transform, whole)
             elif transform is not None:
                 try:
-                    request = await _settled(transform(request, whole))
+                    request = await resolve(transform(request, whole))
                 except Exception as error:
                     if not isinstance(error, CancelledError):
                         self._host.refuse(context, error)
@@ -200,7 +201,7 @@ class GRPCTransport:
 
     async def _shaped(self, result: Any, method: str) -> Any:
         transform = self._options.transformResponse
-        return result if transform is None else await _settled(transform(result, method))
+        return result if transform is None else await resolve(transform(result, method))
 
     def _described(self, error: ServiceError) -> Exception:
         """Give an error as the gateway's hook wants clients to see it."""
@@ -266,8 +267,4 @@ async def _transformed(
     requests: Any, transform: Callable[..., Any], method: str
 ) -> AsyncIterator[Any]:
     async for request in requests:
-        yield await _settled(transform(request, method))
-
-
-async def _settled(value: Any) -> Any:
-    return await value if hasattr(value, "__await__") else value
+        yield await resolve(transform(request, method))

@@ -24,9 +24,9 @@ from storagegate.auth.tokens import bearerToken
 from storagegate.core.codecs import JSON
 from storagegate.core.context import MAX_DEADLINE_MS, ClientInfo, RequestContext
 from storagegate.core.errors import ServiceError, asServiceError, codedError, isExpected
-from storagegate.core.invoker import CallCredentials, MethodEntry, whenKnown
+from storagegate.core.invoker import CallCredentials, MethodEntry
 from storagegate.core.options import parseDecimal
-from storagegate.core.task import runWithDeadline
+from storagegate.core.task import resolveThen, runWithDeadline
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import httpError, httpFields, httpResult, readDeadline
 from storagegate.gateway.transports.http import PROTOCOL, HTTPOptions, HTTPRoute, mergeRequest
@@ -134,7 +134,7 @@ def _isReadable(field: bytes | None) -> bool:
 
 def chooseFormat(req: Any) -> StreamFormat:
     """Give the format of a stream that the client likes best."""
-    accept = req.lean.headers.get(b"accept", b"")
+    accept = req.raw.headers.get(b"accept", b"")
     # Nobody else needs a negotiation.
     if EVENTS.encode() in accept.lower() and req.accepts(NDJSON, EVENTS) == EVENTS:
         return EVENT_STREAM
@@ -201,10 +201,10 @@ class Clients:
 
     def of(self, req: Any) -> ClientInfo:
         """Give whoever sent a request of the application."""
-        lean, address = req.lean, req.ip
+        raw, address = req.raw, req.ip
         # Nobody tells the port that a proxy's client has.
-        port = lean.clientPort if address == lean.clientHost else 0
-        agent = lean.headers.get(b"user-agent")
+        port = raw.clientPort if address == raw.clientHost else 0
+        agent = raw.headers.get(b"user-agent")
         key = (address, port, agent)
         client = self._known.get(key)
         if client is None:
@@ -290,7 +290,7 @@ class HTTPCall:
         @return: Fires when that is done; C{None} if it is.
         """
         host = self._room.host
-        self._req.lean.onEnd(self._count)
+        self._req.raw.onEnd(self._count)
         try:
             self._readHead()
         except ServiceError as error:
@@ -307,14 +307,14 @@ class HTTPCall:
         running.addErrback(self._failed)
         if running.called:
             return None
-        self._req.lean.onDisconnect(running.cancel)
+        self._req.raw.onDisconnect(running.cancel)
         return running.addBoth(self._done)
 
     def _count(self) -> None:
         """Count the bytes of both bodies."""
-        meter, lean = self._room.meter, self._req.lean
-        meter.bytesIn += lean.body.taken
-        meter.bytesOut += lean.bodySent
+        meter, raw = self._room.meter, self._req.raw
+        meter.bytesIn += raw.body.taken
+        meter.bytesOut += raw.bodySent
 
     # The request
 
@@ -325,8 +325,8 @@ class HTTPCall:
         @raise ServiceError: If one of them cannot be.
         """
         req, bound = self._req, self._endpoint.bound
-        lean = req.lean
-        headers = lean.headers
+        raw = req.raw
+        headers = raw.headers
         tracing = self._room.host.nameTrace(headers, self._res)
         metadata: dict[str, Any] = {}
         self._context = RequestContext(
@@ -349,7 +349,7 @@ class HTTPCall:
         if b"x-deadline-ms" in headers:
             self._seconds = readDeadlineField(headers[b"x-deadline-ms"])
             metadata["deadline"] = self._room.host.invoker.now() + self._seconds
-        if self._takesBody() and lean.contentLength != 0:
+        if self._takesBody() and raw.contentLength != 0:
             checkType(headers)
 
     def _takesBody(self) -> bool:
@@ -363,7 +363,7 @@ class HTTPCall:
             body = self._requestStream()
         elif self._takesBody():
             body = self._readBody()
-        return whenKnown(body, self._makeRequest)
+        return resolveThen(body, self._makeRequest)
 
     def _makeRequest(self, body: Any) -> Any:
         endpoint, req = self._endpoint, self._req
@@ -376,7 +376,7 @@ class HTTPCall:
         if transform is None:
             return request
         # A hook that has nothing to say of this method returns nothing.
-        return whenKnown(
+        return resolveThen(
             transform(req, endpoint.name), lambda made: request if made is None else made
         )
 
@@ -389,13 +389,13 @@ class HTTPCall:
 
     def _readBody(self) -> Any:
         """Give the body as an object, at once if it is here and small."""
-        lean, limit = self._req.lean, self._room.options.maxRequestBodySize
+        raw, limit = self._req.raw, self._room.options.maxRequestBodySize
         if getattr(self._req, "bodyParsed", False):
             # The application's own parser was here before.
             return readParsed(self._req.body)
-        if (lean.contentLength or 0) > limit:
+        if (raw.contentLength or 0) > limit:
             raise tooLarge(limit)
-        data = lean.body.takeReady()
+        data = raw.body.readAvailable()
         if data is None or len(data) > INLINE_SIZE:
             return self._readLargeBody(data, limit)
         if len(data) > limit:
@@ -405,7 +405,7 @@ class HTTPCall:
     async def _readLargeBody(self, data: bytes | None, limit: int) -> Any:
         if data is None:
             try:
-                data = await self._req.lean.body.read(limit)
+                data = await self._req.raw.body.read(limit)
             except BodyTooLarge:
                 raise tooLarge(limit) from None
         if len(data) > limit:
@@ -419,7 +419,7 @@ class HTTPCall:
         limit = self._room.options.maxRequestBodySize
         lines = NDJSONDecoder(limit)
         try:
-            async for chunk in self._req.lean.body:
+            async for chunk in self._req.raw.body:
                 for line in lines.feed(chunk):
                     yield readObject(line)
             for line in lines.end():
@@ -511,7 +511,7 @@ class HTTPCall:
 
     def _failed(self, failure: Failure) -> None:
         error: Any = failure.value
-        if self._req.lean.disconnected:
+        if self._req.raw.disconnected:
             if not isinstance(error, (ServiceError, *_PARTINGS)):
                 _log.failure("a call failed after its client had gone", failure)
             return
@@ -527,10 +527,10 @@ class HTTPCall:
             res.end(self._format.error(writeError(self._room.host, error)[1]))
 
     def _done(self, result: Any) -> None:
-        lean = self._req.lean
-        if self._endpoint.bound.streamsRequests and not lean.body.complete:
+        raw = self._req.raw
+        if self._endpoint.bound.streamsRequests and not raw.body.complete:
             # A task that a handler has left behind would wait for ever.
-            lean.body.fail(BodyLost("the call is over"))
+            raw.body.fail(BodyLost("the call is over"))
 
 
 async def _stream(*requests: Any) -> AsyncIterator[Any]:

@@ -184,7 +184,7 @@ class HTTPTransport(InvokedTransport):
         if document is not None:
             allowed = ["GET", "HEAD"]
             if req.method in allowed:
-                self._host.nameTrace(req.lean.headers, res)
+                self._host.nameTrace(req.raw.headers, res)
                 return res.type("json").send(document)
         if allowed:
             return self._refuseMethod(req, res, allowed)
@@ -195,7 +195,7 @@ class HTTPTransport(InvokedTransport):
 
     def _sendError(self, req: Any, res: Any, error: ServiceError) -> None:
         """Refuse what is no call."""
-        self._host.nameTrace(req.lean.headers, res)
+        self._host.nameTrace(req.raw.headers, res)
         sendError(self._host, res, error)
 
     def _look(self, path: str) -> Endpoint:
@@ -220,7 +220,7 @@ class HTTPTransport(InvokedTransport):
         if allowed:
             return self._refuseMethod(req, res, allowed)
         # For the application's own answer.
-        self._host.nameTrace(req.lean.headers, res)
+        self._host.nameTrace(req.raw.headers, res)
         return next()
 
     def _allowed(self, path: str) -> list[str]:
@@ -231,7 +231,7 @@ class HTTPTransport(InvokedTransport):
     def _refuseMethod(self, req: Any, res: Any, allowed: Sequence[str]) -> None:
         res.header("Allow", ", ".join(dict.fromkeys(allowed)))
         if req.method == "OPTIONS":
-            self._host.nameTrace(req.lean.headers, res)
+            self._host.nameTrace(req.raw.headers, res)
             res.status(204).end()
             return
         message = f"This takes {' or '.join(dict.fromkeys(allowed))}"
@@ -279,14 +279,14 @@ def _cors(correlationHeader: str) -> Any:
 
 
 def _countAnswer(meter: WireMeter, req: Any, res: Any, next: Callable[[], Any]) -> Any:
-    lean = req.lean
-    agent = lean.headers.get(b"user-agent", b"")
+    raw = req.raw
+    agent = raw.headers.get(b"user-agent", b"")
 
     def count() -> None:
         # One that became a WebSocket has no status.
-        countAnswer(meter, lean.status or (101 if lean.finished else 499), agent)
+        countAnswer(meter, raw.status or (101 if raw.finished else 499), agent)
 
-    lean.onEnd(count)
+    raw.onEnd(count)
     return next()
 
 

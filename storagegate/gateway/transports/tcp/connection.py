@@ -417,7 +417,7 @@ class TCPConnection(Protocol):
         else:
             self._close()
 
-    def tick(self, now: float) -> None:
+    def checkTimeouts(self, now: float) -> None:
         """Look for what takes too long."""
         limits, wire = self._limits, self._wire
         unsent = wire.sentBytes() if wire.hasUnsent() else None
@@ -525,7 +525,7 @@ class TCPConnection(Protocol):
     def _discard(self, data: bytes) -> None:
         self._discardable -= len(data)
         if self._discardable < 0:
-            self._wire.closeAtLast()
+            self._wire.closeNow()
 
 
 def _clientOf(transport: Any) -> ClientInfo:

@@ -18,7 +18,7 @@ from storagegate.gateway.transports.registry import InvokedTransport
 from storagegate.gateway.transports.tcp import TCPOptions
 from storagegate.gateway.transports.tcp.connection import PROTOCOL, TCPConnection, TCPLimits
 from storagegate.net.endpoints import listen
-from storagegate.net.http.channel import tickAll
+from storagegate.net.http.channel import checkAllTimeouts
 
 
 class TCPTransport(InvokedTransport, Factory):
@@ -171,7 +171,7 @@ class TCPTransport(InvokedTransport, Factory):
 
     def _tick(self) -> None:
         self.now = self.host.clock.seconds()
-        tickAll(self._connections, self.now)
+        checkAllTimeouts(self._connections, self.now)
 
 
 class TCPChannel(Channel):

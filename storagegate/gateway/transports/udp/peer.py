@@ -27,6 +27,7 @@ from storagegate.core.codecs import JSON
 from storagegate.core.context import ClientInfo
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.invoker import Invoker
+from storagegate.core.task import resolve
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.frames import (
     ACK,
@@ -560,9 +561,5 @@ class UDPSource:
 
 def proceed(value: Any, problem: str, act: Callable[..., object], *more: object) -> None:
     """Go on with what somebody gives later; if that fails, say so in the log."""
-    waiting = Deferred.fromCoroutine(_awaited(value)).addCallback(act, *more)
+    waiting = Deferred.fromCoroutine(resolve(value)).addCallback(act, *more)
     waiting.addErrback(lambda failure: _log.failure(problem, failure))
-
-
-async def _awaited(value: Any) -> Any:
-    return await value

@@ -129,23 +129,23 @@ class WebSocketTransport:
 
     def answer(self, req: Any, res: Any) -> None:
         """Make a WebSocket of a request, or say why not."""
-        lean, options = req.lean, self._options
-        if lean.disconnected:
+        raw, options = req.raw, self._options
+        if raw.disconnected:
             # Its connection would tell nobody that it is gone.
             return
         try:
             handshake = readHandshake(
-                lean.method,
-                lean.version,
-                lean.headers,
-                lean.secure,
+                raw.method,
+                raw.version,
+                raw.headers,
+                raw.secure,
                 self._origins,
                 options,
             )
             self._checkRoom()
         except HandshakeRefused as error:
             status, body = httpError(error)
-            self._host.nameTrace(lean.headers, res)
+            self._host.nameTrace(raw.headers, res)
             res.status(status).header(error.fields).json(body)
             return
         wire = self._factory.makeWire(handshake)
@@ -153,13 +153,13 @@ class WebSocketTransport:
         wire.openedAt = self._host.clock.seconds()
         self._meter.accepted += 1
         headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in lean.headers.items()
+            name.decode("latin-1"): value.decode("latin-1") for name, value in raw.headers.items()
         }
         client = self._clients.of(req)
         self._peers[wire] = wire.receiver = self._makePeer(handshake, wire, client, headers)
         if not self._watch.running:
             self._watch.start(options.pingSeconds, now=False)
-        lean.upgrade(wire)
+        raw.upgrade(wire)
         if self._isLeaving:
             wire.leave()
 

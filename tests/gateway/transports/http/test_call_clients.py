@@ -12,8 +12,8 @@ from storagegate.gateway.transports.http.call import Clients
 def requestOf(port: int, agent: bytes | None = b"curl/8", ip: str = "192.0.2.1") -> Any:
     """Make as much of a request as tells who sent it, by a connection from 192.0.2.1."""
     headers = {} if agent is None else {b"user-agent": agent}
-    lean = SimpleNamespace(clientHost="192.0.2.1", clientPort=port, headers=headers)
-    return SimpleNamespace(lean=lean, ip=ip)
+    raw = SimpleNamespace(clientHost="192.0.2.1", clientPort=port, headers=headers)
+    return SimpleNamespace(raw=raw, ip=ip)
 
 
 class ClientsTests(SynchronousTestCase):

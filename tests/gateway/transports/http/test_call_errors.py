@@ -10,7 +10,7 @@ from storagegate.gateway.transports.http import HTTPOptions
 from storagegate.gateway.transports.http.listener import HTTPTransport
 from storagegate.http.application import Application
 from storagegate.http.testing import Client
-from storagegate.net.http.message import ChannelRequest as LeanRequest
+from storagegate.net.http.message import ChannelRequest
 from tests.gateway.httpcase import HTTPCase
 from tests.support.gateway import TOKEN, Boom
 
@@ -75,7 +75,7 @@ class HeadTests(HTTPCase):
         client = self.serve([{"name": "Look", "methods": {"look": look}}])
         self.app.withOptions(trustProxy="loopback")
         # As if the connection had a port, which one in memory has not.
-        self.patch(LeanRequest, "clientPort", 4321)
+        self.patch(ChannelRequest, "clientPort", 4321)
         for headers in ({"X-Forwarded-For": "203.0.113.7"}, {}):
             client.post("/api/Look/look", headers=headers)
         known = [(each.id, each.address, each.port) for each in seen]
