@@ -539,8 +539,9 @@ class ChannelRequest:
 
         @return: The transport, and the bytes that came after the request.
         """
+        taken = self._channel.takeTransport()
         self.started = self.finished = True
-        return self._channel.takeTransport()
+        return taken
 
     def upgrade(self, protocol: IProtocol) -> None:
         """Let C{protocol} have the connection, and the bytes that came after the request."""

@@ -205,7 +205,7 @@ class PatienceTests(TCPCase):
     def test_watchGoesOn(self) -> None:
         """What goes wrong with one connection is logged, and the others are still watched."""
         broken, slow = self.connect(), self.connect()
-        broken.connection.tick = lambda now: 1 / 0
+        broken.connection.checkTimeouts = lambda now: 1 / 0
         slow.connection.dataReceived(b"\x01")
         seconds(self.clock, 32)
         self.assertFalse(slow.isOpen)
