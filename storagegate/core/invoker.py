@@ -181,10 +181,12 @@ class IAuthenticator(Protocol):
 class InvocationObserver(Protocol):
     """Who counts calls."""
 
-    def began(self, context: RequestContext) -> None:
+    def callStarted(self, context: RequestContext) -> None:
         """Take note of a call that was looked up."""
 
-    def ended(self, context: RequestContext, error: ServiceError | None, seconds: float) -> None:
+    def callEnded(
+        self, context: RequestContext, error: ServiceError | None, seconds: float
+    ) -> None:
         """Take note of its end."""
 
 
@@ -335,7 +337,7 @@ class Invoker:
             context.metadata["route"] = OTHERS
         began = self._seconds()
         for observer in self.observers:
-            observer.began(context)
+            observer.callStarted(context)
         try:
             if bound.rates is not None:
                 count: Any = bound.rates.increment(rateLimitKey(context.client.address))
@@ -459,7 +461,7 @@ class Invoker:
         """Take note of a call's end."""
         seconds = self._seconds() - began
         for observer in self.observers:
-            observer.ended(context, error, seconds)
+            observer.callEnded(context, error, seconds)
 
 
 def _checkForgiven(bound: MethodEntry, error: ServiceError) -> None:

@@ -198,8 +198,8 @@ def _observe(
 ) -> None:
     known = asServiceError(error)
     for observer in observers:
-        observer.began(context)
-        observer.ended(context, known, 0.0)
+        observer.callStarted(context)
+        observer.callEnded(context, known, 0.0)
 
 
 class TransportSet:

@@ -254,14 +254,16 @@ class CallMetrics:
 
     # Calls
 
-    def began(self, context: RequestContext) -> None:
+    def callStarted(self, context: RequestContext) -> None:
         """Count a call."""
         totals = self._totals.get(context.protocol)
         if totals is None:
             totals = self._totals[context.protocol] = _Totals()
         totals.requests += 1
 
-    def ended(self, context: RequestContext, error: ServiceError | None, seconds: float) -> None:
+    def callEnded(
+        self, context: RequestContext, error: ServiceError | None, seconds: float
+    ) -> None:
         """Count its end."""
         over = self._over
         over.append(

@@ -51,17 +51,19 @@ class UnknownCalls:
         self._metrics = metrics
         self._others = others
 
-    def began(self, context: RequestContext) -> None:
+    def callStarted(self, context: RequestContext) -> None:
         """Take note of a call."""
         for observer in self._others:
-            observer.began(context)
+            observer.callStarted(context)
 
-    def ended(self, context: RequestContext, error: ServiceError | None, seconds: float) -> None:
+    def callEnded(
+        self, context: RequestContext, error: ServiceError | None, seconds: float
+    ) -> None:
         """Take note of its end."""
         if error is not None:
             self._metrics.unknown(context.protocol, error.code)
         for observer in self._others:
-            observer.ended(context, error, seconds)
+            observer.callEnded(context, error, seconds)
 
 
 def makeObservers(
@@ -114,10 +116,12 @@ class CallLog:
         self._lines = lines
         self._now = now
 
-    def began(self, context: RequestContext) -> None:
+    def callStarted(self, context: RequestContext) -> None:
         """Do nothing: the end tells all."""
 
-    def ended(self, context: RequestContext, error: ServiceError | None, seconds: float) -> None:
+    def callEnded(
+        self, context: RequestContext, error: ServiceError | None, seconds: float
+    ) -> None:
         """Log a call, with its path where that is the name of no method."""
         path = context.metadata.get("path")
         entry = (

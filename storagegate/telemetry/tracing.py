@@ -441,7 +441,7 @@ class CallTracer:
         self._systems = systems
         self._statusProtocols = statusProtocols
 
-    def began(self, context: RequestContext) -> None:
+    def callStarted(self, context: RequestContext) -> None:
         """Decide, before the handler sees the context."""
         tracing = context.tracing
         if tracing.spanId is None:
@@ -451,7 +451,9 @@ class CallTracer:
                 return
         context.tracing = self._tracer.decide(tracing)
 
-    def ended(self, context: RequestContext, error: ServiceError | None, seconds: float) -> None:
+    def callEnded(
+        self, context: RequestContext, error: ServiceError | None, seconds: float
+    ) -> None:
         """Record the call's end."""
         tracing = context.tracing
         if tracing.ownId is None:

@@ -116,9 +116,9 @@ class MonitoringTests(CallCase):
         metrics = CallMetrics()
         context = RequestContext("udp", "S", "m", ClientInfo("c", "a", 1), newTracing())
         for seconds in (0.25, 0.75):
-            metrics.began(context)
-            metrics.ended(context, None, seconds)
-        metrics.began(context)
+            metrics.callStarted(context)
+            metrics.callEnded(context, None, seconds)
+        metrics.callStarted(context)
         counts = metrics.snapshot()
         self.assertEqual(counts["avg_response_time"], {"udp": 500.0})
         self.assertEqual(counts["active_requests"], {"udp": 1})

@@ -51,8 +51,8 @@ class MetricsCase(SynchronousTestCase):
     ) -> None:
         """Tell of a call."""
         context = RequestContext(protocol, "S", method, ClientInfo("c", "a", 1), newTracing())
-        metrics.began(context)
-        metrics.ended(context, error, seconds)
+        metrics.callStarted(context)
+        metrics.callEnded(context, error, seconds)
 
     def values(self, metrics: CallMetrics, name: str) -> dict[Any, Any]:
         """Give the values of a meter by labels."""

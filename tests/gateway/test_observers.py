@@ -18,10 +18,10 @@ class UnknownCallTests(SynchronousTestCase):
         told: list[str | None] = []
 
         class Log:
-            def began(self, context: RequestContext) -> None:
+            def callStarted(self, context: RequestContext) -> None:
                 told.append(context.method)
 
-            def ended(
+            def callEnded(
                 self, context: RequestContext, error: ServiceError | None, seconds: float
             ) -> None:
                 told.append(None if error is None else error.code)
@@ -29,8 +29,8 @@ class UnknownCallTests(SynchronousTestCase):
         client = ClientInfo("192.0.2.1:5", "192.0.2.1", 5)
         context = RequestContext("grpc", "unknown", "any", client, Tracing("1" * 32))
         unknown = UnknownCalls(metrics, [Log()])
-        unknown.began(context)
-        unknown.ended(context, ServiceError("UNIMPLEMENTED", "no", 501), 0.0)
+        unknown.callStarted(context)
+        unknown.callEnded(context, ServiceError("UNIMPLEMENTED", "no", 501), 0.0)
         self.assertEqual(told, ["any", "UNIMPLEMENTED"])
         families = {each.name: dict(each.samples) for each in metrics.meters.snapshot()}
         expected = {("grpc", "unknown", "unknown", "UNIMPLEMENTED"): 1}

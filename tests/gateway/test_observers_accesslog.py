@@ -52,7 +52,7 @@ class CallTests(SinkCase):
 
     def test_fields(self) -> None:
         """A line has the specification's fields and the trace, in this order."""
-        CallLog(AccessLog(sink=self.sink), lambda: 1.5).ended(self.context(), None, 0.0123456)
+        CallLog(AccessLog(sink=self.sink), lambda: 1.5).callEnded(self.context(), None, 0.0123456)
         line = self.only()
         self.assertEqual(tuple(line), FIELDS)
         self.assertEqual(
@@ -63,24 +63,24 @@ class CallTests(SinkCase):
     def test_failed(self) -> None:
         """A call that failed has the error's code for its status."""
         error = codedError("NOT_FOUND", "nothing")
-        CallLog(AccessLog(fields=("status",), sink=self.sink)).ended(self.context(), error, 1)
+        CallLog(AccessLog(fields=("status",), sink=self.sink)).callEnded(self.context(), error, 1)
         self.assertEqual(self.only(), {"status": "NOT_FOUND"})
 
     def test_level(self) -> None:
         """The daemon's level decides: calls that went well may be left out, failures stay."""
         log = CallLog(AccessLog(level="debug", fields=("status",), sink=self.sink))
-        log.ended(self.context(), None, 1)
-        log.ended(self.context(), codedError("NOT_FOUND", "nothing"), 1)
+        log.callEnded(self.context(), None, 1)
+        log.callEnded(self.context(), codedError("NOT_FOUND", "nothing"), 1)
         self.assertEqual(self.only(), {"status": "NOT_FOUND"})
         self.sink.lowest = 0
-        log.ended(self.context(), None, 1)
+        log.callEnded(self.context(), None, 1)
         self.assertEqual(len(self.sink.lines), 2)
 
     def test_client(self) -> None:
         """What a client is called is one field of one line, whatever it consists of."""
         for form in ("json", "text"):
             client = "a\nb\x1b\u2028\ud800 status=ok" + "x" * 1000
-            CallLog(AccessLog(format=form, sink=self.sink)).ended(self.context(client), None, 1)
+            CallLog(AccessLog(format=form, sink=self.sink)).callEnded(self.context(client), None, 1)
         for line in self.sink.lines:
             self.assertLess(len(line), 600)
             for forbidden in (b"\n", b"\x1b", "\u2028".encode()):
@@ -100,7 +100,7 @@ class CallTests(SinkCase):
         context = self.context(client)
         context.tracing = Tracing(trace)
         for _ in range(2):
-            log.ended(context, ServiceError(code, "no", 400), 0.001)
+            log.callEnded(context, ServiceError(code, "no", 400), 0.001)
         first, second = sink.lines
         self.assertEqual(first, second)
         wanted = formatJSON(
@@ -175,7 +175,7 @@ class CallTests(SinkCase):
         context.metadata["path"] = '/no/"such\nthing'
         for format in ("json", "text"):
             log = CallLog(AccessLog(fields=("status",), format=format, sink=self.sink))
-            log.ended(context, codedError("NOT_FOUND", "nothing"), 0.0)
+            log.callEnded(context, codedError("NOT_FOUND", "nothing"), 0.0)
         first, second = self.sink.lines
         expected = {"status": "NOT_FOUND", "path": context.metadata["path"]}
         self.assertEqual(json.loads(first), expected)

@@ -40,11 +40,13 @@ class Tokens:
             return succeed({"sub": "ann"})
         raise codedError("UNAUTHENTICATED", "Invalid token")
 
-    def began(self, context: RequestContext) -> None:
+    def callStarted(self, context: RequestContext) -> None:
         """Take note."""
         self.steps.append("began")
 
-    def ended(self, context: RequestContext, error: ServiceError | None, seconds: float) -> None:
+    def callEnded(
+        self, context: RequestContext, error: ServiceError | None, seconds: float
+    ) -> None:
         """Take note."""
         self.steps.append("ended")
         self.errors.append(None if error is None else error.code)

@@ -96,8 +96,8 @@ class ConventionTests(SynchronousTestCase):
         """Trace a call; return its attributes."""
         observer = CallTracer(self.tracer, {"grpc": "grpc"}, {"http"})
         context = RequestContext(protocol, "S", "m", client, newTracing())
-        observer.began(context)
-        observer.ended(context, error, 0.1)
+        observer.callStarted(context)
+        observer.callEnded(context, error, 0.1)
         return dict(self.pipeline.spans[-1].attributes)
 
     def test_call(self) -> None:
@@ -203,8 +203,8 @@ class TracerCase(SynchronousTestCase):
     def call(self, tracer: Tracer, tracing: Tracing, error: Any = None) -> RequestContext:
         """Begin and end a call."""
         observer, context = CallTracer(tracer), self.context(tracing)
-        observer.began(context)
-        observer.ended(context, error, 0.25)
+        observer.callStarted(context)
+        observer.callEnded(context, error, 0.25)
         return context
 
 
@@ -304,9 +304,9 @@ class AttributeTests(TracerCase):
 
         tracer = self.tracer(spanAttributes=attributes)
         observer, context = CallTracer(tracer), self.context(newTracing())
-        observer.began(context)
+        observer.callStarted(context)
         context.authentication = "ann"
-        observer.ended(context, None, 0.1)
+        observer.callEnded(context, None, 0.1)
         self.call(tracer, Tracing(TRACE, SPAN, False))
         self.assertEqual(len(seen), 1)
         attributesOf = self.pipeline.spans[0].attributes
