@@ -106,7 +106,7 @@ class PortTests(SynchronousTestCase):
         socket.create_server(("127.0.9.2", port)).close()
 
     def test_taken(self) -> None:
-        """A port that is taken, on this where or on all, names the process that has it."""
+        """A port that is taken, on this address or on all, names the process that has it."""
         us = f"process {os.getpid()} "
         for host in ("127.0.0.1", "0.0.0.0"):
             with socket.create_server((host, 0)) as taken:
@@ -144,9 +144,9 @@ class PortTests(SynchronousTestCase):
             self.assertRegex(self.check(grpc=where)[0], "^ok ")
 
     def test_elsewhere(self) -> None:
-        """An where of another machine is named as such."""
+        """An address of another machine is named as such."""
         [line] = self.check(s3="tcp:0:interface=192.0.2.1")
-        self.assertRegex(line, "^problem s3: .*: this machine has no such where$")
+        self.assertRegex(line, "^problem s3: .*: this machine has no such address$")
 
     def test_handedOver(self) -> None:
         """A socket of systemd is not there yet, and need not be."""
