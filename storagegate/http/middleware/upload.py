@@ -10,18 +10,20 @@ removed.
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from inspect import isawaitable
 from typing import Any
 
-from attrs import evolve, field, fields, frozen
+from attrs import field, frozen
 from attrs.converters import optional
 from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import Interface, implementer
 
-from storagegate.core.options import OptionError, readSize, takesMapping
+from storagegate.core.options import OptionError, makeOptions, readSize, takesMapping
+from storagegate.core.streams import SharedFuture
 from storagegate.http.dispatch import MiddlewareHandler
 from storagegate.http.errors import HTTPError
 from storagegate.http.querystring import FIELD_DEPTH_LIMIT, FieldTree, TooDeep
@@ -68,28 +70,28 @@ class UploadedFile(dict[str, Any]):
 
 
 class IFileStore(Interface):
-    """The files of one request, one after another."""
+    """Keeps the files of one request, which come one after another."""
 
     def begin() -> None:
         """Begin a file."""
 
     def write(payload: bytes) -> Awaitable[None] | None:
         """
-        Take some of its bytes.
+        Append to the file.
 
-        @return: What to wait for before there may be more; C{None} for nothing.
+        @return: An awaitable before the next call; C{None} for none.
         """
 
     def end(file: UploadedFile) -> Awaitable[None] | None:
-        """End it, and tell in C{file} where it is."""
+        """End the file, and set the members of C{file} that say where it is stored."""
 
     def discard() -> Deferred[None]:
-        """Remove all files, whatever has become of them. Fires when they are gone."""
+        """Remove all files, also unfinished ones. Fires when they are removed."""
 
 
 @implementer(IFileStore)
 class MemoryStore:
-    """Files in memory. How much of them there may be is for the caller to count."""
+    """Files in memory. The caller bounds their size."""
 
     def __init__(self) -> None:
         self._content = bytearray()
@@ -116,10 +118,10 @@ class MemoryStore:
 @implementer(IFileStore)
 class DirectoryStore:
     """
-    Files in a directory, under random names: nothing that the client says is in a path.
+    Files in a directory, under random names: no path contains data of the client.
 
-    One job is in a thread at a time. Meanwhile the next bytes are gathered, so that the network and
-    the disk both work; when there are enough, the reader waits.
+    One write at a time runs in a thread. Meanwhile the next bytes are collected, so that network
+    and disk are both busy; at L{_WRITE_SIZE} bytes the reader waits.
     """
 
     def __init__(self, run: Callable[..., Deferred[Any]], directory: str) -> None:
@@ -133,10 +135,8 @@ class DirectoryStore:
         self._pieces: list[bytes] = []
         self._held = 0
         self._size = 0
-        # The job: whether there is one, who waits for its end, what went wrong in it.
-        self._working = False
-        self._waiter: Deferred[None] | None = None
-        self._failure: Failure | None = None
+        # The last write, whose result is the open file.
+        self._write: SharedFuture[int | None] | None = None
 
     def begin(self) -> None:
         """See L{IFileStore.begin}."""
@@ -162,23 +162,23 @@ class DirectoryStore:
 
     def discard(self) -> Deferred[None]:
         """See L{IFileStore.discard}."""
-        # Its own: whoever waits may be cancelled, which must not keep the files.
+        # Of its own: the waiting may be cancelled, the removal may not.
         discarded: Deferred[None] = Deferred()
         Deferred.fromCoroutine(self._discard()).addBoth(discarded.callback)
         return discarded
 
     async def _discard(self) -> None:
         self._pieces, self._held = [], 0
-        while self._working:
-            await self._worked()
-        self._failure = None
+        # A failed write has closed the file.
+        with suppress(Exception):
+            await self._idle()
         paths, self._paths = self._paths, []
         descriptor, self._descriptor = self._descriptor, None
         if paths:
             try:
                 await self._run(_remove, descriptor, paths)
             except Exception:
-                # Whatever made them unwanted is what the caller should hear of.
+                # The caller reports the error that makes it discard them.
                 _log.failure("uploaded files stay behind: {paths}", paths=paths)
 
     async def _flush(self, isLast: bool) -> None:
@@ -186,48 +186,33 @@ class DirectoryStore:
         pieces, self._pieces = self._pieces, []
         self._size += self._held
         self._held = 0
-        self._working = True
+        # The waiting may be cancelled, the write may not.
+        write: SharedFuture[int | None] = SharedFuture()
+        self._write = write
         job = self._run(_write, self._descriptor, self._paths[-1], pieces, isLast)
-        job.addCallbacks(self._written, self._failed)
-
-    def _written(self, descriptor: int | None) -> None:
-        self._descriptor = descriptor
-        self._end()
-
-    def _failed(self, failure: Failure) -> None:
-        # The thread has closed it.
         self._descriptor = None
-        self._failure = failure
-        self._end()
-
-    def _end(self) -> None:
-        self._working = False
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None:
-            waiter.callback(None)
-
-    def _worked(self) -> Deferred[None]:
-        """Wait for the end of the job; the waiting may be cancelled, the job may not."""
-        self._waiter = Deferred()
-        return self._waiter
+        job.addCallbacks(write.set, lambda failure: write.fail(failure.value))
 
     async def _idle(self) -> None:
-        while self._working:
-            await self._worked()
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            failure.raiseException()
+        """Wait for the end of the last write, and take over its result."""
+        write = self._write
+        if write is not None:
+            try:
+                self._descriptor = await write.wait()
+            finally:
+                if write.isKnown:
+                    self._write = None
 
 
 def _write(descriptor: int | None, path: str, pieces: Sequence[bytes], isLast: bool) -> int | None:
     """
-    Append to a file, which is made if it is not open yet. Runs in a thread.
+    Append to a file, which is created if it is not open yet. Runs in a thread.
 
-    @return: The open file; C{None} if this was the last of it.
+    @return: The open file; C{None} if it is complete, and closed.
     @raise OSError: The file is closed then.
     """
     if descriptor is None:
-        # The rights that the process gives to any file, as the framework's users know it.
+        # The process's default mode of files, as users of multer expect.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o666)
     try:
@@ -246,11 +231,9 @@ def _remove(descriptor: int | None, paths: Sequence[str]) -> None:
     if descriptor is not None:
         os.close(descriptor)
     for path in paths:
-        try:
+        # It may not have been created yet.
+        with suppress(FileNotFoundError):
             os.unlink(path)
-        except FileNotFoundError:
-            # It was not made yet.
-            pass
 
 
 _STATUSES = {
@@ -270,15 +253,9 @@ def uploadError(code: str, message: str, fieldName: str | None = None) -> HTTPEr
     """
     Make the error for one of C{multer}'s codes.
 
-    @param fieldName: The form field that it is about; the error's C{field}.
+    @param fieldName: The form field that causes it; the error's C{field}.
     """
     return HTTPError(_STATUSES[code], message, code, field=fieldName)
-
-
-def malformed(error: BadMultipart) -> HTTPError:
-    """Make the error for a form that cannot be read; its code is that of the other parsers."""
-    status = 413 if error.isTooLarge else 400
-    return HTTPError(status, f"The upload cannot be read: {error}", "entity.parse.failed")
 
 
 def _count(value: Any) -> int:
@@ -292,14 +269,14 @@ class UploadLimits:
     """
     The limits of one upload.
 
-    @ivar fieldNameSize: Bytes of a field's name, of files too; what C{multer} documents.
+    @ivar fieldNameSize: Bytes of a field's name, of files too; as C{multer} documents.
     @ivar fieldSize: Bytes of a text field's value; the same.
     @ivar fileSize: Bytes of a file. Without it one on disk has no limit, as in C{multer}; files in
-        memory together may have what the application takes of a body that it holds whole.
+        memory together have the limit of a body that the application holds whole.
     @ivar files: Files, also those that a filter skips: a directory of pictures has a hundred, and
         each is an inode.
     @ivar fields: Text fields: as many as a URL-encoded form may have.
-    @ivar parts: Both and empty file inputs together. Without it, room for each to reach its limit.
+    @ivar parts: Files, fields and empty file inputs together; by default C{files + fields}.
     """
 
     fieldNameSize: int = field(default=100, converter=readSize)
@@ -311,32 +288,14 @@ class UploadLimits:
 
     @property
     def partCount(self) -> int:
-        """Give how many parts there may be."""
+        """Return the limit of parts."""
         return self.files + self.fields if self.parts is None else self.parts
 
 
-def readLimits(limits: Mapping[str, Any]) -> UploadLimits:
-    """
-    Read the limits that an application sets.
-
-    @raise OptionError: If there is no such limit, or its value is none.
-    """
-    known = [attribute.name for attribute in fields(UploadLimits)]
-    result = UploadLimits()
-    for name, value in limits.items():
-        if name not in known:
-            raise OptionError(f"there is no upload limit {name}; there are {known}")
-        try:
-            result = evolve(result, **{name: value})
-        except ValueError as error:
-            raise OptionError(f"the upload limit {name} {error}") from None
-    return result
-
-
 FileFilter = Callable[[Any, UploadedFile, Callable[..., None]], Any]
-"""C{fileFilter(req, file, cb)}: calls C{cb(error, accept)}, or gives a bool, at once or later."""
+"""C{fileFilter(req, file, cb)}: calls C{cb(error, accept)}, or returns a bool or an awaitable."""
 
-# Charsets of text fields: those of the Encoding Standard that forms are really in.
+# Charsets of text fields: those of the Encoding Standard that forms use.
 _CODECS = {
     "utf-8": "utf-8",
     "utf8": "utf-8",
@@ -354,10 +313,10 @@ _CODECS = {
 @frozen
 class UploadRules:
     """
-    What one middleware lets in.
+    The rules of one middleware.
 
-    @ivar allowed: How many files each field may have, C{None} for as many as there may be at all;
-        other fields may have none. C{None} if any field may have files.
+    @ivar allowed: The largest number of files by field, C{None} for no limit of its own; other
+        fields may have none. C{None} if any field may have files.
     """
 
     limits: UploadLimits
@@ -366,7 +325,7 @@ class UploadRules:
 
 
 class _Field:
-    """A text field that is coming."""
+    """A text field that is being received."""
 
     def __init__(self, reader: "UploadReader", head: PartHead) -> None:
         codec = _CODECS.get(head.charset or "utf-8")
@@ -393,7 +352,7 @@ class _Field:
 
 
 class _File:
-    """A file that is coming."""
+    """A file that is being received."""
 
     def __init__(self, reader: "UploadReader", file: UploadedFile) -> None:
         self._reader = reader
@@ -416,30 +375,17 @@ class _File:
         waiting = self._reader.store.end(self._file)
         if waiting is not None:
             await waiting
-        self._reader.stored(self._file)
-
-
-class _Skipped:
-    """A part whose content nobody wants."""
-
-    def write(self, payload: bytes) -> None: ...
-
-    def end(self) -> None: ...
-
-
-_SKIPPED = _Skipped()
+        self._reader.files.append(self._file)
 
 
 class UploadReader:
     """
     Reads the form of one request.
 
-    @ivar rules: What it may have.
-    @ivar store: Where its files go.
-    @ivar holdsFiles: Whether that is memory.
-    @ivar fields: Its text fields.
-    @ivar files: Its files, in the order in which they came.
-    @ivar received: How many bytes of the body have been read.
+    @ivar holdsFiles: Whether C{store} is in memory.
+    @ivar fields: The text fields.
+    @ivar files: The complete files, in the order of their arrival.
+    @ivar received: Bytes of the body that have been read.
     """
 
     def __init__(
@@ -452,11 +398,12 @@ class UploadReader:
         self.files: list[UploadedFile] = []
         self.received = 0
         self._request = request
-        self._part: _Field | _File | _Skipped = _SKIPPED
+        # None for a part that is skipped.
+        self._part: _Field | _File | None = None
         self._parts = self._fieldCount = self._fileCount = 0
         self._taken: dict[str, int] = {}
         self._deciding: Deferred[bool] | None = None
-        # What of it may be in memory, all together.
+        # Bytes that may still be held in memory.
         whole: int = request.app.settings.wholeBodySize
         self._budget = max(whole, rules.limits.fileSize or 0) if holdsFiles else whole
 
@@ -473,31 +420,29 @@ class UploadReader:
             async for chunk in request:
                 self.received += len(chunk)
                 for event in decoder.feed(chunk):
-                    waiting = self._take(event)
+                    waiting = self._handle(event)
                     if waiting is not None:
                         await waiting
             decoder.close()
         except BadMultipart as error:
-            raise malformed(error) from None
+            status = 413 if error.isTooLarge else 400
+            message = f"The upload cannot be read: {error}"
+            raise HTTPError(status, message, "entity.parse.failed") from None
         if request.raw.disconnected:
-            # While the last file was written; nobody would answer for the files.
+            # While the last file was written: no response would tell that it is stored.
             raise ClientLost()
 
     def hold(self, count: int) -> bool:
-        """Account for bytes in memory; say whether they may be."""
+        """Count bytes in memory; return whether they are within the limit."""
         self._budget -= count
         return self._budget >= 0
 
-    def stored(self, file: UploadedFile) -> None:
-        """Take a file that is complete."""
-        self.files.append(file)
-
-    def _take(self, event: Event) -> Awaitable[None] | None:
+    def _handle(self, event: Event) -> Awaitable[None] | None:
         if isinstance(event, bytes):
-            return self._part.write(event)
+            return None if self._part is None else self._part.write(event)
         if event is PART_END:
-            part, self._part = self._part, _SKIPPED
-            return part.end()
+            part, self._part = self._part, None
+            return None if part is None else part.end()
         assert isinstance(event, PartHead)
         return self._begin(event)
 
@@ -542,7 +487,7 @@ class UploadReader:
         return None
 
     async def _filter(self, file: UploadedFile, fileFilter: FileFilter) -> None:
-        # What has come so far: filters decide by fields that stand before the file.
+        # The fields so far: filters decide by those before the file.
         self._request.body = self.fields.build()
         if await self._decide(file, fileFilter):
             self._part = _File(self, file)
@@ -550,7 +495,7 @@ class UploadReader:
             self._taken[file.fieldname] -= 1
 
     def _decide(self, file: UploadedFile, fileFilter: FileFilter) -> Deferred[bool]:
-        """Ask the filter. Whoever goes first decides: its callback, its result, a lost client."""
+        """Call the filter. Its callback, its result or a lost client decides: the first of them."""
         decided: Deferred[bool] = Deferred()
 
         def called(error: Any = None, accept: Any = None) -> None:
@@ -579,14 +524,14 @@ class UploadReader:
     def _clientLost(self) -> None:
         decided = self._deciding
         if decided is not None and not decided.called:
-            decided.errback(BodyLost("the client went away while a file was judged"))
+            decided.errback(BodyLost("the client disconnected while a file was filtered"))
 
 
 class Upload:
     """
-    A way to take uploads; its methods make the middleware for a route.
+    Options of uploads; the methods make the middleware of a route.
 
-    A request that is no multipart form passes untouched.
+    Other requests than multipart forms pass unchanged.
     """
 
     def __init__(
@@ -597,23 +542,23 @@ class Upload:
     ) -> None:
         if fileFilter is not None and not callable(fileFilter):
             raise OptionError("the upload option fileFilter is a function (req, file, cb)")
-        self._limits = readLimits(limits)
+        self._limits = makeOptions(UploadLimits, limits, "limits.")
         self._filter = fileFilter
         self._directory = None if dest is None else os.fspath(dest)
         if self._directory is not None:
             os.makedirs(self._directory, exist_ok=True)
 
     def single(self, field: str) -> MiddlewareHandler:
-        """Take one file of one field, into C{req.file}."""
+        """Accept one file of one field, as C{req.file}."""
         return self._make({_fieldName(field): 1}, _setFile)
 
     def array(self, field: str, n: int | None = None) -> MiddlewareHandler:
-        """Take up to C{n} files of one field, into the list C{req.files}."""
+        """Accept up to C{n} files of one field, as the list C{req.files}."""
         return self._make({_fieldName(field): _maximum(n)}, _setList)
 
     def fields(self, fields: Sequence[Mapping[str, Any]]) -> MiddlewareHandler:
         """
-        Take files of several fields, into lists by field in C{req.files}.
+        Accept files of several fields, as lists by field in C{req.files}.
 
         @param fields: Mappings with C{name} and perhaps C{maxCount}.
         """
@@ -626,11 +571,11 @@ class Upload:
         return self._make(allowed, _setLists)
 
     def none(self) -> MiddlewareHandler:
-        """Take text fields only."""
+        """Accept text fields only."""
         return self._make({}, _setNothing)
 
     def any(self) -> MiddlewareHandler:
-        """Take files of whatever fields, into the list C{req.files}."""
+        """Accept files of any field, as the list C{req.files}."""
         return self._make(None, _setList)
 
     def _make(
@@ -668,7 +613,7 @@ class Upload:
         try:
             await reader.read()
         except GeneratorExit:
-            # Nobody runs this any more: the files go all the same, while nobody waits.
+            # The coroutine was dropped: the files are removed without waiting.
             reader.store.discard()
             raise
         except Exception as error:
@@ -683,13 +628,13 @@ class Upload:
 
 async def _readOn(request: Any, received: int) -> None:
     """
-    Read what else a client is sending whose upload was refused.
+    Read the rest of a refused upload.
 
-    Most clients read no answer before they have sent everything, and take a connection that is
-    closed before that for an error of the network. What an application takes of any body is read;
-    a client that declares more, or has asked before it sends, is answered at once.
+    Most clients read no response before they have sent everything, and report a connection that is
+    closed before that as a network error. The limit is that of bodies which the application holds
+    whole; a client that declares more, or expects C{100 Continue}, gets its response immediately.
 
-    @raise BodyLost: If there is nobody left to answer.
+    @raise BodyLost: If the client disconnects.
     """
     bound: int = request.app.settings.wholeBodySize
     length = request.contentLength
@@ -740,12 +685,13 @@ def upload(
     fileFilter: FileFilter | None = None,
 ) -> Upload:
     """
-    Make a way to take uploads.
+    Accept uploads.
 
-    @param dest: The directory that files go to, made if need be. Without one they are in memory.
+    @param dest: The directory of files, created if it does not exist. Without it they are in
+        memory.
     @param limits: See L{UploadLimits<storagegate.http.middleware.upload.UploadLimits>}.
     @param fileFilter: C{fileFilter(req, file, cb)} decides about each file: it calls C{cb(error,
-        accept)}, now or later, or gives a bool, perhaps as a coroutine. Reading waits for it.
+        accept)}, now or later, or returns a bool, perhaps as a coroutine. Reading waits for it.
         C{cb(error, None)} refuses the request, C{cb(None, False)} skips the file.
     @raise OptionError: If a limit is unknown or has no value.
     """
