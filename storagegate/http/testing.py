@@ -34,7 +34,7 @@ from storagegate.http.fetch.handler import (
 from storagegate.http.options import Runtime
 
 _MAX_BODY = 64 * 1024 * 1024
-"""More than any test wants; a response that never ends would fill the memory."""
+"""More than a test needs; a response that never ends would fill the memory."""
 
 
 class StillWaiting(AssertionError):
@@ -55,7 +55,7 @@ class StillWaiting(AssertionError):
 @frozen
 class TestResponse:
     """
-    A response that has come to its end.
+    A complete response.
 
     @ivar headers: By name, in any case: C{headers["etag"]}, C{headers.get("vary")}.
     """
@@ -69,14 +69,14 @@ class TestResponse:
 
     @property
     def text(self) -> str:
-        """Give the body, read as UTF-8."""
+        """Return the body, decoded as UTF-8."""
         return self.body.decode("utf-8", "replace")
 
     def json(self) -> Any:
         """
-        Give what the body says in JSON.
+        Return the body, decoded as JSON.
 
-        @raise ValueError: If it is none.
+        @raise ValueError: If it is malformed.
         """
         return decodeJSON(self.body)
 
@@ -86,8 +86,8 @@ class TestCall:
     A request that may still be waiting for its response.
 
     @ivar name: Method and path.
-    @ivar reading: Whether the client reads what comes. One that does not makes the application
-        wait once 64 KiB are on their way.
+    @ivar reading: Whether the client reads the response. If not, the application has to wait
+        after 64 KiB.
     """
 
     def __init__(self, name: str, connection: MemoryClientConnection, reading: bool) -> None:
@@ -98,18 +98,18 @@ class TestCall:
 
     @property
     def head(self) -> MemoryResponseHead | None:
-        """Give status, phrase and headers, once they are there."""
+        """Return status, phrase and headers, if they were received."""
         return self._connection.head
 
     @property
     def received(self) -> bytes:
-        """Give what has come of the body."""
+        """Return the received part of the body."""
         self.collect()
         return bytes(self._body)
 
     @property
     def done(self) -> bool:
-        """Say whether the response has come to its end, or been cut short."""
+        """Return whether the response is complete, or was cut short."""
         self.collect()
         connection = self._connection
         return connection.error is not None or (connection.ended and not connection.held)
@@ -117,7 +117,7 @@ class TestCall:
     @property
     def response(self) -> TestResponse:
         """
-        Give the response.
+        Return the response.
 
         @raise StillWaiting: If it is not complete.
         @raise ResponseLost: If it was cut short.
@@ -131,14 +131,14 @@ class TestCall:
         return TestResponse(head.status, head.headers, bytes(self._body), head.phrase)
 
     def disconnect(self) -> None:
-        """Let the client go away."""
+        """Disconnect the client."""
         self._connection.disconnect()
 
     def collect(self) -> bool:
         """
-        Read what is here, if the client reads.
+        Read the received bytes, if the client reads.
 
-        @return: Whether there was anything.
+        @return: Whether any were read.
         """
         before = len(self._body)
         while self.reading and self._connection.held:
@@ -162,8 +162,8 @@ class CookieJar:
     """
     Keeps cookies by name and path.
 
-    C{Domain} and C{SameSite} are not looked at, for there is one host and no other site. Iterating
-    gives the names; C{jar["name"]} the value, as it was sent.
+    C{Domain} and C{SameSite} are ignored, because all requests go to one host. An iteration returns
+    the names, C{jar["name"]} the value as it was sent.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -190,11 +190,11 @@ class CookieJar:
         self._cookies[name, "/"] = _Cookie(name, value, "/", False, None)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all cookies."""
         self._cookies.clear()
 
-    def take(self, url: TargetURL, headers: Headers) -> None:
-        """Take what a response sets."""
+    def store(self, url: TargetURL, headers: Headers) -> None:
+        """Store the cookies that a response sets."""
         for line in headers.getSetCookie():
             cookie = self._read(line, url)
             self._cookies.pop((cookie.name, cookie.path), None)
@@ -202,7 +202,7 @@ class CookieJar:
                 self._cookies[cookie.name, cookie.path] = cookie
 
     def header(self, url: TargetURL) -> str:
-        """Give the value of the Cookie field for a request, longer paths first."""
+        """Return the value of the Cookie field for a request, longer paths first."""
         path = _pathOf(url)
         sent = [
             cookie
@@ -239,7 +239,7 @@ class CookieJar:
             if "expires" in given:
                 return parsedate_to_datetime(given["expires"]).timestamp()
         except ValueError:
-            # As browsers do: a date that cannot be read is none.
+            # As in browsers, a malformed date counts as none.
             pass
         return None
 
@@ -255,18 +255,17 @@ def _covers(cookiePath: str, path: str) -> bool:
 
 
 START_TIME = 1_700_000_000.0
-"""What the wall clock shows when the client's clock shows 0: a day in 2023."""
+"""The time of day at which the client's clock shows 0: in 2023."""
 
 
 class Client:
     """
     A client of one application, in its process, and the application's time.
 
-    While there is one, the application's thread functions run at once, and its clock is the
-    client's: it stands still but for L{advance}.
+    It replaces the application's runtime: functions for threads run synchronously, and the clock is
+    the client's, which only L{advance} moves.
 
-    @ivar clock: The clock.
-    @ivar cookies: What the application has set, sent again as a browser would.
+    @ivar cookies: The cookies that the application has set; sent again as a browser would.
     """
 
     def __init__(
@@ -278,9 +277,9 @@ class Client:
         address: str = LOCALHOST,
     ) -> None:
         """
-        @param clock: A clock to share with others.
-        @param url: Where the application seems to be; C{https} makes requests secure.
-        @param address: Where the client seems to be.
+        @param clock: A clock to share with other clients.
+        @param url: The URL of the application; C{https} makes requests secure.
+        @param address: The IP address of the client.
         """
         self.clock = Clock() if clock is None else clock
         self.cookies = CookieJar(self.now)
@@ -288,14 +287,14 @@ class Client:
         self._address = address
         self._calls: list[TestCall] = []
         self.app = app
-        app.runtime = Runtime(self.clock, _runAtOnce, self.now)
+        app.runtime = Runtime(self.clock, _runSynchronously, self.now)
         self._site = makeSite(app)
 
     def now(self) -> float:
-        """Give the time of day, in seconds since 1970."""
+        """Return the time of day, in seconds since 1970."""
         return START_TIME + self.clock.seconds()
 
-    # Calls that are answered at once
+    # Calls that are answered synchronously
 
     def request(
         self,
@@ -307,11 +306,11 @@ class Client:
         json: Any = None,
     ) -> TestResponse:
         """
-        Ask for something and give the response.
+        Send a request and return the response.
 
-        @param path: Perhaps with a query; or a whole URL.
+        @param path: A path, perhaps with a query; or a whole URL.
         @param json: A value to send as JSON in place of C{body}.
-        @raise StillWaiting: If the application has not answered. The call goes on, see
+        @raise StillWaiting: If the application has not answered. The call continues as
             C{error.call}.
         @raise ResponseLost: If the application dropped the connection.
         """
@@ -321,31 +320,31 @@ class Client:
         return call.response
 
     def get(self, path: str, **options: Any) -> TestResponse:
-        """Ask by GET, see L{request}."""
+        """Send a GET request, see L{request}."""
         return self.request("GET", path, **options)
 
     def post(self, path: str, **options: Any) -> TestResponse:
-        """Ask by POST, see L{request}."""
+        """Send a POST request, see L{request}."""
         return self.request("POST", path, **options)
 
     def put(self, path: str, **options: Any) -> TestResponse:
-        """Ask by PUT, see L{request}."""
+        """Send a PUT request, see L{request}."""
         return self.request("PUT", path, **options)
 
     def patch(self, path: str, **options: Any) -> TestResponse:
-        """Ask by PATCH, see L{request}."""
+        """Send a PATCH request, see L{request}."""
         return self.request("PATCH", path, **options)
 
     def delete(self, path: str, **options: Any) -> TestResponse:
-        """Ask by DELETE, see L{request}."""
+        """Send a DELETE request, see L{request}."""
         return self.request("DELETE", path, **options)
 
     def head(self, path: str, **options: Any) -> TestResponse:
-        """Ask by HEAD, see L{request}."""
+        """Send a HEAD request, see L{request}."""
         return self.request("HEAD", path, **options)
 
     def options(self, path: str, **options: Any) -> TestResponse:
-        """Ask by OPTIONS, see L{request}."""
+        """Send an OPTIONS request, see L{request}."""
         return self.request("OPTIONS", path, **options)
 
     # Calls that take time
@@ -361,9 +360,9 @@ class Client:
         reading: bool = True,
     ) -> TestCall:
         """
-        Begin to ask for something, as L{request}.
+        Send a request, as L{request}, and return without waiting for the response.
 
-        @param reading: Whether the client reads what comes.
+        @param reading: Whether the client reads the response.
         """
         if json is not None and body is not None:
             raise TypeError("a request has a body or json, not both")
@@ -381,7 +380,7 @@ class Client:
             given.set("cookie", cookies)
         encoded = EncodedRequest(method, url, given, makeSource(body)[0], body is not None)
         connection = MemoryClientConnection(self._site, encoded, self._address)
-        connection.onHead = lambda head: self.cookies.take(url, head.headers)
+        connection.onHead = lambda head: self.cookies.store(url, head.headers)
         call = TestCall(f"{method} {path}", connection, reading)
         self._calls.append(call)
         connection.start()
@@ -389,11 +388,11 @@ class Client:
         return call
 
     def flush(self) -> None:
-        """Let everything happen that is due."""
+        """Run everything that is due."""
         self.advance(0)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, second by second, and everything happen that is due meanwhile."""
+        """Advance the clock, second by second, and run everything that is due."""
         while seconds > 1:
             self._step(1)
             seconds -= 1
@@ -405,12 +404,12 @@ class Client:
             self.clock.advance(0)
 
     def _collect(self) -> bool:
-        """Read what has come, and forget the calls that are over."""
-        came = [call.collect() for call in self._calls]
+        """Read all responses, and drop the complete calls."""
+        received = [call.collect() for call in self._calls]
         self._calls = [call for call in self._calls if not call.done]
-        return any(came)
+        return any(received)
 
 
-def _runAtOnce(function: Any, *arguments: Any) -> Deferred[Any]:
-    """Call a function as if a thread had done it already."""
+def _runSynchronously(function: Any, *arguments: Any) -> Deferred[Any]:
+    """Call a function as if a thread had run it already."""
     return execute(function, *arguments)

@@ -11,7 +11,7 @@ Live reload of pages that a browser has open: a script in each page listens to s
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from secrets import token_hex
 from typing import Any
@@ -26,13 +26,12 @@ from storagegate.http.middleware.staticfiles import StaticOptions
 from storagegate.net.http.interfaces import ClientLost
 
 PAGE_SUFFIXES = (".css", ".htm", ".html", ".js", ".mjs", ".svg", ".xhtml")
-"""Files that pages are made of: a change of one that is served reloads pages."""
+"""Files that are parts of pages: a change of a served one reloads pages."""
 
-_PREFIX = "/__storagegate/"
-_EVENTS_PATH = _PREFIX + "hmr"
-_SCRIPT_PATH = _PREFIX + "hmr.js"
+_EVENTS_PATH = "/__storagegate/hmr"
+_SCRIPT_PATH = _EVENTS_PATH + ".js"
 
-# A stream is a page that is visible in a browser.
+# Each stream is a page that is visible in a browser.
 _MAX_STREAMS = 100
 
 # Files that are watched because C{sendFile} sent them.
@@ -40,7 +39,7 @@ _MAX_FILES = 1000
 
 _HTML = ("text/html", "application/xhtml+xml")
 
-# What changes while pages are open must not come from a cache when they are reloaded.
+# Types of files that may change while pages are open: a reload must not take them from a cache.
 _UNCACHED = (*_HTML, "text/css", "text/javascript", "application/javascript", "image/svg+xml")
 
 # Values of Sec-Fetch-Dest for pages; fragments that scripts request are no pages.
@@ -151,17 +150,15 @@ def liveReload(hub: LiveReloadHub) -> Callable[[Any, Any, Any], Any]:
     """
 
     def serve(req: Any, res: Any, next: Any) -> Any:
-        if req.method not in ("GET", "HEAD") or "inDevelopment" in req.__dict__:
-            return next()
-        # An application may be mounted in another.
-        req.inDevelopment = True
-        if req.raw.path.startswith(_PREFIX.encode("ascii")):
+        # The application may be mounted in one that has this middleware, too.
+        if req.method in ("GET", "HEAD") and "inDevelopment" not in req.__dict__:
+            req.inDevelopment = True
             if req.method == "GET" and req.path == _EVENTS_PATH:
                 return hub.connect(res)
             if req.path == _SCRIPT_PATH:
                 res.header({"Content-Type": "text/javascript", "Cache-Control": "no-cache"})
                 return res.send(SCRIPT)
-        _prepare(hub, req, res)
+            _prepare(hub, req, res)
         return next()
 
     return serve
@@ -227,7 +224,7 @@ class TagInserter:
         self._isDone = False
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return a chunk, without what may be the first half of the mark."""
+        """Return a chunk, without bytes at its end that may begin the mark."""
         if self._isDone:
             return chunk
         page, self._held = self._held + chunk, b""
@@ -242,12 +239,12 @@ class TagInserter:
         return page
 
     def flush(self) -> bytes:
-        """Return what is held; a mark that is cut here is not found."""
+        """Return the held bytes; a mark that is cut here is not found."""
         held, self._held = self._held, b""
         return held
 
     def finish(self) -> bytes:
-        """Return what is held, and the tag if it was not inserted before."""
+        """Return the held bytes, and the tag if it was not inserted before."""
         if self._isDone:
             return b""
         self._isDone = True
@@ -256,30 +253,27 @@ class TagInserter:
 
 def staticRoots(app: LayerList) -> frozenset[str]:
     """Return the directories that an application and its routers serve with C{staticFiles}."""
-    return frozenset(
-        os.fsdecode(function.args[0].root)
-        for function in _functions(app, set())
-        if isinstance(function, partial)
-        and function.args
-        and isinstance(function.args[0], StaticOptions)
-    )
-
-
-def _functions(router: LayerList, seen: set[int]) -> Iterator[Any]:
-    if id(router) in seen:
-        return
-    seen.add(id(router))
-    for layer in router.layers:
-        yield from (function for function, _ in layer.handlers)
-        if layer.route is not None:
-            for _, registered in layer.route.registrations:
-                yield from (function for function, _ in registered)
-        if layer.router is not None:
-            yield from _functions(layer.router, seen)
+    roots: set[str] = set()
+    routers: list[Any] = [app]
+    # A router may be mounted several times, also in itself.
+    for router in routers:
+        for layer in router.layers:
+            handlers = [*layer.handlers]
+            if layer.route is not None:
+                for _, registered in layer.route.registrations:
+                    handlers += registered
+            for function, _ in handlers:
+                options = function.args[:1] if isinstance(function, partial) else ()
+                roots.update(
+                    os.fsdecode(each.root) for each in options if isinstance(each, StaticOptions)
+                )
+            if layer.router is not None and layer.router not in routers:
+                routers.append(layer.router)
+    return frozenset(roots)
 
 
 # The script listens only while its page is visible: a browser opens six connections to a server,
-# and a dozen pages in the background would leave none. A page that is shown again asks anew.
+# and a dozen pages in the background would leave none. A page that is shown again reconnects.
 # Styles are set by properties, since a content policy may forbid style elements and attributes.
 SCRIPT = """\
 (function () {
@@ -295,9 +289,9 @@ SCRIPT = """\
     overlay = null;
   }
 
-  function add(parent, text, style) {
-    var element = document.createElement(style.whiteSpace ? "pre" : "div");
-    for (var name in style) element.style[name] = style[name];
+  function add(parent, text, css) {
+    var element = document.createElement("div");
+    Object.assign(element.style, {whiteSpace: "pre-wrap"}, css);
     element.textContent = text;
     parent.appendChild(element);
     return element;
@@ -311,16 +305,10 @@ SCRIPT = """\
       textAlign: "left"
     });
     add(overlay, report.title, {color: "#ff6b6b", fontSize: "18px", fontWeight: "bold"});
-    if (report.file) {
-      add(overlay, report.file + (report.line ? ":" + report.line : ""), {color: "#7cc7ff"});
-    }
-    add(overlay, report.text, {whiteSpace: "pre-wrap", margin: "1em 0"});
+    var line = report.line ? ":" + report.line : "";
+    if (report.file) add(overlay, report.file + line, {color: "#7cc7ff"});
+    add(overlay, report.text, {margin: "1em 0"});
     add(overlay, "The old code goes on serving. Escape hides this.", {color: "#888"});
-  }
-
-  function reload() {
-    close();
-    location.reload();
   }
 
   function close() {
@@ -329,8 +317,14 @@ SCRIPT = """\
     source = null;
   }
 
+  function reload() {
+    close();
+    location.reload();
+  }
+
   function open() {
     close();
+    if (document.hidden) return;
     source = new EventSource("EVENTS_PATH");
     source.addEventListener("hello", function (event) {
       var current = JSON.parse(event.data).version;
@@ -348,19 +342,15 @@ SCRIPT = """\
     });
   }
 
-  function look() {
-    if (document.hidden) close(); else open();
-  }
-
   document.addEventListener("keydown", function (event) {
     if (event.key === "Escape") hide();
   });
-  document.addEventListener("visibilitychange", look);
+  document.addEventListener("visibilitychange", open);
   window.addEventListener("pagehide", close);
   window.addEventListener("pageshow", function (event) {
-    if (event.persisted) look();
+    if (event.persisted) open();
   });
-  look();
+  open();
 })();
 """.replace("EVENTS_PATH", _EVENTS_PATH)
-"""The script of pages; its address in a page has the version of the code that made the page."""
+"""The script of pages; its URL in a page has the version of the code that made the page."""

@@ -24,16 +24,16 @@ from storagegate.http.inflate import CODINGS, InflatedTooLarge, MalformedCoding,
 from storagegate.http.querystring import DEPTH_LIMIT, TooDeep, TooManyParameters, parseForm
 
 Parse = Callable[[bytes, str], Any]
-"""Makes a value of a body and the codec of its text. May be called in a thread."""
+"""Parses a body, called with it and the codec of its text. May be called in a thread."""
 
 Wanted = str | Sequence[str] | Callable[[Any], Any]
 """A media type, several, or C{(req) -> bool}."""
 
 INLINE_SIZE = 64 * 1024
-"""What is inflated or parsed at once: a millisecond at most. More goes to a thread."""
+"""Bytes that are inflated or parsed in the reactor: a millisecond at most. More is for a thread."""
 
-# Different Content-Type fields whose meaning is remembered. Clients of one application send two or
-# three; strangers may send any, which then push each other out.
+# Parsed Content-Type fields in the cache. Clients of one application send two or three; others
+# evict each other.
 _REMEMBERED = 16
 
 _BYTE_ORDER_MARKS = {
@@ -63,7 +63,7 @@ def _verifier(value: Any) -> Any:
     if not callable(value):
         raise TypeError("the option verify is a function (req, res, body, charset)")
     if iscoroutinefunction(value):
-        # Nobody would wait for its refusal.
+        # Its error would come too late.
         raise TypeError("the option verify is a function that does not wait")
     return value
 
@@ -71,11 +71,11 @@ def _verifier(value: Any) -> Any:
 @frozen(kw_only=True)
 class BodyOptions:
     """
-    What every parser can be told.
+    Options of all parsers.
 
-    @ivar limit: How many bytes a body may have after inflating.
-    @ivar type: Which bodies to parse.
-    @ivar inflate: Whether to take bodies with a Content-Encoding.
+    @ivar limit: Bytes of a body after inflating.
+    @ivar type: The media types to parse.
+    @ivar inflate: Whether bodies with a Content-Encoding are accepted.
     @ivar verify: Called C{(req, res, body, charset)} before parsing; refuses by raising.
     """
 
@@ -97,9 +97,9 @@ class BodyParser:
     ) -> None:
         """
         @param parse: C{None} leaves the body as it is.
-        @param charsets: The charsets that are taken, in lower case, and their codecs; C{None} if
-            the body is no text.
-        @param defaultCharset: What a body that names none has.
+        @param charsets: The accepted charsets, in lower case, and their codecs; C{None} if the
+            body is no text.
+        @param defaultCharset: The charset of a body that names none.
         """
         self._limit = options.limit
         self._inflates = options.inflate
@@ -116,7 +116,7 @@ class BodyParser:
         self._understand = lru_cache(_REMEMBERED)(self._readType)
 
     def handle(self, req: Any, res: Any, next: Callable[[], Any]) -> Any:
-        """Parse the body if it is one to parse, and go on."""
+        """Parse the body if its type is wanted, then call C{next}."""
         if not req.hasBody or getattr(req, "bodyParsed", False):
             return next()
         headers = req.raw.headers
@@ -132,12 +132,12 @@ class BodyParser:
             coding = self._findCoding(coding)
         limit = min(self._limit, req.app.settings.wholeBodySize)
         length = req.contentLength
-        if length is not None and length > _wireLimit(limit, coding):
+        if length is not None and length > _encodedLimit(limit, coding):
             raise bodyTooLarge(limit, length)
         wire = req.takeBody()
         if wire is None or coding is not None or len(wire) > INLINE_SIZE:
             value = self._read(req, res, wire, coding, limit, charset, codec)
-            return self._goOnLater(req, next, value)
+            return self._finishLater(req, next, value)
         if len(wire) > limit:
             raise bodyTooLarge(limit, None)
         req.bodyParsed = True
@@ -146,8 +146,8 @@ class BodyParser:
         req.body = wire if self._parse is None else self._parse(wire, codec)
         return next()
 
-    async def _goOnLater(self, req: Any, next: Callable[[], Any], value: Awaitable[Any]) -> None:
-        # The raw body belongs to whatever makes the value of it, so that it is not held longer.
+    async def _finishLater(self, req: Any, next: Callable[[], Any], value: Awaitable[Any]) -> None:
+        # Only the coroutine that parses it refers to the raw body, so that it is freed early.
         req.body = await value
         await next()
 
@@ -161,10 +161,10 @@ class BodyParser:
         charset: str | None,
         codec: str,
     ) -> Any:
-        """Make the value of a body in all the time that it takes."""
+        """Receive, inflate and parse a body."""
         run = req.app.runtime.run
         if body is None:
-            body = await req.read(_wireLimit(limit, coding))
+            body = await req.read(_encodedLimit(limit, coding))
         req.bodyParsed = True
         if coding is not None and body:
             body = await _inflateBody(run, coding, body, limit)
@@ -177,7 +177,7 @@ class BodyParser:
         return await run(self._parse, body, codec) if _isLarge(body) else self._parse(body, codec)
 
     def _readType(self, contentType: bytes | None) -> tuple[bool, str | None, str | None]:
-        """Tell whether a Content-Type is one to parse, its charset, and the codec if there is."""
+        """Return whether a Content-Type matches, its charset, and the codec if that is known."""
         value = (contentType or b"").decode("latin-1")
         matches = matchesType(value, self._types) is not None
         if self._charsets is None:
@@ -187,9 +187,9 @@ class BodyParser:
 
     def _findCoding(self, field: bytes) -> str | None:
         """
-        Give the coding to undo, C{None} if there is none.
+        Return the coding to decode, C{None} for none.
 
-        @raise HTTPError: 415 if it is not known, or none is wanted.
+        @raise HTTPError: 415 if it is not known, or inflating is off.
         """
         coding = field.decode("latin-1").strip(" \t").lower()
         if coding in ("", "identity"):
@@ -214,7 +214,7 @@ class BodyParser:
             message = str(error) or "The body could not be verified"
             raise HTTPError(403, message, "entity.verify.failed", body=body) from error
         if isawaitable(result):
-            # Nobody would wait for its refusal.
+            # Its error would come too late.
             raise TypeError("the option verify is a function that does not wait")
 
 
@@ -241,8 +241,8 @@ def _isLarge(body: bytes) -> bool:
     return len(body) > INLINE_SIZE
 
 
-def _wireLimit(limit: int, coding: str | None) -> int:
-    """Give how long a body may be as it is sent: coding makes it longer if it was dense."""
+def _encodedLimit(limit: int, coding: str | None) -> int:
+    """Return the limit of a body as it is sent: coding makes incompressible data longer."""
     return limit if coding is None else limit + limit // 8 + 1024
 
 
@@ -298,10 +298,10 @@ def json(
     C{entity.verify.failed}, 413 C{entity.too.large}, 415 C{charset.unsupported} and
     C{encoding.unsupported}.
 
-    @param limit: How long a body may be once inflated, in bytes or text.
-    @param strict: Whether only objects and arrays are taken.
+    @param limit: The size of a body after inflating, in bytes or as text such as C{"1mb"}.
+    @param strict: Whether only objects and arrays are accepted.
     @param type: The media type, several, or C{(req) -> bool}.
-    @param inflate: Whether to take bodies with a Content-Encoding.
+    @param inflate: Whether bodies with a Content-Encoding are accepted.
     @param verify: Called C{(req, res, body, charset)} before parsing; refuses by raising.
     @raise ValueError: If the limit is no size.
     """
@@ -351,8 +351,8 @@ def raw(
     Make middleware that puts bodies into C{req.body}, as C{bytes}.
 
     @param type: The media type, several, or C{(req) -> bool}.
-    @param limit: How long a body may be once inflated, in bytes or text.
-    @param inflate: Whether to take bodies with a Content-Encoding.
+    @param limit: The size of a body after inflating, in bytes or as text such as C{"1mb"}.
+    @param inflate: Whether bodies with a Content-Encoding are accepted.
     @param verify: Called C{(req, res, body, None)}; refuses by raising.
     @raise ValueError: If the limit is no size.
     """
@@ -371,7 +371,7 @@ _CODECS = """
     big5 big5hkscs euc-jp euc-kr gb2312 gbk gb18030 shift_jis iso2022_jp
 """
 
-# What they are called on the wire, where that is not the codec's own name.
+# Their names in Content-Type, where they differ from the codec's.
 _NAMES = {
     "utf8": "utf-8",
     "utf-16be": "utf-16-be",
@@ -417,13 +417,13 @@ def text(
     """
     Make middleware that decodes bodies into C{req.body}, as C{str}.
 
-    What is malformed in the charset becomes U+FFFD; a byte order mark is dropped. Errors: those of
+    Malformed bytes become U+FFFD; a byte order mark is dropped. Errors: those of
     L{json<storagegate.http.middleware.bodyparser.json>}.
 
     @param type: The media type, several, or C{(req) -> bool}.
-    @param limit: How long a body may be once inflated, in bytes or text.
+    @param limit: The size of a body after inflating, in bytes or as text such as C{"1mb"}.
     @param defaultCharset: That of a body which names none.
-    @param inflate: Whether to take bodies with a Content-Encoding.
+    @param inflate: Whether bodies with a Content-Encoding are accepted.
     @param verify: Called C{(req, res, body, charset)} before decoding; refuses by raising.
     @raise ValueError: If the limit is no size, or the charset is not known.
     """
@@ -461,10 +461,10 @@ def urlencoded(
     C{querystring.parse.rangeError} for a name that is nested too deeply.
 
     @param extended: Whether C{a[b]=1} nests; otherwise brackets are part of the name.
-    @param limit: How long a body may be once inflated, in bytes or text.
+    @param limit: The size of a body after inflating, in bytes or as text such as C{"1mb"}.
     @param parameterLimit: How many parameters a form may have.
     @param depth: How many brackets a name may have.
-    @param inflate: Whether to take bodies with a Content-Encoding.
+    @param inflate: Whether bodies with a Content-Encoding are accepted.
     @param type: The media type, several, or C{(req) -> bool}.
     @param verify: Called C{(req, res, body, charset)} before parsing; refuses by raising.
     @raise ValueError: If a number is none that is allowed.

@@ -1,15 +1,15 @@
 """
 Compression of responses.
 
-What is decided for each, in this order, as C{compression} does for Express:
+The decisions about a response, in this order, as C{compression} makes them for Express:
 
- 1. What the filter does not want is left alone: by default every type that gains nothing by it.
- 2. So is what says C{Cache-Control: no-transform}.
+ 1. Responses that the filter rejects stay as they are: by default the types that do not compress.
+ 2. So do those with C{Cache-Control: no-transform}.
  3. All others answer C{Vary: Accept-Encoding}, whether they are encoded or not.
  4. Not encoded are bodies below the threshold, those that are encoded already, parts of a body
     (206: the client joins them with parts that are not) and responses to HEAD.
  5. The client's numbers choose the coding, and between equals C{br}, C{zstd}, C{gzip},
-    C{deflate}, in this order. Who knows none of them gets the plain body.
+    C{deflate}, in this order. A client that knows none of them gets the plain body.
 
 An encoded response is another sequence of bytes than the plain one: a strong ETag turns weak, and
 C{Accept-Ranges} goes, for ranges are served of the plain body only.
@@ -28,7 +28,7 @@ from storagegate.http.dispatch import MiddlewareHandler
 from storagegate.http.encoding import CODINGS, LEVELS, BodyEncoder, IBodyEncoder, makeEncoder
 from storagegate.http.negotiation import preferredEncodings
 
-# The encoders lie below the response, and do not know what it asks of them.
+# The encoders lie below the response, and do not know its interface.
 classImplements(BodyEncoder, IBodyEncoder)
 
 _OFFERED = (*CODINGS, "identity")
@@ -37,8 +37,8 @@ _EVENTS = "text/event-stream"
 
 _TEXT_SUFFIXES = ("+json", "+text", "+xml")
 
-# Besides text/* and the suffixes: other names of text, and what is stored without compression.
-# application/octet-stream is not among them: most bytes that nobody has named are compressed.
+# Besides text/* and the suffixes: other names of text, and formats without compression.
+# application/octet-stream is not among them: most files of unknown type are compressed already.
 _COMPRESSIBLE = frozenset(
     (
         "application/ecmascript",
@@ -73,13 +73,13 @@ Filter = Callable[[Any, Any], bool]
 
 @lru_cache(maxsize=256)
 def compressible(contentType: str) -> bool:
-    """Say whether bodies of a Content-Type become much smaller."""
+    """Return whether bodies of a Content-Type become much smaller."""
     kind = parseContentType(contentType).type
     return kind.startswith("text/") or kind.endswith(_TEXT_SUFFIXES) or kind in _COMPRESSIBLE
 
 
 def shouldCompress(req: Any, res: Any) -> bool:
-    """Say whether a response is worth it by its type: what L{compression} does without a filter."""
+    """Return whether a response compresses by its type: the default filter of L{compression}."""
     contentType = res.get("Content-Type")
     return isinstance(contentType, str) and compressible(contentType)
 
@@ -94,10 +94,10 @@ def compression(
     @param threshold: Bodies that are known to be smaller stay as they are: in bytes, or C{"1kb"}.
         A body of unknown length is always compressed.
     @param level: From 0 (none, in the frame of the coding) to 9 (smallest), or -1, the default: 6
-        for C{gzip} and C{deflate}, 3 for C{zstd}. C{br} works at quality 4 whatever it says.
-    @param filter: C{filter(req, res)} says whether a response is to be compressed at all, instead
-        of L{shouldCompress}.
-    @raise ValueError: If C{threshold} or C{level} is none.
+        for C{gzip} and C{deflate}, 3 for C{zstd}. C{br} always has quality 4.
+    @param filter: C{filter(req, res)} returns whether a response may be compressed, instead of
+        L{shouldCompress}.
+    @raise ValueError: If C{threshold} is no size, or C{level} no number from -1 to 9.
     """
     if isinstance(level, bool) or not isinstance(level, int) or level not in LEVELS:
         raise ValueError(f"the level of compression is a number from -1 to 9, not {level!r}")
@@ -115,18 +115,18 @@ def compression(
 
 @frozen
 class _Rules:
-    """What one C{compression()} does with its responses."""
+    """The options of one C{compression()}."""
 
     threshold: int
     level: int
     filter: Filter
 
     def chooseEncoder(self, req: Any, res: Any, length: int | None) -> BodyEncoder | None:
-        """Choose an encoder for a response, and say so in its head."""
+        """Choose an encoder for a response, and set its fields."""
         if not self._mayVary(req, res):
             return None
         res.vary("Accept-Encoding")
-        # An empty body has nothing to compress, whatever the threshold.
+        # An empty body is never compressed, not with the threshold 0 either.
         if length is not None and length < max(self.threshold, 1):
             return None
         if res.statusCode == 206 or _isEncoded(res) or req.method == "HEAD":
@@ -144,7 +144,7 @@ class _Rules:
         """
         Give a 304 the Vary and the ETag that the 200 would have (RFC 9110 section 15.4.5).
 
-        Nobody knows whether the body would have been long enough; a weak ETag is right either way.
+        The length of its body is not known; a weak ETag is right either way.
         """
         if res.statusCode == 304 and self._mayVary(req, res):
             res.vary("Accept-Encoding")
@@ -156,7 +156,7 @@ class _Rules:
 
 
 def _isFixed(res: Any) -> bool:
-    """Say whether nobody on the way may change the body, us included."""
+    """Return whether C{Cache-Control} forbids changes of the body."""
     value = res.get("Cache-Control") or ""
     directives = value if isinstance(value, str) else ",".join(value)
     return "no-transform" in [each.strip().lower() for each in directives.split(",")]
@@ -167,9 +167,9 @@ def _isEncoded(res: Any) -> bool:
 
 
 def _negotiate(req: Any) -> str | None:
-    """Give the coding that the client likes best; L{None} for the plain body."""
-    liked = preferredEncodings(req.get("accept-encoding"), _OFFERED, CODINGS)
-    return liked[0] if liked and liked[0] != "identity" else None
+    """Return the coding that the client prefers; L{None} for the plain body."""
+    preferred = preferredEncodings(req.get("accept-encoding"), _OFFERED, CODINGS)
+    return preferred[0] if preferred and preferred[0] != "identity" else None
 
 
 def _weakenETag(res: Any) -> None:

@@ -2,7 +2,7 @@
 Cross-origin resource sharing (Fetch standard, section 3.3).
 
 A preflight is an OPTIONS request with C{Access-Control-Request-Method}, and is answered here; any
-other request gets its headers and goes on.
+other request gets its headers and is passed on.
 """
 
 import re
@@ -40,19 +40,20 @@ def cors(
     optionsSuccessStatus: int = 204,
 ) -> MiddlewareHandler:
     """
-    Make the middleware that lets pages of other origins in.
+    Make the middleware that allows requests of pages of other origins.
 
-    @param origin: C{"*"}, everybody; a string, that origin; a list of strings and patterns, or a
-        pattern (which is searched, so anchor it), those; C{True}, whoever asks; C{False}, nobody;
-        or a function of C{(origin, req)} that gives C{True}, C{False} or an origin, perhaps later.
+    @param origin: C{"*"}, all origins; a string, that origin; a list of strings and patterns, or a
+        pattern (which is searched, so anchor it), those; C{True}, the origin of each request;
+        C{False}, none; or a function of C{(origin, req)} that returns C{True}, C{False} or an
+        origin, or an awaitable of these.
     @param credentials: Whether pages may send cookies. Never together with C{"*"}.
-    @param allowedHeaders: What a page may send; C{None} for whatever it asks for.
-    @param exposedHeaders: What of the answer a page may see, beside the few it always does.
+    @param allowedHeaders: The fields that a page may send; C{None} for those that it requests.
+    @param exposedHeaders: The fields of responses that a page may read besides the standard ones.
     @param maxAge: How many seconds a browser may remember a preflight.
-    @param preflightContinue: Let preflights go on, with their headers.
-    @param optionsSuccessStatus: The status of a preflight's answer.
-    @raise ValueError: If an option has a value that cannot be.
-    @raise TypeError: If one is of the wrong kind.
+    @param preflightContinue: Pass preflights on, with their headers.
+    @param optionsSuccessStatus: The status of the response to a preflight.
+    @raise ValueError: If an option has an invalid value.
+    @raise TypeError: If an option has the wrong type.
     """
     if not isinstance(credentials, bool):
         raise TypeError("credentials is True or False")
@@ -86,8 +87,8 @@ def _switchedOff(req: Any, res: Any, next: Any) -> Any:
 
 Allow = Callable[[str, Any], Any]
 """
-Gives the origin to allow in answer to a request's C{Origin} (C{""} without one), C{""} for none;
-perhaps later.
+Returns the origin to allow for a request's C{Origin} (C{""} without one), C{""} for none; or an
+awaitable of it.
 """
 
 
@@ -112,13 +113,13 @@ class _Sharer:
         """Handle a request."""
         allow = self._allow
         if isinstance(allow, str):
-            return self._answer(req, res, next, allow)
+            return self._respond(req, res, next, allow)
         return resolveThen(
             allow(req.get("origin") or "", req),
-            lambda origin: self._answer(req, res, next, origin),
+            lambda origin: self._respond(req, res, next, origin),
         )
 
-    def _answer(self, req: Any, res: Any, next: Any, origin: str) -> Any:
+    def _respond(self, req: Any, res: Any, next: Any, origin: str) -> Any:
         if origin:
             res.header("Access-Control-Allow-Origin", origin)
         if self._allow != "*":
@@ -129,13 +130,13 @@ class _Sharer:
         res.setChecked(self._preflight)
         if self._reflectsHeaders:
             res.vary("Access-Control-Request-Headers")
-            asked = req.get("access-control-request-headers")
-            if asked and _TOKENS.fullmatch(asked):
-                res.header("Access-Control-Allow-Headers", asked)
+            wanted = req.get("access-control-request-headers")
+            if wanted and _TOKENS.fullmatch(wanted):
+                res.header("Access-Control-Allow-Headers", wanted)
         if self._preflightStatus is None:
             return next()
         res.status(self._preflightStatus)
-        # Some browsers wait for a body else.
+        # Without it some browsers wait for a body.
         res.header("Content-Length", "0")
         return res.end()
 
@@ -144,18 +145,18 @@ class _Sharer:
 
 
 def _readOrigin(origin: Any, credentials: bool) -> str | Allow:
-    """Give the one origin that is always sent, or what finds it."""
+    """Return the origin that is always sent, or the function that chooses it."""
     if isinstance(origin, str):
         if origin == "*" and credentials:
             raise ValueError(
                 'cors: browsers refuse credentials with origin "*"; name the origins, '
-                "or say origin=True if really everybody may act as your users"
+                "or say origin=True if really all sites may act as your users"
             )
         if not _ORIGIN.fullmatch(origin):
             raise ValueError(f"cors: {origin!r} is no origin")
         return origin
     if origin is True:
-        return lambda asked, req: _reflect(asked)
+        return lambda requested, req: _reflect(requested)
     if callable(origin):
         return _byFunction(origin, credentials)
     rules = [origin] if isinstance(origin, re.Pattern) else origin
@@ -164,8 +165,8 @@ def _readOrigin(origin: Any, credentials: bool) -> str | Allow:
     return _byRules(rules)
 
 
-def _reflect(asked: str) -> str:
-    return asked if _ORIGIN.fullmatch(asked) else ""
+def _reflect(requested: str) -> str:
+    return requested if _ORIGIN.fullmatch(requested) else ""
 
 
 def _byRules(rules: Any) -> Allow:
@@ -173,34 +174,34 @@ def _byRules(rules: Any) -> Allow:
         if not isinstance(rule, str | re.Pattern):
             raise TypeError(f"cors: origin holds strings and patterns, not {rule!r}")
         if rule == "*" or (isinstance(rule, str) and not _ORIGIN.fullmatch(rule)):
-            raise ValueError(f'cors: {rule!r} is no origin; for everybody say origin="*"')
+            raise ValueError(f'cors: {rule!r} is no origin; for all origins say origin="*"')
         if isinstance(rule, re.Pattern) and not isinstance(rule.pattern, str):
             raise TypeError("cors: a pattern for origins is one of text, not of bytes")
     names = frozenset(rule for rule in rules if isinstance(rule, str))
     patterns = tuple(rule for rule in rules if isinstance(rule, re.Pattern))
 
-    def allow(asked: str, req: Any) -> str:
-        if asked in names or any(pattern.search(asked) for pattern in patterns):
-            return _reflect(asked)
+    def allow(requested: str, req: Any) -> str:
+        if requested in names or any(pattern.search(requested) for pattern in patterns):
+            return _reflect(requested)
         return ""
 
     return allow
 
 
 def _byFunction(function: Callable[..., Any], credentials: bool) -> Allow:
-    ask = adaptHandler(function, "origin", "origin", "req")
+    decide = adaptHandler(function, "origin", "origin", "req")
 
-    def allow(asked: str, req: Any) -> Any:
-        return resolveThen(ask(asked, req), lambda answer: read(asked, answer))
+    def allow(requested: str, req: Any) -> Any:
+        return resolveThen(decide(requested, req), lambda result: read(requested, result))
 
-    def read(asked: str, answer: Any) -> str:
-        if answer is True:
-            return _reflect(asked)
-        if not answer:
+    def read(requested: str, result: Any) -> str:
+        if result is True:
+            return _reflect(requested)
+        if not result:
             return ""
-        if not isinstance(answer, str) or (answer == "*" and credentials):
-            raise TypeError(f"cors: the function for origin gave {answer!r}")
-        return answer
+        if not isinstance(result, str) or (result == "*" and credentials):
+            raise TypeError(f"cors: the function for origin gave {result!r}")
+        return result
 
     return allow
 

@@ -1,7 +1,7 @@
 """
 A limit on how often one client may ask.
 
-The C{X-RateLimit} fields are the ones everybody has, in seconds since 1970; the C{RateLimit} fields
+The C{X-RateLimit} fields are the common ones, in seconds since 1970; the C{RateLimit} fields
 follow one of the drafts of the IETF (draft-ietf-httpapi-ratelimit-headers), in seconds from now.
 """
 
@@ -30,13 +30,13 @@ _log = Logger()
 @frozen
 class RateLimitInfo:
     """
-    Where a client stands; C{req.rateLimit} has it.
+    The state of one limit for one client: C{req.rateLimit}.
 
-    @ivar limit: How many requests a window allows.
-    @ivar used: How many it has seen, this one included.
-    @ivar remaining: How many are left.
-    @ivar resetTime: When it ends, in seconds since 1970.
-    @ivar key: Whom it counts.
+    @ivar limit: Requests that a window allows.
+    @ivar used: Requests in this window, this one included.
+    @ivar remaining: Requests that are left.
+    @ivar resetTime: The end of the window, in seconds since 1970.
+    @ivar key: The key of the client.
     """
 
     limit: int
@@ -63,23 +63,24 @@ def rateLimit(
     store: Any = None,
 ) -> MiddlewareHandler:
     """
-    Make the middleware that refuses whoever asks too often.
+    Make the middleware that refuses clients with too many requests.
 
-    Functions get C{(req, res)}, or only C{req} if that is all they take, and may be coroutines.
+    Functions are called with C{(req, res)}, or with C{req} if they have one parameter, and may be
+    coroutine functions.
 
-    @param windowMs: How long requests are counted together, from the first one on.
-    @param max: How many of them are let through; or a function that says so.
+    @param windowMs: The length of a window, which begins with the first request.
+    @param max: The allowed requests in a window; or a function that returns the number.
     @param standardHeaders: C{"draft-6"}, C{"draft-7"} or C{"draft-8"}; C{True} is the first.
-    @param message: What a refused client is sent; or a function that gives it.
-    @param skip: Says which requests are not counted.
-    @param skipFailedRequests: Take requests back that are answered with 400 or more, or by nobody.
-    @param skipSuccessfulRequests: Take those back that are answered with less.
-    @param keyGenerator: Gives whom a request counts for, in place of the client's address.
+    @param message: The body for refused clients; or a function that returns it.
+    @param skip: Returns whether a request is not counted.
+    @param skipFailedRequests: Do not count requests with a status from 400, or without a response.
+    @param skipSuccessfulRequests: Do not count requests with a status below 400.
+    @param keyGenerator: Returns the key that a request counts for, instead of the client's address.
     @param handler: Answers refused requests, C{(req, res, next)}.
     @param store: An L{IRateLimitStore<storagegate.core.ratelimit.IRateLimitStore>} for
         this limit alone; without one, the counts are in the memory of this process.
-    @raise ValueError: If an option has a value that cannot be.
-    @raise TypeError: If one is of the wrong kind.
+    @raise ValueError: If an option has an invalid value.
+    @raise TypeError: If an option has the wrong type.
     """
     if not callable(max) and (isinstance(max, bool) or not isinstance(max, int) or max < 0):
         raise ValueError(f"max is a number of requests or a function, not {max!r}")
@@ -124,7 +125,7 @@ class _Limiter:
         self._skip = skip
         self._keyGenerator = keyGenerator
         self._refuse = refuse
-        # Its own store is on the clock of the application, which is not known yet.
+        # The default store needs the clock of the application, which is not known yet.
         self._store = store
         self._windowMs = windowMs
         self._headers = headers
@@ -180,7 +181,7 @@ class _Limiter:
         return self._refuse(req, res, next)
 
     def _watch(self, req: Any, res: Any, info: RateLimitInfo) -> None:
-        """Take the request back, if it ends in such a way."""
+        """Undo the count of the request, depending on its end."""
         failed, succeeded = self._takesBack
         ended = False
 
@@ -199,8 +200,8 @@ class _Limiter:
         if trust is True:
             self._checked = True
             _log.warn(
-                "rateLimit: trustProxy=True believes any client's X-Forwarded-For, so anybody can "
-                "choose the address that is counted; name the proxies, or how many there are"
+                "rateLimit: trustProxy=True believes any client's X-Forwarded-For, so each can "
+                "choose the address that is counted; name the proxies, or their number"
             )
         elif trust is False and req.get("x-forwarded-for") is not None:
             self._checked = True
@@ -211,7 +212,7 @@ class _Limiter:
 
 
 def _detach(result: Any) -> None:
-    """Let what a store still does go on by itself."""
+    """Run an awaitable result of a store to its end; a failure is logged."""
     if hasattr(result, "__await__"):
         Deferred.fromCoroutine(_finish(result)).addErrback(
             lambda failure: _log.failure("rateLimit: a request was not taken back", failure)
@@ -295,7 +296,7 @@ def _writeLegacy(res: Any, info: RateLimitInfo, seconds: int) -> None:
 
 
 def _partitionKey(key: str) -> str:
-    """Name a client without telling who it is."""
+    """Return a name for a client that does not reveal its key."""
     name = sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:12]
     return b64encode(name.encode("ascii")).decode("ascii")
 

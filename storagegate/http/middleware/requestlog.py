@@ -1,4 +1,4 @@
-"""One line for each request."""
+"""C{requestLog}: one line for each request."""
 
 import sys
 from collections.abc import Callable
@@ -24,18 +24,18 @@ def requestLog(
     skip: Callable[..., Any] | None = None,
 ) -> MiddlewareHandler:
     """
-    Make the middleware that logs requests when they are over.
+    Make the middleware that logs requests at their end.
 
     @param format: C{combined}, C{common}, C{short}, C{tiny}, C{dev}, a text with tokens such as
-        C{":method :url :status"}, or a function of C{(req, res)} that gives the line, or C{None}
-        for none. Its control characters are escaped, all but those of colours.
-    @param stream: What lines are written to: anything with C{write(text)}. Without one, the
+        C{":method :url :status"}, or a function of C{(req, res)} that returns the line, or
+        C{None} for none. Control characters are escaped, except those of colours.
+    @param stream: The output, an object with C{write(text)}. Without one, the
         standard output, flushed line by line. The write happens in the reactor's thread: a line to
-        a file or a pipe takes microseconds, but a pipe that nobody reads stops the server.
-    @param immediate: Log requests when they come, so that one that never ends is seen, too.
-    @param skip: A function of C{(req, res)} that says which requests are not logged.
-    @raise ValueError: If the format is none.
-    @raise TypeError: If an option is of the wrong kind.
+        a file or a pipe takes microseconds, but a pipe without a reader stops the server.
+    @param immediate: Log requests at their beginning, so that those that never end are logged too.
+    @param skip: A function of C{(req, res)}: whether a request is not logged.
+    @raise ValueError: If the format is not known.
+    @raise TypeError: If an option has the wrong type.
     """
     if stream is not None and not callable(getattr(stream, "write", None)):
         raise TypeError("stream is something with write(text)")
@@ -60,7 +60,7 @@ def _readFormat(format: Any) -> LineFormat:
 
 
 class _RequestLog:
-    """A format and where its lines go."""
+    """A format and its output."""
 
     def __init__(
         self, writeLine: LineFormat, output: "_Output", skip: Callable[[Any, Any], Any] | None
@@ -70,13 +70,13 @@ class _RequestLog:
         self._skip = skip
 
     def logStart(self, req: Any, res: Any, next: Any) -> Any:
-        """Log a request and go on."""
+        """Log a request, then call C{next}."""
         now = req.app.runtime.now
         self._log(RequestRecord(req, res, now, now()))
         return next()
 
     def logEnd(self, req: Any, res: Any, next: Any) -> Any:
-        """Go on with a request, and log it when it is over."""
+        """Call C{next}, and log the request at its end."""
         now = req.app.runtime.now
         record = RequestRecord(req, res, now, now())
         isLogged = False
@@ -102,7 +102,7 @@ class _RequestLog:
                 return
             line = self._writeLine(record)
         except Exception:
-            # Others want to know of the end of the request, too.
+            # Other listeners of the same event have to run.
             _log.failure("requestLog: no line for a request")
             return
         if line is not None:
@@ -122,7 +122,7 @@ class _Output:
             if self._stream is not None:
                 self._stream.write(line)
             else:
-                # Looked up each time: it may be redirected.
+                # Looked up each time: it may be redirected.: it may be redirected.
                 sys.stdout.write(line)
                 sys.stdout.flush()
             self._isBroken = False

@@ -37,10 +37,10 @@ _DEFAULTS = {
 _NAME = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?")
 _CAPITAL = re.compile(r"[A-Z]")
 
-# What would end a directive or the policy, or not be ASCII.
+# All of printable ASCII but the comma and the semicolon, which end a directive or the policy.
 _SOURCE = re.compile(r"[\x20-\x2b\x2d-\x3a\x3c-\x7e]*")
 
-# Words that without their quotes are the names of hosts, which is never meant.
+# Keywords, which without their quotes would be names of hosts.
 _KEYWORD = re.compile(
     r"none|self|strict-dynamic|report-sample|inline-speculation-rules|unsafe-inline|unsafe-eval"
     r"|unsafe-hashes|wasm-unsafe-eval|(?:nonce|sha256|sha384|sha512)-.*"
@@ -57,12 +57,12 @@ def contentPolicy(option: object) -> tuple[tuple[str, str] | None, MakePolicy | 
 
     Names are C{scriptSrc} or C{script-src}; a value is a source, a list of them, C{None} to drop a
     default, or an empty list for a directive without sources. A policy without C{default-src}
-    allows whatever it does not name, so that one is dropped by C{False} only. A source may be a
-    function of C{(req, res)} that gives one, such as a nonce.
+    allows everything that it does not name, so C{default-src} is dropped by C{False} only. A source
+    may be a function of C{(req, res)} that returns one, such as a nonce.
 
-    @return: The header if it is always the same; else what makes it for a request.
+    @return: The header if it is always the same; else a function that makes it for a request.
     @raise ValueError: If a directive is wrong.
-    @raise TypeError: If the option is of the wrong kind or has an unknown setting.
+    @raise TypeError: If the option has the wrong type or an unknown setting.
     """
     if option is False:
         return None, None
@@ -201,8 +201,8 @@ def securityHeaders(
     @param strictTransportSecurity: C{{"maxAge": seconds, "includeSubDomains": True,
         "preload": False}}.
     @param xDnsPrefetchControl: C{{"allow": False}}.
-    @raise ValueError: If a value is none that browsers know.
-    @raise TypeError: If an option, or a part of one, is of the wrong kind or has a wrong name.
+    @raise ValueError: If a value is not known to browsers.
+    @raise TypeError: If an option or a setting has the wrong type or an unknown name.
     """
     policy, makePolicy = contentPolicy(contentSecurityPolicy)
     values = (
@@ -241,7 +241,7 @@ def _fixed(header: str, option: object, value: str) -> Header:
 
 
 def _settings(header: str, option: object, names: tuple[str, ...]) -> dict[str, Any] | None:
-    """Give the parts of an option, C{None} if it is switched off."""
+    """Return the settings of an option, C{None} if it is off."""
     if option is False:
         return None
     if option is True:
@@ -320,7 +320,7 @@ def _strictTransport(option: object) -> Header:
 
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-"""RFC 9110 section 9.2.1. What they change is not protected: they must not change anything."""
+"""RFC 9110 section 9.2.1. They must not change anything, so they need no protection."""
 
 _ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#@\s:]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
@@ -329,12 +329,12 @@ _DEFAULT_PORTS = {"http": "80", "https": "443"}
 @takesMapping
 def sameOrigin(*, allow: Iterable[str] = ()) -> MiddlewareHandler:
     """
-    Make the middleware that refuses what another site sent with the cookies of this one.
+    Make the middleware that refuses requests of another site with the cookies of this one.
 
     GET, HEAD, OPTIONS, requests without a cookie and clients that are no browsers pass. Whether
-    C{Origin} and C{Host} have the same scheme is not asked: behind a proxy nobody knows.
+    C{Origin} and C{Host} have the same scheme is not checked: behind a proxy it is not known.
 
-    @param allow: Other origins that may, such as C{"https://admin.example.com"}.
+    @param allow: Other allowed origins, such as C{"https://admin.example.com"}.
     @raise OptionError: If one of them is no origin.
     """
     if isinstance(allow, str):
@@ -354,7 +354,7 @@ Origin = tuple[str, str, str]
 
 
 def parseOrigin(text: str) -> Origin | None:
-    """Read an origin (RFC 6454 section 6.2); C{None} for C{null} and whatever else is none."""
+    """Read an origin (RFC 6454 section 6.2); C{None} for C{null} and malformed ones."""
     match = _ORIGIN.fullmatch(text.lower())
     if match is None:
         return None

@@ -1,8 +1,8 @@
 """
 C{staticFiles}: the files of a directory, as C{serve-static} serves them.
 
-What is asked for is looked up in the reactor, where the kernel has the names at hand, else the
-whole look-up is made in a thread.
+A name is looked up in the reactor if the kernel has it cached; else the whole look-up runs in a
+thread.
 """
 
 import errno
@@ -31,7 +31,7 @@ from storagegate.http.negotiation import preferredEncodings
 from storagegate.http.sendfile import FileOptions, readOptions, replyWithFile
 
 SIBLINGS = {"br": b".br", "zstd": b".zst", "gzip": b".gz"}
-"""What the encoded siblings of a file are called, by coding, the smallest first."""
+"""Suffixes of the encoded siblings of a file, by coding, the smallest first."""
 
 _CODINGS = (*SIBLINGS, "identity")
 
@@ -41,11 +41,11 @@ Opener = Callable[[bytes, bytes], OpenFile]
 @frozen(kw_only=True)
 class StaticOptions:
     """
-    What L{staticFiles} was told.
+    The options of L{staticFiles}, validated.
 
     @ivar root: The directory, absolute.
-    @ivar index: Names that stand for a directory.
-    @ivar extensions: What may be left out at the end of a name, with the dot.
+    @ivar index: Names of the files for a directory.
+    @ivar extensions: Optional endings of names, with the dot.
     """
 
     root: bytes
@@ -80,18 +80,17 @@ def staticFiles(
     """
     Serve the files of a directory.
 
-    @param root: The directory. Links in it may lead anywhere in it, and nowhere else.
-    @param maxAge: How long files may be kept: milliseconds, or text such as C{"1d"}.
-    @param index: Which files stand for a directory, the first that is there; C{False} for none.
-    @param extensions: What to add to a name without an extension that is not there.
-    @param fallthrough: Whether what is missing or refused is left to what comes after.
-    @param redirect: Whether a directory's name without its slash leads to that with it.
-    @param dotfiles: C{"ignore"} that names with a dot in front are there, or C{"deny"} or
-        C{"allow"} them.
-    @param immutable: Whether files never change as long as they may be kept.
-    @param setHeaders: C{setHeaders(res, path, stat)} may set fields of its own for a file.
-    @param precompressed: Whether C{name.br}, C{name.zst} or C{name.gz} stands for C{name}.
-    @raise ValueError: If an option is none.
+    @param root: The directory. Links in it must not lead out of it.
+    @param maxAge: How long clients may cache files: milliseconds, or text such as C{"1d"}.
+    @param index: The names of the file for a directory, tried in order; C{False} for none.
+    @param extensions: Endings to try for a missing name without one.
+    @param fallthrough: Whether missing and refused files are passed to the next handler.
+    @param redirect: Whether a directory's name without its slash is redirected to that with it.
+    @param dotfiles: Whether to C{"ignore"}, C{"deny"} or C{"allow"} names that begin with a dot.
+    @param immutable: Whether files never change during C{maxAge}.
+    @param setHeaders: C{setHeaders(res, path, stat)} may set fields of the response.
+    @param precompressed: Whether C{name.br}, C{name.zst} or C{name.gz} is sent for C{name}.
+    @raise ValueError: If an option has an invalid value.
     """
     if setHeaders is not None and not callable(setHeaders):
         raise ValueError("setHeaders is a function of (res, path, stat)")
@@ -133,7 +132,7 @@ def _readNames(option: str, value: str | Sequence[str] | bool) -> Sequence[bytes
 
 
 def _serve(options: StaticOptions, req: Any, res: Any, next: Any) -> Any:
-    """Answer, or let what comes after do so."""
+    """Answer, or pass the request on."""
     if req.method not in ("GET", "HEAD"):
         allow = {"Allow": "GET, HEAD"}
         return _refuse(options, next, HTTPError(405, "Method Not Allowed", headers=allow))
@@ -169,18 +168,18 @@ async def _serveLater(
 
 
 def _pathOf(req: Any) -> str:
-    """Give the path below the mount; C{""} where the mount was asked for without a slash."""
+    """Return the path below the mount; C{""} for the mount itself without a slash."""
     path: str = req.path
     return "" if path == "/" and not req.raw.path.endswith(b"/") else path
 
 
 def _codingsFor(req: Any) -> Sequence[str]:
-    """Say which codings to look for, in the client's order."""
+    """Return the codings to look for, in the client's order."""
     header = req.get("accept-encoding")
     if not header:
         return ()
     liked = preferredEncodings(header, _CODINGS, _CODINGS)
-    # Whatever it likes less than the file as it is need not be looked for.
+    # Codings that it likes less than the plain file are not looked for.
     return liked[: liked.index("identity")] if "identity" in liked else liked
 
 
@@ -189,7 +188,7 @@ def lookUp(options: StaticOptions, opener: Opener, name: bytes, codings: Sequenc
     Find a file. May be called in a thread.
 
     @param opener: L{openCached} or L{openBelow}.
-    @param codings: In which codings it is welcome.
+    @param codings: The accepted codings, in order.
     @raise IsDirectory: If it is a directory, and C{name} lacks the slash at its end.
     @raise OSError: As C{opener}.
     """
@@ -224,20 +223,20 @@ def _lookUpPlain(options: StaticOptions, opener: Opener, name: bytes) -> OpenFil
 
 
 def _firstOf(opener: Opener, root: bytes, names: Sequence[bytes]) -> OpenFile:
-    """Open the first of some files that is there."""
+    """Open the first of some files that exists."""
     for name in names:
         try:
             return opener(root, name)
         except (IsDirectory, FileNotFoundError):
             continue
-    raise FileNotFoundError(errno.ENOENT, "none of these files is there")
+    raise FileNotFoundError(errno.ENOENT, "none of these files exists")
 
 
 def _send(options: StaticOptions, res: Any, file: OpenFile) -> Any:
     """
-    Send what was found.
+    Send a file.
 
-    @return: What is left to be done, L{None} if the response is complete.
+    @return: The rest of the work, L{None} if the response is complete.
     """
     try:
         if options.setHeaders is not None:
@@ -253,7 +252,7 @@ def _send(options: StaticOptions, res: Any, file: OpenFile) -> Any:
 def _notServed(
     options: StaticOptions, req: Any, res: Any, next: Any, error: IsDirectory | OSError
 ) -> Any:
-    """Answer what could not be opened, or let what comes after do so."""
+    """Answer if a file cannot be opened, or pass the request on."""
     if isinstance(error, IsDirectory) and options.redirect:
         # Two slashes in front, or what browsers take for them, would be another host.
         location = "/" + req.raw.path.decode("ascii").lstrip("/\\") + "/"
@@ -261,10 +260,10 @@ def _notServed(
             location += "?" + req.raw.queryString.decode("ascii")
         res.redirect(301, location)
         return None
-    told = httpErrorFor(error)
-    if told is None:
+    refusal = httpErrorFor(error)
+    if refusal is None:
         raise error
-    return _refuse(options, next, told)
+    return _refuse(options, next, refusal)
 
 
 def _refuse(options: StaticOptions, next: Any, error: HTTPError) -> Any:

@@ -251,10 +251,3 @@ class ReportTests(SynchronousTestCase):
         ):
             self.assertTrue(isInstalled(path), path)
         self.assertFalse(isInstalled("/home/me/project/app.py"))
-
-    def test_mapping(self) -> None:
-        """A report can be sent."""
-        self.assertEqual(
-            ErrorReport("t", None, None, "x").asMapping(),
-            {"title": "t", "file": None, "line": None, "text": "x"},
-        )
