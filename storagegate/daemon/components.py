@@ -1,7 +1,7 @@
 """
-The parts that the daemon is put together from, each imported when it is needed.
+The components of the daemon, each imported when it is needed.
 
-This is the one place that knows the constructors of the store, the trunk and the rooms.
+This is the only module that calls the constructors of the store, the sites and the services.
 """
 
 import os
@@ -23,62 +23,62 @@ from storagegate.storage.files import DirectoryLock
 from storagegate.telemetry.metrics import MetricsRegistry
 
 if TYPE_CHECKING:
-    # A process that is alone has no use for it.
+    # Only workers need it.
     from storagegate.net.ipc import WorkerIPC
 
-# S3 clients keep a connection over the pauses between two commands, and a proxy in front keeps
-# its own for a minute: the proxy should be the one that closes first.
+# S3 clients keep a connection between two commands, and a reverse proxy keeps its own for a minute:
+# the proxy should close it first.
 _S3_KEEP_ALIVE_SECONDS = 75
 
 
 class Store(Protocol):
-    """What the daemon itself asks of the store."""
+    """The methods of the store that the daemon calls."""
 
     def health(self) -> Mapping[str, str | None]:
-        """Tell of each part why no write can be taken; L{None} where nothing is wrong."""
+        """Return, for each part, why no write can be accepted; L{None} if it can."""
 
     def warnings(self) -> Mapping[str, str | None]:
-        """Tell what an operator should look at while the store goes on."""
+        """Return problems that an operator should look at while the store works."""
 
     def close(self) -> Awaitable[None]:
-        """Finish what waits and let go of the data."""
+        """Finish the pending operations and release the data."""
 
 
 class RequestSite(Protocol):
-    """What the daemon itself asks of a site."""
+    """The methods of a site that the daemon calls."""
 
     def drain(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
-        """Close what is idle, let the rest end, and abort it after the grace."""
+        """Close idle connections, wait for the others, and abort them after the grace."""
 
 
 class GatewayService(Protocol):
     """
-    What the daemon itself asks of the room behind the gateway's listeners.
+    The methods of the gateway's service that the daemon calls.
 
-    @ivar ports: Those that are open, by the name of the listener.
+    @ivar ports: Open ports, by the name of the listener.
     """
 
     @property
     def ports(self) -> Mapping[str, Any]:
-        """Give the ports."""
+        """Return the ports."""
 
-    def open(self, name: str, place: str) -> IAddress:
-        """Open a listener. Raises C{CannotListenError} if the place cannot be had."""
+    def open(self, name: str, endpoint: str) -> IAddress:
+        """Open a listener. Raises C{CannotListenError} if the address is not available."""
 
     def attachStore(self, store: Any, root: RootCredentials, region: str, directory: str) -> None:
-        """Put in the services that need the store."""
+        """Add the services that need the store."""
 
     def warnings(self) -> Mapping[str, str | None]:
-        """Tell what an operator should look at while calls are taken."""
+        """Return problems that an operator should look at while calls are served."""
 
     def onReadinessChange(self, readiness: health.Readiness) -> None:
-        """Have the gRPC health service say how the daemon is."""
+        """Update the gRPC health service."""
 
     def setRootCredentials(self, root: RootCredentials) -> None:
-        """Take another root key pair."""
+        """Replace the root key pair."""
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Awaitable[None]:
-        """Let calls end, cut them after the grace, and let go of what they needed."""
+        """Wait for calls, cancel them after the grace, and release their resources."""
 
 
 class ListenerProtocol(Protocol):
@@ -93,15 +93,15 @@ class ListenerProtocol(Protocol):
 
 class Components:
     """
-    Makes the real parts.
+    Makes the components of a process.
 
-    @ivar meters: What the process counts with.
+    @ivar meters: The metrics of this process.
     @ivar logs: The log of this process.
     """
 
     def __init__(self, reactor: Any, link: "WorkerIPC | None" = None) -> None:
         """
-        @param link: What a worker knows of the others; C{None} where there are none.
+        @param link: The connection of a worker to the others; C{None} without workers.
         """
         self._reactor = reactor
         self._link = link
@@ -110,25 +110,25 @@ class Components:
         self._callLog: Any = None
         self._observation: Any = None
         self._sites: dict[str, Any] = {}
-        # Nobody counts requests and commits where nobody can ask.
-        self._isAsked = False
+        # Metrics are collected only if the admin listener is enabled.
+        self._isMetered = False
         self._tracer: Any = None
 
     def tuneProcess(self) -> None:
-        """Set up what concerns the whole process."""
+        """Apply the settings of the whole process."""
         tuneProcess()
 
     def show(self, text: str) -> None:
         """
-        Show the operator what must not stay in a log file; a process without a terminal or a
-        pipe of its own shows nothing.
+        Print text that must not be in a log file; a process without a terminal or a pipe of its own
+        prints nothing.
         """
-        # twistd has put its log in the place of sys.stdout.
+        # twistd has replaced sys.stdout by its log.
         if sys.__stdout__ is not None:
             print(text, file=sys.__stdout__, flush=True)
 
     def freezeHeap(self) -> None:
-        """Tune the process once everything is made."""
+        """Tune the garbage collector once everything is made."""
         freezeHeap()
 
     def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> SignalHandlers:
@@ -137,9 +137,9 @@ class Components:
 
     def prepareStore(self, options: StoreOptions, directory: str) -> DirectoryLock:
         """
-        Do what comes before any worker opens the store; blocking.
+        Prepare the store before any worker opens it. Blocks.
 
-        @return: The lock of the data directory: it lasts while this process or a worker lives.
+        @return: The lock of the data directory, which this process and the workers hold.
         @raise StoreError: If it is not usable.
         """
         from storagegate.storage.store import ObjectStore
@@ -148,7 +148,7 @@ class Components:
 
     def makeMemory(self) -> dict[str, int]:
         """
-        Make the memory that workers share; blocking.
+        Make the memory that workers share. Blocks.
 
         @return: Descriptors by name.
         """
@@ -161,12 +161,12 @@ class Components:
         return {"rates": makeRateMemory(), "answers": makeAnswerMemory(), "store": store}
 
     def notifier(self) -> Notifier:
-        """Make what tells the service manager how the daemon is."""
+        """Make the notifier of the service manager."""
         return Notifier(self._reactor, os.environ)
 
     def store(self, options: StoreOptions, directory: str) -> Store:
         """
-        Open the store; blocking.
+        Open the store. Blocks.
 
         @param directory: The data directory as an absolute path.
         @raise StoreError: If it is not usable.
@@ -182,7 +182,7 @@ class Components:
             sharing = ProcessGroupConfig(
                 link.index, link.count, link.memory["store"], link.broadcast, link.subscribe
             )
-        meters = self.meters if self._isAsked else None
+        meters = self.meters if self._isMetered else None
         store = ObjectStore.open(
             directory,
             self._reactor,
@@ -197,9 +197,9 @@ class Components:
 
     def monitor(self, configuration: Configuration) -> None:
         """
-        Make what watches the requests of every room.
+        Make the tracer and the access log of all listeners.
 
-        @raise ConfigurationError: If an option of it is none.
+        @raise ConfigurationError: If an option is invalid.
         """
         if "monitoring" not in configuration.gateway:
             return
@@ -211,27 +211,26 @@ class Components:
         self._tracer = makeTracer(monitoring, self._reactor, self.meters)
 
     async def stopMonitoring(self) -> None:
-        """Tell what is not told yet, and send it, for two seconds at most."""
+        """Write the pending lines and export the pending spans, for two seconds at most."""
         if self._observation is not None:
             self._observation.stop()
         if self._tracer is not None:
             await self._tracer.stop()
 
-    def door(self) -> ListenerProtocol:
-        """Make a root whose room comes later."""
-        from storagegate.net.http.site import DelegatingResource as RoomDoor
+    def s3Root(self) -> ListenerProtocol:
+        """Make a root resource that is completed later."""
+        from storagegate.net.http.site import DelegatingResource
 
-        return RoomDoor()
+        return DelegatingResource()
 
     def site(self, resource: Any) -> RequestSite:
         """Make the site of the S3 or the admin listener."""
         from storagegate.net.http.interfaces import HTTPLimits
-        from storagegate.net.http.site import DelegatingResource as RoomDoor
-        from storagegate.net.http.site import Site as HTTPSite
+        from storagegate.net.http.site import DelegatingResource, Site
 
         limits = HTTPLimits(keepAliveTimeout=_S3_KEEP_ALIVE_SECONDS)
-        site = HTTPSite(resource, limits, self._reactor)
-        self._sites["s3" if isinstance(resource, RoomDoor) else "admin"] = site
+        site = Site(resource, limits, self._reactor)
+        self._sites["s3" if isinstance(resource, DelegatingResource) else "admin"] = site
         return site
 
     def listen(self, description: str, site: RequestSite) -> Deferred[IListeningPort]:
@@ -250,7 +249,7 @@ class Components:
         from storagegate.telemetry.metrics import watchProcess, watchSites
 
         meters = self.meters
-        self._isAsked = True
+        self._isMetered = True
         self.logs.countInto(meters)
         watchProcess(meters, self._reactor)
         watchSites(meters, self._sites)
@@ -274,7 +273,7 @@ class Components:
         return CoroutineResource(handle, health.describeError)
 
     def s3Resource(self, store: Any, options: S3Options, root: RootCredentials) -> Any:
-        """Make the room behind the S3 listener's door."""
+        """Make the resource of the S3 listener."""
         from storagegate.s3.resource import makeS3Resource
 
         resource = makeS3Resource(
@@ -287,7 +286,7 @@ class Components:
             reactor=self._reactor,
         )
         self._observation = resource.observation
-        if self._isAsked:
+        if self._isMetered:
             from storagegate.s3.observers import S3Metrics
 
             resource.observation.add(S3Metrics(self.meters, resource.observation))
@@ -314,9 +313,9 @@ class Components:
 
     def gateway(self, configuration: Configuration) -> GatewayService | None:
         """
-        Make what watches requests, and the gateway if one of its listeners is on.
+        Make the tracer and the access log, and the gateway if one of its listeners is enabled.
 
-        @raise ConfigurationError: If a service or an option is none.
+        @raise ConfigurationError: If a service or an option is invalid.
         """
         self.monitor(configuration)
         listeners = configuration.listeners
@@ -326,9 +325,9 @@ class Components:
 
     def gatewayService(self, configuration: Configuration) -> GatewayService:
         """
-        Make the room behind the listeners of the gateway.
+        Make the gateway's service.
 
-        @raise ConfigurationError: If a service or an option of it is none.
+        @raise ConfigurationError: If a service or an option is invalid.
         """
         from storagegate.daemon.gatewayservice import DaemonGatewayService
         from storagegate.gateway.host import GatewayResources

@@ -1,10 +1,10 @@
 """
-The daemon: listeners, store and rooms put together, started, reloaded and stopped.
+The daemon: starts, reloads and stops the listeners, the store and the services.
 
-The listeners are bound in C{privilegedStartService}, while a process that was started as root
-still may; the store is opened in C{startService}, under the user who will own its files. Both run
-before the reactor does, so nothing is served early, and what fails there is a L{SystemExit} with
-one line. The store comes last, for it alone starts threads: a process that cannot start must end.
+The listeners are bound in C{privilegedStartService}, before a process that was started as root
+drops its privileges; the store is opened in C{startService}, as the user that owns its files. Both
+run before the reactor, so that no request is served early, and a failure is a L{SystemExit} with
+one line. The store is opened last, because it starts threads: a process that cannot start must end.
 """
 
 from collections.abc import Mapping
@@ -31,15 +31,15 @@ from storagegate.daemon.service import ProcessService, ProcessSetup, servingText
 from storagegate.gateway.transports.registry import listenerTransports
 
 if TYPE_CHECKING:
-    # A process that is alone has no use for it.
+    # Only workers need it.
     from storagegate.net.ipc import WorkerIPC
 
-# An answer of the admin listener is made at once; whoever is still there after this does not read.
+# Responses of the admin listener are small; a client that is still connected then does not read.
 _ADMIN_GRACE_SECONDS = 1
 
 
 class StartError(Exception):
-    """A listener is not there when the daemon has to serve."""
+    """A listener did not open synchronously."""
 
 
 class Daemon(ProcessService):
@@ -47,7 +47,7 @@ class Daemon(ProcessService):
 
     def __init__(self, setup: ProcessSetup, link: "WorkerIPC | None" = None) -> None:
         """
-        @param link: What a worker knows of the others; C{None} for the only process.
+        @param link: The connection of a worker to the others; C{None} without workers.
         """
         super().__init__(setup)
         self._link = link
@@ -72,13 +72,13 @@ class Daemon(ProcessService):
         """
         super().privilegedStartService()
         listeners = self._configuration.listeners
-        # The first of all: what is wrong with a service is said before any port is open.
+        # First: errors of services are reported before any port is open.
         try:
             self._gateway = self._parts.gateway(self._configuration)
         except ConfigurationError as error:
             raise self._refusal(error) from error
         if listeners.s3 is not None:
-            self._s3Root = self._parts.door()
+            self._s3Root = self._parts.s3Root()
             self._bind("s3", listeners.s3, self._s3Root)
         if listeners.admin is not None:
             self._bind("admin", listeners.admin, self._parts.adminResource(self.readiness))
@@ -88,17 +88,16 @@ class Daemon(ProcessService):
 
     def startService(self) -> None:
         """
-        Open the store and put the S3 room on it.
+        Open the store and serve it.
 
         @raise SystemExit: If the data directory cannot be used.
         """
         Service.startService(self)
         with self._openingData() as directory:
-            # First the key pair, then the store: once that is open there are threads.
+            # The key pair before the store, which starts threads.
             root = self._rootPair(self._configuration)
-            # Here and not with the others: only processes of one user share a port that each of
-            # them binds; and the library of gRPC begins to work as it binds, which it should not
-            # before the process is the user that it stays.
+            # Not with the others: only processes of one user can share a port that each of them
+            # binds, and the library of gRPC starts threads as it binds.
             for row in listenerTransports():
                 if row.inherit == "reuseport":
                     self._open(row.name)
@@ -108,18 +107,18 @@ class Daemon(ProcessService):
             region = self._configuration.s3.region
             self._gateway.attachStore(self._store, root, region, directory)
         if self._link is None:
-            # Of several workers, their supervisor does.
-            self._announce()
+            # The supervisor of workers logs that once for all.
+            self._logServing()
         self._monitor.start()
-        self._reactor.callWhenRunning(self._tellReady)
+        self._reactor.callWhenRunning(self._notifyReady)
         self._parts.freezeHeap()
 
     def drainAndExit(self, idleGraceSeconds: float) -> None:
         """
-        Stop in favour of another process that serves the same places.
+        Stop because another process serves the same addresses.
 
-        @param idleGraceSeconds: How long connections stay on which nothing is under way: whoever
-            asks within this time is told by the answer to connect anew.
+        @param idleGraceSeconds: How long idle connections stay open; a response within this time
+            closes its connection.
         """
         self._idleGraceSeconds = idleGraceSeconds
         self.stopNow()
@@ -131,7 +130,7 @@ class Daemon(ProcessService):
             self._reactor.stop()
 
     def _drain(self) -> None:
-        """Say to whoever asks that this process stops, unless another one serves in its place."""
+        """Report that this process stops, unless another one replaces it."""
         self._isStopping = True
         self._checks.isDraining = not self._idleGraceSeconds
 
@@ -143,7 +142,7 @@ class Daemon(ProcessService):
         try:
             self._reload()
         finally:
-            self._tellReady()
+            self._notifyReady()
 
     def _reload(self) -> None:
         old = self._configuration
@@ -152,35 +151,35 @@ class Daemon(ProcessService):
             self._attachStore(self._rootPair(self._configuration))
         except (ConfigurationError, CredentialsError) as error:
             self._configuration = old
-            self._refuseReload(error)
+            self._logRefusedReload(error)
             return
         self._parts.logs.configure(self._configuration)
         self._log.info("configuration reloaded")
-        self._tellUnchanged(needRestart(self._started, self._configuration))
+        self._logUnchanged(needRestart(self._started, self._configuration))
 
     def readiness(self) -> Readiness:
-        """Tell whether requests are served, and of each part what is wrong with it."""
+        """Return whether requests are served, and the problems of each part."""
         return self._checks.look()
 
     def _storeParts(self) -> Mapping[str, str | None]:
         return {"store": "closed"} if self._store is None else self._store.health()
 
     def _listening(self) -> Mapping[str, str | None]:
-        room = {} if self._gateway is None else self._gateway.ports
-        return listening({**self._ports, **room})
+        ports = {} if self._gateway is None else self._gateway.ports
+        return listening({**self._ports, **ports})
 
     def _onReadinessChange(self, readiness: Readiness) -> None:
         if self._gateway is not None:
             self._gateway.onReadinessChange(readiness)
 
     async def _stop(self) -> None:
-        """Stop accepting, let finish what is in flight, and close the store."""
+        """Stop accepting, wait for requests in flight, and close the store."""
         self._drain()
         self._monitor.look()
         self._monitor.stop()
-        grace = self._tellStopping()
-        # The admin listener goes last: it tells whoever asks that this daemon is stopping. Where
-        # another process has taken over, it does not: that one is asked.
+        grace = self._notifyStopping()
+        # The admin listener is closed last: it reports that this daemon is stopping. If another
+        # process replaces this one, that one reports.
         closing = [self._close("s3", grace), self._closeGateway(grace)]
         if self._idleGraceSeconds:
             closing.append(self._close("admin", _ADMIN_GRACE_SECONDS))
@@ -204,15 +203,15 @@ class Daemon(ProcessService):
             await maybeDeferred(port.stopListening)
             await self._sites.pop(name).drain(graceSeconds, self._idleGraceSeconds)
         except Exception:
-            # What follows, above all closing the store, matters more than this listener.
+            # Closing the store matters more than this listener.
             self._log.failure("listener {name} did not close in order", name=name)
 
     async def _closeGateway(self, graceSeconds: float) -> None:
-        room, self._gateway = self._gateway, None
-        if room is None:
+        gateway, self._gateway = self._gateway, None
+        if gateway is None:
             return
         try:
-            await room.close(graceSeconds, self._idleGraceSeconds)
+            await gateway.close(graceSeconds, self._idleGraceSeconds)
         except Exception:
             self._log.failure("the gateway did not close in order")
 
@@ -229,19 +228,19 @@ class Daemon(ProcessService):
 
     def _open(self, name: str) -> None:
         """Open a listener of the gateway."""
-        place = self._configuration.listeners.of(name)
-        if place is None or self._gateway is None:
+        endpoint = self._configuration.listeners.of(name)
+        if endpoint is None or self._gateway is None:
             return
         try:
-            self._addresses[name] = self._gateway.open(name, place)
+            self._addresses[name] = self._gateway.open(name, endpoint)
         except (CannotListenError, DefinitionError, ValueError) as error:
-            raise self._cannotListen(name, place, error) from error
+            raise self._cannotListen(name, endpoint, error) from error
 
     def _readyText(self) -> str:
         return servingText(self._addresses)
 
     def _attachStore(self, root: RootCredentials) -> None:
-        """Give the S3 listener its room; requests in flight keep the one that they entered."""
+        """Serve the store with a root key pair; requests in flight keep the previous one."""
         self._parts.logs.redactor.hide(root.secretKey)
         if self._s3Root is not None and self._store is not None:
             self._s3Root.handler = self._parts.s3Resource(self._store, self._configuration.s3, root)

@@ -38,7 +38,7 @@ _ENCRYPTED = ("ssl:", "tls:")
 
 
 def formatAddress(address: IAddress) -> str:
-    """Write an address as C{127.0.0.1:9000}, C{[::1]:9000} or C{unix:/path}."""
+    """Format an address as C{127.0.0.1:9000}, C{[::1]:9000} or C{unix:/path}."""
     if isinstance(address, IPv4Address):
         return f"{address.host}:{address.port}"
     if isinstance(address, IPv6Address):
@@ -49,7 +49,11 @@ def formatAddress(address: IAddress) -> str:
 
 
 def clientURL(description: str, address: IAddress) -> str | None:
-    """Write the URL that reaches a listener from this machine; L{None} where there is none."""
+    """
+    Return the URL of a listener for clients on this machine; L{None} for a UNIX socket.
+
+    @param description: The endpoint of the listener.
+    """
     if not isinstance(address, IPv4Address | IPv6Address):
         return None
     host = _WILDCARDS.get(address.host, address.host)
@@ -60,20 +64,25 @@ def clientURL(description: str, address: IAddress) -> str | None:
 
 
 def isExposed(description: str, address: IAddress) -> bool:
-    """Tell whether other machines reach a listener, and what they send it is not encrypted."""
+    """Return whether a listener can be reached from other machines without encryption."""
     if not isinstance(address, IPv4Address | IPv6Address) or description.startswith(_ENCRYPTED):
         return False
     return not ip_address(address.host.partition("%")[0]).is_loopback
 
 
 def servingText(addresses: Mapping[str, IAddress]) -> str:
-    """Write what is served where, in one line for the service manager."""
-    places = (f"{name} {formatAddress(address)}" for name, address in addresses.items())
-    return f"serving {', '.join(places)}" if addresses else "serving nothing"
+    """Format the listeners in one line for the service manager."""
+    served = (f"{name} {formatAddress(address)}" for name, address in addresses.items())
+    return f"serving {', '.join(served)}" if addresses else "serving nothing"
 
 
 def firstKeyText(pair: RootCredentials, region: str, url: str | None, path: str) -> str:
-    """Write the generated root key pair with the commands that give it to aws-cli."""
+    """
+    Format the generated root key pair as the commands that configure aws-cli.
+
+    @param url: That of the S3 listener, if it is enabled.
+    @param path: The file of the pair.
+    """
     lines = [
         f"generated the root key pair, shown this once and kept in {path}:",
         f"aws configure set aws_access_key_id {pair.accessKey}",
@@ -93,11 +102,11 @@ def rootPair(
     show: Callable[[str], object],
 ) -> RootCredentials:
     """
-    Give the root key pair; make it if there is none.
+    Return the root key pair, generated if it is absent.
 
     @param directory: The data directory as an absolute path; it exists.
-    @param addresses: Where the listeners are, by name.
-    @param show: Shows the operator a made pair, once.
+    @param addresses: The addresses of the listeners, by name.
+    @param show: Prints a generated pair for the operator, once.
     @raise CredentialsError: If the file of the pair cannot be used.
     """
     options = configuration.s3
@@ -117,11 +126,11 @@ def rootPair(
 @frozen
 class ProcessSetup:
     """
-    What the service of a process is made from.
+    The arguments of the service of a process.
 
-    @ivar configuration: What to start with.
+    @ivar configuration: That of the start.
     @ivar load: Reads the configuration again.
-    @ivar reactor: The whole reactor, for it is handed on to every part.
+    @ivar reactor: Provides all interfaces of a reactor.
     @ivar twistdOptions: The options of C{twistd} itself.
     """
 
@@ -134,9 +143,8 @@ class ProcessSetup:
 
 class ProcessService(Service):
     """
-    The service that has the process.
-
-    Which of the two it is, they say by C{stopNow}, C{reload}, C{_stop} and C{_readyText}.
+    The service of a process. Subclasses implement C{stopNow}, C{reload}, C{_stop} and
+    C{_readyText}.
     """
 
     _log = Logger()
@@ -161,11 +169,11 @@ class ProcessService(Service):
         raise NotImplementedError
 
     async def _stop(self) -> None:
-        """Stop accepting, and let finish what is in flight."""
+        """Stop accepting, and wait for requests in flight."""
         raise NotImplementedError
 
     def _readyText(self) -> str | None:
-        """Say what is served; C{None} while nothing is."""
+        """Return what is served as text; C{None} while nothing is."""
         raise NotImplementedError
 
     def setServiceParent(self, parent: Any) -> None:
@@ -179,9 +187,9 @@ class ProcessService(Service):
 
     def privilegedStartService(self) -> None:
         """
-        Take the signals, and bind every listener that is bound so early.
+        Install the signal handlers, and bind the listeners that may need root.
 
-        @raise SystemExit: If one cannot be.
+        @raise SystemExit: If one cannot be bound.
         """
         self._parts.tuneProcess()
         self._signals.install()
@@ -192,23 +200,23 @@ class ProcessService(Service):
         return Deferred.fromCoroutine(self._stop())
 
     def _refusal(self, reason: object) -> SystemExit:
-        """Make the end of a start that fails."""
+        """Make the exception of a start that failed."""
         return startError(str(reason), self._twistdOptions)
 
-    def _cannotListen(self, name: str, place: str, reason: object) -> SystemExit:
-        """Make the end of a start whose listener cannot be had."""
-        return self._refusal(f"cannot listen name={name} endpoint={place}: {reason}")
+    def _cannotListen(self, name: str, endpoint: str, reason: object) -> SystemExit:
+        """Make the exception of a start whose listener cannot be opened."""
+        return self._refusal(f"cannot listen name={name} endpoint={endpoint}: {reason}")
 
     def _directory(self) -> str:
-        # A reload does not change it, whatever the configuration says by then.
+        # A reload does not change it.
         return os.path.abspath(self._started.store.directory)
 
     @contextmanager
     def _openingData(self) -> Iterator[str]:
         """
-        Give the data directory, which is made if it is not there, to whoever opens what is in it.
+        Create the data directory if it is absent, and convert errors of opening its files.
 
-        @raise SystemExit: If it cannot be used.
+        @raise SystemExit: If the data cannot be used.
         """
         directory = self._directory()
         try:
@@ -218,13 +226,13 @@ class ProcessService(Service):
             raise self._refusal(f"cannot open the data: {error}") from error
 
     def _rootPair(self, configuration: Configuration) -> RootCredentials:
-        """Take the configured root key pair, or the one of the data directory."""
+        """Return the configured root key pair, or the one of the data directory."""
         return rootPair(
             configuration, self._directory(), self._addresses, self._log, self._parts.show
         )
 
-    def _announce(self) -> None:
-        """Tell the operator what is served where."""
+    def _logServing(self) -> None:
+        """Log the data directory and the listeners, and warn of secrets in clear text."""
         self._log.info("data directory={directory}", directory=self._directory())
         description = self._configuration.listeners.s3
         if description is not None and isExposed(description, self._addresses["s3"]):
@@ -236,23 +244,23 @@ class ProcessService(Service):
             text = formatAddress(address)
             self._log.info("listening name={name} address={address}", name=name, address=text)
 
-    def _tellReady(self) -> None:
-        """Tell the service manager what is served."""
+    def _notifyReady(self) -> None:
+        """Notify the service manager that requests are served."""
         text = None if self._isStopping else self._readyText()
         if text is not None:
             self._notifier.ready(text)
 
-    def _tellStopping(self) -> int:
-        """Tell everybody that this process stops; give how many seconds that may take."""
+    def _notifyStopping(self) -> int:
+        """Log and notify that this process stops; return the grace in seconds."""
         grace = self._configuration.shutdownGraceSeconds
         self._log.info("stopping, {grace} s for what is in flight", grace=grace)
         self._notifier.stopping(f"stopping, {grace} s for what is in flight")
         return grace
 
-    def _refuseReload(self, error: Exception) -> None:
+    def _logRefusedReload(self, error: Exception) -> None:
         self._log.error("reload refused: {error}", error=oneLine(str(error)))
 
-    def _tellUnchanged(self, names: Iterable[str]) -> None:
-        """Name the keys that differ and that a reload does not change."""
+    def _logUnchanged(self, names: Iterable[str]) -> None:
+        """Log the keys that differ and that a reload does not apply."""
         for name in names:
             self._log.warn("needs a restart: {name}", name=name)

@@ -1,14 +1,13 @@
 """
-The daemon with several workers: what the process that never serves does.
+The supervisor of several workers; it serves no requests itself.
 
-It binds every listener, makes what all workers share, starts them and watches over them. C{SIGHUP}
-reads the configuration again and replaces the workers one by one, so that no client is refused.
+It binds every listener, makes the memory that all workers share, starts and watches the workers.
+C{SIGHUP} reads the configuration again and replaces the workers one by one, so that no client is
+refused.
 
-Trying something out in a process of its own, before anything is opened.
-
-A supervisor does not import what its workers do: it would cost it 40 MB for as long as it lives. So
-a child, which is a fork of it, makes a gateway of the configuration, says what is wrong, and ends.
-The supervisor has no threads by then, and the child never runs the reactor.
+A supervisor does not import what its workers import, which would take 40 MB as long as it lives.
+So a forked child makes the gateway of the configuration before any port is open, reports errors,
+and ends. The supervisor has no threads by then, and the child never runs the reactor.
 """
 
 import os
@@ -40,22 +39,22 @@ from storagegate.net.ipc import CONTROL, WorkerSetup
 from storagegate.net.workers import WorkerCommand, WorkerFailed, WorkerPool
 
 LIMIT_SECONDS = 60.0
-"""How long it may take: as long as a worker may take to start."""
+"""How long the preflight may take: as long as the start of a worker."""
 
 _LOOK_SECONDS = 0.2
-"""How long a stop waits that comes meanwhile."""
+"""The period in which a preflight checks for a stop."""
 
 _MAX_TEXT = 4096
-"""Bytes of what is wrong: a pipe takes so much at once."""
+"""Bytes of an error: a pipe accepts so many in one write."""
 
 
 def preflight(act: Callable[[], object], isUnwanted: Callable[[], bool]) -> None:
     """
-    Do something in a child.
+    Call a function in a forked child.
 
-    @param isUnwanted: Tells whether to wait no longer.
-    @raise ConfigurationError: The one that C{act} raises there, or that it takes too long. What
-        else goes wrong there will go wrong in earnest as well.
+    @param isUnwanted: Returns whether to give up waiting.
+    @raise ConfigurationError: The one that C{act} raises there, or that it takes too long. Other
+        errors are ignored: the workers will report them.
     """
     reader, writer = os.pipe()
     parent = os.getpid()
@@ -68,7 +67,7 @@ def preflight(act: Callable[[], object], isUnwanted: Callable[[], bool]) -> None
         except ConfigurationError as error:
             os.write(writer, str(error).encode("utf-8", "backslashreplace")[:_MAX_TEXT])
         finally:
-            # Nothing of the parent's is to be ended here.
+            # Without the exit handlers of the parent.
             os._exit(0)
     os.close(writer)
     end = time.monotonic() + LIMIT_SECONDS
@@ -119,12 +118,12 @@ class Supervisor(ProcessService):
 
     def _preflight(self) -> None:
         """
-        Have what is wrong with services and the tables of the gateway said before any port is open.
+        Check the services and the tables of the gateway before any port is open.
 
-        @raise SystemExit: If something is.
+        @raise SystemExit: If one is invalid.
         """
         configuration = self._configuration
-        # It takes a second, and what nobody has written is not wrong.
+        # It takes a second, and the reference services need no check.
         if not configuration.gateway and not configuration.services:
             return
         try:
@@ -134,13 +133,13 @@ class Supervisor(ProcessService):
 
     def startService(self) -> None:
         """
-        Make what all workers share, and start them.
+        Make the memory that all workers share, and start them.
 
         @raise SystemExit: If a port is taken, the data cannot be opened, or a worker cannot start.
         """
         Service.startService(self)
-        # Here and not with the others: only processes of one user share a port that each of them
-        # binds, and by now this one is the user that its workers are.
+        # Not with the others: only processes of one user can share a port that each of them binds,
+        # and by now this process has the user of its workers.
         for row in listenerTransports():
             if row.inherit == "reuseport":
                 listeners = self._configuration.listeners
@@ -161,9 +160,9 @@ class Supervisor(ProcessService):
                 return
         except WorkerFailed as error:
             raise self._refusal(error) from error
-        self._announce()
+        self._logServing()
         self._log.info("{count} workers serve", count=self._configuration.workers)
-        self._reactor.callWhenRunning(self._tellReady)
+        self._reactor.callWhenRunning(self._notifyReady)
         self._parts.freezeHeap()
 
     def stopNow(self) -> None:
@@ -171,7 +170,7 @@ class Supervisor(ProcessService):
         self._reactor.stop()
 
     def reload(self) -> None:
-        """Read the configuration again, and replace every worker by one that obeys it."""
+        """Read the configuration again, and replace every worker."""
         if self._isStopping or self._workers is None:
             return
         if self._isReloading:
@@ -194,21 +193,21 @@ class Supervisor(ProcessService):
             self._configuration = before
             self._parts.logs.configure(before)
             if not self._isStopping:
-                self._refuseReload(error)
+                self._logRefusedReload(error)
             return
         count = self._started.workers
         self._log.info("configuration reloaded, {count} workers replaced", count=count)
-        self._tellUnchanged(_fixedKeys(self._started, configuration))
+        self._logUnchanged(_fixedKeys(self._started, configuration))
 
     def _reloaded(self, result: None) -> None:
         self._isReloading = False
-        self._tellReady()
+        self._notifyReady()
         if self._isReloadWanted:
             self._isReloadWanted = False
             self.reload()
 
     def _fixed(self, configuration: Configuration) -> Configuration:
-        """Keep what is bound to the sockets and the memory that there are."""
+        """Keep the options of the sockets and the memory, which a reload cannot change."""
         return evolve(
             configuration,
             listeners=self._started.listeners,
@@ -217,40 +216,40 @@ class Supervisor(ProcessService):
         )
 
     def _rooted(self, configuration: Configuration) -> Configuration:
-        """Put the root key pair in, which is made here: not by each worker."""
+        """Add the root key pair, which the supervisor generates once for all workers."""
         return evolve(
             configuration, s3=evolve(configuration.s3, root=self._rootPair(configuration))
         )
 
-    def _open(self, name: str, place: str | None, inherit: str = "stream") -> None:
-        if place is None:
+    def _open(self, name: str, endpoint: str | None, inherit: str = "stream") -> None:
+        if endpoint is None:
             return
         try:
-            self._bind(name, place, inherit)
+            self._bind(name, endpoint, inherit)
         except (CannotListenError, ValueError) as error:
-            raise self._cannotListen(name, place, error) from error
+            raise self._cannotListen(name, endpoint, error) from error
 
-    def _bind(self, name: str, place: str, inherit: str) -> None:
+    def _bind(self, name: str, endpoint: str, inherit: str) -> None:
         if inherit == "stream":
             found: list[Any] = []
-            bind(self._reactor, place).addBoth(found.append)
+            bind(self._reactor, endpoint).addBoth(found.append)
             [bound] = found or [Failure(CannotListenError("", 0, OSError("not bound at once")))]
             if isinstance(bound, Failure):
                 bound.raiseException()
             self._bound[name] = bound
             self._addresses[name] = bound.address
         elif inherit == "datagram":
-            sockets = bindDatagrams(place, self._configuration.workers)
+            sockets = bindDatagrams(endpoint, self._configuration.workers)
             self._datagrams[name] = sockets
             self._addresses[name] = _address("UDP", sockets[0])
         else:
-            reserved = self._reserved[name] = reservePort(place)
+            reserved = self._reserved[name] = reservePort(endpoint)
             self._addresses[name] = _address("TCP", reserved)
 
     def _program(self) -> WorkerCommand:
-        """Describe what workers run, by the present configuration."""
+        """Return the command of the workers with the current configuration."""
         descriptors: dict[int, int] = {}
-        places: dict[str, str] = {}
+        endpoints: dict[str, str] = {}
 
         def inherit(descriptor: int) -> int:
             number = CONTROL + 1 + len(descriptors)
@@ -258,18 +257,18 @@ class Supervisor(ProcessService):
             return number
 
         for name, bound in self._bound.items():
-            places[name] = bound.inherited(inherit(bound.port.fileno()))
+            endpoints[name] = bound.inherited(inherit(bound.port.fileno()))
         memory = {name: inherit(each) for name, each in self._memory.items()}
         log = self._parts.logs.handOver(inherit)
         if self._lock is not None:
-            # Not read there: as long as one worker lives, the data are in use.
+            # Workers only hold it: the data stay locked while one of them lives.
             inherit(self._lock.descriptor)
         for name in self._reserved:
-            places[name] = formatAddress(self._addresses[name])
+            endpoints[name] = formatAddress(self._addresses[name])
         own: list[dict[int, int]] = [{} for _ in range(self._started.workers)]
         for count, (name, sockets) in enumerate(self._datagrams.items()):
             number = CONTROL + 1 + len(descriptors) + count
-            places[name] = f"inherited:{number}"
+            endpoints[name] = f"inherited:{number}"
             for mine, each in zip(own, sockets, strict=True):
                 mine[number] = each.fileno()
         values = self._configuration.values
@@ -283,11 +282,11 @@ class Supervisor(ProcessService):
             environment=_environment(),
             descriptors=descriptors,
             own=own,
-            setup=WorkerSetup(0, self._started.workers, places, memory, options),
+            setup=WorkerSetup(0, self._started.workers, endpoints, memory, options),
         )
 
     def _changed(self) -> None:
-        """Tell the service manager how many workers there are."""
+        """Notify the service manager of the number of workers."""
         if not self._isStopping and self._workers is not None:
             self._notifier.status(self._state(self._workers))
 
@@ -301,8 +300,8 @@ class Supervisor(ProcessService):
     async def _stop(self) -> None:
         """Stop the workers in order."""
         self._isStopping = True
-        grace = self._tellStopping()
-        # Closed here first: what the kernel has accepted is taken by the workers as they close.
+        grace = self._notifyStopping()
+        # Closed first: the workers accept the connections that the kernel has queued.
         for bound in self._bound.values():
             bound.port.stopListening()
         if self._workers is not None:
@@ -319,12 +318,12 @@ def _address(kind: Literal["TCP", "UDP"], bound: Any) -> IAddress:
 
 
 def _environment() -> dict[str, str]:
-    """Give a worker's variables: it imports what this process imports."""
+    """Return the environment of a worker, which imports from the same path."""
     path = [item for item in sys.path if item]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def _fixedKeys(old: Configuration, new: Configuration) -> list[str]:
-    """Name the keys that differ and that new workers do not change."""
+    """Return the keys that differ and that new workers do not apply."""
     fixed = (key.name for key in KEYS if key.isShared)
     return [name for name in fixed if old.values.get(name) != new.values.get(name)]

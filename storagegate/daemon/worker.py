@@ -2,7 +2,7 @@
 A worker: a process of its own that serves on the sockets of its supervisor.
 
 C{python -m storagegate.daemon.worker} finds the pair at descriptor 3, see L{storagegate.net.ipc},
-and is of no use to anybody who has not bound the sockets.
+and can only be started by its supervisor.
 """
 
 import signal
@@ -32,19 +32,19 @@ from storagegate.net.ipc import (
 
 
 def readConfiguration(setup: WorkerSetup) -> Configuration:
-    """Make the configuration that a supervisor has sent."""
+    """Restore the configuration that a supervisor has sent."""
     configuration = restore(setup.options["values"], setup.options["gateway"])
-    places = ListenerOptions(
+    listeners = ListenerOptions(
         setup.places.get("s3"),
         setup.places.get("admin"),
         {row.name: setup.places.get(row.name) for row in listenerTransports()},
     )
     root = RootCredentials(*setup.options["root"])
-    return evolve(configuration, listeners=places, s3=evolve(configuration.s3, root=root))
+    return evolve(configuration, listeners=listeners, s3=evolve(configuration.s3, root=root))
 
 
 def isAlone(control: socket.socket) -> bool:
-    """Tell whether the supervisor has gone."""
+    """Return whether the supervisor has ended."""
     try:
         return not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -52,10 +52,10 @@ def isAlone(control: socket.socket) -> bool:
 
 
 def main() -> None:
-    """Serve until the supervisor says otherwise, or is gone."""
+    """Serve until the supervisor stops this worker, or ends."""
     control = socket.socket(fileno=CONTROL)
-    # While it starts, nobody reads the end of the pair, and what a module of services does as it is
-    # imported may take for ever: this process would stay, with the sockets and the data.
+    # During the start the end of the pair is not read, and importing a module of services may block
+    # forever: without its supervisor this process would keep the sockets and the data.
     setParentDeathSignal(signal.SIGKILL)
     message = readBlocking(control)
     if message is None or isAlone(control):
@@ -66,13 +66,13 @@ def main() -> None:
         daemon, link = _start(setup, reactor)
     except SystemExit as refused:
         reason = oneLine(str(refused.code)).removeprefix("storagegate: ")
-        # Whoever has gone in the meantime does not want to know.
+        # The supervisor may have ended.
         with suppress(OSError):
             control.sendall(encode({"kind": "failed", "reason": reason}))
         raise SystemExit(1) from None
     control.setblocking(False)
     adopt(reactor, control, link.control)
-    # From here on the end of the pair says it, and calls in flight may end.
+    # From now on the end of the pair stops this process in order.
     reactor.callWhenRunning(setParentDeathSignal, 0)
     reactor.callWhenRunning(link.ready)
     reactor.addSystemEventTrigger("before", "shutdown", daemon.stopService)
@@ -81,15 +81,15 @@ def main() -> None:
 
 def _start(setup: WorkerSetup, reactor: Any) -> tuple[Daemon, WorkerIPC]:
     """
-    Start the daemon's parts.
+    Start the daemon's components.
 
-    @raise SystemExit: If one cannot be.
+    @raise SystemExit: If one cannot be started.
     """
     link = WorkerIPC(setup)
     configuration = readConfiguration(setup)
     parts = Components(reactor, link)
     parts.logs.takeOver(setup.options["log"], configuration, reactor, setup.index)
-    # What is different from now on is for those who take this one's place.
+    # A reload replaces this process by another one.
     daemon = Daemon(ProcessSetup(configuration, lambda: configuration, reactor, parts), link)
     link.retired = daemon.drainAndExit
     link.stopped = daemon.stopNow

@@ -241,7 +241,7 @@ class FakeParts(Components):
         self.opened.append((options, directory))
         return self.theStore
 
-    def door(self) -> Any:
+    def s3Root(self) -> Any:
         """Give the fake door."""
         return self.theDoor
 
