@@ -1,17 +1,9 @@
 """
-Routers: what answers which path, in the order in which it was registered.
+Routers: register middleware, routes, other routers and Twisted resources, and list the routes.
 
-What routes there are, for those who ask.
-
-The body of a request from the wire, for standard handlers.
-
-Route tables of standard handlers: C{withRoutes}.
-
-A value of the table is a handler C{(Request) -> Response}, a mapping of methods to such handlers,
-or an HTML page: the path of a file, a C{twisted.web.template.Element}, or any C{IResource}, which
-answers everything below its path.
-
-Stock Twisted resources as middleware.
+A route table (L{Router.withRoutes}) maps paths to handlers of standard requests,
+C{(Request) -> Response}; to mappings of methods to such handlers; or to HTML pages: the path of a
+file, a C{twisted.web.template.Element}, or any C{IResource}, which serves all that is below it.
 """
 
 import os
@@ -48,8 +40,35 @@ from storagegate.http.options import RouterOptions, RouterOptionsDict
 from storagegate.http.patterns import Pattern, compilePattern
 from storagegate.net.http.interfaces import IWebResponse
 
+if TYPE_CHECKING:
+    # Takes 20 ms to import.
+    from twisted.web.template import Element
+
+Path = str | re.Pattern[str]
+
+H = TypeVar("H", bound=HandlerFunction)
+R = TypeVar("R", bound="Router")
+R_co = TypeVar("R_co", covariant=True)
+
+StandardHandler = Callable[[Request], Response | Awaitable[Response]]
+
+HTMLPage = Union[str, os.PathLike[str], IRenderable, IResource, Resource, "Element"]
+
+RouteTable = Mapping[str, StandardHandler | Mapping[str, StandardHandler] | HTMLPage]
+"""Paths, each with a handler, handlers by method, or an HTML page."""
+
+MountArgument = Union[HandlerArgument, "Router", IResource, Resource]
+"""What C{use} takes."""
+
 ANY_METHOD = "ALL"
-"""What the method of a route is called that was registered for all of them."""
+"""The method that L{RouteInfo} names for a route of all methods."""
+
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+
+# Fields of a response from another server that describe its connection and not ours.
+_HOP_FIELDS = frozenset(["connection", "keep-alive", "transfer-encoding"])
+
+_PAGE_SUFFIXES = (".html", ".htm")
 
 
 @frozen
@@ -73,22 +92,258 @@ class RouteInfo:
     regexp: re.Pattern[str]
 
 
-def listRoutes(router: LayerList, prefix: str = "") -> list[RouteInfo]:
-    """List the routes of a router and of those mounted in it, in their order."""
-    return [info for info, _ in _walk(router, prefix)]
+class HandlerDecorator(Protocol):
+    """Registers the function that it decorates, and returns it as it is."""
+
+    def __call__(self, function: H, /) -> H: ...
 
 
-def hasRoute(router: LayerList, method: str, path: str) -> bool:
-    """Say whether there is a route for a method and a concrete path or a registered pattern."""
-    wanted = (method.upper(), ANY_METHOD)
-    return any(info.method in wanted for info in _matching(router, path))
+class RouteRegistration(Protocol[R_co]):
+    """Registers handlers for a path and returns the router, or without any is a decorator."""
+
+    @overload
+    def __call__(self, path: Path, /, *, cancelOnDisconnect: bool = False) -> HandlerDecorator: ...
+
+    @overload
+    def __call__(
+        self,
+        path: Path,
+        handler: HandlerArgument,
+        /,
+        *handlers: HandlerArgument,
+        cancelOnDisconnect: bool = False,
+    ) -> R_co: ...
 
 
-def allowedMethods(router: LayerList, path: str) -> list[str]:
-    """List the methods registered for a concrete path or a registered pattern."""
-    methods = dict.fromkeys(info.method for info in _matching(router, path))
-    methods.pop(ANY_METHOD, None)
-    return list(methods)
+class ChainRegistration(Protocol):
+    """The same for a chain, which has its path already."""
+
+    @overload
+    def __call__(self, /, *, cancelOnDisconnect: bool = False) -> HandlerDecorator: ...
+
+    @overload
+    def __call__(
+        self,
+        handler: HandlerArgument,
+        /,
+        *handlers: HandlerArgument,
+        cancelOnDisconnect: bool = False,
+    ) -> "RouteChain": ...
+
+
+class RegistrationMethod(Protocol):
+    """A registration method as a type checker sees it: of a router, or of a chain."""
+
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> Any: ...
+
+    @overload
+    def __get__(self, instance: "RouteChain", owner: Any = None) -> ChainRegistration: ...
+
+    @overload
+    def __get__(self, instance: R, owner: Any = None) -> RouteRegistration[R]: ...
+
+
+def _registration(method: Callable[..., Any]) -> RegistrationMethod:
+    """Declare the type of a registration method, which stays a plain function."""
+    return cast(RegistrationMethod, method)
+
+
+class _Registration:
+    """
+    The registration methods that a router and a chain have in common.
+
+    Each takes a path, unless the chain has it already, and one or more handlers; without a
+    handler it is a decorator.
+    """
+
+    def _register(
+        self, method: str | None, arguments: tuple[Any, ...], cancelOnDisconnect: bool
+    ) -> Any:
+        raise NotImplementedError
+
+    @_registration
+    def get(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
+        """
+        Register handlers for GET, and for HEAD unless that has its own.
+
+        @param cancelOnDisconnect: Whether asynchronous handlers are cancelled when the client
+            disconnects.
+        """
+        return self._register("GET", arguments, cancelOnDisconnect)
+
+    @_registration
+    def post(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
+        """Register handlers for POST, as L{get}."""
+        return self._register("POST", arguments, cancelOnDisconnect)
+
+    @_registration
+    def put(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
+        """Register handlers for PUT, as L{get}."""
+        return self._register("PUT", arguments, cancelOnDisconnect)
+
+    @_registration
+    def patch(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
+        """Register handlers for PATCH, as L{get}."""
+        return self._register("PATCH", arguments, cancelOnDisconnect)
+
+    @_registration
+    def delete(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
+        """Register handlers for DELETE, as L{get}."""
+        return self._register("DELETE", arguments, cancelOnDisconnect)
+
+    @_registration
+    def head(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
+        """Register handlers for HEAD, as L{get}."""
+        return self._register("HEAD", arguments, cancelOnDisconnect)
+
+    @_registration
+    def options(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
+        """Register handlers for OPTIONS, as L{get}; without any the response is C{Allow}."""
+        return self._register("OPTIONS", arguments, cancelOnDisconnect)
+
+    @_registration
+    def all(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
+        """Register handlers for every method, as L{get}."""
+        return self._register(None, arguments, cancelOnDisconnect)
+
+
+class RouteChain(_Registration):
+    """Registers the methods of one path one after another: C{app.route(path).get(a).put(b)}."""
+
+    def __init__(self, route: RouteLayer) -> None:
+        self._route = route
+
+    def _register(
+        self, method: str | None, arguments: tuple[Any, ...], cancelOnDisconnect: bool
+    ) -> Any:
+        if not arguments:
+            return _decorator(
+                lambda function: self._register(method, (function,), cancelOnDisconnect)
+            )
+        self._route.add(method, readHandlers(arguments), cancelOnDisconnect)
+        return self
+
+
+class Router(LayerList, _Registration):
+    """
+    A list of middleware, routes and other routers.
+
+    Every registration returns the router, but for those that are used as decorators.
+    """
+
+    def __init__(
+        self, options: Mapping[str, Any] | None = None, /, **more: Unpack[RouterOptionsDict]
+    ) -> None:
+        """
+        @param options: See L{RouterOptions<storagegate.http.options.RouterOptions>}; as a
+            mapping, by keywords, or both, where the keywords win.
+        @raise OptionError: If there is no such option, or its value is invalid.
+        """
+        given = changeOptions(RouterOptions(), joinOptions(options, more))
+        super().__init__(given.caseSensitive, given.mergeParams, given.strict)
+
+    @overload
+    def use(self, path: Path, /) -> HandlerDecorator: ...
+
+    @overload
+    def use(self, path: Path, handler: "MountArgument", /, *handlers: "MountArgument") -> Self: ...
+
+    @overload
+    def use(self, handler: "MountArgument", /, *handlers: "MountArgument") -> Self: ...
+
+    def use(self, *arguments: Any) -> Any:
+        """
+        Register middleware for every path, or for those that start with a path.
+
+        @param arguments: Perhaps a path, then handlers, routers or Twisted resources. With a path
+            alone this is a decorator.
+        @raise TypeError: If a handler is none.
+        @raise ValueError: If the path is none.
+        """
+        path: Path = "/"
+        if arguments and isinstance(arguments[0], str | re.Pattern):
+            path, arguments = arguments[0], arguments[1:]
+            if not arguments:
+                return _decorator(lambda function: self.use(path, function))
+        if not arguments:
+            raise TypeError("use takes middleware, or a path and middleware")
+        for argument in arguments:
+            self._mount(path, argument)
+        return self
+
+    def _mount(self, path: Path, argument: Any, position: int | None = None) -> None:
+        pattern = compilePattern(path, caseSensitive=self.caseSensitive, prefix=True)
+        if isinstance(argument, Router):
+            layer = Layer(pattern, router=argument)
+        elif IResource.providedBy(argument):
+            layer = Layer(pattern, handlers=readHandlers([resourceMiddleware(argument)]))
+        else:
+            layer = Layer(pattern, handlers=readHandlers([argument]))
+        self.addLayer(layer, position)
+
+    def route(self, path: Path) -> RouteChain:
+        """
+        Return a chain that registers handlers for C{path} without naming it again.
+
+        @raise ValueError: If the path is none.
+        """
+        pattern = compilePattern(path, caseSensitive=self.caseSensitive, strict=self.strict)
+        route = RouteLayer(pattern)
+        self.addLayer(Layer(pattern, route=route))
+        return RouteChain(route)
+
+    def withRoutes(self, routes: "RouteTable") -> Self:
+        """
+        Install a route table: paths, each with a handler of standard requests, a mapping of
+        methods to such handlers, or an HTML page.
+
+        @raise TypeError: If a value is none of these.
+        @raise ValueError: If a path is none.
+        """
+        installRoutes(self, routes)
+        return self
+
+    def getRoutes(self, method: str | None = None) -> list[RouteInfo]:
+        """List the routes, with those of mounted routers, all or those of one method."""
+        routes = (info for info, _ in _walk(self, ""))
+        return [route for route in routes if method is None or route.method == method.upper()]
+
+    def hasRoute(self, method: str, path: str) -> bool:
+        """Return whether there is a route for a method and a path, or a pattern as registered."""
+        wanted = (method.upper(), ANY_METHOD)
+        return any(info.method in wanted for info in _matching(self, path))
+
+    def getAllowedMethods(self, path: str) -> list[str]:
+        """List the methods that are registered for a path, or a pattern as registered."""
+        methods = dict.fromkeys(info.method for info in _matching(self, path))
+        methods.pop(ANY_METHOD, None)
+        return list(methods)
+
+    def _register(
+        self, method: str | None, arguments: tuple[Any, ...], cancelOnDisconnect: bool
+    ) -> Any:
+        if not arguments or not isinstance(arguments[0], str | re.Pattern):
+            raise TypeError("a route begins with its path")
+        path, *functions = arguments
+        if not functions:
+            return _decorator(
+                lambda function: self._register(method, (path, function), cancelOnDisconnect)
+            )
+        handlers = readHandlers(functions)
+        pattern = compilePattern(path, caseSensitive=self.caseSensitive, strict=self.strict)
+        route = RouteLayer(pattern)
+        route.add(method, handlers, cancelOnDisconnect)
+        self.addLayer(Layer(pattern, route=route))
+        return self
+
+
+def _decorator(register: Callable[[Any], Any]) -> HandlerDecorator:
+    def decorate(function: H) -> H:
+        register(function)
+        return function
+
+    return decorate
 
 
 def _matching(router: LayerList, path: str) -> Iterator[RouteInfo]:
@@ -98,30 +353,23 @@ def _matching(router: LayerList, path: str) -> Iterator[RouteInfo]:
 
 
 def _walk(router: LayerList, prefix: str) -> Iterator[tuple[RouteInfo, Pattern]]:
+    """Yield the routes of a router and of those mounted in it, with their full patterns."""
     for layer in router.layers:
+        route = layer.route
+        path = _join(prefix, _text(layer.pattern))
         if layer.router is not None:
-            yield from _walk(layer.router, _join(prefix, _text(layer.pattern)))
-        elif layer.route is not None:
-            yield from _infos(router, layer, prefix)
-
-
-def _infos(router: LayerList, layer: Layer, prefix: str) -> Iterator[tuple[RouteInfo, Pattern]]:
-    assert layer.route is not None
-    own = layer.route.pattern
-    pattern, path = own, _join(prefix, _text(own))
-    if prefix and isinstance(own.source, str):
-        pattern = compilePattern(path, caseSensitive=router.caseSensitive, strict=router.strict)
-    for method, handlers in layer.route.registrations:
-        functions: list[Any] = [function for function, _ in handlers]
-        info = RouteInfo(
-            method or ANY_METHOD,
-            path,
-            functions[-1],
-            functions[:-1],
-            list(pattern.names),
-            pattern.regexp,
-        )
-        yield info, pattern
+            yield from _walk(layer.router, path)
+        elif route is not None:
+            pattern = layer.pattern
+            if prefix and isinstance(pattern.source, str):
+                pattern = compilePattern(
+                    path, caseSensitive=router.caseSensitive, strict=router.strict
+                )
+            for method, handlers in route.registrations:
+                *before, last = [function for function, _ in handlers]
+                method = method or ANY_METHOD
+                names = list(pattern.names)
+                yield RouteInfo(method, path, last, before, names, pattern.regexp), pattern
 
 
 def _text(pattern: Pattern) -> str:
@@ -132,65 +380,6 @@ def _join(prefix: str, path: str) -> str:
     if path == "/":
         return prefix or "/"
     return prefix.rstrip("/") + path
-
-
-class IncomingBody(ByteSource):
-    """
-    Reads the body of a framework request.
-
-    Held whole it is bounded by the application; read piece by piece, only if the application says
-    so. What a middleware has read already is given again, if not to the letter: text as UTF-8, and
-    what it has parsed as JSON.
-    """
-
-    def __init__(self, req: Any) -> None:
-        self._req = req
-
-    async def read(self) -> bytes:
-        """
-        Give it whole.
-
-        @raise HTTPError: 413 if it is too long, 400 if it was cut short.
-        """
-        content = self._parsed()
-        if content is None:
-            content = self._req.takeBody()
-        if content is None:
-            content = await self._req.read()
-        return content
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        content = self._parsed()
-        if content is not None:
-            yield content
-            return
-        async for piece in self._req:
-            yield piece
-
-    def _parsed(self) -> bytes | None:
-        body = self._req.body
-        if body is None or isinstance(body, bytes):
-            return body
-        return body.encode("utf-8") if isinstance(body, str) else msgspec.json.encode(body)
-
-
-StandardHandler = Callable[[Request], Response | Awaitable[Response]]
-
-HTMLPage = Union[str, os.PathLike[str], IRenderable, IResource, Resource, "Element"]
-
-RouteTable = Mapping[str, StandardHandler | Mapping[str, StandardHandler] | HTMLPage]
-"""Paths, each with a handler, handlers by method, or an HTML page."""
-
-if TYPE_CHECKING:
-    # Takes 20 ms to import.
-    from twisted.web.template import Element
-
-_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
-
-# A response that came from another server says how it came; ours goes its own way.
-_HOP_FIELDS = frozenset(["connection", "keep-alive", "transfer-encoding"])
-
-_PAGE_SUFFIXES = (".html", ".htm")
 
 
 def installRoutes(router: Any, routes: RouteTable) -> None:
@@ -284,10 +473,10 @@ def sendResponse(req: Any, res: Any, response: Response) -> Awaitable[None] | No
     """
     Send a standard response.
 
-    It goes out as it is: no content type and no ETag are added. Its own phrase is not sent, and
+    It is sent unchanged: no content type and no ETag are added. Its own phrase is not sent, and
     fields that middleware has set stay, where the response has none of that name.
 
-    @return: Something to wait for if the body is a stream.
+    @return: An awaitable for the end of the response if the body is a stream.
     @raise TypeError: If its body was read before.
     """
     source = response._use()
@@ -309,14 +498,14 @@ def sendResponse(req: Any, res: Any, response: Response) -> Awaitable[None] | No
 
 
 async def _sendStream(req: Any, res: Any, source: Any) -> None:
-    """Send a body at the pace of the client; a client that goes away ends the source's work."""
+    """Send a body at the pace of the client; the source is cancelled if the client disconnects."""
     pieces = aiter(source)
     try:
         pumping = Deferred.fromCoroutine(_pump(res, pieces))
         req.raw.onDisconnect(pumping.cancel)
         await pumping
     finally:
-        # Not a part of what is cancelled: closing may take its time.
+        # Not cancelled with the rest: closing may wait.
         cancel = getattr(source, "cancel", None)
         if cancel is not None:
             cancel()
@@ -333,26 +522,66 @@ async def _pump(res: Any, pieces: AsyncIterator[bytes]) -> None:
     res.end()
 
 
+class IncomingBody(ByteSource):
+    """
+    The body of a framework request as the source of a standard one.
+
+    A body that is held whole is bounded by the application; a stream only if the application sets
+    C{maxRequestBodySize}. A body that middleware has read before is encoded again, perhaps not to
+    the same bytes: text as UTF-8, parsed values as JSON.
+    """
+
+    def __init__(self, req: Any) -> None:
+        self._req = req
+
+    async def read(self) -> bytes:
+        """
+        Read the whole body.
+
+        @raise HTTPError: 413 if it is too long, 400 if it was cut short.
+        """
+        content = self._parsed()
+        if content is None:
+            content = self._req.takeBody()
+        if content is None:
+            content = await self._req.read()
+        return content
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        content = self._parsed()
+        if content is not None:
+            yield content
+            return
+        async for piece in self._req:
+            yield piece
+
+    def _parsed(self) -> bytes | None:
+        body = self._req.body
+        if body is None or isinstance(body, bytes):
+            return body
+        return body.encode("utf-8") if isinstance(body, str) else msgspec.json.encode(body)
+
+
 def resourceMiddleware(resource: IResource) -> Callable[[Any, Any, Any], None]:
     """
-    Make middleware that lets a Twisted resource answer everything at or below its path.
+    Make middleware that serves everything at or below its path by a Twisted resource.
 
-    The resource sees the path that it is mounted at in C{prepath}, as if it hung in a tree there.
-    Its response goes out by the response of the application, so that what middleware has set or
-    registered holds for it too. A resource that takes over the connection, such as Autobahn's
-    WebSocket, takes it from under the application.
+    The resource finds the path that it is mounted at in C{prepath}, as in a tree of resources. Its
+    response is sent by that of the application, so that fields and hooks of middleware apply to it
+    too. A resource that takes over the connection, such as Autobahn's WebSocket, takes it from the
+    application.
     """
 
     def render(req: Any, res: Any, next: Any) -> None:
         prefix = req.baseUrl.count("/")
-        req.raw.channel.owner.serveMounted(req.raw, resource, prefix, _ForeignReply(res))
+        req.raw.channel.owner.serveMounted(req.raw, resource, prefix, _ResourceResponse(res))
 
     return render
 
 
 @implementer(IWebResponse)
-class _ForeignReply:
-    """Takes what a stock resource sends, and gives it to the response of an application."""
+class _ResourceResponse:
+    """Passes the response of a Twisted resource to the response of an application."""
 
     def __init__(self, res: Any) -> None:
         self._res = res
@@ -364,7 +593,7 @@ class _ForeignReply:
         length: int | None,
         phrase: bytes = b"",
     ) -> None:
-        """Begin the response. There is no room for a phrase."""
+        """Begin the response. A phrase is not sent."""
         res = self._res
         res.statusCode = code
         fields: dict[str, list[str]] = {}
@@ -394,267 +623,3 @@ class _ForeignReply:
         self.begin(code, headers, len(body))
         self.send(body)
         self.finish()
-
-
-Path = str | re.Pattern[str]
-
-H = TypeVar("H", bound=HandlerFunction)
-R = TypeVar("R", bound="Router")
-R_co = TypeVar("R_co", covariant=True)
-
-
-class HandlerDecorator(Protocol):
-    """Registers the function that it decorates, and returns it as it is."""
-
-    def __call__(self, function: H, /) -> H: ...
-
-
-class RouteRegistration(Protocol[R_co]):
-    """Registers handlers for a path and returns the router, or without any is a decorator."""
-
-    @overload
-    def __call__(self, path: Path, /, *, cancelOnDisconnect: bool = False) -> HandlerDecorator: ...
-
-    @overload
-    def __call__(
-        self,
-        path: Path,
-        handler: HandlerArgument,
-        /,
-        *handlers: HandlerArgument,
-        cancelOnDisconnect: bool = False,
-    ) -> R_co: ...
-
-
-class ChainRegistration(Protocol):
-    """The same for a chain, which has its path already."""
-
-    @overload
-    def __call__(self, /, *, cancelOnDisconnect: bool = False) -> HandlerDecorator: ...
-
-    @overload
-    def __call__(
-        self,
-        handler: HandlerArgument,
-        /,
-        *handlers: HandlerArgument,
-        cancelOnDisconnect: bool = False,
-    ) -> "RouteChain": ...
-
-
-class RegistrationMethod(Protocol):
-    """A registration method as a type checker sees it: of a router, or of a chain."""
-
-    @overload
-    def __get__(self, instance: None, owner: Any = None) -> Any: ...
-
-    @overload
-    def __get__(self, instance: "RouteChain", owner: Any = None) -> ChainRegistration: ...
-
-    @overload
-    def __get__(self, instance: R, owner: Any = None) -> RouteRegistration[R]: ...
-
-
-def _registration(method: Callable[..., Any]) -> RegistrationMethod:
-    """Declare the type of a registration method, which stays a plain function."""
-    return cast(RegistrationMethod, method)
-
-
-class _Registration:
-    """
-    The registration methods that a router and a chain have in common.
-
-    Each takes a path, unless the chain has it already, and one or more handlers; without a
-    handler it is a decorator.
-    """
-
-    def _register(
-        self, method: str | None, arguments: tuple[Any, ...], cancelOnDisconnect: bool
-    ) -> Any:
-        raise NotImplementedError
-
-    @_registration
-    def get(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
-        """
-        Register handlers for GET, and for HEAD unless that has its own.
-
-        @param cancelOnDisconnect: Whether what the handlers wait for is cancelled when the client
-            goes away.
-        """
-        return self._register("GET", arguments, cancelOnDisconnect)
-
-    @_registration
-    def post(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
-        """Register handlers for POST, as L{get}."""
-        return self._register("POST", arguments, cancelOnDisconnect)
-
-    @_registration
-    def put(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
-        """Register handlers for PUT, as L{get}."""
-        return self._register("PUT", arguments, cancelOnDisconnect)
-
-    @_registration
-    def patch(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
-        """Register handlers for PATCH, as L{get}."""
-        return self._register("PATCH", arguments, cancelOnDisconnect)
-
-    @_registration
-    def delete(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
-        """Register handlers for DELETE, as L{get}."""
-        return self._register("DELETE", arguments, cancelOnDisconnect)
-
-    @_registration
-    def head(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
-        """Register handlers for HEAD, as L{get}."""
-        return self._register("HEAD", arguments, cancelOnDisconnect)
-
-    @_registration
-    def options(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
-        """Register handlers for OPTIONS, as L{get}; without any it is answered with C{Allow}."""
-        return self._register("OPTIONS", arguments, cancelOnDisconnect)
-
-    @_registration
-    def all(self, *arguments: Any, cancelOnDisconnect: bool = False) -> Any:
-        """Register handlers for every method, as L{get}."""
-        return self._register(None, arguments, cancelOnDisconnect)
-
-
-class RouteChain(_Registration):
-    """The methods of one path, registered in a row: C{app.route(path).get(a).put(b)}."""
-
-    def __init__(self, route: RouteLayer) -> None:
-        self._route = route
-
-    def _register(
-        self, method: str | None, arguments: tuple[Any, ...], cancelOnDisconnect: bool
-    ) -> Any:
-        if not arguments:
-            return _decorator(
-                lambda function: self._register(method, (function,), cancelOnDisconnect)
-            )
-        self._route.add(method, readHandlers(arguments), cancelOnDisconnect)
-        return self
-
-
-class Router(LayerList, _Registration):
-    """
-    A list of middleware, routes and other routers.
-
-    Every registration returns the router, but for those that are used as decorators.
-    """
-
-    def __init__(
-        self, options: Mapping[str, Any] | None = None, /, **more: Unpack[RouterOptionsDict]
-    ) -> None:
-        """
-        @param options: See L{RouterOptions<storagegate.http.application.RouterOptions>}; as a
-        mapping,
-            by keywords, or both, where the keywords win.
-        @raise OptionError: If there is no such option, or its value is none.
-        """
-        given = changeOptions(RouterOptions(), joinOptions(options, more))
-        super().__init__(given.caseSensitive, given.mergeParams, given.strict)
-
-    @overload
-    def use(self, path: Path, /) -> HandlerDecorator: ...
-
-    @overload
-    def use(self, path: Path, handler: "MountArgument", /, *handlers: "MountArgument") -> Self: ...
-
-    @overload
-    def use(self, handler: "MountArgument", /, *handlers: "MountArgument") -> Self: ...
-
-    def use(self, *arguments: Any) -> Any:
-        """
-        Register middleware for every path, or for those that start with a path.
-
-        @param arguments: Perhaps a path, then handlers, routers or Twisted resources. With a path
-            alone this is a decorator.
-        @raise TypeError: If a handler is none.
-        @raise ValueError: If the path is none.
-        """
-        path: Path = "/"
-        if arguments and isinstance(arguments[0], str | re.Pattern):
-            path, arguments = arguments[0], arguments[1:]
-            if not arguments:
-                return _decorator(lambda function: self.use(path, function))
-        if not arguments:
-            raise TypeError("use takes middleware, or a path and middleware")
-        for argument in arguments:
-            self._mount(path, argument)
-        return self
-
-    def _mount(self, path: Path, argument: Any, position: int | None = None) -> None:
-        pattern = compilePattern(path, caseSensitive=self.caseSensitive, prefix=True)
-        if isinstance(argument, Router):
-            layer = Layer(pattern, router=argument)
-        elif IResource.providedBy(argument):
-            layer = Layer(pattern, handlers=readHandlers([resourceMiddleware(argument)]))
-        else:
-            layer = Layer(pattern, handlers=readHandlers([argument]))
-        self.addLayer(layer, position)
-
-    def route(self, path: Path) -> RouteChain:
-        """
-        Give a chain that registers handlers for C{path} without naming it again.
-
-        @raise ValueError: If the path is none.
-        """
-        pattern = compilePattern(path, caseSensitive=self.caseSensitive, strict=self.strict)
-        route = RouteLayer(pattern)
-        self.addLayer(Layer(pattern, route=route))
-        return RouteChain(route)
-
-    def withRoutes(self, routes: "RouteTable") -> Self:
-        """
-        Install a route table: paths, each with a handler of standard requests, a mapping of
-        methods to such handlers, or an HTML page.
-
-        @raise TypeError: If a value is none of these.
-        @raise ValueError: If a path is none.
-        """
-
-        installRoutes(self, routes)
-        return self
-
-    def getRoutes(self, method: str | None = None) -> list[RouteInfo]:
-        """List the routes, with those of mounted routers, all or those of one method."""
-        routes = listRoutes(self)
-        return [route for route in routes if method is None or route.method == method.upper()]
-
-    def hasRoute(self, method: str, path: str) -> bool:
-        """Say whether there is a route for a method and a path or a pattern as registered."""
-        return hasRoute(self, method, path)
-
-    def getAllowedMethods(self, path: str) -> list[str]:
-        """List the methods that are registered for a path or a pattern as registered."""
-        return allowedMethods(self, path)
-
-    def _register(
-        self, method: str | None, arguments: tuple[Any, ...], cancelOnDisconnect: bool
-    ) -> Any:
-        if not arguments or not isinstance(arguments[0], str | re.Pattern):
-            raise TypeError("a route begins with its path")
-        path, *functions = arguments
-        if not functions:
-            return _decorator(
-                lambda function: self._register(method, (path, function), cancelOnDisconnect)
-            )
-        handlers = readHandlers(functions)
-        pattern = compilePattern(path, caseSensitive=self.caseSensitive, strict=self.strict)
-        route = RouteLayer(pattern)
-        route.add(method, handlers, cancelOnDisconnect)
-        self.addLayer(Layer(pattern, route=route))
-        return self
-
-
-MountArgument = HandlerArgument | Router | IResource | Resource
-"""What C{use} takes."""
-
-
-def _decorator(register: Callable[[Any], Any]) -> HandlerDecorator:
-    def decorate(function: H) -> H:
-        register(function)
-        return function
-
-    return decorate
