@@ -149,7 +149,7 @@ class ApplicationOptions:
     grpc: Mapping[str, Any] | None = _wireField()
     udp: Mapping[str, Any] | None = _wireField()
     tcp: Mapping[str, Any] | None = _wireField()
-    wires: Mapping[str, Mapping[str, Any]] = field(factory=dict, converter=_wires)
+    wires: Mapping[str, Mapping[str, Any]] = field(default={}, converter=_wires)
 
     @trustProxy.validator
     def _checkTrust(self, attribute: Any, value: Any) -> None:

@@ -1,14 +1,5 @@
 """
-Route patterns: what a route or a middleware is registered under, held against a request's path.
-
-A path is raw here: ASCII, its percent escapes as they came, with a slash at its beginning.
-
-The path of a request, as patterns look at it.
-
-It is taken apart at its slashes before anything is decoded, so that an escaped slash splits
-nothing.
-
-The syntax of route patterns.
+Route patterns: the syntax that routes and middleware are registered with, and matching of paths.
 
 ::
 
@@ -17,11 +8,12 @@ The syntax of route patterns.
     mixed     = [ literal ] parameter *( literal parameter ) [ literal ]
     parameter = ":" name            ; a name as in Python
 
-Characters that other routers give a meaning to are refused in a literal, so that no pattern is
-silently read in another way than it was meant. Any of them can be written as its percent escape:
-in a literal, an escape is the character that it stands for.
+Characters that have a meaning in other routers are refused in a literal, so that no pattern is
+silently read in another way than it was meant. Any of them can be written as its percent escape: in
+a literal, an escape is the character that it stands for.
 
-Finds regular expressions that can take exponential time, if it is plain to see.
+A path is raw here: ASCII, with its percent escapes, beginning with a slash. It is split at its
+slashes before anything is decoded, so that an escaped slash splits nothing.
 """
 
 import itertools
@@ -38,9 +30,9 @@ _MALFORMED = re.compile(r"%(?![0-9A-Fa-f]{2})", re.ASCII)
 
 class MalformedEscape(ValueError):
     """
-    An escape in the path stands for nothing: it is cut short, or its bytes are not UTF-8.
+    An escape in the path is invalid: it is cut short, or its bytes are not UTF-8.
 
-    @cvar statusCode: The status of the answer.
+    @cvar statusCode: The status of the response.
     """
 
     statusCode = 400
@@ -51,13 +43,12 @@ class MalformedEscape(ValueError):
 
 class PathText:
     """
-    A path, taken apart.
+    A path, split at its slashes.
 
-    @ivar segments: The raw text between the slashes; the first one is what stands before the
-        leading slash, nothing.
-    @ivar values: The same, decoded; C{None} where an escape is malformed.
-    @ivar keys: The same, decoded and with its case folded if case is ignored; C{None} is no
-        literal's.
+    @ivar segments: The raw text between the slashes; the first, before the leading slash, is empty.
+    @ivar values: The segments, decoded; C{None} where an escape is malformed.
+    @ivar keys: The segments, decoded and with their case folded if case is ignored; C{None} equals
+        no literal.
     """
 
     __slots__ = ("keys", "path", "segments", "values")
@@ -67,9 +58,9 @@ class PathText:
 
     def __init__(self, path: str, caseSensitive: bool, limit: int = -1) -> None:
         """
-        Take a path apart.
+        Split a path.
 
-        @param limit: How many slashes to look at; what comes after stays one piece. -1 is all.
+        @param limit: The number of slashes to split at, the rest stays one segment; -1 for all.
         """
         self.path = path
         self.segments = segments = path.split("/", limit)
@@ -78,12 +69,12 @@ class PathText:
             self.keys = values if caseSensitive else [text and foldCase(text) for text in values]
             return
         self.values = self.keys = segments
-        # Once for the whole path; and most paths have nothing to fold.
+        # Folded once for the whole path; most paths are in lower case.
         if not caseSensitive and (folded := path.lower()) != path:
             self.keys = folded.split("/", limit)
 
     def offset(self, at: int) -> int:
-        """Give where in the path a segment begins."""
+        """Return the offset in the path at which a segment begins."""
         return sum(map(len, self.segments[:at])) + at
 
 
@@ -104,10 +95,10 @@ def decodeEscapes(raw: str) -> str | None:
 
 
 def foldCase(text: str) -> str:
-    """Give what texts have in common that differ in case only."""
+    """Fold the case of a text, so that texts that differ in case only become equal."""
     folded = text.lower()
-    # The Kelvin sign's lower case is a plain k: what a proxy in front of us let pass as a foreign
-    # letter must not turn into a name that it guards.
+    # The lower case of the Kelvin sign is a plain k: a name that a proxy in front did not recognise
+    # as one that it guards must not become that name.
     return folded if folded.isascii() == text.isascii() else text
 
 
@@ -116,7 +107,7 @@ class Literal:
     """
     A segment that is text.
 
-    @ivar key: What the decoded segment of a path must be, its case folded if case is ignored.
+    @ivar key: The decoded segment that matches, its case folded if case is ignored.
     @ivar expression: A regular expression for the raw segment.
     """
 
@@ -171,16 +162,16 @@ class Shape:
 WILDCARD = "*"
 """The name of what a wildcard matches."""
 
-# Each optional parameter can double the ways to read a pattern, and every path is held against all
-# of them; nobody writes six apart from each other.
+# Each optional parameter can double the shapes of a pattern, and every path is matched with all of
+# them. 64 are six such parameters apart from each other.
 _MAX_SHAPES = 64
 
 _PARAMETER = re.compile(r":([^\W\d]\w*)")
 _ESCAPES = re.compile(r"((?:%[0-9A-Fa-f]{2})+)", re.ASCII)
 
-_GROUP = "look at the parameter in the handler, or give a compiled regular expression"
-_BRACES = "write an optional parameter as /:id?, or register two routes"
-_PLAIN = "for the character itself write {}, or give a compiled regular expression"
+_NO_GROUP = "look at the parameter in the handler, or give a compiled regular expression"
+_NO_BRACES = "write an optional parameter as /:id?, or register two routes"
+_NO_SYNTAX = "for the character itself write {}, or give a compiled regular expression"
 
 _ADVICE = {
     "*": "a * stands alone between slashes and has no name: write /files/* and read params['*'], "
@@ -188,22 +179,24 @@ _ADVICE = {
     "?": "a ? follows a parameter that is a whole segment, as in /:id?; register two routes for "
     "anything else",
     ":": "a : is followed by the parameter's name; for the character itself write %3A",
-    "(": _GROUP,
-    ")": _GROUP,
-    "{": _BRACES,
-    "}": _BRACES,
-    "+": _PLAIN.format("%2B"),
-    "[": _PLAIN.format("%5B"),
-    "]": _PLAIN.format("%5D"),
-    "\\": _PLAIN.format("%5C"),
+    "(": _NO_GROUP,
+    ")": _NO_GROUP,
+    "{": _NO_BRACES,
+    "}": _NO_BRACES,
+    "+": _NO_SYNTAX.format("%2B"),
+    "[": _NO_SYNTAX.format("%5B"),
+    "]": _NO_SYNTAX.format("%5D"),
+    "\\": _NO_SYNTAX.format("%5C"),
 }
 """What to write instead of a character that has a meaning elsewhere."""
 
 
 def parsePattern(source: str, caseSensitive: bool, strict: bool) -> tuple[Element, ...]:
     """
-    Read a pattern.
+    Parse a pattern.
 
+    @param source: As it was registered.
+    @param caseSensitive: Whether literals match in one case only.
     @param strict: Whether a slash at its end counts.
     @raise ValueError: If it cannot be read; the message says what to write instead.
     """
@@ -232,14 +225,14 @@ def parsePattern(source: str, caseSensitive: bool, strict: bool) -> tuple[Elemen
 
 
 def shapesOf(source: str, elements: Sequence[Element]) -> tuple[Shape, ...]:
-    """Give the ways to read a pattern; those in which the earlier optional parameters take more."""
+    """List the shapes of a pattern, first those with the earlier optional parameters."""
     runs = [
         list(run)
         for _, run in itertools.groupby(
             elements, lambda element: isinstance(element, Parameter) and element.optional
         )
     ]
-    # Of neighbours, the later are absent first: other ways match nothing more.
+    # Of adjacent optional parameters the later are absent first: other shapes match nothing more.
     ways = [
         range(len(run), -1, -1)
         if isinstance(run[0], Parameter) and run[0].optional
@@ -265,7 +258,7 @@ def _shape(elements: Sequence[Element]) -> Shape:
 
 
 def elementNames(element: Element) -> tuple[str, ...]:
-    """Give the names of the parameters in an element."""
+    """List the names of the parameters in an element."""
     if isinstance(element, Parameter):
         return (element.name,)
     if isinstance(element, Mixed):
@@ -298,18 +291,20 @@ def _refuse(source: str, why: str) -> NoReturn:
 
 
 def _textOf(written: str) -> str:
-    """Undo the escapes of a literal, unless it is no more than text with a percent sign."""
+    """Decode the escapes of a literal; a malformed one leaves the text as it is."""
     text = decodeEscapes(written)
     return written if text is None else text
 
 
 def _mixedExpression(pieces: list[str]) -> str:
     """
-    Give the expression for a segment, from text and names by turns.
+    Make the expression for a segment.
 
-    Splits where several are possible as Express 5 does: the first parameter takes as much as it
-    can, and those after it hold none of the text before them, or are just that text. So each
-    place is looked at a bounded number of times, and matching takes linear time.
+    If several splits are possible, it splits as Express 5 does: the first parameter takes as much
+    as it can, and those after it hold none of the text before them, or are just that text. So each
+    character is visited a bounded number of times, and matching takes linear time.
+
+    @param pieces: Text and names by turns.
     """
     expression = _literalExpression(pieces[0])
     before = ""
@@ -326,7 +321,7 @@ def _mixedExpression(pieces: list[str]) -> str:
 
 
 def _literalExpression(written: str) -> str:
-    """Give the expression for text as it stands in a raw path."""
+    """Make the expression for text as it is written in a raw path."""
     if _textOf(written) == written:
         return "".join(map(_characterExpression, written))
     expression = ""
@@ -353,26 +348,26 @@ def _escapeExpression(character: str) -> str:
     return f"(?i:{''.join(f'%{byte:02X}' for byte in character.encode('utf-8'))})"
 
 
-# What one character or class is in what follows; what a group with a repetition inside is.
+# What stands for a character or class, and for a group that repeats, while groups are reduced.
 _ONE, _MANY = "x", "x+"
 
-_ESCAPE = re.compile(r"\\.", re.DOTALL)
+_BACKSLASHED = re.compile(r"\\.", re.DOTALL)
 _CLASS = re.compile(r"\[\^?\]?[^\]]*\]")
-_ADVICE_GROUP = re.compile(r"\((?:\?(?:[a-z-]*:|P?<\w+>|<?[=!]|>))?([^()]*)\)")
+_GROUP = re.compile(r"\((?:\?(?:[a-z-]*:|P?<\w+>|<?[=!]|>))?([^()]*)\)")
 _UNBOUNDED = re.compile(r"[*+]\??(?!\+)|\{[0-9]*,\}\??(?!\+)")
 _ATOM = re.compile(r"[^*+?{}|](?:([*+]|\{[0-9]*,\})|\?|\{[0-9,]*\})(?![+])\??")
 
 
 def nestsQuantifiers(source: str) -> bool:
     """
-    Tell whether something that repeats without bounds is all that a repeated group holds.
+    Return whether a repeated group consists of unbounded repetitions only.
 
-    C{(a+)+} can share out the same text in a number of ways that doubles with each character, and
-    tries them all before it fails.
+    C{(a+)+} can split the same text in a number of ways that doubles with each character, and tries
+    all of them before it fails.
     """
-    text = _CLASS.sub(_ONE, _ESCAPE.sub(_ONE, source))
+    text = _CLASS.sub(_ONE, _BACKSLASHED.sub(_ONE, source))
     while True:
-        match = _ADVICE_GROUP.search(text)
+        match = _GROUP.search(text)
         if match is None:
             return False
         repeats = any(_onlyRepeats(branch) for branch in match.group(1).split("|"))
@@ -384,7 +379,7 @@ def nestsQuantifiers(source: str) -> bool:
 
 
 def _onlyRepeats(branch: str) -> bool:
-    """Tell whether each part of a branch has a quantifier, and one of them no upper bound."""
+    """Return whether each part of a branch is quantified, and one of them without upper bound."""
     at, unbounded = 0, False
     while at < len(branch):
         match = _ATOM.match(branch, at)
@@ -399,49 +394,23 @@ Params: TypeAlias = dict[str | int, str | None]
 Match: TypeAlias = tuple[Params | MalformedEscape, int]
 
 NO_PARAMS: Params = {}
-"""The parameters of every match that has none. Nobody may write into it."""
+"""The parameters of every match that has none. Shared, so it must not be changed."""
 
 
-class Pattern:
+class PathPattern:
     """
-    What a route is registered under.
+    A pattern that was given as text.
 
     @ivar source: What was registered.
     @ivar names: The names of the parameters.
     @ivar prefix: Whether the rest of the path may be anything.
-    """
-
-    source: str | re.Pattern[str]
-    names: list[str]
-    prefix: bool
-
-    @property
-    def regexp(self) -> re.Pattern[str]:
-        """Give a regular expression that matches the same paths."""
-        raise NotImplementedError
-
-    def match(self, path: str) -> Match | None:
-        """
-        Hold a path against the pattern.
-
-        @param path: The raw path.
-        @return: The parameters, or why they cannot be decoded, and how much of the path was taken,
-            which is all unless the pattern is a prefix.
-        """
-        raise NotImplementedError
-
-
-class PathPattern(Pattern):
-    """
-    A pattern that was given as text.
-
-    @ivar shapes: The ways to read it; the first that matches counts.
+    @ivar shapes: Its shapes; the first that matches counts.
     """
 
     def __init__(self, source: str, caseSensitive: bool, strict: bool, prefix: bool) -> None:
         self.source = source
         self.caseSensitive = caseSensitive
-        # What is below a prefix is not the prefix's to judge, and a slash begins it.
+        # The slash after a prefix belongs to the rest of the path.
         self.strict = strict and not prefix
         self.prefix = prefix
         self._elements = parsePattern(source, caseSensitive, self.strict)
@@ -452,7 +421,13 @@ class PathPattern(Pattern):
         self._regexp: re.Pattern[str] | None = None
 
     def match(self, path: str) -> Match | None:
-        """Hold a path against the pattern."""
+        """
+        Match a path.
+
+        @param path: The raw path.
+        @return: The parameters, or why they cannot be decoded, and how much of the path was taken,
+            which is all unless the pattern is a prefix.
+        """
         text = PathText(path, self.caseSensitive)
         for shape in self.shapes:
             found = self._spanning(shape, text) if shape.wildcard else self._plain(shape, text)
@@ -463,9 +438,9 @@ class PathPattern(Pattern):
     @property
     def regexp(self) -> re.Pattern[str]:
         """
-        Give a regular expression that matches the same paths.
+        Return a regular expression that matches the same paths.
 
-        It does not see through escapes that stand for what could be written without.
+        It does not match paths that escape characters without need.
         """
         if self._regexp is None:
             expression = "".join(map(_expression, self._elements))
@@ -498,7 +473,7 @@ class PathPattern(Pattern):
         if not shape.tail:
             return self._params(shape, text, len(text.segments)), len(text.path)
         if self.prefix:
-            # As a greedy expression does: the wildcard takes as much as it can.
+            # As in a greedy expression: the wildcard takes as much as it can.
             ends = range(last, first, -1)
         else:
             folded = not self.strict and text.segments[-1] == ""
@@ -512,7 +487,7 @@ class PathPattern(Pattern):
     def _params(self, shape: Shape, text: PathText, end: int = 0) -> Params | MalformedEscape:
         if not self.names:
             return NO_PARAMS
-        # What is optional and absent stays None; the order is the pattern's.
+        # Absent optional parameters stay None; the order is that of the pattern.
         params: Params = dict.fromkeys(self.names)
         read = _read(shape.head, text, 1, params)
         if shape.wildcard:
@@ -522,22 +497,24 @@ class PathPattern(Pattern):
         return params if read else MalformedEscape()
 
 
-class RegularPattern(Pattern):
-    """A pattern that was given as a regular expression, which is searched in the raw path."""
+class RegularPattern:
+    """
+    A pattern that was given as a regular expression, which is searched in the raw path.
+
+    @ivar source: What was registered.
+    @ivar regexp: The same.
+    @ivar names: The numbers of the groups from 0, then the names of those that have one.
+    @ivar prefix: Whether the rest of the path may be anything.
+    """
 
     def __init__(self, source: re.Pattern[str], prefix: bool) -> None:
-        self.source = self._compiled = source
+        self.source = self.regexp = source
         self.prefix = prefix
         self.names = [str(at) for at in range(source.groups)] + list(source.groupindex)
 
-    @property
-    def regexp(self) -> re.Pattern[str]:
-        """Give the expression itself."""
-        return self._compiled
-
     def match(self, path: str) -> Match | None:
-        """Search in a path."""
-        found = self._compiled.search(path)
+        """Match a path, as L{PathPattern.match}."""
+        found = self.regexp.search(path)
         if found is None:
             return None
         end = self._taken(path, found) if self.prefix else len(path)
@@ -550,19 +527,23 @@ class RegularPattern(Pattern):
             params[at] = group and decodeEscapes(group)
             if group is not None and params[at] is None:
                 return MalformedEscape(), end
-        for name, number in self._compiled.groupindex.items():
+        for name, number in self.regexp.groupindex.items():
             params[name] = params[number - 1]
         return params, end
 
     def _taken(self, path: str, found: re.Match[str]) -> int | None:
-        """Tell how much of a path a prefix takes, which is whole segments from the beginning."""
+        """Return how much of a path a prefix takes: whole segments from its beginning."""
         if found.end() == found.start():
             return 0
-        # A slash that it matched begins what is below.
+        # A slash at the end of the match begins the rest.
         end = found.end() - (path[found.end() - 1] == "/")
         if found.start() == 0 and path[end : end + 1] in ("", "/"):
             return end
         return None
+
+
+Pattern: TypeAlias = PathPattern | RegularPattern
+"""What a route is registered under."""
 
 
 def compilePattern(
@@ -573,11 +554,12 @@ def compilePattern(
     prefix: bool = False,
 ) -> Pattern:
     """
-    Compile what a route or a middleware is registered under.
+    Compile the pattern of a route or of middleware.
 
+    @param path: As it was registered.
     @param caseSensitive: Whether upper and lower case differ in the text of the pattern.
     @param strict: Whether one slash more at the end makes another path.
-    @param prefix: Whether the pattern is for all that is below it, too.
+    @param prefix: Whether the pattern also matches everything below it.
     @raise ValueError: If the pattern cannot be used; the message says what to write instead.
     """
     if isinstance(path, str):
@@ -595,7 +577,7 @@ def compilePattern(
 
 
 def _fits(elements: Sequence[Element], text: PathText, at: int) -> bool:
-    """Tell whether segments of a path, from one on, are what elements say."""
+    """Return whether segments of a path, from one on, match elements."""
     for element in elements:
         if isinstance(element, Literal):
             fits = text.keys[at] == element.key
@@ -610,7 +592,7 @@ def _fits(elements: Sequence[Element], text: PathText, at: int) -> bool:
 
 
 def _read(elements: Sequence[Element], text: PathText, at: int, params: Params) -> bool:
-    """Read the parameters of elements that fit; tell whether all could be decoded."""
+    """Set the parameters of elements that match; return whether all could be decoded."""
     for element in elements:
         if isinstance(element, Parameter):
             params[element.name] = text.values[at]
@@ -628,7 +610,7 @@ def _read(elements: Sequence[Element], text: PathText, at: int, params: Params) 
 
 
 def _expression(element: Element) -> str:
-    """Give an element's part of the expression for the whole path."""
+    """Make the part of an element of the expression for the whole path."""
     if isinstance(element, Literal):
         return "/" + element.expression
     if isinstance(element, Mixed):

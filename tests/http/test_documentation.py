@@ -24,6 +24,7 @@ MIDDLEWARE = DOCS / "middleware.rst"
 # What each kind of value may be, and something near it that it may not.
 KINDS: dict[str, tuple[Any, Any]] = {
     "wire": (None, {"port": 1}),
+    "wires": ({}, {"lines": {"port": 1}}),
     "flag": (True, 1),
     "mapping": ({}, []),
     "milliseconds": (1500, "1500"),
