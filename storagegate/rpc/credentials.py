@@ -1,10 +1,8 @@
 """
-TLS for gRPC servers and clients; a server's from files that are read again when they change.
+TLS of gRPC servers and clients: options, and credentials that follow their files.
 
-grpcio asks for the certificate before each handshake, in a thread of its own. The answer is almost
-always that nothing has changed, which takes one C{stat} a file.
-
-The options of TLS for gRPC.
+grpcio requests the certificate before each handshake, in a thread of its own. Almost always nothing
+has changed, which takes one C{stat} a file.
 """
 
 import os
@@ -44,11 +42,11 @@ class GRPCTLSOptions:
     """
     The options under C{tls}; the files are PEM.
 
-    @ivar cert: The path of the server's certificate, followed by those between it and the root.
+    @ivar cert: The path of the server's certificate chain, its own first.
     @ivar key: The path of its key, without a password.
-    @ivar ca: The path of the certificates that vouch for clients.
-    @ivar clientAuth: C{"require"} refuses clients without a certificate that C{ca} vouches for;
-        C{"none"} asks for none. The default is to require one if there is C{ca}.
+    @ivar ca: The path of the authorities that sign clients' certificates.
+    @ivar clientAuth: C{"require"} refuses clients without a certificate signed by C{ca};
+        C{"none"} requests none. The default is to require one if C{ca} is set.
     """
 
     cert: str = field(converter=_path)
@@ -59,11 +57,6 @@ class GRPCTLSOptions:
     def __attrs_post_init__(self) -> None:
         if self.clientAuth == "require" and self.ca is None:
             raise OptionError('the option tls.clientAuth "require" needs tls.ca')
-
-    @property
-    def requiresClient(self) -> bool:
-        """Tell whether a client needs a certificate."""
-        return self.ca is not None and self.clientAuth != "none"
 
 
 class TLSOptionsDict(TypedDict, total=False):
@@ -94,14 +87,14 @@ def makeServerCredentials(tls: GRPCTLSOptions) -> grpc.ServerCredentials:
     """
     Make the credentials of a server, which follow its files.
 
-    New files are taken at the next handshake, if they are good; if not, the old ones stay, and the
-    log says why. Connections that are open stay as they are.
+    New files are used from the next handshake on, if they are valid; if not, the old ones stay, and
+    the reason is logged. Open connections do not change.
 
     @raise OptionError: If a file cannot be used; the message names it.
     """
     files = CertificateFiles(tls)
     credentials: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
-        files.initial, files.fetch, tls.requiresClient
+        files.initial, files.fetch, tls.ca is not None and tls.clientAuth != "none"
     )
     return credentials
 
@@ -112,8 +105,9 @@ def makeChannelCredentials(
     """
     Make the credentials of a client that speaks TLS.
 
-    @param roots: The authorities to trust; C{None} for the list that grpcio has.
-    @param key: The client's own key, with C{chain} its certificate; both PEM.
+    @param roots: The authorities to trust; C{None} for grpcio's own list.
+    @param key: The client's own key, PEM.
+    @param chain: Its certificate, PEM.
     """
     credentials: grpc.ChannelCredentials = grpc.ssl_channel_credentials(roots, key, chain)
     return credentials
@@ -123,7 +117,7 @@ class CertificateFiles:
     """
     The files of a certificate.
 
-    @ivar initial: What was in them at first, in grpcio's form.
+    @ivar initial: Their first content, in grpcio's form.
     """
 
     _log = Logger()
@@ -133,19 +127,19 @@ class CertificateFiles:
         @raise OptionError: If a file cannot be used; the message names it.
         """
         self._tls = tls
-        # Handshakes may be under way in several threads.
+        # Handshakes run in several threads.
         self._lock = threading.Lock()
         self._seen = self._stamp()
         self.initial = readConfiguration(tls)
 
     def _stamp(self) -> list[tuple[int, ...]]:
-        """Tell the files' present state from any other one."""
+        """Return the times and sizes of the files."""
         files = (self._tls.cert, self._tls.key, self._tls.ca)
         return [fileStamp(each) for each in files if each is not None]
 
     def fetch(self) -> Any:
         """
-        Give what is in the files now, or C{None} if it is what it was, or is no good.
+        Return the content of the files; C{None} if it has not changed or is invalid.
 
         Called by grpcio in a thread of its own, never in the reactor's.
         """
@@ -157,12 +151,12 @@ class CertificateFiles:
                 configuration = readConfiguration(self._tls)
             except OptionError as error:
                 if stamp == self._stamp():
-                    # Read no more until they change again, nor told of again.
+                    # Neither read nor logged again until they change.
                     self._seen = stamp
                     self._log.error("the old TLS files stay in use: {error}", error=str(error))
                 return None
             if stamp != self._stamp():
-                # Somebody is writing: what was checked need not be what was read.
+                # They are being written: the content that was checked may have changed.
                 return None
             self._seen = stamp
         self._log.info("new TLS files are in use: {cert}", cert=self._tls.cert)
@@ -205,8 +199,8 @@ def _checkCertificates(option: str, path: str) -> None:
 def _checkKey(tls: GRPCTLSOptions) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        # A password is asked for where there is one; nobody is at the terminal to tell it.
-        context.load_cert_chain(tls.cert, tls.key, password=_noPassword)
+        # An encrypted key would prompt for a password on the terminal.
+        context.load_cert_chain(tls.cert, tls.key, password="")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             problem = f"does not belong to the certificate {tls.cert}"
@@ -215,7 +209,3 @@ def _checkKey(tls: GRPCTLSOptions) -> None:
         raise OptionError(f"the option tls.key: {tls.key} {problem}") from None
     except OSError as error:
         raise OptionError(f"the option tls.key: {tls.key}: {error.strerror}") from None
-
-
-def _noPassword() -> str:
-    return ""

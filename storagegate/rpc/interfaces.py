@@ -1,14 +1,14 @@
 """
-The seam between the gRPC room and whatever speaks gRPC on the wire.
+The interfaces between gRPC applications or clients and the engines that carry their calls.
 
-Above it are calls, messages as bytes, and statuses; below it an engine. Nothing above it knows
+Above them are calls, messages as bytes, and statuses; below them an engine. No module above knows
 which engine that is, and every method on both sides runs in the reactor thread.
 
-A call in the life of a server::
+A call of a server::
 
     engine: accept(call)
     above:  call.read(got) ... got(b"message") or got(None) at the end of the client's stream
-    above:  call.send(b"message") ... call.finish(0), or call.reply(b"message") for both at once
+    above:  call.send(b"message") ... call.finish(0), or call.reply(b"message") for both
     engine: the function given to call.watch, if the call ends before it was finished
 """
 
@@ -25,7 +25,7 @@ Metadata = Sequence[tuple[str, str | bytes]]
 
 class MessageByteCounter(Protocol):
     """
-    What a server counts of messages: their bytes as they are before they are compressed.
+    Counts the bytes of messages of a server, before compression.
 
     @ivar bytesIn: Those of requests.
     @ivar bytesOut: Those of responses.
@@ -37,7 +37,7 @@ class MessageByteCounter(Protocol):
 
 @define
 class NullByteCounter:
-    """What is counted with where nobody looks."""
+    """A counter that is never read."""
 
     bytesIn: int = 0
     bytesOut: int = 0
@@ -46,91 +46,122 @@ class NullByteCounter:
 class IServerCall(Interface):
     """One call that a client has made."""
 
-    path: str = Attribute("The whole name of the method, C{/package.Service/Method}.")
-    metadata: Metadata = Attribute("What the client sent with it, names in lower case.")
+    path: str = Attribute("The full name of the method, C{/package.Service/Method}.")
+    metadata: Metadata = Attribute("The client's metadata, names in lower case.")
     deadline: float | None = Attribute("When the client gives up, in seconds since 1970.")
-    isOver: bool = Attribute("Whether it was finished, or the client is gone.")
+    isOver: bool = Attribute("Whether it was finished, or the client has left.")
     isRefused: bool = Attribute(
-        "Whether the engine takes no more messages of it, and has told the client why: such as one "
-        "that is too long."
+        "Whether the engine accepts no more messages and has sent the status, as for a message "
+        "over the limit."
     )
 
     def peer() -> str:
-        """Give the client's address, C{ipv4:127.0.0.1:5000}, C{ipv6:[::1]:5000} or C{unix:path}."""
+        """Return the client's address, C{ipv4:127.0.0.1:5000}, C{ipv6:[::1]:5000} or C{unix:path}."""
 
     def authContext() -> dict[str, list[bytes]]:
-        """Give what TLS knows of the client: the entries of its certificate; else nothing."""
+        """Return the entries of the client's TLS certificate; empty without one."""
 
     def read(got: Callable[[bytes | None], object], ahead: int = 0) -> None:
         """
-        Ask for the client's next message; never twice at a time.
+        Request the client's next message; never twice at a time.
 
-        @param got: Called with it, or with C{None} where there is none any more. It may be called
-            before this returns. Not called once the client is gone.
-        @param ahead: How many messages after it may be fetched before they are asked for.
+        @param got: Called with it, or with C{None} at the end of the stream, perhaps before this
+            returns. Not called once the client has left.
+        @param ahead: How many messages after it may be fetched before they are requested.
         """
 
     def watch(cancelled: Callable[[], object]) -> None:
-        """Have a function called if the call ends before it is finished: at most once."""
+        """
+        Register a function to be called if the call ends before it is finished.
+
+        @param cancelled: Called at most once.
+        """
 
     def sendMetadata(metadata: Metadata) -> None:
-        """Send the initial metadata now; without this they go with the first message."""
+        """
+        Send the initial metadata now; without this they are sent with the first message.
+
+        @param metadata: Added to that of L{prepareMetadata}.
+        """
 
     def prepareMetadata(metadata: Metadata) -> None:
-        """Have initial metadata sent with whatever is sent first."""
+        """
+        Add initial metadata that is sent with the first operation.
+
+        @param metadata: Added to that of earlier calls of this method.
+        """
 
     def send(message: bytes, compress: bool = True) -> bool:
         """
         Send a message.
 
+        @param message: The encoded message, without gRPC's frame.
         @param compress: Whether it may be compressed, if the call is.
-        @return: Whether there is room for another one; if not, wait for L{drained}.
+        @return: Whether another one may follow; if not, wait for L{drained}.
         """
 
     def drained() -> Deferred[None]:
-        """Wait until there is room for a message. Fires too when the call ends."""
+        """Wait until another message may be sent. Fires too when the call ends."""
 
     def reply(message: bytes, trailers: Metadata = (), compress: bool = True) -> None:
-        """Send the only message and finish with C{OK}."""
+        """
+        Send the only message and finish with C{OK}.
+
+        @param message: See L{send}.
+        @param trailers: Sent with the status.
+        @param compress: See L{send}.
+        """
 
     def finish(status: int, message: str = "", trailers: Metadata = ()) -> None:
-        """End the call, after the messages that were sent. Does nothing if it is over."""
-
-    def whenClosed(told: Callable[[bool], object]) -> None:
         """
-        Have a function called when the call is gone, for one that is not watched and has not ended.
+        End the call, after the messages that were sent. Does nothing if it is over.
 
-        @param told: Called with whether it was given up before it was finished.
+        @param status: The number of the status, 0 for C{OK}.
+        @param message: Its text, C{grpc-message}.
+        @param trailers: Sent with the status.
+        """
+
+    def whenClosed(closed: Callable[[bool], object]) -> None:
+        """
+        Register a function to be called at the end of a call that is not watched.
+
+        @param closed: Called with whether the call was cancelled before it was finished.
         """
 
 
 class IServerEngine(Interface):
-    """What listens for calls."""
+    """A server that accepts calls."""
 
     def start(accept: Callable[[Any], object]) -> None:
-        """Begin to accept calls, each given to a function as an L{IServerCall}."""
+        """
+        Begin to accept calls.
+
+        @param accept: Called with each call, an L{IServerCall}.
+        """
 
     def stop(graceSeconds: float, settleSeconds: float = 0.0) -> Deferred[None]:
         """
         Accept nothing more, let calls end, and cancel those that have not after the grace.
 
-        @param settleSeconds: For so long before clients are told to go, and as long after it, no
-            call is answered: whoever waits makes no call that crosses with this.
+        @param graceSeconds: Time for the calls in flight, from the moment when no more are
+            accepted. A second stop may shorten it.
+        @param settleSeconds: For so long before no more calls are accepted, and as long after it,
+            responses are held: clients that wait for one make no call that would be cancelled.
         @return: Fires when no call, port or thread is left.
         """
 
     def connections() -> int:
-        """Count the connections that are there."""
+        """Count the open connections."""
 
 
 @frozen
 class UnaryResult:
     """
-    How a unary call went.
+    The result of a unary call.
 
-    @ivar status: The status that it ended with.
-    @ivar message: What the server said of it.
-    @ivar response: The response's bytes, C{None} where none came.
+    @ivar status: The number of the status.
+    @ivar message: The server's text for it.
+    @ivar response: The response's bytes, C{None} if none was received.
     @ivar metadata: The initial metadata.
     @ivar trailers: The trailers.
     """
@@ -149,18 +180,19 @@ class IClientCall(Interface):
         """
         Send a message.
 
-        @return: Whether there is room for another one; if not, wait for L{drained}.
+        @param message: The encoded message, without gRPC's frame.
+        @return: Whether another one may follow; if not, wait for L{drained}.
         """
 
     def drained() -> Deferred[None]:
-        """Wait until there is room for a message. Fires too when the call ends."""
+        """Wait until another message may be sent. Fires too when the call ends."""
 
     def sendEnd() -> None:
-        """Say that no message comes any more."""
+        """Send the end of the messages."""
 
     def read(got: Callable[[bytes | None], object]) -> None:
         """
-        Ask for the server's next message; never twice at a time.
+        Request the server's next message; never twice at a time.
 
         @param got: Called with it, or with C{None} when the call has ended.
         """
@@ -172,21 +204,21 @@ class IClientCall(Interface):
         """Wait for the end: the status, its message, and the trailers."""
 
     def cancel() -> None:
-        """Give the call up."""
+        """Cancel the call."""
 
 
 CANCELLED_MESSAGE = "Cancelled by the client"
-"""What is said of a call that its maker has given up."""
+"""The message of the status of a call that its client has cancelled."""
 
 
 class ClientClosedError(Exception):
-    """The client was closed: no call can be made any more."""
+    """The client was closed and makes no more calls."""
 
 
 class IClientEngine(Interface):
-    """A connection to a server, made and made again as needed."""
+    """A channel to a server, which connects and reconnects as needed."""
 
-    isClosed: bool = Attribute("Whether it was told to close, and makes no calls any more.")
+    isClosed: bool = Attribute("Whether it was closed and makes no more calls.")
 
     def call(
         path: str,
@@ -198,8 +230,11 @@ class IClientEngine(Interface):
         """
         Begin a call.
 
+        @param path: The full name of the method, C{/package.Service/Method}.
+        @param metadata: The initial metadata.
         @param deadline: When it is given up, in seconds since 1970.
-        @param request: The only message, sent at once; C{None} where any number is sent later.
+        @param waitForReady: Whether it waits for a connection in place of failing without one.
+        @param request: The only message, sent with the call; C{None} for any number sent later.
         @return: The L{IClientCall}.
         @raise ClientClosedError: If the engine is closed.
         """
@@ -213,11 +248,12 @@ class IClientEngine(Interface):
         done: Callable[[UnaryResult], object],
     ) -> Callable[[], None]:
         """
-        Make a unary call: what L{call} can, with all of it told at once, at the end.
+        Make a unary call; its parameters are those of L{call}.
 
-        @param done: Called with how it went, later and once.
-        @return: What gives the call up.
+        @param done: Called once with the result, never before this returns.
+        @return: A function that cancels the call.
+        @raise ClientClosedError: If the engine is closed.
         """
 
     def close() -> Deferred[None]:
-        """Cancel what is under way and let go of the connection and the thread."""
+        """Cancel the calls in flight; release the connection and the thread."""

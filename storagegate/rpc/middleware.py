@@ -1,13 +1,5 @@
 """
-Who calls: a token in the metadata C{authorization}, and whoever knows what it is worth.
-
-What becomes of whatever a handler raises.
-
-Lists of methods, as middleware takes them.
-
-A limit on how often one client may call.
-
-One line for each call.
+The middleware of gRPC: authentication by token, error mapping, rate limits, the request log.
 """
 
 import re
@@ -42,8 +34,8 @@ def errorHandler(
     """
     Make the middleware that turns errors into statuses.
 
-    A server obeys these rules without it. It is for those who want to see what nobody foresaw, or
-    want middleware outside of it to get C{GrpcError} and nothing else::
+    A server applies these rules without it. It serves to observe unexpected errors, and to have
+    middleware outside of it receive C{GrpcError} only::
 
         GrpcError                          itself
         ServiceError                       the status of its code or its HTTP status
@@ -52,7 +44,7 @@ def errorHandler(
         anything else                      INTERNAL "Internal error", logged
 
     @param onError: C{onError(error, call)}, plain or a coroutine, called with each error that is
-        logged. What it gives is not used; what it raises is logged.
+        logged. Its result is ignored; an error that it raises is logged.
     @raise TypeError: If it is no function.
     """
     if onError is not None and not callable(onError):
@@ -62,27 +54,26 @@ def errorHandler(
         try:
             return await next()
         except CancelledError:
-            # Nobody is left to be told.
+            # The client has left.
             raise
         except Exception as error:
             if not isExpected(error):
                 _log.failure("{path} failed", Failure(error), path=call.path, peer=call.getPeer())
                 if onError is not None:
-                    await _tell(onError, error, call)
+                    await notify(onError, error, call)
             raise asGrpcError(error) from error
 
+    async def notify(onError: Callable[[Exception, Any], Any], error: Exception, call: Any) -> None:
+        try:
+            result = onError(error, call)
+            if hasattr(result, "__await__"):
+                await result
+        except CancelledError:
+            raise
+        except Exception:
+            _log.failure("onError failed for {path}", path=call.path)
+
     return handleErrors
-
-
-async def _tell(onError: Callable[[Exception, Any], Any], error: Exception, call: Any) -> None:
-    try:
-        told = onError(error, call)
-        if hasattr(told, "__await__"):
-            await told
-    except CancelledError:
-        raise
-    except Exception:
-        _log.failure("onError failed for {path}", path=call.path)
 
 
 _NAME = re.compile(r"/?(?:([^/\s]+)/)?([^/\s]+)")
@@ -90,13 +81,13 @@ _NAME = re.compile(r"/?(?:([^/\s]+)/)?([^/\s]+)")
 
 def methodMatcher(names: Iterable[str], option: str) -> Callable[[Any], bool]:
     """
-    Make the function that tells whether a call is of one of the methods of a list.
+    Make a predicate of calls: whether the method is in a list.
 
     @param names: C{GetUser} is a method of any service, C{user.UserService/GetUser} that of one,
         with or without a C{/} in front, and C{user.UserService/*} is all of one.
-    @param option: What the list is called, for the error.
+    @param option: The name of the option, for the error.
     @raise TypeError: If it is no list of names.
-    @raise ValueError: If something in it is the name of no method.
+    @raise ValueError: If an item is not the name of a method.
     """
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise TypeError(f"{option} is a list of names of methods, not {names!r}")
@@ -123,12 +114,12 @@ def methodMatcher(names: Iterable[str], option: str) -> Callable[[Any], bool]:
 
 MAX_TOKEN = 8192
 """
-Characters of a token: all the metadata that gRPC takes by default, so that a server which is told
-to take more does not hand it on to parsers of tokens.
+Characters of a token: all the metadata that gRPC accepts by default, so that a server with a higher
+limit does not pass more to parsers of tokens.
 """
 
 HEALTH = "grpc.health.v1.Health"
-"""What balancers and orchestrators ask without a token."""
+"""The service that balancers and orchestrators call without a token."""
 
 MISSING = "Missing authorization"
 INVALID = "Invalid token"
@@ -142,17 +133,17 @@ def authentication(
     publicHealth: bool = True,
 ) -> Callable[[Any, Callable[[], Any]], Any]:
     """
-    Make the middleware that lets known callers in, C{UNAUTHENTICATED} refuses all others.
+    Make the middleware that authenticates calls; others are refused with C{UNAUTHENTICATED}.
 
     @param verify: C{verify(token)} or C{verify(token, call)}, plain or a coroutine. It gets the
-        first value of C{authorization} without C{Bearer }, and gives the user for C{call.user}.
-        Who gives nothing, or raises, refuses. A L{GrpcError} or a L{ServiceError} goes to the
-        caller as it is, so that a verifier that is out of order can be C{UNAVAILABLE}.
-    @param publicMethods: Who calls one of these is not asked: C{GetUser},
-        C{user.UserService/GetUser} or C{user.UserService/*}.
+        first value of C{authorization} without C{Bearer }, and returns the user for C{call.user}.
+        An empty result or an exception refuses the call. A L{GrpcError} or a L{ServiceError}
+        reaches the client unchanged, so that a failing verifier can be C{UNAVAILABLE}.
+    @param publicMethods: Methods that need no token: C{GetUser}, C{user.UserService/GetUser} or
+        C{user.UserService/*}.
     @param publicHealth: Whether the health service is public, too: probes have no token.
-    @raise TypeError: If an option is of the wrong kind.
-    @raise ValueError: If C{publicMethods} holds what is no name of a method.
+    @raise TypeError: If an option has the wrong type.
+    @raise ValueError: If an item of C{publicMethods} is not the name of a method.
     """
     hook = adaptHandler(verify, "verify", "token", "call")
     isPublic = methodMatcher(publicMethods, "publicMethods")
@@ -200,9 +191,9 @@ def _tokenOf(call: Any) -> str:
 
 def _refusal(error: Exception, told: set[str]) -> Exception:
     """
-    Give what a caller is told of an exception of a verifier.
+    Return the error that the client gets for an exception of a verifier.
 
-    @param told: The kinds that were seen.
+    @param told: The types that were logged; each is logged once.
     """
     if isinstance(error, GrpcError | ServiceError | CancelledError):
         return error
@@ -224,29 +215,35 @@ def rateLimit(
     now: Callable[[], float] = time.time,
 ) -> Callable[[Any, Callable[[], Any]], Any]:
     """
-    Make the middleware that refuses whoever calls too often.
+    Make the middleware that limits how often one client may call.
 
-    Calls are counted, not the messages in them. A call that is refused is C{RESOURCE_EXHAUSTED}
-    with C{google.rpc.RetryInfo}, which says when the window is over.
+    Calls are counted, not the messages in them. A refused call is C{RESOURCE_EXHAUSTED} with
+    C{google.rpc.RetryInfo}, which has the end of the window.
 
-    @param windowMs: How long calls are counted together, from the first one on.
-    @param max: How many of them are let through.
+    @param windowMs: Milliseconds of a window, which begins with the first call.
+    @param max: How many calls of a window are allowed.
     @param store: An L{IRateLimitStore<storagegate.core.ratelimit.IRateLimitStore>} for this limit
         alone; without one, the counts are in the memory of this process.
-    @param keyGenerator: C{keyGenerator(call)} gives whom a call counts for, now or later, in place
-        of the peer's address.
-    @param skip: The methods that are not counted: a list of names, as
-        L{authentication<storagegate.rpc.middleware.authentication>} takes them, or
-        C{skip(call)}, plain or a coroutine.
-    @param now: Gives the time in seconds since 1970.
-    @raise ValueError: If an option has a value that cannot be.
-    @raise TypeError: If one is of the wrong kind.
+    @param keyGenerator: C{keyGenerator(call)}, plain or a coroutine, returns the key that a call
+        counts for, in place of the peer's address.
+    @param skip: The methods that are not counted: a list of names, as in
+        L{authentication<storagegate.rpc.middleware.authentication>}, or C{skip(call)}, plain or a
+        coroutine.
+    @param now: Returns the time in seconds since 1970.
+    @raise ValueError: If an option has an invalid value.
+    @raise TypeError: If an option has the wrong type.
     """
-    _checkOptions(windowMs, max, store, keyGenerator)
+    if isinstance(max, bool) or not isinstance(max, int) or max < 0:
+        raise ValueError(f"max is a number of calls, not {max!r}")
+    checkWindow(windowMs)
+    if keyGenerator is not None and not callable(keyGenerator):
+        raise TypeError(f"keyGenerator is a function of (call), not {keyGenerator!r}")
+    if store is not None and not callable(getattr(store, "increment", None)):
+        raise TypeError(f"store is an IRateLimitStore, not {store!r}")
     if store is None:
         store = MemoryRateLimitStore(windowMs, now=now)
     skips = skip if skip is None or callable(skip) else methodMatcher(skip, "skip")
-    keyOf = keyGenerator or _peerKey
+    keyOf = keyGenerator or (lambda call: rateLimitKey(hostOf(call.getPeer())))
 
     def limit(call: Any, next: Callable[[], Any]) -> Any:
         if skips is None:
@@ -270,22 +267,8 @@ def rateLimit(
     return limit
 
 
-def _checkOptions(windowMs: float, max: int, store: Any, keyGenerator: Any) -> None:
-    if isinstance(max, bool) or not isinstance(max, int) or max < 0:
-        raise ValueError(f"max is a number of calls, not {max!r}")
-    checkWindow(windowMs)
-    if keyGenerator is not None and not callable(keyGenerator):
-        raise TypeError(f"keyGenerator is a function of (call), not {keyGenerator!r}")
-    if store is not None and not callable(getattr(store, "increment", None)):
-        raise TypeError(f"store is an IRateLimitStore, not {store!r}")
-
-
-def _peerKey(call: Any) -> str:
-    return rateLimitKey(hostOf(call.getPeer()))
-
-
 def hostOf(peer: str) -> str:
-    """Give the address of a peer without its port; that of a UNIX socket as it is."""
+    """Return the address of a peer without its port; that of a UNIX socket unchanged."""
     if peer.startswith("["):
         return peer[1:].partition("]")[0]
     host, colon, port = peer.rpartition(":")
@@ -293,24 +276,24 @@ def hostOf(peer: str) -> str:
 
 
 FORMAT = "{timestamp} {peer} {path} {status} {durationMs:.3f} ms"
-"""How a line looks unless somebody wants another."""
+"""The default format of a line."""
 
-# Seconds: the deadline came on another clock, and was counted from when the call came.
 _CLOCKS_APART = 0.05
+"""Seconds: the deadline was sent as a duration and counted from the arrival of the call."""
 
 
 @frozen
 class GRPCCallRecord:
     """
-    What a log knows of a call: nothing that a client put into its metadata or its messages.
+    The values of a log line; none is from the metadata or the messages.
 
-    @ivar timestamp: When it came, as RFC 3339 has it.
+    @ivar timestamp: The arrival, in the form of RFC 3339.
     @ivar peer: The client's address and port.
-    @ivar path: The whole name of the method.
+    @ivar path: The full name of the method.
     @ivar service: The name of the service.
     @ivar method: The bare name of the method.
     @ivar status: The name of its status.
-    @ivar durationMs: How long it took, in milliseconds.
+    @ivar durationMs: The duration in milliseconds.
     """
 
     timestamp: str
@@ -332,20 +315,19 @@ def requestLog(
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Callable[[Any, Callable[[], Any]], Any]:
     """
-    Make the middleware that logs calls when they are over; it belongs before all others.
+    Make the middleware that logs calls when they end; it belongs before all others.
 
     @param format: A text with the names of a L{GRPCCallRecord}'s values in braces, or a function of
-        one that gives the line, C{None} for none. Control characters of a line are escaped, all
-        but those of colours.
-    @param write: Called with each line. Without it they go to Twisted's log, as events that have
-        the values of the record, too.
-    @param skip: The methods that are not logged: a list of names, as
-        L{authentication<storagegate.rpc.middleware.authentication>} takes them, or
-        C{skip(call)}.
-    @param now: Gives the time in seconds since 1970.
-    @param monotonic: Gives the seconds of a clock that nobody sets.
-    @raise ValueError: If the format is none.
-    @raise TypeError: If an option is of the wrong kind.
+        one that returns the line, C{None} for none. Control characters of a line are escaped,
+        except those of colours.
+    @param write: Called with each line. Without it they are events of Twisted's log, with the
+        values of the record.
+    @param skip: The methods that are not logged: a list of names, as in
+        L{authentication<storagegate.rpc.middleware.authentication>}, or C{skip(call)}.
+    @param now: Returns the time in seconds since 1970.
+    @param monotonic: Returns the seconds of a monotonic clock.
+    @raise ValueError: If the format is invalid.
+    @raise TypeError: If an option has the wrong type.
     """
     lineOf = _readFormat(format)
     if write is not None and not callable(write):
@@ -356,8 +338,16 @@ def requestLog(
         try:
             if skips is not None and skips(call):
                 return
-            status = _statusOf(call, error, now())
-            record = _record(call, started, monotonic() - begun, status)
+            timestamp = datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds")
+            record = GRPCCallRecord(
+                timestamp=timestamp.replace("+00:00", "Z"),
+                peer=escapeField(call.getPeer()),
+                path=escapeField(call.path),
+                service=escapeField(call.service),
+                method=escapeField(call.method),
+                status=_statusOf(call, error, now()),
+                durationMs=round((monotonic() - begun) * 1000, 3),
+            )
             line = lineOf(record)
             if line is None:
                 return
@@ -367,7 +357,7 @@ def requestLog(
             else:
                 write(line)
         except Exception:
-            # The call itself has its answer, and is none the worse.
+            # The call itself is not affected.
             _log.failure("requestLog: no line for a call")
 
     async def logRequest(call: Any, next: Callable[[], Any]) -> Any:
@@ -391,19 +381,6 @@ def _statusOf(call: Any, error: BaseException | None, now: float) -> str:
     return "OK" if error is None else asGrpcError(error).statusName
 
 
-def _record(call: Any, started: float, seconds: float, status: str) -> GRPCCallRecord:
-    timestamp = datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds")
-    return GRPCCallRecord(
-        timestamp=timestamp.replace("+00:00", "Z"),
-        peer=escapeField(call.getPeer()),
-        path=escapeField(call.path),
-        service=escapeField(call.service),
-        method=escapeField(call.method),
-        status=status,
-        durationMs=round(seconds * 1000, 3),
-    )
-
-
 def _readFormat(format: Any) -> Callable[[GRPCCallRecord], Any]:
     if callable(format):
         function: Callable[[GRPCCallRecord], Any] = format
@@ -414,6 +391,6 @@ def _readFormat(format: Any) -> Callable[[GRPCCallRecord], Any]:
     for _, name, _, _ in Formatter().parse(format):
         if name is not None and name not in known:
             raise ValueError(f"a record has no {name!r}; there is {', '.join(known)}")
-    # A specification that fits no value is found now, not at the first call.
+    # An invalid format specification fails here, not at the first call.
     format.format(**asdict(GRPCCallRecord("", "", "", "", "", "", 0.0)))
     return lambda record: format.format(**asdict(record))
