@@ -1,12 +1,8 @@
 """
 The gRPC application: services, middleware and options that can be served.
 
-The options of a gRPC application, read once, and what the library beneath calls them.
-
-Times are milliseconds, sizes bytes or text such as C{"4mb"}. C{None} leaves a setting to the
-library, except where a limit of our own would be gone.
-
-Where a gRPC server listens, looked at before grpc core is.
+In options, times are milliseconds, sizes bytes or text such as C{"4mb"}. C{None} leaves an option
+to grpc core, except for limits of our own.
 """
 
 import socket
@@ -40,7 +36,6 @@ from storagegate.rpc.credentials import GRPCTLSOptions, TLSOptionsDict, readTLS
 from storagegate.rpc.dispatch import (
     CallLimits,
     CallRouter,
-    GRPCRoute,
     Middleware,
     Refused,
     serviceRoutes,
@@ -51,25 +46,26 @@ from storagegate.rpc.interfaces import MessageByteCounter, NullByteCounter
 from storagegate.rpc.protos import RPCService
 from storagegate.rpc.reflection import reflectionServices
 
-# The metadata of a field: what the library calls it.
 _KEYS = "storagegate.keys"
+"""In the metadata of a field: the names of its channel arguments."""
 
-# The library's settings are C integers.
 _INT_MAX = 2**31 - 1
+"""Channel arguments are C integers."""
 
-# What every gRPC server and client takes unless it is told otherwise.
 _MESSAGE_LENGTH = 4 * 1024 * 1024
+"""The default of every gRPC server and client."""
 
-# One that fits a packet is not sooner there for being shorter.
 _THRESHOLD = 1024
+"""A message that fits a packet does not arrive sooner for being shorter."""
 
-# Less has no room for the headers that each call has.
 _MIN_METADATA_SIZE = 1024
+"""The headers of every call need as much."""
 
-# By the level the library knows to compress for those clients only that said they can read it;
-# its setting for an algorithm compresses for all. The lowest level prefers gzip, the highest
-# deflate.
 _LEVELS = {"gzip": 1, "deflate": 3}
+"""
+Compression levels of grpc core: with a level it compresses only for clients that accept it, with an
+algorithm for all. The lowest level prefers gzip, the highest deflate.
+"""
 
 
 def _length(value: Any) -> int:
@@ -81,20 +77,12 @@ def _length(value: Any) -> int:
         raise ValueError('is a size such as "4mb", below 2 GiB, or -1 for no limit') from None
 
 
-def _milliseconds(value: Any) -> int:
-    return readNumber(value, 1, _INT_MAX, "milliseconds")
-
-
-def _millisecondsFromZero(value: Any) -> int:
-    return readNumber(value, 0, _INT_MAX, "milliseconds")
-
-
 def _count(value: Any) -> int:
     return readNumber(value, 1, _INT_MAX)
 
 
-def _countFromZero(value: Any) -> int:
-    return readNumber(value, 0, _INT_MAX)
+def _level(value: Any) -> int:
+    return readNumber(value, 1, 9)
 
 
 def _metadataSize(value: Any) -> int:
@@ -103,10 +91,6 @@ def _metadataSize(value: Any) -> int:
         return readNumber(readSize(value), _MIN_METADATA_SIZE, _INT_MAX // 2)
     except ValueError:
         raise ValueError('is a size such as "8kb", from 1 KiB to 1 GiB') from None
-
-
-def _level(value: Any) -> int:
-    return readNumber(value, 1, 9)
 
 
 def _algorithm(value: Any) -> str | None:
@@ -119,8 +103,8 @@ class CompressionOptions:
     """
     How messages are compressed.
 
-    @ivar level: From 1 to 9, as for zlib. It is checked and no more: the library has no such
-        setting, and always compresses as at zlib's 6.
+    @ivar level: From 1 to 9, as for zlib. It is checked but has no effect: grpc core always
+        compresses with zlib's 6.
     @ivar threshold: Only messages that are longer are compressed.
     """
 
@@ -128,8 +112,13 @@ class CompressionOptions:
     threshold: int = field(default=_THRESHOLD, converter=readSize)
 
 
+_milliseconds = partial(readNumber, minimum=1, maximum=_INT_MAX, unit="milliseconds")
+_countFromZero = partial(readNumber, minimum=0, maximum=_INT_MAX)
+_millisecondsFromZero = partial(_countFromZero, unit="milliseconds")
+
+
 def _argument(keys: str, converter: Any, default: Any = None) -> Any:
-    """Make the field of a setting that the library has, too, under one name or several."""
+    """Make the field of an option that is a channel argument under one name or several."""
     return field(
         default=default, converter=optional(converter), metadata={_KEYS: tuple(keys.split())}
     )
@@ -141,37 +130,34 @@ class GRPCServerOptions:
     The options under C{grpc}.
 
     @ivar maxReceiveMessageLength: A longer message ends its call with C{RESOURCE_EXHAUSTED}; -1
-        takes any.
-    @ivar maxSendMessageLength: The same for what handlers give.
-    @ivar keepaliveTimeMs: After how long without a word from the client it is pinged.
-    @ivar keepaliveTimeoutMs: How long it may take to answer before the connection is closed; a
-        minute if this is not given.
+        for no limit.
+    @ivar maxSendMessageLength: The same for the results of handlers.
+    @ivar keepaliveTimeMs: The time without data from the client after which it is pinged.
+    @ivar keepaliveTimeoutMs: The time after a ping without data in which the connection is closed;
+        a minute by default.
     @ivar keepalivePermitWithoutCalls: Whether to ping, and let the client ping, with no call open.
-    @ivar http2MaxPingsWithoutData: How many pings may go out with nothing else; 0 for any number.
-        The library has this limit for clients only: its servers ping as often as is said above.
-    @ivar http2MinTimeBetweenPingsMs: How long a client has to wait between its pings.
-    @ivar http2MaxPingStrikes: How many pings that come too soon are borne before the connection is
-        closed; 0 for any number.
-    @ivar maxConnectionIdle: After how long without a call a connection is closed.
-    @ivar maxConnectionAge: After how long a connection takes no more calls; a tenth more or less,
-        so that clients do not all come back at once.
-    @ivar maxConnectionAgeGrace: How long calls may then still take.
+    @ivar http2MaxPingsWithoutData: How many pings may be sent without data; 0 for any number. grpc
+        core enforces this in clients only: its servers ping as often as C{keepaliveTimeMs}.
+    @ivar http2MinTimeBetweenPingsMs: The minimum time between a client's pings.
+    @ivar http2MaxPingStrikes: How many pings below that close the connection; 0 for any number.
+    @ivar maxConnectionIdle: The time without a call after which a connection is closed.
+    @ivar maxConnectionAge: The time after which a connection accepts no more calls; a tenth more or
+        less, so that clients do not all reconnect together.
+    @ivar maxConnectionAgeGrace: How long calls may then still last.
     @ivar compression: C{"gzip"}, C{"deflate"}, or C{"identity"} or C{None} for none. A client that
-        reads only the other of the two gets that one, one that reads neither gets messages as they
-        are.
+        accepts only the other of the two gets that one; one that accepts neither, plain messages.
     @ivar maxConcurrentRpcs: Calls at a time; more are refused with C{RESOURCE_EXHAUSTED}.
     @ivar maxConcurrentStreams: Calls at a time on one connection; more wait at the client.
-    @ivar overloadProtection: Whether a call counts on its connection until the server has taken
-        note of its end. So nobody can keep a server busy with calls that are reset as fast as they
-        are made; but a client with more than half of C{maxConcurrentStreams} at a time may have
-        calls refused (C{REFUSED_STREAM}, C{UNAVAILABLE}), which it can make again. For ports that
-        strangers reach.
+    @ivar overloadProtection: Whether a call counts on its connection until the server has processed
+        its end, against clients that reset calls as fast as they make them. A client with more than
+        half of C{maxConcurrentStreams} at a time may have calls refused (C{REFUSED_STREAM},
+        C{UNAVAILABLE}), which it can retry. For public ports.
     @ivar maxMetadataSize: Bytes of a call's headers. Some calls over it are refused with
         C{RESOURCE_EXHAUSTED}, and all that have more than twice as much.
-    @ivar reflection: Whether clients can ask what services there are.
-    @ivar health: Whether clients can ask how services are.
-    @ivar reusePort: Whether other processes may listen on the same port. If not, a port that is
-        taken is an error.
+    @ivar reflection: Whether to serve C{grpc.reflection}.
+    @ivar health: Whether to serve C{grpc.health.v1}.
+    @ivar reusePort: Whether other processes may listen on the same port; if not, a taken port is an
+        error.
     """
 
     maxReceiveMessageLength: int | None = _argument(
@@ -200,9 +186,9 @@ class GRPCServerOptions:
     maxConnectionAgeGrace: int | None = _argument(
         "grpc.max_connection_age_grace_ms", _millisecondsFromZero
     )
-    # As most servers of HTTP/2 have it: it takes ten clients to reach maxConcurrentRpcs.
+    # The default of most HTTP/2 servers: ten clients reach maxConcurrentRpcs.
     maxConcurrentStreams: int | None = _argument("grpc.max_concurrent_streams", _count, 100)
-    # Off, for a client that makes thousands of calls at once would lose every third of them.
+    # Off: a client that makes thousands of calls at a time would lose every third of them.
     overloadProtection: bool = field(
         default=False, converter=readFlag, metadata={_KEYS: ("grpc.http.overload_protection",)}
     )
@@ -212,13 +198,13 @@ class GRPCServerOptions:
     )
     compression: str | None = field(default=None, converter=optional(_algorithm))
     compressionOptions: CompressionOptions = groupField(CompressionOptions)
-    # An open call takes some 25 kB: so many take no more than 26 MB.
+    # An open call takes some 25 kB: these are up to 26 MB.
     maxConcurrentRpcs: int = field(default=1024, converter=_count)
     reflection: bool = field(default=False, converter=readFlag)
     health: bool = field(default=True, converter=readFlag)
 
     def arguments(self, names: Collection[str]) -> list[tuple[str, int]]:
-        """Give what the library has to be told of some options that clients have, too."""
+        """Return the channel arguments of some of the options."""
         given = []
         for attribute in fields(type(self)):
             value = getattr(self, attribute.name)
@@ -227,7 +213,7 @@ class GRPCServerOptions:
         return given
 
     def channelArguments(self) -> tuple[tuple[str, int], ...]:
-        """Give what the library has to be told for a server, in its own words."""
+        """Return the channel arguments of a server."""
         given = self.arguments([attribute.name for attribute in fields(type(self))])
         if self.maxMetadataSize is not None:
             given.append(("grpc.absolute_max_metadata_size", 2 * self.maxMetadataSize))
@@ -241,20 +227,16 @@ class RPCOptions:
     """
     Every option of C{withOptions}.
 
-    @ivar port: Where C{listen} listens if it is not told.
-    @ivar hostname: The interface.
-    @ivar grpc: What calls, messages and connections may be like.
-    @ivar tls: C{None} to speak in the clear.
+    @ivar port: The default port of C{listen}.
+    @ivar hostname: The default interface of C{listen}.
+    @ivar grpc: Limits of calls, messages and connections.
+    @ivar tls: C{None} for plain text.
     """
 
     port: int = field(default=50051, converter=readPort)
     hostname: str = field(default="127.0.0.1", converter=readHostname)
     grpc: GRPCServerOptions = groupField(GRPCServerOptions)
     tls: GRPCTLSOptions | None = field(default=None, converter=readTLS)
-
-    def channelArguments(self) -> tuple[tuple[str, int], ...]:
-        """Give what the library has to be told, in its own words."""
-        return self.grpc.channelArguments()
 
     def callLimits(self) -> CallLimits:
         """Return the options that the calls of a port need."""
@@ -267,7 +249,7 @@ class RPCOptions:
         )
 
 
-# The same options as keywords: what a type checker knows of them.
+# The same options as keywords, for type checkers.
 
 
 class MessageCompressionDict(TypedDict, total=False):
@@ -311,24 +293,12 @@ class RPCOptionsDict(TypedDict, total=False):
     tls: TLSOptionsDict | GRPCTLSOptions | None
 
 
-def readOptions(before: RPCOptions, changes: Mapping[str, Any]) -> RPCOptions:
-    """
-    Change some options; those under C{grpc} that are not named stay as they were.
-
-    @raise OptionError: If there is no such option, or its value is none.
-    """
-    return changeOptions(before, changes)
-
-
 def checkAddress(host: str, port: int, isShared: bool) -> None:
     """
-    See whether a port can be had.
+    Check that a port can be opened: grpc core reports no reason, and writes to standard error.
 
-    grpc core does not tell why it could not have one, and writes a line of its own to the process's
-    error output.
-
-    @param isShared: Whether others may listen there, too.
-    @raise CannotListenError: If it cannot be had at any of the host's addresses.
+    @param isShared: Whether other processes may listen on it.
+    @raise CannotListenError: If it cannot be opened at any of the host's addresses.
     """
     reason: OSError | None = None
     try:
@@ -350,9 +320,9 @@ def checkAddress(host: str, port: int, isShared: bool) -> None:
 
 def checkSocket(path: str) -> None:
     """
-    See whether a UNIX socket can be had: grpc core would put its own in the place of another.
+    Check that no server listens on a UNIX socket: grpc core would replace it.
 
-    @raise CannotListenError: If a server listens there. What a server left behind is replaced.
+    @raise CannotListenError: If a server does; a socket file without one is replaced.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
@@ -368,10 +338,10 @@ def checkSocket(path: str) -> None:
 
 
 DEFAULT_GRACE_MS = 30_000
-"""What a call in flight is given to end in; the longest that most balancers wait."""
+"""The default grace of calls in flight; the longest that most balancers wait."""
 
 RUN_GRACE_MS = 5_000
-"""The same for L{GRPCServer.run}: whoever presses Ctrl-C waits for it."""
+"""The same for L{GRPCServer.run}: Ctrl-C waits for it."""
 
 
 _RESET_FACTOR = 2
@@ -382,7 +352,7 @@ all of its calls and makes as many anew has so many until the handlers of the fi
 
 
 class RPCPort:
-    """A port that calls come in by."""
+    """A listening port."""
 
     def __init__(self, engine: Any, address: IPv4Address | IPv6Address | UNIXAddress) -> None:
         self._engine = engine
@@ -390,20 +360,20 @@ class RPCPort:
 
     def getHost(self) -> Any:
         """
-        Give the port's own address.
+        Return the port's own address.
 
         @return: An L{IPv4Address<twisted.internet.address.IPv4Address>}, C{IPv6Address} or
-            C{UNIXAddress}: only the caller knows which it is, so a type checker takes any.
+            C{UNIXAddress}; typed as any, since only the caller knows which.
         """
         return self._address
 
     def connections(self) -> int:
-        """Count the connections that came by this port and are there; 4,000 take some 4 ms."""
+        """Count the open connections of this port; 4,000 take some 4 ms."""
         count: int = self._engine.connections()
         return count
 
     def stopListening(self, graceMs: float = 0, settleMs: float = 0) -> Deferred[None]:
-        """Close the port and the calls that came by it, after a grace; see L{GRPCServer.stop}."""
+        """Close the port and its calls, after a grace; see L{GRPCServer.stop}."""
         stopped: Deferred[None] = self._engine.stop(graceMs / 1000, settleMs / 1000)
         return stopped
 
@@ -412,9 +382,9 @@ class GRPCServer:
     """
     A gRPC application.
 
-    @ivar settings: What L{withOptions} has set.
-    @ivar services: Every service by its whole name.
-    @ivar health: The health service, which clients see unless the option C{grpc.health} is off.
+    @ivar settings: The options of L{withOptions}.
+    @ivar services: The services by their full names.
+    @ivar health: The health service, served unless the option C{grpc.health} is off.
     @ivar traffic: Counts the bytes of messages from the next L{listen} on.
     """
 
@@ -450,29 +420,29 @@ class GRPCServer:
 
     @property
     def connections(self) -> int:
-        """Count the connections that are there, see L{RPCPort.connections}."""
+        """How many connections are open, see L{RPCPort.connections}."""
         return sum(port.connections() for port in (*self._ports, *self._closing))
 
     def withOptions(
         self, options: Mapping[str, Any] | None = None, /, **more: Unpack[RPCOptionsDict]
     ) -> Self:
         """
-        Change options, see L{RPCOptions<storagegate.rpc.application.RPCOptions>}; they hold for the
-        next L{listen}.
+        Change options, see L{RPCOptions<storagegate.rpc.application.RPCOptions>}, for the next
+        L{listen}. Those under C{grpc} that are not named stay as they were.
 
-        @param options: As a mapping, by keywords, or both, where the keywords win.
-        @raise OptionError: If there is no such option, or its value is none.
+        @param options: As a mapping, by keywords, or both; keywords take precedence.
+        @raise OptionError: If an option is unknown or has an invalid value.
         """
-        self.settings = readOptions(self.settings, joinOptions(options, more))
+        self.settings = changeOptions(self.settings, joinOptions(options, more))
         return self
 
     def use(self, middleware: Middleware) -> Self:
         """
-        Add a middleware, inside those that are there.
+        Add a middleware, inside the earlier ones.
 
-        @param middleware: C{async (call, next)}; it goes on by C{await next()}, which gives the
-            response, and may raise. What it returns is the response; if it returns nothing, that of
-            C{next} stands.
+        @param middleware: C{async (call, next)}; C{await next()} runs the rest of the chain and
+            returns its response, or raises. The middleware returns the response, or C{None} for
+            that of C{next}.
         """
         if not callable(middleware):
             raise TypeError(f"a middleware is a function of (call, next), not {middleware!r}")
@@ -494,36 +464,37 @@ class GRPCServer:
             addService(name="Probe", methods={"echo": echo, "watch": {"handler": watch}})
             addService(definition=loaded.UserService, implementation={"GetUser": getUser})
 
-        In the first, handlers get the request, and the call if they take two parameters. The
-        messages are made from the schemas C{input} and C{output} of the methods. Where no method
-        has any, they are those of the service of this full name in a file that
-        L{loadProto<storagegate.rpc.protos.loadProto>} has loaded, if there is one.
+        In the first, handlers get the request, and the call if they have two parameters. The
+        messages are made from the schemas C{input} and C{output} of the methods. If no method has
+        any, they are those of the service of this full name in a file that
+        L{loadProto<storagegate.rpc.protos.loadProto>} has loaded, if any.
 
-        In the second, C{implementation} is a mapping of method names or an object with methods, and
-        handlers get the call.
+        In the second, handlers get the call.
 
-        A mapping of the same words will do for either; and so will a name, followed by the methods
-        or by a mapping that has them, and a loaded service, followed by its implementation.
-
-        @raise DefinitionError: If it is none, or its name is taken.
+        @param service: A mapping of the same words for either form; or a name, followed by the
+            methods or by a mapping that has them; or a loaded service, followed by its
+            implementation.
+        @param methods: The methods, or the implementation.
+        @param name: The full name.
+        @param definition: The loaded service.
+        @param implementation: A mapping of method names, or an object with methods.
+        @raise DefinitionError: If these do not define a service, or its name is taken.
         """
         named = {"name": name, "definition": definition, "implementation": implementation}
-        return self._add(*serviceRoutes(service, methods, named))
-
-    def _add(self, service: RPCService, routes: dict[str, GRPCRoute]) -> Self:
-        if service.name in self.services:
-            raise DefinitionError(f"there is a service {service.name} already")
-        self.services[service.name] = service
+        added, routes = serviceRoutes(service, methods, named)
+        if added.name in self.services:
+            raise DefinitionError(f"there is a service {added.name} already")
+        self.services[added.name] = added
         self._router.routes.update(routes)
         if self._ports:
-            self.health.begin(self._clock, (service.name,))
+            self.health.begin(self._clock, (added.name,))
         return self
 
     def setServingStatus(self, service: str, status: str) -> None:
         """
-        Say whether a service can be used, for those who ask the health service.
+        Set the status of a service that the health service reports.
 
-        @param service: Its whole name; empty for the whole server.
+        @param service: Its full name; empty for the whole server.
         @param status: C{SERVING} or C{NOT_SERVING}.
         @raise ValueError: If it is neither.
         """
@@ -539,10 +510,10 @@ class GRPCServer:
         """
         Start serving.
 
-        @param port: Where; 0 takes a free one. Or C{"host:port"} or C{"unix:path"}; or a mapping of
-            these parameters.
+        @param port: The port, 0 for a free one; or C{"host:port"} or C{"unix:path"}; or a mapping
+            of these parameters.
         @param hostname: The name or address of the interface.
-        @return: The port. Fails with C{CannotListenError} if the place is taken.
+        @return: The port. Fails with C{CannotListenError} if the address is taken.
         @raise OptionError: If the port is no number from 0 to 65535, or a file of C{tls} cannot be
             used.
         """
@@ -550,7 +521,7 @@ class GRPCServer:
             return self.listen(**listenArguments(port, hostname, reactor))
         if reactor is None:
             reactor = processReactor()
-        host, number = self._place(port, hostname)
+        host, number = self._address(port, hostname)
         try:
             return succeed(self._open(host, number, reactor))
         except CannotListenError:
@@ -560,20 +531,20 @@ class GRPCServer:
         """
         Open a port and serve.
 
-        @raise CannotListenError: If it cannot be had.
+        @raise CannotListenError: If the address is taken or invalid.
         """
         address = host
         if number is None:
             checkSocket(host.removeprefix("unix:"))
         else:
             checkAddress(host, number, self.settings.grpc.reusePort)
-            address = f"{_bracketed(host)}:{number}"
+            address = f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
         credentials = None
         if self.settings.tls is not None:
             from storagegate.rpc.credentials import makeServerCredentials
 
             credentials = makeServerCredentials(self.settings.tls)
-        engine = makeServerEngine(reactor, self.settings.channelArguments(), self.traffic)
+        engine = makeServerEngine(reactor, self.settings.grpc.channelArguments(), self.traffic)
         try:
             bound = engine.bind(address, credentials)
         except CannotListenError:
@@ -581,13 +552,18 @@ class GRPCServer:
             raise
         self._clock = reactor
         self._addStandard(reactor)
-        opened = RPCPort(engine, _address(host, None if number is None else bound))
+        own: IPv4Address | IPv6Address | UNIXAddress
+        if number is None:
+            own = UNIXAddress(host.removeprefix("unix:"))
+        else:
+            own = (IPv6Address if ":" in host else IPv4Address)("TCP", host, bound)
+        opened = RPCPort(engine, own)
         engine.start(partial(self._router.accept, self.settings.callLimits()))
         self._ports.append(opened)
         return opened
 
-    def _place(self, port: int | str | None, hostname: str | None) -> tuple[str, int | None]:
-        """Read where to listen: an interface and a port, or the address of a UNIX socket."""
+    def _address(self, port: int | str | None, hostname: str | None) -> tuple[str, int | None]:
+        """Read an address to listen on: an interface and a port, or that of a UNIX socket."""
         if isinstance(port, str):
             if port.startswith("unix:"):
                 return port, None
@@ -598,11 +574,11 @@ class GRPCServer:
             changes["port"] = port
         if hostname is not None:
             changes["hostname"] = hostname
-        settings = readOptions(self.settings, changes)
+        settings = changeOptions(self.settings, changes)
         return settings.hostname.strip("[]"), settings.port
 
     def _addStandard(self, clock: Any) -> None:
-        """Add the standard services that the options ask for."""
+        """Add the standard services that the options enable."""
         if self.settings.grpc.health and HEALTH.name not in self.services:
             self.addService(definition=HEALTH, implementation=self.health)
         if self.settings.grpc.reflection:
@@ -610,19 +586,18 @@ class GRPCServer:
                 if service.name not in self.services:
                     self.addService(definition=service, implementation=implementation)
         if self.settings.grpc.health:
-            # The last, for it knows what was added before.
+            # The last one: it reports the services that were added before.
             self.health.begin(clock, self.services)
 
     def stop(self, graceMs: float = DEFAULT_GRACE_MS, settleMs: float = 0) -> Deferred[None]:
         """
-        Stop serving: accept nothing more, let what is being answered end.
+        Stop serving: accept nothing more, let calls in flight end.
 
-        @param graceMs: After this, calls are cancelled. Whoever stops again, sooner, has it so.
-        @param settleMs: For so long before clients are told to go elsewhere, and as long after it,
-            no call is answered, and until then more are accepted: for a port that another process
-            serves as well. A call that comes in the moment between is cancelled by grpc core, and
-            a client that waits for an answer makes none.
-        @return: Fires when all is closed, also what was being closed already.
+        @param graceMs: After this, calls are cancelled. A second stop may shorten it.
+        @param settleMs: For so long before no more calls are accepted, and as long after it,
+            responses are held: for a port that another process serves as well. grpc core cancels
+            calls that arrive while it stops, and a client that waits for a response makes none.
+        @return: Fires when all ports are closed, also those of earlier stops.
         """
         self.health.shutdown()
         self._closing += self._ports
@@ -632,7 +607,7 @@ class GRPCServer:
 
     def _close(self, port: RPCPort, graceMs: float, settleMs: float) -> Deferred[None]:
         def closed(result: None) -> None:
-            # Another stop may have waited for it as well.
+            # Another stop may have waited for it, too.
             if port in self._closing:
                 self._closing.remove(port)
 
@@ -647,13 +622,15 @@ class GRPCServer:
         graceMs: int = RUN_GRACE_MS,
     ) -> None:
         """
-        Serve until the process is told to stop: for scripts.
+        Serve until the process is stopped by a signal: for scripts.
 
-        Without arguments an application that L{listen}s already stays where it is.
+        Without arguments an application that L{listen}s already keeps its ports.
 
+        @param port: See L{listen}.
+        @param hostname: See L{listen}.
         @param started: Called with the port.
-        @param graceMs: What is being answered then gets this long.
-        @raise SystemExit: If the place is taken.
+        @param graceMs: The grace of calls in flight.
+        @raise SystemExit: If the address is taken.
         """
         reactor = processReactor()
         listening = None
@@ -662,15 +639,3 @@ class GRPCServer:
             if started is not None:
                 listening.addCallback(started)
         runUntilStopped(reactor, listening, lambda: self.stop(graceMs))
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def _address(host: str, port: int | None) -> IPv4Address | IPv6Address | UNIXAddress:
-    if port is None:
-        return UNIXAddress(host.removeprefix("unix:"))
-    if ":" in host:
-        return IPv6Address("TCP", host, port)
-    return IPv4Address("TCP", host, port)

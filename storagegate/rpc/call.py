@@ -1,4 +1,4 @@
-"""A call as handlers and middleware see it."""
+"""The call of a server, for handlers and middleware."""
 
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from storagegate.rpc.interfaces import IServerCall
 
 READ_AHEAD = 8
-"""How many messages of a stream are fetched before a handler asks for them."""
+"""How many messages of a stream are fetched before the handler requests them."""
 
 _NAME = re.compile(r"[0-9a-z_.-]+\Z")
 _VALUE = re.compile(r"[\x20-\x7e]*\Z")
@@ -21,7 +21,7 @@ _FORBIDDEN = (
     *("transfer-encoding", "upgrade"),
 )
 """
-What HTTP/2 has no room for (RFC 9113 section 8.2.2) or gRPC says itself: a peer may end the whole
+Names that HTTP/2 forbids (RFC 9113 section 8.2.2) or gRPC sets itself: a peer may end the whole
 connection for one of these.
 """
 
@@ -29,7 +29,7 @@ _NOTHING = object()
 
 
 class CallMetadata:
-    """What came beside a call, by name; names in any case."""
+    """The metadata of a call; names are compared without regard to case."""
 
     __slots__ = ("_entries",)
 
@@ -37,12 +37,12 @@ class CallMetadata:
         self._entries = entries
 
     def get(self, name: str) -> list[Any]:
-        """Give all values of a name: text, or bytes if it ends in C{-bin}."""
+        """Return all values of a name: text, or bytes if it ends in C{-bin}."""
         wanted = name.lower()
         return [value for key, value in self._entries if key == wanted]
 
     def getMap(self) -> dict[str, Any]:
-        """Give the first value of each name."""
+        """Return the first value of each name."""
         return dict(reversed(self._entries))
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
@@ -57,7 +57,7 @@ class CallMetadata:
 
 def wireMetadata(metadata: Any) -> list[tuple[str, str | bytes]]:
     """
-    Read metadata that is to be sent.
+    Read metadata to send.
 
     @param metadata: A mapping of names to a value or a list of them, or pairs. Values of names that
         end in C{-bin} are bytes, all others printable ASCII.
@@ -89,20 +89,19 @@ class RequestStream:
     """
     The messages of a client's stream.
 
-    Each is fetched when it is asked for, and a few ahead, so that a handler that is slow slows the
-    client down. The stream is what its own C{__anext__} gives to wait for: an object less for each
-    message.
+    Each is fetched when it is requested, and L{READ_AHEAD} ahead, so that a slow handler slows the
+    client down. The stream is its own awaitable of C{__anext__}: an object less for each message.
     """
 
     __slots__ = ("_arrived", "_decode", "_isReading", "_waiting", "_wire")
 
     def __init__(self, wire: IServerCall, decode: Callable[[bytes], Any]) -> None:
         """
-        @param decode: Makes what the handler gets of a message's bytes.
+        @param decode: Converts a message's bytes to the handler's value.
         """
         self._wire = wire
         self._decode = decode
-        # A message that nobody has taken, or None at the end.
+        # The next message, or None at the end.
         self._arrived: Any = _NOTHING
         self._isReading = False
         self._waiting: Deferred[None] | None = None
@@ -115,7 +114,7 @@ class RequestStream:
 
     def __await__(self) -> Generator[Any, Any, Any]:
         if self._waiting is not None:
-            raise RuntimeError("somebody waits for the next request already")
+            raise RuntimeError("the next request is awaited already")
         if self._arrived is _NOTHING and not self._isReading:
             self._isReading = True
             self._wire.read(self._got, READ_AHEAD)
@@ -145,15 +144,15 @@ class Call:
     """
     One call.
 
-    @ivar request: The request; C{None} where the client sends a stream of them: then the call
-        itself is the asynchronous iterable.
-    @ivar service: The whole name of the service.
+    @ivar request: The request; C{None} if the client sends a stream of them: then the call itself
+        is the asynchronous iterable.
+    @ivar service: The full name of the service.
     @ivar method: The bare name of the method.
-    @ivar user: Who calls, once a middleware knows.
+    @ivar user: The authenticated user, set by middleware.
     @ivar deadline: When the client gives up, in seconds since 1970; C{None} for never.
-    @ivar compress: Whether the messages from here on may be compressed, where the options have
-        them compressed at all. Switch it off for a message that holds a secret beside what others
-        may choose: its length would tell of both.
+    @ivar compress: Whether the messages from here on may be compressed, if the options enable it.
+        Disable it for a message that holds a secret beside text that others choose: its length
+        would reveal the secret.
     """
 
     def __init__(self, wire: IServerCall, service: str, method: str) -> None:
@@ -175,28 +174,28 @@ class Call:
 
     @property
     def path(self) -> str:
-        """Give the whole name of the method, C{/package.Service/Method}."""
+        """The full name of the method, C{/package.Service/Method}."""
         return self._wire.path
 
     @property
     def metadata(self) -> CallMetadata:
-        """Give what the client sent beside the call."""
+        """The client's metadata."""
         if self._metadata is None:
             self._metadata = CallMetadata(self._wire.metadata)
         return self._metadata
 
     @property
     def cancelled(self) -> bool:
-        """Tell whether nobody waits for the response any more."""
+        """Whether the call has ended, or the client has left."""
         return self._wire.isOver
 
     @property
     def authContext(self) -> dict[str, list[bytes]]:
-        """Give what TLS knows of the client, such as C{x509_common_name}; empty without it."""
+        """The entries of the client's certificate, such as C{x509_common_name}; empty without."""
         return self._wire.authContext()
 
     def getPeer(self) -> str:
-        """Give the client's address: C{127.0.0.1:5000}, C{[::1]:5000} or C{unix:path}."""
+        """Return the client's address: C{127.0.0.1:5000}, C{[::1]:5000} or C{unix:path}."""
         kind, _, address = self._wire.peer().partition(":")
         return address if kind in ("ipv4", "ipv6") else f"{kind}:{address}"
 
@@ -212,16 +211,18 @@ class Call:
 
     def prepareMetadata(self, metadata: Mapping[str, Any]) -> None:
         """
-        Have initial metadata sent with whatever is sent first.
+        Add initial metadata that is sent with the first message or the status.
 
+        @param metadata: See L{sendMetadata}.
         @raise ValueError: If a name or a value cannot be sent.
         """
         self._wire.prepareMetadata(wireMetadata(metadata))
 
     def setTrailers(self, metadata: Mapping[str, Any]) -> None:
         """
-        Set what is sent with the status, in place of what was set before.
+        Replace the metadata that is sent with the status.
 
+        @param metadata: See L{sendMetadata}.
         @raise ValueError: If a name or a value cannot be sent.
         """
         self.trailers = wireMetadata(metadata)

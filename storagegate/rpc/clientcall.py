@@ -1,4 +1,4 @@
-"""A call as the one who makes it sees it."""
+"""The call of a client: its requests, responses, metadata and status."""
 
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping
@@ -19,18 +19,17 @@ from storagegate.rpc.interfaces import (
     UnaryResult,
 )
 from storagegate.rpc.protos import RPCMethod
-from storagegate.rpc.status import decodeDetails
-
-_DETAILS = "grpc-status-details-bin"
+from storagegate.rpc.status import DETAILS_KEY, decodeDetails
 
 
 @frozen
 class CallOptions:
     """
-    What else is said of a call.
+    The options of a call.
 
+    @ivar metadata: The initial metadata.
     @ivar deadline: When it is given up, in seconds since 1970; C{None} for never.
-    @ivar waitForReady: Whether it waits for a connection, in place of failing without one.
+    @ivar waitForReady: Whether it waits for a connection in place of failing without one.
     """
 
     metadata: Metadata = ()
@@ -40,13 +39,11 @@ class CallOptions:
 
 class ClientCall:
     """
-    One call: to be awaited where there is one response, an asynchronous iterable where there is a
-    stream of them.
+    One call: an awaitable of the response, or an asynchronous iterable of a stream of them.
 
-    It begins when it is made, whether or not somebody waits for it, and may be awaited any number
-    of times. Responses of a stream are fetched as they are taken, and a few ahead, so that whoever
-    takes them slowly slows the server down; who stops taking them before their end cancels the
-    call.
+    It begins when it is made, awaited or not, and may be awaited any number of times. Responses of
+    a stream are fetched as they are consumed, and L{READ_AHEAD} ahead, so that a slow consumer
+    slows the server down; one that stops before the end cancels the call.
     """
 
     def __init__(
@@ -54,7 +51,9 @@ class ClientCall:
     ) -> None:
         """
         @param name: The method's name, for errors.
+        @param engine: Carries the call.
         @param request: A mapping or message, or an iterable of them for a stream of requests.
+        @param options: Metadata and deadline.
         """
         self._engine = engine
         self._name = name
@@ -62,15 +61,15 @@ class ClientCall:
         self._options = options
         self._method: RPCMethod | None = None
         self._wire: IClientCall | None = None
-        self._giveUp: Callable[[], object] | None = None
+        self._cancelEngine: Callable[[], object] | None = None
         self._isCancelled = False
         self._sending: Deferred[None] | None = None
         self._messages: deque[bytes] = deque()
         self._isReading = False
         self._isRead = False
         self._hasEnded = False
-        # Why there is no response, or no more of them. What goes wrong here comes before the status
-        # that the call ends with, which is then only that it was cancelled.
+        # Why no response follows. An error of ours takes precedence over the status, which is then
+        # that of a cancelled call.
         self._error: BaseException | None = None
         self._response: SharedFuture[Any] = SharedFuture()
         self._metadata: SharedFuture[CallMetadata] = SharedFuture()
@@ -79,8 +78,9 @@ class ClientCall:
 
     def begin(self, method: RPCMethod) -> None:
         """
-        Send the request, now that the method is known.
+        Send the request.
 
+        @param method: Known by the definition, or by reflection.
         @raise ConversionError: If the request does not fit its message.
         @raise TypeError: If it is no iterable, and the method takes a stream of requests.
         """
@@ -91,7 +91,7 @@ class ClientCall:
         start = (method.path, options.metadata, options.deadline, options.waitForReady)
         if method.streaming == "none":
             request = self._encodeOne(method)
-            self._giveUp = self._engine.exchange(*start, request, self._exchanged)
+            self._cancelEngine = self._engine.exchange(*start, request, self._exchanged)
             return
         if method.streaming == "server":
             wire = self._engine.call(*start, self._encodeOne(method))
@@ -100,7 +100,7 @@ class ClientCall:
         else:
             kind = type(self._request).__name__
             raise TypeError(f"{self._name} takes an iterable of requests, not a {kind}")
-        self._wire, self._giveUp = wire, wire.cancel
+        self._wire, self._cancelEngine = wire, wire.cancel
         wire.begun().addCallback(self._begun)
         wire.ended().addCallback(lambda end: self._ended(*end))
         if self._streams:
@@ -113,7 +113,7 @@ class ClientCall:
         return method.request.encode({} if self._request is None else self._request)
 
     def fail(self, error: BaseException) -> None:
-        """End the call before it has begun."""
+        """End the call with an error before it has begun."""
         if not self._hasEnded:
             self._error = error
             self._begun(())
@@ -121,7 +121,7 @@ class ClientCall:
 
     @property
     def _streams(self) -> bool:
-        """Tell whether there is a stream of responses."""
+        """Whether the method has a stream of responses."""
         return self._method is not None and self._method.streaming in ("server", "bidirectional")
 
     def _misused(self) -> TypeError:
@@ -129,10 +129,10 @@ class ClientCall:
             return TypeError(f"{self._name} gives a stream: take it by 'async for'")
         return TypeError(f"{self._name} gives one response: await it")
 
-    # What is sent
+    # Requests
 
     async def _send(self, wire: IClientCall, encode: Callable[[Any], bytes]) -> None:
-        """Send a stream of requests, each taken when there is room for it."""
+        """Send a stream of requests, each taken when it can be sent."""
         requests = self._request
         isAsync = isinstance(requests, AsyncIterable)
         source = aiter(requests) if isAsync else iter(requests)
@@ -146,25 +146,29 @@ class ClientCall:
                 if not wire.send(encode(request)):
                     await wire.drained()
         except Exception as error:
-            # Where the call has ended, this is only the end of waiting for another request.
+            # After the end of the call this is the cancelled wait for another request.
             if not self._hasEnded:
-                self._blame(error)
+                self._abort(error)
         finally:
-            await _closeSource(source)
+            # A generator that is not at its end cleans up.
+            if hasattr(source, "aclose"):
+                await source.aclose()
+            elif isinstance(source, Generator):
+                source.close()
 
-    def _blame(self, error: BaseException) -> None:
-        """Give the call up for a reason of ours."""
+    def _abort(self, error: BaseException) -> None:
+        """Cancel the call for an error of ours."""
         if self._error is None:
             self._error = error
         self.cancel()
 
-    # What comes
+    # Responses
 
     def _begun(self, metadata: Metadata) -> None:
         self._metadata.set(CallMetadata(metadata or ()))
 
     def _exchanged(self, exchange: UnaryResult) -> None:
-        """Take the whole of a unary call."""
+        """Receive the result of a unary call."""
         self._begun(exchange.metadata)
         if exchange.response is not None:
             self._messages.append(exchange.response)
@@ -185,16 +189,16 @@ class ClientCall:
         else:
             self._messages.append(message)
             if len(self._messages) > 1 and not self._streams:
-                self._blame(self._miscounted())
+                self._abort(self._miscounted())
         self._readMore()
         self._progress()
 
     def _ended(self, status: int, message: str, trailers: Metadata) -> None:
-        """Take the status."""
+        """Receive the status."""
         self._hasEnded = True
         received = CallMetadata(trailers or ())
         if self._isCancelled and not status:
-            # The end was on its way already; whoever gave the call up is told the same every time.
+            # The end was in flight already; a cancelled call has one status in any case.
             status, message = GRPC_STATUSES["CANCELLED"], CANCELLED_MESSAGE
         if status and self._error is None:
             self._error = statusError(status, message, received)
@@ -204,7 +208,7 @@ class ClientCall:
         self._progress()
 
     def _progress(self) -> None:
-        """See who can go on."""
+        """Resume the consumers that can continue."""
         if self._hasEnded and not self._streams and (self._isRead or self._error is not None):
             self._settle()
         if self._item is not None and (self._messages or self._isDone):
@@ -216,7 +220,7 @@ class ClientCall:
         return self._hasEnded and (self._isRead or self._error is not None)
 
     def _settle(self) -> None:
-        """Give the only response."""
+        """Set the only response."""
         if self._response.isKnown:
             return
         if self._error is None and not self._messages:
@@ -230,7 +234,7 @@ class ClientCall:
             self._response.fail(self._error)
 
     def _miscounted(self) -> GrpcError:
-        """Make the error of a server that does not give one response where it has to."""
+        """Return the error of a server that sends no or several responses in place of one."""
         count = "more than one" if self._messages else "no"
         return GrpcError("UNIMPLEMENTED", f"{self._name} was given {count} response")
 
@@ -241,16 +245,16 @@ class ClientCall:
         except ConversionError as error:
             raise GrpcError("INTERNAL", f"the response cannot be read: {error}") from error
 
-    # What its maker does with it
+    # For the caller
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return self.deferred().__await__()
 
     def deferred(self) -> Deferred[Any]:
         """
-        Give the response as a Deferred; to cancel it cancels the call.
+        Return the response as a Deferred; cancelling it cancels the call.
 
-        It fails with L{GrpcError} where the call does, and with what a stream of requests raised.
+        It fails with L{GrpcError} as the call does, and with an error of a stream of requests.
         """
         if self._streams:
             raise self._misused()
@@ -263,33 +267,33 @@ class ClientCall:
 
     def initialMetadata(self) -> Deferred[CallMetadata]:
         """
-        Wait for what the server sends before its first response; empty if it sends nothing.
+        Wait for the initial metadata; empty if the server sends none.
 
-        For a call with one request and one response it comes with the response.
+        In a call with one request and one response they are known with the response.
         """
         return self._metadata.wait()
 
     def trailers(self) -> Deferred[CallMetadata]:
-        """Wait for what the server sends at the end, be it a good or a bad one."""
+        """Wait for the trailers, which the server sends with any status."""
         return self._trailers.wait()
 
     def cancel(self) -> None:
-        """Give the call up; it then ends with C{CANCELLED}, unless it has ended already."""
-        if self._giveUp is None and not self._hasEnded:
+        """Cancel the call; it then ends with C{CANCELLED}, unless it has ended already."""
+        if self._cancelEngine is None and not self._hasEnded:
             self.fail(GrpcError("CANCELLED", CANCELLED_MESSAGE))
         self.abandon()
 
     def abandon(self) -> None:
-        """Have the wire give the call up. This may run in any thread."""
-        if self._giveUp is not None and not self._hasEnded:
+        """Cancel the engine's call. May run in any thread."""
+        if self._cancelEngine is not None and not self._hasEnded:
             self._isCancelled = True
-            self._giveUp()
+            self._cancelEngine()
 
     def takeNext(self) -> Generator[Any, Any, Any]:
         """
         Wait for the next response of a stream.
 
-        @raise StopAsyncIteration: If there is none any more.
+        @raise StopAsyncIteration: At the end of the stream.
         """
         while True:
             if self._method is not None and not self._streams:
@@ -299,7 +303,7 @@ class ClientCall:
             if self._isDone:
                 raise self._error or StopAsyncIteration
             if self._item is not None:
-                raise RuntimeError(f"somebody waits for the next response of {self._name} already")
+                raise RuntimeError(f"the next response of {self._name} is awaited already")
             item = self._item = Deferred(self._stopWaiting)
             yield from item
         message = self._messages.popleft()
@@ -307,7 +311,7 @@ class ClientCall:
         try:
             return self._decode(message)
         except GrpcError as error:
-            self._blame(error)
+            self._abort(error)
             raise
 
     def _stopWaiting(self, item: Deferred[None]) -> None:
@@ -316,11 +320,10 @@ class ClientCall:
 
 class Responses:
     """
-    Takes the responses of a call one by one.
+    The iterator over the responses of a call.
 
-    It is what C{async for} holds: when the loop is left, by C{break} or an exception, it goes, and
-    the call with it. It is also what its own C{__anext__} gives to wait for: an object less for
-    each response.
+    C{async for} holds it: when the loop is left, by C{break} or an exception, it is deleted and
+    cancels the call. It is itself the awaitable of C{__anext__}: an object less for each response.
     """
 
     __slots__ = ("_call",)
@@ -338,7 +341,7 @@ class Responses:
         return self._call.takeNext()
 
     async def aclose(self) -> None:
-        """Take no more: this cancels the call if it has not ended."""
+        """Stop iterating: cancel the call if it has not ended."""
         self._call.cancel()
 
     def __del__(self) -> None:
@@ -346,26 +349,18 @@ class Responses:
 
 
 def _isStream(requests: Any) -> bool:
-    """Tell a stream of requests from one request, which may be iterable as well."""
+    """Return whether requests are a stream; one request may be iterable as well."""
     if isinstance(requests, Mapping | str | bytes):
         return False
     return isinstance(requests, AsyncIterable | Iterable)
 
 
-async def _closeSource(source: Any) -> None:
-    """Let a generator of requests, which may not be at its end, clean up."""
-    if hasattr(source, "aclose"):
-        await source.aclose()
-    elif isinstance(source, Generator):
-        source.close()
-
-
 def statusError(status: int, message: str, trailers: CallMetadata) -> GrpcError:
-    """Make the error of a call that has ended badly."""
+    """Return the error of a call that has ended with another status than C{OK}."""
     if status not in GRPC_NAMES:
         message = f"unknown status {status}: {message}"
         status = GRPC_STATUSES["UNKNOWN"]
-    details = trailers.get(_DETAILS)
+    details = trailers.get(DETAILS_KEY)
     error = GrpcError(status, message, decodeDetails(details[0]) if details else None)
     error.metadata = trailers
     return error

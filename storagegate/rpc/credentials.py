@@ -58,6 +58,11 @@ class GRPCTLSOptions:
         if self.clientAuth == "require" and self.ca is None:
             raise OptionError('the option tls.clientAuth "require" needs tls.ca')
 
+    @property
+    def requiresClient(self) -> bool:
+        """Whether a client needs a certificate."""
+        return self.ca is not None and self.clientAuth != "none"
+
 
 class TLSOptionsDict(TypedDict, total=False):
     """The keywords of L{GRPCTLSOptions}."""
@@ -94,7 +99,7 @@ def makeServerCredentials(tls: GRPCTLSOptions) -> grpc.ServerCredentials:
     """
     files = CertificateFiles(tls)
     credentials: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
-        files.initial, files.fetch, tls.ca is not None and tls.clientAuth != "none"
+        files.initial, files.fetch, tls.requiresClient
     )
     return credentials
 

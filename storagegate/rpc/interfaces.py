@@ -56,7 +56,7 @@ class IServerCall(Interface):
     )
 
     def peer() -> str:
-        """Return the client's address, C{ipv4:127.0.0.1:5000}, C{ipv6:[::1]:5000} or C{unix:path}."""
+        """Return the client's address: C{ipv4:127.0.0.1:5000}, C{ipv6:[::1]:5000}, C{unix:path}."""
 
     def authContext() -> dict[str, list[bytes]]:
         """Return the entries of the client's TLS certificate; empty without one."""

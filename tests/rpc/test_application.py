@@ -240,13 +240,13 @@ class PlaceTests(SynchronousTestCase):
             (("[::]:9", None), ("::", 9)),
             (("unix:/run/x", None), ("unix:/run/x", None)),
         ):
-            self.assertEqual(app._place(*arguments), place)
+            self.assertEqual(app._address(*arguments), place)
 
     def test_refused(self) -> None:
         """What is no port is an error that says so."""
         app = server.grpc()
         for port in (-1, 65536, "localhost", "127.0.0.1:x", "127.0.0.1:99999", True):
-            self.assertRaises(OptionError, app._place, port, None)
+            self.assertRaises(OptionError, app._address, port, None)
 
     def test_middleware(self) -> None:
         """What is no function is no middleware."""

@@ -8,8 +8,8 @@ from typing import Any
 from grpc._cython import cygrpc
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.core.options import OptionError
-from storagegate.rpc.application import GRPCServerOptions, RPCOptions, readOptions
+from storagegate.core.options import OptionError, changeOptions
+from storagegate.rpc.application import GRPCServerOptions, RPCOptions
 from storagegate.rpc.credentials import GRPCTLSOptions
 
 # What is said where nothing is set.
@@ -92,7 +92,7 @@ WRONG: list[tuple[str, Any]] = [
 
 def arguments(**grpc: Any) -> dict[str, int]:
     """Give what the library is told."""
-    given = readOptions(RPCOptions(), {"grpc": grpc}).channelArguments()
+    given = changeOptions(RPCOptions(), {"grpc": grpc}).grpc.channelArguments()
     found = dict(given)
     assert len(found) == len(given), "a key is there twice"
     return found
@@ -105,7 +105,7 @@ class ReadTests(SynchronousTestCase):
         """Without options these hold."""
         options = RPCOptions()
         self.assertEqual((options.port, options.hostname, options.tls), (50051, "127.0.0.1", None))
-        self.assertEqual(dict(options.channelArguments()), DEFAULTS)
+        self.assertEqual(dict(options.grpc.channelArguments()), DEFAULTS)
         grpc = options.grpc
         self.assertEqual(
             (grpc.maxConcurrentRpcs, grpc.reflection, grpc.health), (1024, False, True)
@@ -132,7 +132,7 @@ class ReadTests(SynchronousTestCase):
     def test_leftToTheLibrary(self) -> None:
         """None leaves a setting to the library."""
         for name in ("maxReceiveMessageLength", "maxConcurrentStreams", "keepaliveTimeMs"):
-            found = readOptions(RPCOptions(), {"grpc": {name: None}}).grpc
+            found = changeOptions(RPCOptions(), {"grpc": {name: None}}).grpc
             self.assertIsNone(getattr(found, name))
         self.assertNotIn("grpc.max_receive_message_length", arguments(maxReceiveMessageLength=None))
         unlimited = arguments(maxMetadataSize=None)
@@ -141,11 +141,11 @@ class ReadTests(SynchronousTestCase):
 
     def test_merged(self) -> None:
         """What is given under grpc later leaves alone what it does not name, at every depth."""
-        options = readOptions(
+        options = changeOptions(
             RPCOptions(),
             {"port": 1, "grpc": {"keepaliveTimeMs": 5, "compressionOptions": {"level": 3}}},
         )
-        options = readOptions(
+        options = changeOptions(
             options, {"grpc": {"health": False, "compressionOptions": {"threshold": "2kb"}}}
         )
         self.assertEqual((options.port, options.grpc.keepaliveTimeMs), (1, 5))
@@ -157,7 +157,7 @@ class ReadTests(SynchronousTestCase):
         """A wrong option or value is refused, and the message names it."""
         for name, value in WRONG:
             error = self.assertRaises(
-                OptionError, readOptions, RPCOptions(), {"grpc": {name: value}}
+                OptionError, changeOptions, RPCOptions(), {"grpc": {name: value}}
             )
             self.assertIn(f"grpc.{name} ", str(error))
         for changes, name in [
@@ -173,7 +173,7 @@ class ReadTests(SynchronousTestCase):
             ({"grpc": {"compressionOptions": {"threshold": -1}}}, "compressionOptions.threshold"),
             ({"grpc": {"compressionOptions": {"speed": 1}}}, "grpc.compressionOptions.speed"),
         ]:
-            error = self.assertRaises(OptionError, readOptions, RPCOptions(), changes)
+            error = self.assertRaises(OptionError, changeOptions, RPCOptions(), changes)
             self.assertIn(f"option {name}" if name[0] != "c" else name, str(error))
 
 
@@ -182,7 +182,7 @@ class CompressesTests(SynchronousTestCase):
 
     def test_threshold(self) -> None:
         """Only messages that are longer than the threshold are."""
-        options = readOptions(
+        options = changeOptions(
             RPCOptions(), {"grpc": {"compression": "gzip", "compressionOptions": {"threshold": 10}}}
         )
         self.assertEqual(
@@ -192,7 +192,7 @@ class CompressesTests(SynchronousTestCase):
 
     def test_defaultThreshold(self) -> None:
         """Without a threshold a kilobyte is not worth it."""
-        options = readOptions(RPCOptions(), {"grpc": {"compression": "deflate"}})
+        options = changeOptions(RPCOptions(), {"grpc": {"compression": "deflate"}})
         self.assertEqual(
             [size > options.callLimits().compressAbove for size in (1024, 1025)], [False, True]
         )
@@ -200,7 +200,7 @@ class CompressesTests(SynchronousTestCase):
     def test_off(self) -> None:
         """Without an algorithm none is, whatever the threshold."""
         for name in (None, "identity"):
-            options = readOptions(
+            options = changeOptions(
                 RPCOptions(),
                 {"grpc": {"compression": name, "compressionOptions": {"threshold": 0}}},
             )
@@ -212,14 +212,14 @@ class TLSTests(SynchronousTestCase):
 
     def read(self, tls: Any) -> GRPCTLSOptions | None:
         """Read them."""
-        return readOptions(RPCOptions(), {"tls": tls}).tls
+        return changeOptions(RPCOptions(), {"tls": tls}).tls
 
     def test_off(self) -> None:
         """There is no TLS without files, and it can be taken back."""
         self.assertIsNone(self.read(None))
         self.assertIsNone(self.read(False))
-        options = readOptions(RPCOptions(), {"tls": {"cert": "c", "key": "k"}})
-        self.assertIsNone(readOptions(options, {"tls": None}).tls)
+        options = changeOptions(RPCOptions(), {"tls": {"cert": "c", "key": "k"}})
+        self.assertIsNone(changeOptions(options, {"tls": None}).tls)
 
     def test_clientAuth(self) -> None:
         """A certificate is required of clients if somebody vouches for them, unless told else."""
@@ -236,8 +236,8 @@ class TLSTests(SynchronousTestCase):
 
     def test_whole(self) -> None:
         """Later files take the place of all the earlier ones."""
-        options = readOptions(RPCOptions(), {"tls": {"cert": "c", "key": "k", "ca": "a"}})
-        tls = readOptions(options, {"tls": {"cert": "d", "key": "l"}}).tls
+        options = changeOptions(RPCOptions(), {"tls": {"cert": "c", "key": "k", "ca": "a"}})
+        tls = changeOptions(options, {"tls": {"cert": "d", "key": "l"}}).tls
         assert tls is not None
         self.assertEqual((tls.cert, tls.key, tls.ca), ("d", "l", None))
 

@@ -15,13 +15,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate import rpc, server
 from storagegate.core.definitions import ServiceMethod
 from storagegate.core.errors import GrpcError, ServiceError, asGrpcError
-from storagegate.core.options import OptionError
+from storagegate.core.options import OptionError, changeOptions
 from storagegate.rpc import client, status
 from storagegate.rpc.application import (
     CompressionOptions,
     GRPCServerOptions,
     RPCOptions,
-    readOptions,
 )
 from storagegate.rpc.call import READ_AHEAD, Call, CallMetadata
 from storagegate.rpc.clientcall import ClientCall
@@ -125,8 +124,8 @@ class OptionTests(SynchronousTestCase):
 
     def argumentsWith(self, name: str, value: Any) -> set[tuple[str, int]]:
         """Give what the library is told if an option has a value."""
-        changed = readOptions(RPCOptions(), {"grpc": self.nested(name, value)})
-        return set(changed.channelArguments())
+        changed = changeOptions(RPCOptions(), {"grpc": self.nested(name, value)})
+        return set(changed.grpc.channelArguments())
 
     def nested(self, name: str, value: Any) -> dict[str, Any]:
         """Give the mapping that says an option, whose name may have a dot."""
@@ -270,7 +269,7 @@ class LimitTests(SynchronousTestCase):
         """What may be waiting in a call is what the code has."""
         rows = [[literal(cell) for cell in row[1:]] for row in table(PAGE, "Waiting")]
         outgoing = [engineserver._OUTGOING_MESSAGES, engineserver._OUTGOING_BYTES]
-        expected = [outgoing, [READ_AHEAD, ""], [READ_AHEAD, ""], ["", engineclient._ROOM_BYTES]]
+        expected = [outgoing, [READ_AHEAD, ""], [READ_AHEAD, ""], ["", engineclient._QUEUE_BYTES]]
         self.assertEqual(rows, [[str(each) for each in row] for row in expected])
 
     def test_limits(self) -> None:
