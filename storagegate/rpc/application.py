@@ -32,7 +32,12 @@ from storagegate.core.options import (
     readWord,
 )
 from storagegate.net.endpoints import processReactor, runUntilStopped
-from storagegate.rpc.credentials import GRPCTLSOptions, TLSOptionsDict, readTLS
+from storagegate.rpc.credentials import (
+    GRPCTLSOptions,
+    TLSOptionsDict,
+    makeServerCredentials,
+    readTLS,
+)
 from storagegate.rpc.dispatch import (
     CallLimits,
     CallRouter,
@@ -539,11 +544,8 @@ class GRPCServer:
         else:
             checkAddress(host, number, self.settings.grpc.reusePort)
             address = f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
-        credentials = None
-        if self.settings.tls is not None:
-            from storagegate.rpc.credentials import makeServerCredentials
-
-            credentials = makeServerCredentials(self.settings.tls)
+        tls = self.settings.tls
+        credentials = None if tls is None else makeServerCredentials(tls)
         engine = makeServerEngine(reactor, self.settings.grpc.channelArguments(), self.traffic)
         try:
             bound = engine.bind(address, credentials)

@@ -1,11 +1,8 @@
 """
 The gRPC client.
 
-A client knows the methods of a service by its definition, or asks the server for them by
-reflection when it needs them first. Until then a call waits; everything else is as if they had been
-known all the time.
-
-What a client is told of its server: where it is, how far to trust it, and its options.
+A client knows the methods of a service by its definition, or fetches them by reflection with the
+first call, which waits for them.
 """
 
 import os
@@ -27,6 +24,7 @@ from storagegate.net.endpoints import processReactor
 from storagegate.rpc.application import GRPCServerOptions
 from storagegate.rpc.call import wireMetadata
 from storagegate.rpc.clientcall import CallOptions, ClientCall
+from storagegate.rpc.credentials import makeChannelCredentials
 from storagegate.rpc.engine import makeClientEngine
 from storagegate.rpc.interfaces import CANCELLED_MESSAGE, ClientClosedError, IClientEngine
 from storagegate.rpc.protos import RPCMethod, RPCService
@@ -40,10 +38,10 @@ _OPTIONS = (
     "maxSendMessageLength",
 )
 
-# The numbers that grpcio has for them.
+# grpcio's numbers of compression algorithms.
 _ALGORITHMS = {"deflate": 1, "gzip": 2}
 
-# Where systems keep the authorities that they trust, the one that OpenSSL was built with first.
+# The usual files of the system's trusted authorities, after the one that OpenSSL was built with.
 _SYSTEM_ROOTS = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -60,12 +58,12 @@ _CREDENTIALS = (
 @frozen
 class GRPCClientTLS:
     """
-    How a client knows its server, and is known; all PEM.
+    TLS of a client; all PEM.
 
-    @ivar roots: The authorities that may vouch for the server; C{None} for grpcio's own list.
+    @ivar roots: The authorities that may sign the server's certificate; C{None} for grpcio's list.
     @ivar key: The client's key.
     @ivar chain: Its certificate.
-    @ivar serverName: The name that the server's certificate has to have, if not the address.
+    @ivar serverName: The name in the server's certificate, if not the address.
     """
 
     roots: bytes | None = None
@@ -89,10 +87,10 @@ class ClientOptionsDict(TypedDict, total=False):
 
 def readAddress(address: Any) -> str:
     """
-    Give an address in gRPC's own form.
+    Convert an address to a target of gRPC.
 
     @param address: C{"host:port"}, C{"[::1]:port"} or C{"unix:path"}.
-    @raise ValueError: If it is none.
+    @raise ValueError: If it has none of these forms.
     """
     problem = f'the address of a gRPC server is "host:port" or "unix:path", not {address!r:.80}'
     if not isinstance(address, str):
@@ -112,12 +110,12 @@ def readAddress(address: Any) -> str:
 
 def readCredentials(credentials: Any) -> GRPCClientTLS | None:
     """
-    Read how to speak to a server.
+    Read the credentials of a client.
 
-    Certificates and keys are paths, or the PEM bytes themselves.
-
-    @return: C{None} to speak in the clear.
-    @raise ValueError: If it is no way that there is, or a file cannot be used.
+    @param credentials: C{"insecure"}, C{"tls"}, or a mapping; its certificates and keys are paths
+        or PEM bytes.
+    @return: C{None} for plain text.
+    @raise ValueError: If they are invalid, or a file cannot be used.
     """
     if credentials == "insecure":
         return None
@@ -137,7 +135,9 @@ def readCredentials(credentials: Any) -> GRPCClientTLS | None:
     roots = _certificates("ca", given["ca"]) if "ca" in given else _systemRoots()
     if "cert" not in given:
         return GRPCClientTLS(roots=roots, serverName=serverName)
-    chain, key = _certificates("cert", given["cert"]), _key(given["key"])
+    chain, key = _certificates("cert", given["cert"]), _pem("key", given["key"])
+    if b"PRIVATE KEY-----" not in key or b"ENCRYPTED" in key:
+        raise ValueError("credentials.key is no PEM key, or needs a password")
     return GRPCClientTLS(roots, key, chain, serverName)
 
 
@@ -145,9 +145,11 @@ def readArguments(
     options: Mapping[str, Any] | None, tls: GRPCClientTLS | None
 ) -> list[tuple[str, Any]]:
     """
-    Give a client's options in gRPC's own words.
+    Return the channel arguments of a client.
 
-    @raise OptionError: If there is no such option, or its value is none.
+    @param options: See L{createGrpcClient}.
+    @param tls: Its name of the server, if any, is an argument.
+    @raise OptionError: If an option is unknown or has an invalid value.
     """
     given = dict(options or {})
     for name in given:
@@ -156,8 +158,8 @@ def readArguments(
     read = changeOptions(GRPCServerOptions(), given)
     arguments: list[tuple[str, Any]] = [
         ("grpc.primary_user_agent", f"storagegate/{__version__}"),
-        # A connection is its client's own: it goes when that is closed, and the failures of others
-        # do not keep it waiting.
+        # Connections are not shared: one is closed with its client, and failures of others do not
+        # delay it.
         ("grpc.use_local_subchannel_pool", 1),
     ]
     arguments += read.arguments(_OPTIONS)
@@ -171,7 +173,7 @@ def readArguments(
 
 
 def _systemRoots() -> bytes | None:
-    """Find the authorities that this system trusts."""
+    """Read the authorities that the system trusts."""
     own = ssl.get_default_verify_paths().cafile
     for path in (own, *_SYSTEM_ROOTS):
         if path is not None and os.path.isfile(path):
@@ -180,7 +182,7 @@ def _systemRoots() -> bytes | None:
 
 
 def _pem(name: str, value: Any) -> bytes:
-    """Read a file, if it is not the content already."""
+    """Return the content of a file, or the value if it is bytes."""
     if isinstance(value, bytes):
         return value
     if not isinstance(value, str | os.PathLike):
@@ -192,7 +194,7 @@ def _pem(name: str, value: Any) -> bytes:
 
 
 def _certificates(name: str, value: Any) -> bytes:
-    """Read certificates; grpcio would find out at the first call, and say little of it."""
+    """Read and check certificates: grpcio would fail at the first call without a reason."""
     content = _pem(name, value)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
@@ -203,21 +205,14 @@ def _certificates(name: str, value: Any) -> bytes:
     return content
 
 
-def _key(value: Any) -> bytes:
-    content = _pem("key", value)
-    if b"PRIVATE KEY-----" not in content or b"ENCRYPTED" in content:
-        raise ValueError("credentials.key is no PEM key, or needs a password")
-    return content
+_REFLECTION_SECONDS = 10.0
+"""The deadline of reflection, which is a few small messages."""
 
-
-# Learning is a few small messages; a server that takes longer has another problem.
-_LEARNING_SECONDS = 10.0
-
-# What a mapping after the address may hold; no part of credentials has one of these names.
 _PARAMETERS = frozenset({"credentials", "service", "options", "reactor"})
+"""Keys of a mapping of parameters; credentials have none of them."""
 
-# Of a service that has many methods, so many are named in an error.
 _NAMED = 20
+"""Methods that are named in an error."""
 
 
 @takesMapping
@@ -238,19 +233,18 @@ def createGrpcClient(
     All of these, or those after the address, may be in one mapping.
 
     @param address: C{"host:port"} or C{"unix:path"}.
-    @param credentials: C{"insecure"} speaks in the clear and trusts whoever answers: for
-        development only. C{"tls"} trusts the authorities that the system trusts. A mapping of
-        C{ca}, C{cert}, C{key} (each the path of a PEM file, or its bytes) and C{serverName} names
-        what to trust and who to be; without C{ca} the system's authorities hold. A mapping that
-        names one of the other parameters, or C{credentials}, is no credentials but a mapping of
-        parameters.
+    @param credentials: C{"insecure"} is plain text without authentication: for development only.
+        C{"tls"} trusts the authorities that the system trusts. A mapping of C{ca}, C{cert}, C{key}
+        (each the path of a PEM file, or its bytes) and C{serverName} has the authorities and the
+        client's own certificate; C{ca} defaults to the system's. A mapping that has one of the
+        other parameters, or C{credentials}, is a mapping of parameters.
     @param service: A service of L{loadProto<storagegate.rpc.protos.loadProto>}, or the full name of
-        one, learned by reflection. Without it all of the server's services are learned, and the
-        methods whose names are in one of them only are the client's own;
-        L{service<GrpcClient.service>} gives those of one.
+        one, fetched by reflection. Without it all of the server's services are fetched, and
+        methods whose name is in one service only are attributes; L{service<GrpcClient.service>}
+        returns a client of one service.
     @param options: C{maxReceiveMessageLength}, C{maxSendMessageLength} (bytes, -1 for no limit),
         C{keepaliveTimeMs}, C{keepaliveTimeoutMs}, C{compression} (C{"gzip"}).
-    @raise ValueError: If one of these is none.
+    @raise ValueError: If one of these is invalid.
     """
     if isinstance(credentials, Mapping) and not _PARAMETERS.isdisjoint(credentials):
         given = {"service": service, "options": options, "reactor": reactor}
@@ -262,11 +256,7 @@ def createGrpcClient(
     if service is not None and not isinstance(service, RPCService | str):
         raise ValueError(f"a service is that of a loaded proto, or a name, not {service!r:.80}")
     reactor = processReactor() if reactor is None else reactor
-    secure = None
-    if tls is not None:
-        from storagegate.rpc.credentials import makeChannelCredentials
-
-        secure = makeChannelCredentials(tls.roots, tls.key, tls.chain)
+    secure = None if tls is None else makeChannelCredentials(tls.roots, tls.key, tls.chain)
     engine = makeClientEngine(target, secure, arguments, reactor)
     return GrpcClient(engine, service, reactor)
 
@@ -275,12 +265,12 @@ class ServiceClient:
     """
     The methods of one service, or of all that a server has.
 
-    A method whose name in camelCase is that of an attribute here is had by its own name in
-    brackets.
+    A method whose name in camelCase is an attribute here is available by its own name in brackets.
     """
 
     def __init__(self, engine: IClientEngine, service: RPCService | str | None, clock: Any) -> None:
         """
+        @param service: The definition, or the full name; C{None} for all services.
         @param clock: Provides C{IReactorTime}.
         """
         self._engine = engine
@@ -292,13 +282,13 @@ class ServiceClient:
             self._services = {service.name: service}
 
     def __getattr__(self, name: str) -> "MethodCaller":
-        # Python itself asks for names that start so.
+        # Python itself looks such names up.
         if name.startswith("_"):
             raise AttributeError(name)
         caller = MethodCaller(self, name)
         if self._services is not None:
             self.findMethod(name)
-            # The next time it is found without coming here.
+            # The next look-up finds it without this method.
             self.__dict__[name] = caller
         return caller
 
@@ -312,12 +302,12 @@ class ServiceClient:
 
     @property
     def services(self) -> dict[str, RPCService]:
-        """Give the services by their full names; none while they are not known."""
+        """The services by their full names; empty until they are known."""
         return dict(self._services or {})
 
     def ready(self) -> Deferred[Self]:
         """
-        Learn what the methods are, if that is not known; calls do so by themselves.
+        Fetch the methods by reflection, if they are not known; calls do so by themselves.
 
         @return: This client. Fails with L{GrpcError} or
             L{ReflectionError<storagegate.rpc.reflection.ReflectionError>}.
@@ -326,7 +316,7 @@ class ServiceClient:
 
     def findMethod(self, name: str) -> RPCMethod:
         """
-        Find a method of services that are known.
+        Find a method of the known services.
 
         @param name: Its own name, or that in camelCase.
         @raise AttributeError: If there is none, or if several services have it.
@@ -346,7 +336,7 @@ class ServiceClient:
         raise AttributeError(f"{names or 'the server'} has no method {name!r}; {methods=}")
 
     def invoke(self, name: str, request: Any, options: CallOptions) -> ClientCall:
-        """Make a call, now or when the services are known."""
+        """Make a call, now or when the services are known; see L{MethodCaller.__call__}."""
         if self._engine.isClosed:
             raise ClientClosedError("the client is closed")
         call = ClientCall(self._engine, name, request, options)
@@ -369,7 +359,7 @@ class ServiceClient:
             await self._known(waitForReady)
             call.begin(self.findMethod(name))
         except ClientClosedError:
-            # The call was made before, and ends as all that are under way then.
+            # It ends as the calls that are in flight when the client is closed.
             call.fail(GrpcError("CANCELLED", CANCELLED_MESSAGE))
         except Exception as error:
             call.fail(error)
@@ -388,11 +378,11 @@ class ServiceClient:
         return learning.wait()
 
     async def _learn(self, learning: SharedFuture[None], waitForReady: bool) -> None:
-        deadline = time.time() + _LEARNING_SECONDS
+        deadline = time.time() + _REFLECTION_SECONDS
         try:
             self._services = await fetchServices(self._engine, deadline, waitForReady, self._wanted)
         except Exception as error:
-            # Whoever comes next tries again.
+            # The next call tries again.
             self._learning = None
             learning.fail(error)
         else:
@@ -404,7 +394,7 @@ class GrpcClient(ServiceClient):
 
     def service(self, service: RPCService | str) -> ServiceClient:
         """
-        Give the methods of another service of the same server.
+        Return a client of another service of the same server.
 
         @param service: As for L{createGrpcClient}.
         """
@@ -414,15 +404,15 @@ class GrpcClient(ServiceClient):
 
     def close(self) -> Deferred[None]:
         """
-        Close the connection; calls that are under way end with C{CANCELLED}.
+        Close the connection; calls in flight end with C{CANCELLED}.
 
-        @return: Fires when nothing is left, no thread either.
+        @return: Fires when the connection is closed and the thread has ended.
         """
         return self._engine.close()
 
 
 class MethodCaller:
-    """One method of a client's."""
+    """One method of a client."""
 
     __slots__ = ("_client", "_name")
 
@@ -447,29 +437,27 @@ class MethodCaller:
         Make a call.
 
         @param request: A mapping or a message; an iterable of them, plain or asynchronous, for a
-            stream of requests, from which each is taken when there is room for it.
+            stream of requests, from which each is taken when it can be sent.
         @param metadata: A mapping of names to a value or a list of them; values of names that end
             in C{-bin} are bytes.
         @param deadlineMs: After so many milliseconds the call ends with C{DEADLINE_EXCEEDED}.
-        @param waitForReady: Whether to wait for a connection; else a server that is not there is
-            C{UNAVAILABLE} at once.
+        @param waitForReady: Whether to wait for a connection; else the call fails with
+            C{UNAVAILABLE} if the server cannot be reached.
         @param fields: The request's fields, in place of C{request}.
         @raise ConversionError: If the request does not fit its message.
-        @raise ValueError: If the metadata or the deadline is none.
+        @raise ValueError: If the metadata or the deadline is invalid.
         """
         if fields:
             if request is not None:
                 raise TypeError(f"{self._name} takes a request or its fields, not both")
             request = fields
         entries = () if metadata is None else wireMetadata(metadata)
-        deadline = None if deadlineMs is None else time.time() + _seconds(deadlineMs)
+        deadline = None
+        if deadlineMs is not None:
+            isNumber = isinstance(deadlineMs, int | float) and not isinstance(deadlineMs, bool)
+            # Not a number, too, is not above 0.
+            if not isNumber or not 0 < deadlineMs < float("inf"):
+                raise ValueError(f"deadlineMs is a number of milliseconds, not {deadlineMs!r:.40}")
+            deadline = time.time() + deadlineMs / 1000
         options = CallOptions(entries, deadline, bool(waitForReady))
         return self._client.invoke(self._name, request, options)
-
-
-def _seconds(milliseconds: Any) -> float:
-    isNumber = isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool)
-    # Not a number, too, is not above 0.
-    if not isNumber or not 0 < milliseconds < float("inf"):
-        raise ValueError(f"deadlineMs is a number of milliseconds, not {milliseconds!r:.40}")
-    return float(milliseconds) / 1000
