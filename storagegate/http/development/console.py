@@ -129,7 +129,11 @@ def errorPage(status: int, shape: Mapping[str, Any]) -> str:
 
 
 def paint(text: str, colour: int) -> str:
-    """Return text in a colour, which a L{ConsoleStream} removes where none is shown."""
+    """
+    Return text in a colour, which a L{ConsoleStream} removes where none is shown.
+
+    @param colour: The number of the ANSI escape sequence.
+    """
     return f"\x1b[1;{colour}m{text}\x1b[0m"
 
 
@@ -222,7 +226,11 @@ def announce(port: IListeningPort, isSecure: bool) -> None:
 
 
 def addressOf(address: Any, isSecure: bool) -> str:
-    """Return the URL of a listener, or the name of its socket."""
+    """
+    Return the URL of a listener, or the name of its socket.
+
+    @param address: The Twisted address, as of C{port.getHost()}.
+    """
     host = getattr(address, "host", None)
     if host is None:
         name = address.name

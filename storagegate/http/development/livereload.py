@@ -89,6 +89,7 @@ class LiveReloadHub:
         """
         Watch a file that is about to be sent.
 
+        @param path: Its path; files without one of L{PAGE_SUFFIXES} are ignored.
         @param root: The directory that a relative path begins at; C{None} for the current one.
         """
         name = os.path.abspath(os.path.join(os.fspath(root or ""), os.fspath(path)))
@@ -147,6 +148,8 @@ def liveReload(hub: LiveReloadHub) -> Callable[[Any, Any, Any], Any]:
     Make the middleware that serves the script and the events, and inserts the script into pages.
 
     It must be the first: a page is changed before other middleware compresses it.
+
+    @param hub: The hub of the process, to which open pages connect.
     """
 
     def serve(req: Any, res: Any, next: Any) -> Any:

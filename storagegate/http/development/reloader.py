@@ -88,6 +88,7 @@ class Reloader:
         """
         Take part in a supervisor's protocol.
 
+        @param control: The socket to the supervisor.
         @param inherited: Endpoint descriptions with the descriptors of their sockets.
         @param isSuccessor: Whether another process serves until this one is ready.
         """
@@ -99,11 +100,12 @@ class Reloader:
 
     def listen(self, app: Any, reactor: Any, endpoint: str, site: Site) -> Deferred[Opened]:
         """
-        Listen for an application, when this process may.
+        Listen for an application, as soon as the predecessor has stopped accepting.
 
         In a process that has no supervisor yet, this does not return: the supervisor runs the
         program again.
 
+        @param endpoint: The endpoint string, by which a socket is found again after a restart.
         @return: Fires with the port. Fails with C{CannotListenError} if the address is taken.
         """
         if self._control is None and not self._ports:
@@ -163,6 +165,8 @@ class Reloader:
         """
         Report an error to the supervisor, if it keeps this process from taking over.
 
+        @param error: An error of the program, or of its C{listen}.
+
         @return: Whether it was reported; if not, it is for the process to show.
         """
         if not self._isSuccessor or self._isServing:
@@ -206,7 +210,12 @@ class Reloader:
             self._send("ready")
 
     def serve(self, reactor: Any, files: Sequence[str], milliseconds: float) -> None:
-        """Accept from now on: there is no predecessor, or it has stopped accepting."""
+        """
+        Accept from now on: there is no predecessor, or it has stopped accepting.
+
+        @param files: The paths that have changed, for the log.
+        @param milliseconds: The time from the start of this process.
+        """
         self._isServing = True
         if self._isSuccessor:
             names = ", ".join(os.path.relpath(path) for path in files)
@@ -223,7 +232,11 @@ class Reloader:
             self._send("drop", endpoint=endpoint)
 
     def showError(self, report: Mapping[str, Any]) -> None:
-        """Show why a successor has failed, on the console and in open pages."""
+        """
+        Show why a successor has failed, on the console and in open pages.
+
+        @param report: The attributes of an L{ErrorReport}.
+        """
         where = f" {report['file']}:{report['line']}" if report["file"] else ""
         # Critical events are printed also where nothing has begun to log.
         _log.critical(
@@ -234,7 +247,11 @@ class Reloader:
         self.hub.fail(report)
 
     def retire(self, reactor: Any, files: list[str]) -> None:
-        """Stop accepting, finish what is in flight, then stop the reactor."""
+        """
+        Stop accepting, finish the requests in flight, then stop the reactor.
+
+        @param files: The paths that have changed, for open pages.
+        """
         self._isRetired = True
         self.hub.reload(files)
         apps = {id(app): app for app, _ in self._ports.values()}

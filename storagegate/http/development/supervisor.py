@@ -18,7 +18,7 @@ Each child has a control socket, with one JSON object a line. Child to superviso
 and back::
 
     {"kind": "serve", "files": [PATH], "ms": N} the files that changed, the time that it took
-    {"kind": "retire", "files": [PATH]}         finish what is in flight, then end
+    {"kind": "retire", "files": [PATH]}         finish the requests in flight, then end
     {"kind": "error", "report": {...}}          a successor has failed
 
 The end of the control socket is an order to stop.
@@ -105,7 +105,12 @@ class ChangeNotifier:
         self._suffixes = suffixes
 
     def watch(self, files: Iterable[str], directories: Iterable[str] = ()) -> None:
-        """Watch exactly these; what is new here has its present state."""
+        """
+        Watch these files and directories, and no others.
+
+        @param files: Paths; a new one has its present state.
+        @param directories: Directories, whose files below are watched too.
+        """
         known, trees = self.files, self.directories
         self.files = {path: known[path] if path in known else fileState(path) for path in files}
         self.directories = {
@@ -208,7 +213,7 @@ class _Child:
         self.process.kill()
 
 
-class Supervisor:
+class ProgramSupervisor:
     """
     Run a program, and start it again when its files change.
 
@@ -359,7 +364,7 @@ class Supervisor:
 
     def _ended(self, child: _Child) -> None:
         """Handle the end of a process."""
-        # What it sent before its end.
+        # Messages that it sent before its end.
         while self._receive(child):
             pass
         child.close()
@@ -434,7 +439,7 @@ def becomeSupervisor(options: Sequence[str], program: Sequence[Any]) -> NoReturn
 
 def superviseProgram() -> NoReturn:
     """Run as the supervisor: what L{becomeSupervisor} executes."""
-    status = Supervisor(**json.loads(sys.argv[1])).run()
+    status = ProgramSupervisor(**json.loads(sys.argv[1])).run()
     if status < 0:
         signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)

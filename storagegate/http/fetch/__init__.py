@@ -40,6 +40,7 @@ class Headers:
 
     def __init__(self, init: HeadersInit = None) -> None:
         """
+        @param init: Other headers, a mapping, whose values may be lists, or pairs.
         @raise ValueError: If a name is no token, or a value has a control character or one outside
             Latin-1.
         """
@@ -65,7 +66,12 @@ class Headers:
         return bool(self._valuesOf(name))
 
     def set(self, name: str, value: str | int) -> None:
-        """Replace all values of a field by one."""
+        """
+        Replace all values of a field by one.
+
+        @param value: Text without control characters, or a number.
+        @raise ValueError: If name or value are malformed.
+        """
         field = _check(name, value)
         first = next((i for i, each in enumerate(self._fields) if each[0] == field[0]), None)
         if first is None:
@@ -75,7 +81,12 @@ class Headers:
         self._fields[first:] = [field, *later]
 
     def append(self, name: str, value: str | int) -> None:
-        """Add a value to those of a field."""
+        """
+        Add a value to those of a field.
+
+        @param value: Text without control characters, or a number.
+        @raise ValueError: If name or value are malformed.
+        """
         self._fields.append(_check(name, value))
 
     def delete(self, name: str) -> None:
@@ -203,6 +214,7 @@ def makeSource(init: Any) -> tuple[ByteSource, str | None]:
     """
     Make the source of a body.
 
+    @param init: The argument C{body} of a request or a response.
     @return: The source, and the default content type.
     @raise TypeError: If no body can be made of C{init}.
     """
@@ -504,6 +516,7 @@ class _JSON:
             """
             Make a response of a value in JSON.
 
+            @param headers: As for L{Headers}; C{Content-Type} defaults to C{application/json}.
             @raise TypeError: If the value has no form in JSON.
             """
             given = Headers(headers)
@@ -537,6 +550,9 @@ class Response(FetchBody):
         statusText: str | None = None,
     ) -> None:
         """
+        @param body: Bytes, text, which is encoded as UTF-8, or an asynchronous iterator of bytes.
+        @param statusText: The reason phrase; by default that of the status.
+        @param headers: As for L{Headers}; C{Content-Type} defaults to that of text for C{str}.
         @raise ValueError: If status, headers or phrase are malformed.
         @raise TypeError: If no body can be made of C{body}, or the status has none.
         """
@@ -560,6 +576,7 @@ class Response(FetchBody):
         """
         Make a redirect.
 
+        @param url: The C{Location}, which is percent-encoded as far as needed.
         @raise ValueError: If the status does not redirect, or the URL has control characters.
         """
         if status not in _REDIRECTS:
@@ -622,6 +639,8 @@ class Request(FetchBody):
     ) -> None:
         """
         @param url: Absolute, or a path on C{http://localhost}.
+        @param method: A token; known methods are converted to upper case.
+        @param headers: As for L{Headers}; C{Content-Type} defaults to that of text for C{str}.
         @param body: Text is encoded as UTF-8; an asynchronous iterator of bytes is read at the
             pace of the server.
         @raise ValueError: If URL, method or headers are malformed.

@@ -1,5 +1,5 @@
 """
-A limit on how often one client may ask.
+C{rateLimit}: limits the requests of each client.
 
 The C{X-RateLimit} fields are the common ones, in seconds since 1970; the C{RateLimit} fields
 follow one of the drafts of the IETF (draft-ietf-httpapi-ratelimit-headers), in seconds from now.

@@ -171,7 +171,7 @@ _REFERRER = (
 )
 _FRAMES = ("SAMEORIGIN", "DENY")
 
-# A year, in seconds: what browsers' preload lists ask for.
+# A year, in seconds: the minimum of browsers' preload lists.
 _STRICT_SECONDS = 31_536_000
 
 

@@ -429,7 +429,7 @@ class UploadReader:
             message = f"The upload cannot be read: {error}"
             raise HTTPError(status, message, "entity.parse.failed") from None
         if request.raw.disconnected:
-            # While the last file was written: no response would tell that it is stored.
+            # While the last file was written: the client gets no response.
             raise ClientLost()
 
     def hold(self, count: int) -> bool:

@@ -74,7 +74,12 @@ def checkContent(content: Mapping[str, Any], encoded: bytes) -> None:
 
 
 def encodeParts(data: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    """Encode content and cookie of a session separately: a touch changes the cookie only."""
+    """
+    Encode content and cookie of a session separately: a touch changes the cookie only.
+
+    @param data: The argument of L{ISessionStore.set}.
+    @return: Both as JSON.
+    """
     content = {key: value for key, value in data.items() if key != "cookie"}
     return _encoder.encode(content), encodeCookie(data)
 
@@ -278,16 +283,31 @@ class ISessionStore(Interface):
     """
 
     def get(id: str) -> Any:
-        """Return a session, or C{None} if it does not exist or has expired."""
+        """
+        Return a session.
+
+        @param id: The id that the cookie carries.
+        @return: The data of L{set}, or C{None} if the session does not exist or has expired.
+        """
 
     def set(id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> Any:
-        """Store a session, or replace the one of this id."""
+        """
+        Store a session, or replace the one of this id.
+
+        @param data: The content, and the state of the cookie under C{cookie}.
+        @param maxAgeMs: Milliseconds until the session expires.
+        """
 
     def destroy(id: str) -> Any:
         """Delete a session, if it exists."""
 
     def touch(id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> Any:
-        """Replace the C{cookie} and the expiry of a session that exists, and nothing else."""
+        """
+        Replace the C{cookie} and the expiry of a session that exists, and nothing else.
+
+        @param data: As for L{set}; only C{cookie} is used.
+        @param maxAgeMs: Milliseconds until the session expires.
+        """
 
 
 class IReplacingStore(ISessionStore):
@@ -299,14 +319,23 @@ class IReplacingStore(ISessionStore):
     """
 
     def replace(id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> Any:
-        """Do as C{set}, but nothing if no session of this id exists."""
+        """
+        Do as C{set}, but nothing if no session of this id exists.
+
+        @param data: As for L{ISessionStore.set}.
+        @param maxAgeMs: Milliseconds until the session expires.
+        """
 
 
 class IBoundStore(ISessionStore):
     """A store that needs the time or threads of the application."""
 
     def bind(runtime: Runtime) -> None:
-        """Use this runtime, unless one is set. Called at the first request of each middleware."""
+        """
+        Use this runtime, unless one is set. Called at the first request of each middleware.
+
+        @param runtime: The clock and the threads of the application.
+        """
 
 
 # The attributes that a handler may change for one session; changed ones are stored with it.
@@ -335,6 +364,10 @@ class SessionCookie:
     )
 
     def __init__(self, options: CookieOptions, now: Callable[[], float], onTLS: bool) -> None:
+        """
+        @param now: Returns the time, in seconds since the epoch.
+        @param onTLS: Whether the request is on TLS, for C{secure="auto"}.
+        """
         self._now = now
         self.createdAt = now()
         self.httpOnly = options.httpOnly
@@ -380,7 +413,11 @@ class SessionCookie:
             self._expiresAt = self._now() + self.originalMaxAge / 1000
 
     def ends(self, absoluteMaxAge: float | None) -> float:
-        """Return when the session expires without further use, in seconds since the epoch."""
+        """
+        Return when the session expires without further use, in seconds since the epoch.
+
+        @param absoluteMaxAge: The limit of its whole life, in milliseconds; C{None} for none.
+        """
         idle = self._now() + DAY_MS / 1000 if self._expiresAt is None else self._expiresAt
         return idle if absoluteMaxAge is None else min(idle, self.createdAt + absoluteMaxAge / 1000)
 
@@ -400,7 +437,11 @@ class SessionCookie:
         return kept
 
     def restore(self, kept: object) -> None:
-        """Restore a stored state. Another program may have written it in any form."""
+        """
+        Restore a stored state.
+
+        @param kept: The result of L{record}; another program may have written it in any form.
+        """
         if not isinstance(kept, Mapping):
             return
         for name, read in (("originalMaxAge", readMs), ("expires", readExpires)):

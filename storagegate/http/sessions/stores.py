@@ -61,7 +61,7 @@ class MemorySessionStore:
     """
     Keeps sessions in memory. Past its limits the least recently used one is removed.
 
-    Its results are there synchronously.
+    It returns its results synchronously.
     """
 
     def __init__(
