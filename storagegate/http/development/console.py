@@ -85,7 +85,11 @@ class ErrorReport:
         @param trace: The traceback, if C{error.__traceback__} is not set any more.
         """
         described = traceback.TracebackException(type(error), error, trace or error.__traceback__)
-        own = [frame for frame in described.stack if not _isForeign(frame.filename)]
+        own = [
+            frame
+            for frame in described.stack
+            if not frame.filename.startswith("<") and not isInstalled(frame.filename)
+        ]
         file, line = (own[-1].filename, own[-1].lineno) if own else (None, None)
         bare = list(described.format_exception_only())
         title = " ".join(bare[-1].split())
@@ -102,10 +106,6 @@ class ErrorReport:
                 each.stack = traceback.StackSummary.from_list(kept)
             each = each.__cause__ or each.__context__
         return cls(title, file, line, "".join(described.format()))
-
-
-def _isForeign(path: str) -> bool:
-    return path.startswith("<") or isInstalled(path)
 
 
 def _isFramework(path: str) -> bool:

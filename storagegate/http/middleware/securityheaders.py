@@ -64,9 +64,11 @@ def contentPolicy(option: object) -> tuple[tuple[str, str] | None, MakePolicy | 
     @raise ValueError: If a directive is wrong.
     @raise TypeError: If the option has the wrong type or an unknown setting.
     """
-    if option is False:
+    settings = _settings(
+        "contentSecurityPolicy", option, ("directives", "useDefaults", "reportOnly")
+    )
+    if settings is None:
         return None, None
-    settings: Mapping[str, Any] = {} if option is True else _mapping(option)
     header = "Content-Security-Policy"
     if settings.get("reportOnly", False):
         header += "-Report-Only"
@@ -76,18 +78,6 @@ def contentPolicy(option: object) -> tuple[tuple[str, str] | None, MakePolicy | 
     if any(callable(source) for sources in directives.values() for source in sources):
         return None, lambda req, res: (header, _write(directives, req, res))
     return (header, _write(directives, None, None)), None
-
-
-def _mapping(option: object) -> Mapping[str, Any]:
-    if not isinstance(option, Mapping):
-        raise TypeError(f"contentSecurityPolicy is True, False or a mapping, not {option!r}")
-    for name in option:
-        if name not in ("directives", "useDefaults", "reportOnly"):
-            raise TypeError(
-                f"contentSecurityPolicy has no setting {name!r}; "
-                "it has directives, useDefaults and reportOnly"
-            )
-    return option
 
 
 def _readDirectives(given: Mapping[str, Any], useDefaults: bool) -> Directives:
@@ -169,7 +159,6 @@ _REFERRER = (
     "unsafe-url",
     "",
 )
-_FRAMES = ("SAMEORIGIN", "DENY")
 
 # A year, in seconds: the minimum of browsers' preload lists.
 _STRICT_SECONDS = 31_536_000
@@ -217,7 +206,12 @@ def securityHeaders(
         _prefetch(xDnsPrefetchControl),
         _fixed("X-Download-Options", xDownloadOptions, "noopen"),
         _frames(xFrameOptions),
-        _permitted(xPermittedCrossDomainPolicies),
+        _word(
+            "X-Permitted-Cross-Domain-Policies",
+            xPermittedCrossDomainPolicies,
+            _PERMITTED,
+            "permittedPolicies",
+        ),
         _fixed("X-XSS-Protection", xXssProtection, "0"),
     )
     fixed = checkFields(value for value in values if value is not None)
@@ -268,16 +262,10 @@ def _word(header: str, option: object, words: tuple[str, ...], name: str = "poli
 
 
 def _frames(option: object) -> Header:
-    if isinstance(option, Mapping) and isinstance(option.get("action"), str):
-        option = {**option, "action": option["action"].upper().replace("-", "")}
-    elif isinstance(option, str):
-        option = option.upper().replace("-", "")
-    return _word("X-Frame-Options", option, _FRAMES, "action")
-
-
-def _permitted(option: object) -> Header:
-    header = "X-Permitted-Cross-Domain-Policies"
-    return _word(header, option, _PERMITTED, "permittedPolicies")
+    settings = {"action": option} if isinstance(option, str) else option
+    if isinstance(settings, Mapping) and isinstance(settings.get("action"), str):
+        settings = {**settings, "action": settings["action"].upper().replace("-", "")}
+    return _word("X-Frame-Options", settings, ("SAMEORIGIN", "DENY"), "action")
 
 
 def _prefetch(option: object) -> Header:
