@@ -268,7 +268,7 @@ class Components:
                 accept = request.headers.get(b"accept", b"")
                 request.respond(*await page.respond(request.method, accept))
                 return
-            request.respond(*health.answer(request.method, request.path, readiness))
+            request.respond(*health.respond(request.method, request.path, readiness))
 
         return CoroutineResource(handle, health.describeError)
 

@@ -1,8 +1,8 @@
 """
 The configuration: flags win over variables, variables over the file, the file over defaults.
 
-What is not known or not right stops the start: L{ConfigurationError} is one line that names the
-key and where it came from. The keys themselves are in L{storagegate.daemon.configkeys}.
+An unknown key or an invalid value stops the start: L{ConfigurationError} is one line with the key
+and its origin. The keys themselves are in L{storagegate.daemon.configkeys}.
 """
 
 import re
@@ -52,7 +52,7 @@ class ListenerOptions:
 
 @frozen
 class StoreOptions:
-    """Where the store is, and what it promises."""
+    """Options of the store."""
 
     directory: str
     durability: str
@@ -62,7 +62,7 @@ class StoreOptions:
 @frozen
 class S3Options:
     """
-    What the S3 room answers to.
+    Options of the S3 listener.
 
     @ivar root: The configured root key pair; L{None}: the one in the data directory.
     @ivar requireSignedPayload: Whether a body must be signed for where there is no TLS.
@@ -79,7 +79,7 @@ class Configuration:
     """
     All options of the daemon.
 
-    @ivar gateway: The table of that name in the file, for the gateway to judge.
+    @ivar gateway: The table of that name in the file; the gateway validates it.
     @ivar values: The same by key.
     """
 
@@ -97,7 +97,7 @@ class Configuration:
 
 @frozen
 class _Found:
-    """A value as it was found, and where."""
+    """A value before it is parsed, and its origin."""
 
     key: Key
     raw: object
@@ -106,11 +106,11 @@ class _Found:
 
 def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configuration:
     """
-    Read the configuration from everywhere.
+    Read the configuration from flags, variables and the file.
 
-    @param flags: The flags that were given, by key; C{config} is the path of the file.
+    @param flags: The given flags, by key; C{config} is the path of the file.
     @param environment: The process's variables.
-    @raise ConfigurationError: If anything is unknown or not right.
+    @raise ConfigurationError: If a key is unknown or a value is invalid.
     """
     gateway: Mapping[str, Any] = {}
     found = {key.name: _Found(key, key.default, "default") for key in KEYS if key.default}
@@ -129,7 +129,7 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
 
 
 def everyError(flags: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
-    """Give the line of each thing that is not right, where L{load} stops at the first."""
+    """Return the lines of all errors, where L{load} stops at the first."""
     path = str(flags.get("config") or "")
     table: dict[str, Any] = {}
     found: list[str] = []
@@ -152,19 +152,19 @@ def everyError(flags: Mapping[str, object], environment: Mapping[str, str]) -> l
     try:
         load(flags, environment)
     except ConfigurationError as error:
-        # What concerns more than one key is none of these.
+        # Errors that concern several keys.
         if str(error) not in found:
             found.append(str(error))
     return found
 
 
 def restore(values: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configuration:
-    """Make a configuration anew of the C{values} and the C{gateway} of one that was sent."""
+    """Make a configuration of the C{values} and the C{gateway} of another process."""
     return _assemble({**values, "service": tuple(values.get("service", ()))}, gateway)
 
 
 def needRestart(old: Configuration, new: Configuration) -> list[str]:
-    """Name the keys that differ and that a running daemon cannot change."""
+    """Return the keys that differ and that a running daemon cannot apply."""
     names = [
         key.name
         for key in KEYS
@@ -185,7 +185,7 @@ def _readFile(path: str) -> dict[str, Any]:
 
 
 def _takeTable(table: dict[str, Any], path: str) -> Mapping[str, Any]:
-    """Take the gateway's part out of a file: it has tables of its own, and no flag or variable."""
+    """Remove the gateway's part from a file: it has tables of its own, and no flag or variable."""
     part = table.pop(_GATEWAY, {})
     if not isinstance(part, dict):
         raise ConfigurationError(f"{_GATEWAY} (file {path}): expected a table")
@@ -231,7 +231,7 @@ def _read(item: _Found) -> Any:
     try:
         return item.key.read(item.raw)
     except ValueError as error:
-        # A long or secret value helps nobody in the one line that an operator sees.
+        # The line for the operator must not contain long or secret values.
         got = "" if item.key.secret else f", not {item.raw!r:.80}"
         raise ConfigurationError(f"{item.key.name} ({item.origin}): {error}{got}") from error
 

@@ -1,8 +1,8 @@
 """
 The table of configuration keys, and the strict reading of each value.
 
-A reader takes what a flag or a variable gives (text) as well as what TOML gives (text, number,
-truth value, list), and returns the value or raises C{ValueError} with what was expected.
+A reader accepts the text of a flag or a variable as well as a TOML value (text, number, truth
+value, list), and returns the value or raises C{ValueError} with what was expected.
 """
 
 import re
@@ -26,10 +26,10 @@ _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*", re.ASCII)
 _SERVICE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 
-# More processes than this on one machine share nothing any more but the lock they wait for; and
-# while all are replaced, there are twice as many, for which the store has places.
+# More processes on one machine would only wait for the write lock; and while all are replaced,
+# twice as many run, for which the store has slots.
 _MAXIMUM_WORKERS = 30
-# An hour: longer, and the supervisor's own patience has ended anyway.
+# An hour: the supervisor does not wait longer anyway.
 _MAXIMUM_GRACE_SECONDS = 3600
 
 
@@ -43,7 +43,7 @@ def readText(value: object) -> str:
 
 
 def readEndpoint(value: object) -> str | None:
-    """Accept an endpoint's description; C{off} gives L{None}. The endpoint itself judges it."""
+    """Accept the description of an endpoint, which its plugin validates; C{off} is L{None}."""
     if not isinstance(value, str):
         raise ValueError("expected an endpoint such as tcp:9000, or off")
     text = readText(value)
@@ -51,7 +51,7 @@ def readEndpoint(value: object) -> str | None:
 
 
 def readHostPort(value: object) -> str | None:
-    """Accept C{HOST:PORT}; C{off} gives L{None}."""
+    """Accept C{HOST:PORT}; C{off} is L{None}."""
     if value == "off":
         return None
     match = _HOST_PORT.fullmatch(value) if isinstance(value, str) else None

@@ -159,7 +159,7 @@ class Daemon(ProcessService):
 
     def readiness(self) -> Readiness:
         """Return whether requests are served, and the problems of each part."""
-        return self._checks.look()
+        return self._checks.evaluate()
 
     def _storeParts(self) -> Mapping[str, str | None]:
         return {"store": "closed"} if self._store is None else self._store.health()
@@ -175,7 +175,7 @@ class Daemon(ProcessService):
     async def _stop(self) -> None:
         """Stop accepting, wait for requests in flight, and close the store."""
         self._drain()
-        self._monitor.look()
+        self._monitor.check()
         self._monitor.stop()
         grace = self._notifyStopping()
         # The admin listener is closed last: it reports that this daemon is stopping. If another

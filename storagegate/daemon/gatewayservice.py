@@ -42,7 +42,7 @@ from storagegate.gateway.transports.registry import (
 from storagegate.net.ipc import WorkerIPC
 
 USERS_FILE = "users.sqlite"
-"""Where in the data directory the users are."""
+"""The database of users in the data directory."""
 
 _PROTOS = {"user.UserService": "UserService", "storagegate.Storage": "Storage"}
 """The names of the reference services in their protos."""
@@ -52,12 +52,12 @@ _INTERFACE = re.compile(r":interface=((?:[^:\\]|\\.)*)")
 
 
 class NamingError(ValueError):
-    """There is no such thing; the text is one line that names it."""
+    """A name of the configuration cannot be loaded; the text is one line with the name."""
 
 
 def loadObject(name: str) -> Any:
     """
-    Find what a name of the configuration stands for.
+    Import the object of a name in the configuration.
 
     @param name: C{module:name}; the name may have dots.
     @raise NamingError: If the module cannot be imported, or has no such name.
@@ -92,14 +92,15 @@ _FUNCTIONS = frozenset(
 """Keys whose values are functions; the last one may be a table of them by protocol."""
 
 LISTENER_OPTIONS = frozenset({"port", "hostname", "address"})
-"""Options that the file does not have: where a wire is, the key of its listener says."""
+"""Options that the tables must not have: the key of the listener sets them."""
 
 
 def configureGateway(gateway: ProtocolGateway, tables: Mapping[str, Any]) -> None:
     """
-    Give a gateway what the file says.
+    Apply the tables of the configuration file to a gateway.
 
-    @raise ConfigurationError: If a table or a key is not known, or a value is not right.
+    @param tables: Those of C{[gateway.*]}, by name.
+    @raise ConfigurationError: If a table or a key is unknown, or a value is invalid.
     """
     configure: dict[str, Callable[[Mapping[str, Any]], Any]] = {
         **{name: partial(gateway.configure, name) for name in transportNames()},
@@ -126,10 +127,11 @@ def configureGateway(gateway: ProtocolGateway, tables: Mapping[str, Any]) -> Non
 
 def readMonitoringTable(tables: Mapping[str, Any]) -> Any:
     """
-    Read what the file says of monitoring, which holds for other rooms than the gateway as well.
+    Read the table of monitoring, which applies to the S3 listener as well.
 
-    @return: The C{MonitoringOptions}; C{None} if it says nothing.
-    @raise ConfigurationError: If a key is not known, or a value is not right.
+    @param tables: Those of C{[gateway.*]}, by name.
+    @return: The C{MonitoringOptions}; C{None} if the table is absent.
+    @raise ConfigurationError: If a key is unknown, or a value is invalid.
     """
     from storagegate.gateway.options import MonitoringOptions, readMonitoring
 
@@ -145,7 +147,7 @@ def readMonitoringTable(tables: Mapping[str, Any]) -> Any:
 
 
 def _resolved(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Put functions in the places of their names."""
+    """Replace the names of functions by the functions."""
     resolved: dict[str, Any] = {}
     for key, value in table.items():
         if key in _FUNCTIONS and isinstance(value, str):
@@ -174,9 +176,9 @@ class DaemonGatewayService:
         link: WorkerIPC | None = None,
     ) -> None:
         """
-        @param surroundings: What the gateway shares with the rest of the daemon.
-        @param link: What a worker knows of the others, which listen at the same places.
-        @raise ConfigurationError: If a service or an option is none, with one line.
+        @param surroundings: The resources that the gateway shares with the daemon.
+        @param link: The connection of a worker to the others, which have the same listeners.
+        @raise ConfigurationError: If a service or an option is invalid, with one line.
         """
         listeners = configuration.listeners
         self._reactor = reactor
@@ -217,16 +219,16 @@ class DaemonGatewayService:
             self._gateway.protos.update(ourProto(name).services)
         self._gateway.configureGRPC(services=_PROTOS, transformResponse=_fitted)
 
-    def open(self, name: str, place: str) -> IAddress:
+    def open(self, name: str, endpoint: str) -> IAddress:
         """
-        Open a listener; nobody is served before the reactor runs.
+        Open a listener; requests are served once the reactor runs.
 
         @param name: A transport with a listener of its own.
-        @raise CannotListenError: If the place cannot be had.
+        @raise CannotListenError: If the address is not available.
         @raise OptionError: If an option does not fit the others.
         """
         found: list[Any] = []
-        self._gateway.start(self._reactor).open(name, place).addBoth(found.append)
+        self._gateway.start(self._reactor).open(name, endpoint).addBoth(found.append)
         if not found:
             raise OptionError(f"the listener {name} did not open at once")
         [port] = found
@@ -239,7 +241,7 @@ class DaemonGatewayService:
 
     def attachStore(self, store: Any, root: Any, region: str, directory: str) -> None:
         """
-        Put the reference services in, unless there are the user's; tell others of what is here.
+        Add the reference services, unless the user has services, and register with discovery.
 
         @param root: The root key pair.
         @param directory: The data directory as an absolute path.
@@ -265,12 +267,12 @@ class DaemonGatewayService:
         self._add(makeStorageService(store, credentials, region, maxItemBytes=maxItemBytes()))
 
     def _add(self, service: ServiceDefinition) -> None:
-        """Add a service, unless discovery says that it is elsewhere."""
+        """Add a service, unless discovery has its instances."""
         if service.name not in self._gateway.services:
             self._gateway.addKnown(service)
 
     def warnings(self) -> Mapping[str, str | None]:
-        """Tell what an operator should look at while calls are taken."""
+        """Return problems that an operator should look at while calls are served."""
         found = {"discovery": self._gateway.discoveryProblem}
         if self._registration is not None:
             found["registration"] = self._registration.problem
@@ -278,16 +280,16 @@ class DaemonGatewayService:
 
     @property
     def ports(self) -> Mapping[str, Any]:
-        """Give the ports that are open, by the name of the listener."""
+        """Return the open ports, by the name of the listener."""
         own = [row.name for row in listenerTransports()]
         return {name: port for name, port in self._gateway.ports.items() if name in own}
 
     def onReadinessChange(self, readiness: Readiness) -> None:
         """
-        Have the gRPC health service say how the daemon is.
+        Update the gRPC health service.
 
-        C{Storage} is served while the store is well, other services while nothing stops; the
-        server as a whole is what C{/readyz} says.
+        C{Storage} is served while the store has no problem, other services until the daemon
+        stops; the server as a whole has the state of C{/readyz}.
         """
         isServing = readiness.status != "draining"
         isStored = isServing and not any(readiness.parts.values())
@@ -296,11 +298,11 @@ class DaemonGatewayService:
             readiness.status == "ok",
         )
 
-    def _checkDiscovery(self, place: str | None) -> None:
+    def _checkDiscovery(self, endpoint: str | None) -> None:
         """
-        Check what can be told of discovery before anything is open.
+        Check the options of discovery before anything is open.
 
-        @param place: Where HTTP is to be listened for.
+        @param endpoint: That of the HTTP listener.
         """
         options = self._gateway.discovery
         if options is None:
@@ -316,17 +318,17 @@ class DaemonGatewayService:
 
                     checkFiles(tls, table)
             if options.register is not None:
-                checkRegistration(options, self._servedHere(), _interface(place))
+                checkRegistration(options, self._servedHere(), _interface(endpoint))
         except OptionError as error:
             raise ConfigurationError(f"gateway.discovery: {error}") from error
 
     def _servedHere(self) -> tuple[str, ...]:
-        """Give the names of the services that are not only passed on."""
+        """Return the names of the services that are not only proxied."""
         names = self._gateway.services if self._services else tuple(_PROTOS.values())
         return tuple(name for name in names if name not in self._gateway.discovery.services)
 
     def _register(self) -> None:
-        """Tell a registry of the services, if that was asked for."""
+        """Register the services with discovery, if that is configured."""
         options = self._gateway.discovery
         if options is None or options.register is None:
             return
@@ -338,19 +340,19 @@ class DaemonGatewayService:
             getattr(self._httpAddress, "host", None),
             getattr(self._httpAddress, "port", None),
             self._reactor,
-            # Of processes at one place one may go while the others stay.
+            # Processes with one address need different ids: one may end while the others serve.
             str(os.getpid()) if self._link is not None else "",
         )
         self._reactor.callWhenRunning(self._registration.start)
 
     def setRootCredentials(self, root: Any) -> None:
-        """Take another root key pair: the one before is nobody's from now on."""
+        """Replace the root key pair; the previous one is invalid from now on."""
         if self._credentials is not None:
             self._credentials.setRoot(root.accessKey, root.secretKey)
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
-        Let calls end, cancel them after the grace, and close what the services had.
+        Wait for calls, cancel them after the grace, and close the resources of the services.
 
         @param idleGraceSeconds: How long idle connections of HTTP may stay.
         """
@@ -358,7 +360,7 @@ class DaemonGatewayService:
 
     async def _close(self, graceSeconds: float, idleGraceSeconds: float) -> None:
         if self._registration is not None:
-            # Before all else: whoever is told in time does not knock at a closed door.
+            # First: clients must not be sent to a closed port.
             await self._registration.stop()
         await self._gateway.stop(graceSeconds * 1000, idleGraceSeconds * 1000)
         closers, self._closers = self._closers, []
@@ -367,30 +369,30 @@ class DaemonGatewayService:
 
 
 class _StorageKeys:
-    """Knows C{ACCESSKEY:SECRETKEY} wherever a key or a token may stand."""
+    """Authenticates C{ACCESSKEY:SECRETKEY}, given as an API key or as a token."""
 
     def __init__(self, prove: Callable[[str], Any]) -> None:
         self._prove = prove
 
     def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
-        """Give the key."""
+        """Return the key."""
         return credentials.apiKey or credentials.token
 
     def verify(self, token: str, context: RequestContext) -> Any:
-        """Give whose it is; C{None} for nobody's."""
+        """Return the user of a key; C{None} if it is invalid."""
         return self._prove(token)
 
 
 def _fitted(result: Any, method: str) -> Any:
-    """Leave out what the message CreateMultipleUsersResponse has no field for."""
+    """Leave out the field that the message CreateMultipleUsersResponse does not have."""
     if method == "UserService.CreateMultipleUsers" and "errors" in result:
         return {key: value for key, value in result.items() if key != "errors"}
     return result
 
 
-def _interface(place: str | None) -> str | None:
-    """Give the address that an endpoint names; C{None} where there is no port at all."""
-    if place is None or place.startswith("unix:"):
+def _interface(endpoint: str | None) -> str | None:
+    """Return the interface of an endpoint; C{None} if it has no port."""
+    if endpoint is None or endpoint.startswith("unix:"):
         return None
-    match = _INTERFACE.search(place)
+    match = _INTERFACE.search(endpoint)
     return "" if match is None else match[1].replace("\\:", ":")

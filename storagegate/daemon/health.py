@@ -1,13 +1,11 @@
 """
-Whether the daemon serves: looked at part by part, for C{/readyz} and the gRPC health service.
+Readiness of the daemon, for the admin listener and the gRPC health service.
 
-A part is ready, or says what is wrong with it. A worker answers for its own parts, and for those
-of the others as far as they have told it what is wrong.
+Each part of a process reports a problem or none. A worker reports its own parts, and the problems
+that the other workers have broadcast.
 
-The admin listener's answers: whether the process lives, and whether it is ready.
-
-C{GET /healthz} is 200 as long as the reactor turns. C{GET /readyz} is 503 while the daemon stops
-and while the store takes no writes, and names every part::
+C{GET /healthz} is 200 as long as the reactor runs. C{GET /readyz} is 503 while the daemon stops
+and while the store accepts no writes, and names every part::
 
     {"status": "unavailable", "error": "...",
      "parts": {"catalog": "ok", "blobs": "...", "s3": "listening"}}
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from storagegate.net.ipc import WorkerIPC
 
 
-Answer = tuple[int, Sequence[tuple[bytes, bytes]], bytes]
+Response = tuple[int, Sequence[tuple[bytes, bytes]], bytes]
 
 _JSON = (b"content-type", b"application/json")
 _NO_STORE = (b"cache-control", b"no-store")
@@ -33,13 +31,13 @@ _NO_STORE = (b"cache-control", b"no-store")
 @frozen
 class Readiness:
     """
-    How the daemon is.
+    The state of the daemon.
 
     @ivar status: C{"ok"}, C{"unavailable"} or C{"draining"}.
-    @ivar error: Why it is not ready; L{None} where it is.
-    @ivar parts: Each part and what is wrong with it; L{None} where nothing is.
-    @ivar listeners: The same of each listener.
-    @ivar warnings: What an operator should look at while requests are served; L{None} for nothing.
+    @ivar error: Why it is not ready; L{None} if it is.
+    @ivar parts: The problem of each part; L{None} for none.
+    @ivar listeners: The problem of each listener.
+    @ivar warnings: Problems that an operator should look at while requests are served.
     """
 
     status: str = "ok"
@@ -49,8 +47,8 @@ class Readiness:
     listeners: Mapping[str, str | None] = field(factory=dict)
 
 
-def answer(method: bytes, path: bytes, readiness: Callable[[], Readiness]) -> Answer:
-    """Make the answer to a request of the admin listener."""
+def respond(method: bytes, path: bytes, readiness: Callable[[], Readiness]) -> Response:
+    """Make the response to a request of the admin listener: status, header fields and body."""
     if method not in (b"GET", b"HEAD"):
         return _json(404, {"error": "not found"})
     if path == b"/healthz":
@@ -60,12 +58,12 @@ def answer(method: bytes, path: bytes, readiness: Callable[[], Readiness]) -> An
     return _json(404, {"error": "not found"})
 
 
-def describeError(request: object, error: BaseException) -> Answer:
-    """Make the answer where making one failed."""
+def describeError(request: object, error: BaseException) -> Response:
+    """Make the response to a request whose handler failed."""
     return _json(500, {"error": "internal error"})
 
 
-def _readyz(readiness: Readiness) -> Answer:
+def _readyz(readiness: Readiness) -> Response:
     document: dict[str, Any] = {"status": readiness.status}
     if readiness.error is not None:
         document["error"] = readiness.error
@@ -79,36 +77,32 @@ def _readyz(readiness: Readiness) -> Answer:
     return _json(200 if readiness.status == "ok" else 503, document)
 
 
-def _json(code: int, document: Mapping[str, Any]) -> Answer:
+def _json(code: int, document: Mapping[str, Any]) -> Response:
     return code, (_JSON, _NO_STORE), msgspec.json.encode(document)
 
 
-if TYPE_CHECKING:
-    # A process that is alone has no use for it.
-    pass
-
-LOOK_SECONDS = 1.0
-"""How often the parts are looked at: a balancer asks no more often, and it costs microseconds."""
+CHECK_SECONDS = 1.0
+"""The period of the checks, that of a load balancer; one takes microseconds."""
 
 FORGET_SECONDS = 3.0
-"""After this a worker that says no more is taken for gone: its supervisor starts another."""
+"""The problem of a worker is dropped after this: its supervisor has replaced it."""
 
 TOPIC = "readiness"
 
 Check = Callable[[], Mapping[str, str | None]]
-"""Gives parts by name, and what is wrong with each; C{None} for nothing."""
+"""Returns the problem of each part by its name; C{None} for none."""
 
 
 class ReadinessChecks:
     """
-    The parts of a process.
+    The readiness checks of a process.
 
     @ivar isDraining: Whether the process stops.
     """
 
     def __init__(self, peers: "WorkerHealth | None" = None) -> None:
         """
-        @param peers: The other workers, where there are some.
+        @param peers: The health of the other workers; C{None} without workers.
         """
         self.isDraining = False
         self._peers = peers
@@ -117,24 +111,24 @@ class ReadinessChecks:
         self._warnings: list[Check] = []
 
     def add(self, check: Check) -> None:
-        """Add parts without which nothing is served."""
+        """Add a check of parts without which no request is served."""
         self._parts.append(check)
 
     def addListeners(self, check: Check) -> None:
-        """Add listeners."""
+        """Add a check of listeners."""
         self._listeners.append(check)
 
     def addWarnings(self, check: Check) -> None:
-        """Add what an operator should look at while requests are served."""
+        """Add a check of problems that do not affect readiness."""
         self._warnings.append(check)
 
-    def look(self) -> Readiness:
-        """Tell how all of them are now."""
+    def evaluate(self) -> Readiness:
+        """Run all checks."""
         parts, listeners, warnings = map(_all, (self._parts, self._listeners, self._warnings))
         if self._peers is not None:
             parts.update(self._peers.parts())
             warnings.update(self._peers.warnings())
-        wrong = _wrong({**parts, **listeners})
+        wrong = _problemOf({**parts, **listeners})
         if self.isDraining:
             status, error = "draining", "the daemon stops"
         elif wrong is not None:
@@ -143,51 +137,54 @@ class ReadinessChecks:
             status, error = "ok", None
         return Readiness(status, error, parts, warnings, listeners)
 
-    def say(self) -> None:
-        """Tell the other workers what is wrong with this one, without what they have said."""
+    def broadcast(self) -> None:
+        """Send the problems of this worker to the others, without those that they have sent."""
         if self._peers is not None:
             own = {**_all(self._parts), **_all(self._listeners)}
-            self._peers.say(None if self.isDraining else _wrong(own))
+            self._peers.broadcast(None if self.isDraining else _problemOf(own))
 
 
 class ReadinessMonitor:
-    """Looks at the board again and again, and tells who wants to know when something changes."""
+    """Runs the readiness checks periodically, and notifies of changes."""
 
     def __init__(
-        self, clock: IReactorTime, board: ReadinessChecks, tell: Callable[[Readiness], object]
+        self,
+        clock: IReactorTime,
+        checks: ReadinessChecks,
+        onChange: Callable[[Readiness], object],
     ) -> None:
         """
-        @param tell: Called with the first look, and with each that is not the same as the last.
+        @param onChange: Called with the first result, and with each that differs from the last.
         """
         self._clock = clock
-        self._board = board
-        self._tell = tell
-        self._told: Readiness | None = None
+        self._checks = checks
+        self._onChange = onChange
+        self._last: Readiness | None = None
         self._timer: IDelayedCall | None = None
 
     def start(self) -> None:
-        """Begin."""
-        self._timer = self._clock.callLater(LOOK_SECONDS, self.start)
-        self._board.say()
-        self.look()
+        """Begin the checks."""
+        self._timer = self._clock.callLater(CHECK_SECONDS, self.start)
+        self._checks.broadcast()
+        self.check()
 
-    def look(self) -> None:
-        """Look now: something is known to have changed."""
-        seen = self._board.look()
-        if seen != self._told:
-            self._told = seen
-            self._tell(seen)
+    def check(self) -> None:
+        """Run the checks now."""
+        readiness = self._checks.evaluate()
+        if readiness != self._last:
+            self._last = readiness
+            self._onChange(readiness)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         timer, self._timer = self._timer, None
         if timer is not None and timer.active():
             timer.cancel()
 
 
 @define
-class _Told:
-    """What another worker has said of itself."""
+class _WorkerProblem:
+    """A problem that another worker has broadcast, with the time of its receipt in seconds."""
 
     error: str
     at: float
@@ -196,56 +193,59 @@ class _Told:
 @define
 class WorkerHealth:
     """
-    What a worker knows of the others.
+    The health of the other workers.
 
-    Each says every second what is wrong with it, if anything is, and once that it is well again.
+    A worker with a problem broadcasts it every second, and once that it has recovered.
     """
 
     _link: "WorkerIPC"
     _clock: IReactorTime
     _serving: int = field(init=False)
-    _wrong: dict[int, _Told] = field(init=False, factory=dict)
-    _isWrong: bool = field(init=False, default=False)
+    _problems: dict[int, _WorkerProblem] = field(init=False, factory=dict)
+    _hasProblem: bool = field(init=False, default=False)
 
     def __attrs_post_init__(self) -> None:
         self._serving = self._link.count
-        self._link.subscribe(TOPIC, self._heard)
+        self._link.subscribe(TOPIC, self._received)
         self._link.subscribe("workers", self._counted)
 
     def parts(self) -> Mapping[str, str | None]:
-        """Tell what is wrong with others, for L{ReadinessChecks.add}."""
+        """Return the problems of the others, for L{ReadinessChecks.add}."""
         now = self._clock.seconds()
-        self._wrong = {
-            index: told for index, told in self._wrong.items() if now - told.at < FORGET_SECONDS
+        self._problems = {
+            index: problem
+            for index, problem in self._problems.items()
+            if now - problem.at < FORGET_SECONDS
         }
-        wrong = [f"{index}: {told.error}" for index, told in sorted(self._wrong.items())]
+        wrong = [f"{index}: {problem.error}" for index, problem in sorted(self._problems.items())]
         return {"workers": "; ".join(wrong) or None}
 
     def warnings(self) -> Mapping[str, str | None]:
-        """Tell whether one is missing, for L{ReadinessChecks.addWarnings}; the others serve
-        meanwhile."""
+        """Return whether workers are missing, for L{ReadinessChecks.addWarnings}."""
         if self._serving >= self._link.count:
             return {"workers": None}
         return {"workers": f"{self._serving} of {self._link.count} serve"}
 
-    def say(self, error: str | None) -> None:
-        """Tell the others what is wrong here, every second anew."""
-        if error is not None or self._isWrong:
+    def broadcast(self, error: str | None) -> None:
+        """Send the problem of this worker to the others; called every second."""
+        if error is not None or self._hasProblem:
             self._link.broadcast(TOPIC, {"index": self._link.index, "error": error})
-        self._isWrong = error is not None
+        self._hasProblem = error is not None
 
-    def _heard(self, payload: Any) -> None:
+    def _received(self, payload: Any) -> None:
         if payload["error"] is None:
-            self._wrong.pop(payload["index"], None)
+            self._problems.pop(payload["index"], None)
         else:
-            self._wrong[payload["index"]] = _Told(payload["error"], self._clock.seconds())
+            self._problems[payload["index"]] = _WorkerProblem(
+                payload["error"], self._clock.seconds()
+            )
 
     def _counted(self, count: int) -> None:
         self._serving = count
 
 
 def listening(ports: Mapping[str, Any]) -> Mapping[str, str | None]:
-    """Tell which ports listen: one may have been closed by an error of its socket."""
+    """Return the problems of ports: one may have been closed by an error of its socket."""
     return {
         name: None if getattr(port, "connected", True) else "listens no more"
         for name, port in ports.items()
@@ -256,5 +256,5 @@ def _all(checks: list[Check]) -> dict[str, str | None]:
     return {name: wrong for check in checks for name, wrong in check().items()}
 
 
-def _wrong(parts: Mapping[str, str | None]) -> str | None:
+def _problemOf(parts: Mapping[str, str | None]) -> str | None:
     return "; ".join(f"{name}: {wrong}" for name, wrong in parts.items() if wrong) or None

@@ -1,22 +1,18 @@
 """
-What concerns the whole process: the limits of the system, and where modules are looked for.
+Settings of the whole process, its signals, and the end of a start that fails.
 
-What the process does on a signal.
+C{twistd} sends the signal that stopped it to itself again at the end, so that an orderly stop looks
+like a crash, and it dies of SIGHUP. The handlers here only schedule a call in the reactor, so the
+exit code of an orderly stop is 0::
 
-C{twistd} notes the signal that stopped it and sends it to itself again at the end, so that a
-supervisor sees a death where there was an orderly stop; and it dies of SIGHUP. The handlers here
-only ask the reactor, so the exit code of an orderly stop is 0::
-
-    SIGTERM, SIGINT   first: stop in order; second: die of it at once
+    SIGTERM, SIGINT   first: stop in order; second: die of it immediately
     SIGHUP            read the configuration again
     SIGUSR2           write the stacks of all threads to standard error
 
-How a start is refused: one line, an exit code that is not 0, and nothing left behind.
-
-C{twistd} cleans up after an exception, whose traceback it shows; a L{SystemExit} passes by it. So
-what it would have done is done here: its pid file goes, for one that stays keeps the next start
-from running where numbers of processes repeat, as they do in a container; and the command that
-waits for the daemon in the background is told, for it would wait for ever.
+A start that fails ends with one line and an exit code other than 0. C{twistd} cleans up after
+exceptions, whose traceback it prints, but not after a L{SystemExit}. So L{startError} removes the
+pid file, which would prevent the next start in a container, where process ids repeat; and it
+notifies the command that waits for the daemon in the background.
 """
 
 import ctypes
@@ -34,38 +30,38 @@ from typing import Any
 
 _COLLECT_AFTER = 10_000
 """
-New containers between two looks of the collector. Python's 700 are one batch of uploads; all that
-a request makes is freed by its reference count, and the collector took 7 % of the time.
+New containers between two runs of the collector. Python's 700 are one batch of uploads; the objects
+of a request are freed by their reference counts, and the collector took 7 % of the time.
 """
 
 
 _COLLECT_AT_START = 2000
 """
-The same while the process starts: each attrs class leaves a first form of itself behind, and what
-it took is better used for the next class. It is a megabyte less at the end.
+The same while the process starts: each attrs class leaves garbage behind, whose memory the next
+class can use. That saves a megabyte.
 """
 
 _NEVER = 1_000_000
-"""How often the collector looks at what it has found to be in use: not at all at the start."""
+"""The thresholds of the older generations at the start: they are not collected."""
 
 _SWITCH_SECONDS = 0.0002
 """
-How long a busy reactor keeps the interpreter from a thread that waits for it. With Python's 5 ms a
-commit, which gives it up at each statement, starved behind reads: at the 99th percentile it took
-630 ms where it now takes 80.
+How long a busy reactor holds the interpreter's lock while a thread waits. With Python's 5 ms a
+commit, which releases it at each statement, starved behind reads: 630 ms at the 99th percentile
+instead of 80.
 """
 
 
 def tuneProcess() -> None:
-    """Set the process up before anything listens; the one place for such settings."""
-    # What survives one look stays: looking at it again and again takes 60 ms.
+    """Apply all settings of the process, before anything listens."""
+    # Objects that survive one run live on: further runs over them take 60 ms.
     gc.set_threshold(_COLLECT_AT_START, _NEVER, _NEVER)
     gc.callbacks.append(_forgetSources)
     sys.setswitchinterval(_SWITCH_SECONDS)
-    # The usual soft limit of 1024 descriptors is below the connections that one listener takes.
+    # The usual soft limit of 1024 descriptors is below the connections of one listener.
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    # Services are named by module, and the user's files come first.
+    # Services are imported by name, and the user's files come first.
     sys.path.insert(0, os.getcwd())
 
 
@@ -74,7 +70,7 @@ _SET_DEATH_SIGNAL = 1
 
 
 def setParentDeathSignal(number: int) -> None:
-    """Have the system send this process a signal when its parent ends; 0 for none."""
+    """Make the kernel send this process a signal when its parent ends; 0 for none."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_SET_DEATH_SIGNAL, number, 0, 0, 0)
@@ -82,41 +78,36 @@ def setParentDeathSignal(number: int) -> None:
 
 def freezeHeap() -> None:
     """
-    Keep the garbage collector off what the start has made: it lives as long as the process.
+    Exclude the objects of the start from garbage collection: they live as long as the process.
 
-    After L{tuneProcess}, with which the start began.
+    L{tuneProcess} has to be called first.
     """
-    # Only what was made last: among what has survived is next to nothing to find.
+    # Only the youngest generation: the others contain almost no garbage.
     gc.collect(0)
     gc.callbacks.remove(_forgetSources)
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, 20, 20)
-    _giveBack()
-
-
-def _forgetSources(phase: str, found: object) -> None:
-    """
-    Drop the text of generated methods, which attrs keeps for debuggers; a look of the collector.
-
-    Together it is 0.8 MB, which is of use to the start only if it comes back while that goes on.
-    """
-    linecache.clearcache()
-
-
-def _giveBack() -> None:
-    """Give the system back what only the start needed: a third of a megabyte, once, in 2 ms."""
-    # Not every C library has it.
+    # Returns 0.3 MB to the system in 2 ms; not every C library has it.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
+def _forgetSources(phase: str, found: object) -> None:
+    """
+    Drop the source of generated methods, which attrs keeps for debuggers: 0.8 MB in all.
+
+    It is a callback of the collector, so that the memory is used again during the start.
+    """
+    linecache.clearcache()
+
+
 class SignalHandlers:
     """
-    Hands signals over to the reactor.
+    Handles signals in the reactor.
 
-    A handler may interrupt any line of the main thread, also one that writes the log. So nothing
-    is done in it but to ask the reactor to do it.
+    A handler may interrupt any line of the main thread, even while it writes the log. So it only
+    schedules a call in the reactor.
     """
 
     def __init__(
@@ -127,9 +118,11 @@ class SignalHandlers:
         isWorker: bool = False,
     ) -> None:
         """
-        @param reactor: One of Twisted's own, for its handler of SIGTERM is replaced.
-        @param isWorker: Whether another process has an eye on the terminal, which tells every
-            process of its group, and reads the configuration.
+        @param reactor: One of Twisted's own: its handler of SIGTERM is replaced.
+        @param stop: Called in the reactor to stop in order.
+        @param reload: Called in the reactor to read the configuration again.
+        @param isWorker: Whether a supervisor handles SIGINT and SIGHUP, which a terminal sends to
+            every process of its group.
         """
         self._isWorker = isWorker
         self._reactor = reactor
@@ -139,10 +132,10 @@ class SignalHandlers:
 
     def install(self) -> None:
         """
-        Take the signals, before the reactor runs.
+        Install the handlers, before the reactor runs.
 
-        The reactor takes SIGTERM as it starts, and by then somebody may know that this process
-        listens. So what it takes it for is this, and there is no moment in between.
+        The reactor installs its handler of SIGTERM as it starts, when a signal may already come: so
+        that handler is replaced, too.
         """
         self._reactor.sigTerm = self.stopReceived
         signal.signal(signal.SIGTERM, self.stopReceived)
@@ -153,13 +146,13 @@ class SignalHandlers:
 
     @property
     def isStopping(self) -> bool:
-        """Tell whether the process was told to stop; also before the reactor runs."""
+        """Return whether a signal to stop was received, even before the reactor runs."""
         return self._stopping
 
     def stopReceived(self, number: int, frame: FrameType | None) -> None:
         """Stop in order the first time; the second time die of the signal."""
         if self._stopping and self._isWorker:
-            # A service manager may tell every process, besides the supervisor.
+            # A service manager may send it to every process, besides the supervisor.
             return
         if self._stopping:
             signal.signal(number, signal.SIG_DFL)
@@ -168,7 +161,7 @@ class SignalHandlers:
         self._reactor.callFromThread(self._stop)
 
     def reloadReceived(self, number: int, frame: FrameType | None) -> None:
-        """Ask for the configuration to be read again."""
+        """Schedule a reload of the configuration."""
         self._reactor.callFromThread(self._reload)
 
 
@@ -177,7 +170,7 @@ _STATUS_BYTES = 100
 
 
 def oneLine(text: str) -> str:
-    """Make a message fit for a single line."""
+    """Replace the line breaks of a message by spaces."""
     return " ".join(text.split())
 
 
@@ -185,7 +178,8 @@ def startError(reason: str, twistdOptions: Mapping[str, Any] | None = None) -> S
     """
     Make the exception that ends a start.
 
-    @param twistdOptions: The options of C{twistd} itself, once it has begun to start the service.
+    @param reason: The line for the operator.
+    @param twistdOptions: The options of C{twistd} itself, once it starts the service.
     """
     line = oneLine(f"storagegate: {reason}")
     options = twistdOptions or {}

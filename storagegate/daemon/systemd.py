@@ -1,16 +1,16 @@
 """
-What the service manager is told: C{sd_notify} of systemd, over the socket in C{NOTIFY_SOCKET}.
+Notifications of the service manager: systemd's C{sd_notify}, over the socket in C{NOTIFY_SOCKET}.
 
 A message is a datagram of lines C{NAME=VALUE}::
 
     READY=1                         requests are served, or a reload is done
     RELOADING=1  MONOTONIC_USEC=N   a reload has begun at this time of the monotonic clock
-    STOPPING=1                      nothing new is taken any more
+    STOPPING=1                      no new request is accepted
     STATUS=TEXT                     what C{systemctl status} shows
-    WATCHDOG=1                      the reactor still turns
+    WATCHDOG=1                      the reactor runs
 
-The last one goes out at half of C{WATCHDOG_USEC}, from the reactor, so that a reactor that is stuck
-is restarted. Without the variables nothing is sent: the daemon runs the same under anything else.
+The last one is sent by the reactor at half of C{WATCHDOG_USEC}, so that a daemon with a blocked
+reactor is restarted. Without the variables nothing is sent.
 """
 
 import os
@@ -28,18 +28,18 @@ from storagegate.daemon.process import oneLine
 
 _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
-# A manager that has not read so many takes none any more.
+# A manager that has not read so many does not read any more.
 _WAITING = 16
 
 _REPEATED = ("STATUS=", "WATCHDOG=")
-"""How messages begin of which only the newest counts."""
+"""The beginnings of messages of which only the newest matters."""
 
 _AGAIN_SECONDS = 0.1
 
-# What systemd takes of a status; one line of a terminal shows less.
+# One line of a terminal shows less.
 _STATUS_CHARACTERS = 1000
 
-# A week: longer than any watchdog that is meant to bite.
+# A week: longer than any useful watchdog.
 _MAXIMUM_WATCHDOG_USEC = 7 * 24 * 3600 * 1_000_000
 
 _MAXIMUM_PID = 1 << 22
@@ -47,19 +47,21 @@ _MAXIMUM_PID = 1 << 22
 
 class Notifier:
     """
-    Speaks for one process. All methods: reactor thread; none of them blocks or raises.
-
-    @param reactor: Provides C{IReactorTime}.
-    @param environment: The process's variables. Those of the notification are taken out: what this
-        process starts must not speak for it.
+    Sends the notifications of one process. Must be used in the reactor thread; no method blocks
+    or raises.
     """
 
     _log = Logger()
 
     def __init__(self, reactor: Any, environment: MutableMapping[str, str]) -> None:
-        place, usec, pid = (environment.pop(name, "") for name in _VARIABLES)
+        """
+        @param reactor: Provides C{IReactorTime}.
+        @param environment: The process's variables. Those of the notification are removed, so that
+            child processes do not send any.
+        """
+        address, usec, pid = (environment.pop(name, "") for name in _VARIABLES)
         self._reactor = reactor
-        self._address = _addressOf(place)
+        self._address = _addressOf(address)
         self._watchdogSeconds = _number(usec, _MAXIMUM_WATCHDOG_USEC) / 2_000_000
         self._watchedPID = _number(pid, _MAXIMUM_PID)
         self._socket: socket.socket | None = None
@@ -69,26 +71,26 @@ class Notifier:
         self._complained = False
 
     def ready(self, status: str) -> None:
-        """Say that requests are served, for the first time or after L{reloading}."""
+        """Report that requests are served, for the first time or after L{reloading}."""
         self._send("READY=1", _statusLine(status))
         if self._beat is None and self._isWatched():
             self._beatOnce()
 
     def reloading(self) -> None:
-        """Say that a reload has begun; L{ready} has to follow, whatever comes of it."""
+        """Report that a reload has begun; L{ready} has to follow, even if it fails."""
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._send("RELOADING=1", f"MONOTONIC_USEC={now}")
 
     def status(self, text: str) -> None:
-        """Say what goes on, in one line."""
+        """Report the status in one line."""
         self._send(_statusLine(text))
 
     def stopping(self, status: str) -> None:
-        """Say that the end has begun."""
+        """Report that the process stops."""
         self._send("STOPPING=1", _statusLine(status))
 
     def close(self) -> None:
-        """Say nothing any more."""
+        """Stop the notifications."""
         for call in (self._retry, self._beat):
             if call is not None and call.active():
                 call.cancel()
@@ -100,7 +102,7 @@ class Notifier:
             self._socket = None
 
     def _isWatched(self) -> bool:
-        """Tell whether there is a watchdog, and for this process: now, for twistd may fork."""
+        """Return whether a watchdog is set for this process, which twistd may have forked."""
         if not self._address or not self._watchdogSeconds:
             return False
         return self._watchedPID in (0, os.getpid())
@@ -115,7 +117,7 @@ class Notifier:
         message = "\n".join(lines)
         for begin in _REPEATED:
             if message.startswith(begin):
-                # They must not push out what is said once, such as READY.
+                # They must not displace messages that are sent once, such as READY.
                 kept = [each for each in self._waiting if not each.startswith(begin.encode())]
                 self._waiting = deque(kept, _WAITING)
         self._waiting.append(message.encode("utf-8", "backslashreplace"))
@@ -123,7 +125,7 @@ class Notifier:
             self._flush()
 
     def _flush(self) -> None:
-        """Send what waits, in order; what finds the manager's queue full goes a little later."""
+        """Send the waiting messages in order; if the manager's queue is full, a little later."""
         self._retry = None
         try:
             if self._socket is None:
@@ -135,7 +137,7 @@ class Notifier:
         except BlockingIOError:
             self._retry = self._reactor.callLater(_AGAIN_SECONDS, self._flush)
         except OSError as error:
-            # It may be there again for the next one, above all for the watchdog's.
+            # The socket may work again for the next message, above all the watchdog's.
             self._waiting.clear()
             if not self._complained:
                 self._complained = True
@@ -143,15 +145,15 @@ class Notifier:
                 self._log.warn("the service manager does not hear us: {reason}", reason=reason)
 
 
-def _addressOf(place: str) -> str | None:
-    """Give the socket's address; what is no path and no abstract name is none of ours."""
-    if len(place) < 2 or place[0] not in "/@":
+def _addressOf(text: str) -> str | None:
+    """Return the address of a socket; C{None} if it is neither a path nor an abstract name."""
+    if len(text) < 2 or text[0] not in "/@":
         return None
-    return f"\0{place[1:]}" if place[0] == "@" else place
+    return f"\0{text[1:]}" if text[0] == "@" else text
 
 
 def _number(text: str, maximum: int) -> int:
-    """Read a variable; 0 for one that is not there or is no number."""
+    """Parse a variable; 0 if it is absent or not a number."""
     try:
         return parseDecimal(text, maximum)
     except ValueError:

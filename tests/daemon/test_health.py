@@ -8,8 +8,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.daemon.health import (
+    CHECK_SECONDS,
     FORGET_SECONDS,
-    LOOK_SECONDS,
     Readiness,
     ReadinessChecks,
     ReadinessMonitor,
@@ -50,35 +50,35 @@ class BoardTests(SynchronousTestCase):
     """One process."""
 
     def setUp(self) -> None:
-        """Make a board with a part, a listener and a warning."""
+        """Make a checks with a part, a listener and a warning."""
         self.wrong: dict[str, str | None] = {"catalog": None}
         self.ports: dict[str, str | None] = {"s3": None}
-        self.board = ReadinessChecks()
-        self.board.add(lambda: self.wrong)
-        self.board.addListeners(lambda: self.ports)
-        self.board.addWarnings(lambda: {"disk": "slow"})
+        self.checks = ReadinessChecks()
+        self.checks.add(lambda: self.wrong)
+        self.checks.addListeners(lambda: self.ports)
+        self.checks.addWarnings(lambda: {"disk": "slow"})
 
     def test_ready(self) -> None:
         """It is ready if every part is; warnings change nothing."""
         self.assertEqual(
-            self.board.look(),
+            self.checks.evaluate(),
             Readiness("ok", None, {"catalog": None}, {"disk": "slow"}, {"s3": None}),
         )
 
     def test_wrong(self) -> None:
         """One part or listener that is not well is enough, and all that are not are named."""
         self.wrong["catalog"] = "gone"
-        self.assertEqual(self.board.look().error, "catalog: gone")
+        self.assertEqual(self.checks.evaluate().error, "catalog: gone")
         self.ports["s3"] = "listens no more"
-        seen = self.board.look()
+        seen = self.checks.evaluate()
         self.assertEqual(seen.status, "unavailable")
         self.assertEqual(seen.error, "catalog: gone; s3: listens no more")
 
     def test_draining(self) -> None:
         """While it stops it says so, and not what its parts lack because of that."""
         self.wrong["catalog"] = "closed"
-        self.board.isDraining = True
-        seen = self.board.look()
+        self.checks.isDraining = True
+        seen = self.checks.evaluate()
         self.assertEqual((seen.status, seen.error), ("draining", "the daemon stops"))
 
     def test_listening(self) -> None:
@@ -95,21 +95,21 @@ class BoardTests(SynchronousTestCase):
         """What changes is told within a second, and nothing else is."""
         clock = Clock()
         told: list[str | None] = []
-        lookout = ReadinessMonitor(
-            clock, self.board, lambda readiness: told.append(readiness.error)
+        monitor = ReadinessMonitor(
+            clock, self.checks, lambda readiness: told.append(readiness.error)
         )
-        lookout.start()
-        clock.pump([LOOK_SECONDS] * 3)
+        monitor.start()
+        clock.pump([CHECK_SECONDS] * 3)
         self.assertEqual(told, [None])
         self.wrong["catalog"] = "gone"
-        clock.advance(LOOK_SECONDS)
+        clock.advance(CHECK_SECONDS)
         self.wrong["catalog"] = None
-        clock.advance(LOOK_SECONDS)
+        clock.advance(CHECK_SECONDS)
         self.assertEqual(told, [None, "catalog: gone", None])
-        self.board.isDraining = True
-        lookout.look()
+        self.checks.isDraining = True
+        monitor.check()
         self.assertEqual(told[-1], "the daemon stops")
-        lookout.stop()
+        monitor.stop()
         self.assertEqual(clock.getDelayedCalls(), [])
 
 
@@ -121,19 +121,19 @@ class PeerTests(SynchronousTestCase):
         self.clock = Clock()
         self.links: list[Link] = []
         self.wrong: list[str | None] = [None, None]
-        self.boards = []
+        self.checks = []
         for index in range(2):
             link: Any = Link(index, self.links)
-            board = ReadinessChecks(WorkerHealth(link, self.clock))
-            board.add(lambda index=index: {"catalog": self.wrong[index]})
-            self.boards.append(board)
+            checks = ReadinessChecks(WorkerHealth(link, self.clock))
+            checks.add(lambda index=index: {"catalog": self.wrong[index]})
+            self.checks.append(checks)
 
     def turn(self) -> list[str | None]:
         """Let a second pass; give what each says of itself."""
         self.clock.advance(1)
-        for board in self.boards:
-            board.say()
-        return [board.look().error for board in self.boards]
+        for checks in self.checks:
+            checks.broadcast()
+        return [checks.evaluate().error for checks in self.checks]
 
     def test_told(self) -> None:
         """What is wrong with a worker is said by every other one, and no more once it is well."""
@@ -156,22 +156,22 @@ class PeerTests(SynchronousTestCase):
         """What a worker said that has died is forgotten."""
         self.wrong[1] = "gone"
         self.turn()
-        del self.boards[1]
+        del self.checks[1]
         self.clock.advance(FORGET_SECONDS)
         self.assertEqual(self.turn(), [None])
 
     def test_missing(self) -> None:
         """A worker that is missing is a warning: the others serve."""
         self.links[0].subscribers["workers"](1)
-        seen = self.boards[0].look()
+        seen = self.checks[0].evaluate()
         self.assertEqual((seen.status, seen.warnings["workers"]), ("ok", "1 of 2 serve"))
         self.links[0].subscribers["workers"](2)
-        self.assertIsNone(self.boards[0].look().warnings["workers"])
+        self.assertIsNone(self.checks[0].evaluate().warnings["workers"])
 
     def test_draining(self) -> None:
         """A worker that stops to make room for another is not wrong to the others."""
         self.wrong[1] = "closed"
-        self.boards[1].isDraining = True
+        self.checks[1].isDraining = True
         self.assertEqual(self.turn()[0], None)
 
 
@@ -199,7 +199,7 @@ class DaemonTests(DaemonCase):
         told = self.parts.theRoom.told
         self.assertEqual([each.status for each in told], ["ok"])
         self.parts.theStore.wrong["catalog"] = "gone"
-        self.parts.reactor.advance(LOOK_SECONDS)
+        self.parts.reactor.advance(CHECK_SECONDS)
         self.assertEqual([each.error for each in told], [None, "catalog: gone"])
         self.parts.theRoom.ended = Deferred()
         daemon.stopService()

@@ -4,7 +4,7 @@ import json
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.daemon.health import Readiness, answer, describeError
+from storagegate.daemon.health import Readiness, describeError, respond
 
 
 class AnswerTests(SynchronousTestCase):
@@ -14,7 +14,7 @@ class AnswerTests(SynchronousTestCase):
         self, path: bytes, readiness: Readiness | None = None, method: bytes = b"GET"
     ) -> tuple[int, object]:
         """Give status and document of an answer."""
-        code, headers, body = answer(method, path, lambda: readiness or Readiness())
+        code, headers, body = respond(method, path, lambda: readiness or Readiness())
         self.assertIn((b"content-type", b"application/json"), headers)
         return code, json.loads(body)
 
@@ -80,7 +80,7 @@ class AnswerTests(SynchronousTestCase):
 
     def test_notCached(self) -> None:
         """No proxy may keep an answer."""
-        _code, headers, _body = answer(b"GET", b"/healthz", Readiness)
+        _code, headers, _body = respond(b"GET", b"/healthz", Readiness)
         self.assertIn((b"cache-control", b"no-store"), headers)
 
     def test_failure(self) -> None:
