@@ -26,8 +26,8 @@ from enum import Enum
 from hashlib import sha256
 
 from storagegate.core.options import parseDecimal
-from storagegate.s3.auth.canonical import sameSignature, sign
-from storagegate.s3.auth.claims import STREAMING_SIGNED, STREAMING_UNSIGNED_TRAILER, SignatureParams
+from storagegate.s3.auth.sigv4 import sameSignature, sign
+from storagegate.s3.auth.sigv4 import STREAMING_SIGNED, STREAMING_UNSIGNED_TRAILER, SignatureParams
 from storagegate.s3.auth.sigv4 import wrongSignature
 from storagegate.s3.errors import S3Error, invalidArgument
 

@@ -28,7 +28,7 @@ from storagegate.s3.auth.authenticator import (
     isUnsigned,
     withQueryHeaders,
 )
-from storagegate.s3.auth.claims import SignatureSource
+from storagegate.s3.auth.sigv4 import SignatureSource
 from storagegate.s3.errors import S3Error, errorDocument, fromStoreError
 from storagegate.s3.handlers import post
 from storagegate.s3.multipart import CopyService, MultipartService

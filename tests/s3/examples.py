@@ -6,10 +6,9 @@ from typing import Any
 from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.auth import canonical, claims, sigv4
-from storagegate.s3.auth.claims import SignatureParams
+from storagegate.s3.auth import sigv4
+from storagegate.s3.auth.sigv4 import SignatureParams, parseAmzDate
 from storagegate.s3.errors import S3Error
-from storagegate.s3.headers import parseAmzDate
 
 ACCESS_KEY = "AKIAIOSFODNN7EXAMPLE"
 SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
@@ -44,16 +43,16 @@ def authorization(signature: str, names: str, credential: str = CREDENTIAL) -> b
     ).encode()
 
 
-def check(request: canonical.SignedRequest, now: float = NOW, secret: str | None = SECRET) -> bytes:
+def check(request: sigv4.SignedRequest, now: float = NOW, secret: str | None = SECRET) -> bytes:
     """Verify a request as the server would, and give the signing key."""
-    return sigv4.verify(claimOf(request), request, secret, REGION, now, canonical.SigningKeys())
+    return sigv4.verify(claimOf(request), request, secret, REGION, now, sigv4.SigningKeys())
 
 
-def claimOf(request: canonical.SignedRequest) -> SignatureParams:
+def claimOf(request: sigv4.SignedRequest) -> SignatureParams:
     """Read the claim of a request, wherever it is."""
-    if claims.isPresigned(request.queryString):
-        return claims.parseQueryClaim(request.queryString, request.headers)
-    return claims.parseHeaderClaim(request.headers)
+    if sigv4.isPresigned(request.queryString):
+        return sigv4.parseQueryClaim(request.queryString, request.headers)
+    return sigv4.parseHeaderClaim(request.headers)
 
 
 def signedGet(
@@ -63,7 +62,7 @@ def signedGet(
     names: str = NAMES,
     extra: dict[bytes, bytes] | None = None,
     credential: str = CREDENTIAL,
-) -> canonical.SignedRequest:
+) -> sigv4.SignedRequest:
     """Make a GET with an C{Authorization} header."""
     headers = {
         b"host": HOST,
@@ -72,29 +71,27 @@ def signedGet(
         b"authorization": authorization(signature, names, credential),
         **(extra or {}),
     }
-    return canonical.SignedRequest(b"GET", path, query, headers)
+    return sigv4.SignedRequest(b"GET", path, query, headers)
 
 
-def rangeGet(**changes: object) -> canonical.SignedRequest:
+def rangeGet(**changes: object) -> sigv4.SignedRequest:
     """Make Amazon's GET with a range."""
     request = signedGet(RANGE_SIGNATURE, b"/test.txt", names=RANGE_NAMES)
     headers = {**request.headers, b"range": b"bytes=0-9"}
     return evolve(request, **{"headers": headers, **changes})
 
 
-def withHeader(
-    request: canonical.SignedRequest, name: bytes, value: bytes
-) -> canonical.SignedRequest:
+def withHeader(request: sigv4.SignedRequest, name: bytes, value: bytes) -> sigv4.SignedRequest:
     """Set a header of a request."""
     return evolve(request, headers={**request.headers, name: value})
 
 
-def without(request: canonical.SignedRequest, name: bytes) -> canonical.SignedRequest:
+def without(request: sigv4.SignedRequest, name: bytes) -> sigv4.SignedRequest:
     """Take a header off a request."""
     return evolve(request, headers={n: v for n, v in request.headers.items() if n != name})
 
 
-def presigned(**changes: str) -> canonical.SignedRequest:
+def presigned(**changes: str) -> sigv4.SignedRequest:
     """Make Amazon's presigned URL; a parameter that is changed to an empty text is left out."""
     parameters = {
         "Algorithm": "AWS4-HMAC-SHA256",
@@ -106,4 +103,4 @@ def presigned(**changes: str) -> canonical.SignedRequest:
         **changes,
     }
     query = "&".join(f"X-Amz-{name}={value}" for name, value in parameters.items() if value)
-    return canonical.SignedRequest(b"GET", b"/test.txt", query.encode(), {b"host": HOST})
+    return sigv4.SignedRequest(b"GET", b"/test.txt", query.encode(), {b"host": HOST})

@@ -6,9 +6,8 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storagegate.s3.auth import canonical, claims
-from storagegate.s3.auth.canonical import deriveSigningKey, sign
-from storagegate.s3.auth.claims import SignatureParams
+from storagegate.s3.auth import sigv4
+from storagegate.s3.auth.sigv4 import SignatureParams, deriveSigningKey, sign
 from storagegate.s3.chunked import AwsChunkedDecoder, makeDecoder, parseDecodedLength
 from storagegate.s3.errors import S3Error
 from tests.s3.examples import NOW, REGION, SECRET, TIMESTAMP, S3Case, authorization, check
@@ -19,7 +18,7 @@ SEED = "4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9"
 TRAILER_SEED = "106e2a8a18243abcf37539882f36619c00e2dfc72633413f02d3b74544bfeb8e"
 
 
-def seedRequest(signature: str, payload: str, trailer: bytes = b"") -> canonical.SignedRequest:
+def seedRequest(signature: str, payload: str, trailer: bytes = b"") -> sigv4.SignedRequest:
     """Make Amazon's PUT that begins a chunked upload."""
     headers = {
         b"content-encoding": b"aws-chunked",
@@ -37,12 +36,12 @@ def seedRequest(signature: str, payload: str, trailer: bytes = b"") -> canonical
     headers[b"authorization"] = authorization(
         signature, ";".join(name.decode() for name in sorted(headers))
     )
-    return canonical.SignedRequest(b"PUT", b"/examplebucket/chunkObject.txt", b"", headers)
+    return sigv4.SignedRequest(b"PUT", b"/examplebucket/chunkObject.txt", b"", headers)
 
 
 def claimWith(payload: str, signature: str = SEED) -> SignatureParams:
     """Make a claim whose request was verified."""
-    claim = claims.parseHeaderClaim(seedRequest(signature, payload).headers)
+    claim = sigv4.parseHeaderClaim(seedRequest(signature, payload).headers)
     return evolve(claim, payloadHash=payload)
 
 
@@ -109,12 +108,12 @@ class ChunkedCase(S3Case):
 
     def signedDecoder(self, length: int, names: tuple[bytes, ...] = ()) -> AwsChunkedDecoder:
         """Make a decoder of a signed body."""
-        payload = claims.STREAMING_SIGNED_TRAILER if names else claims.STREAMING_SIGNED
+        payload = sigv4.STREAMING_SIGNED_TRAILER if names else sigv4.STREAMING_SIGNED
         return makeDecoder(claimWith(payload), KEY, length, names)
 
     def unsignedDecoder(self, length: int, names: tuple[bytes, ...] = ()) -> AwsChunkedDecoder:
         """Make a decoder of an unsigned body."""
-        return makeDecoder(claimWith(claims.STREAMING_UNSIGNED_TRAILER), KEY, length, names)
+        return makeDecoder(claimWith(sigv4.STREAMING_UNSIGNED_TRAILER), KEY, length, names)
 
     def refusedBody(
         self, decoder: AwsChunkedDecoder, wire: bytes, code: str = "IncompleteBody"
@@ -128,17 +127,17 @@ class PublishedExampleTests(ChunkedCase):
 
     def test_chunks(self) -> None:
         """The seed of the chunked upload and its three chunks are accepted."""
-        request = seedRequest(SEED, claims.STREAMING_SIGNED)
+        request = seedRequest(SEED, sigv4.STREAMING_SIGNED)
         key = check(request, NOW)
-        decoder = makeDecoder(claims.parseHeaderClaim(request.headers), key, 66560, ())
+        decoder = makeDecoder(sigv4.parseHeaderClaim(request.headers), key, 66560, ())
         self.assertEqual(decode(decoder, [EXAMPLE]), b"a" * 66560)
         self.assertEqual(decoder.trailers, {})
 
     def test_trailer(self) -> None:
         """The upload with a trailer is accepted, with the line feed of the example or without."""
-        request = seedRequest(TRAILER_SEED, claims.STREAMING_SIGNED_TRAILER, CRC32C)
+        request = seedRequest(TRAILER_SEED, sigv4.STREAMING_SIGNED_TRAILER, CRC32C)
         key = check(request, NOW)
-        claim = claims.parseHeaderClaim(request.headers)
+        claim = sigv4.parseHeaderClaim(request.headers)
         for end in (b"\r\n", b"\n\r\n"):
             decoder = makeDecoder(claim, key, 66560, [CRC32C])
             wire = TRAILER_CHUNKS + CRC32C + b":sOO8/Q==" + end + TRAILER_SIGNATURE + b"\r\n\r\n"
@@ -268,7 +267,7 @@ class TamperingTests(ChunkedCase):
 
     def test_announcedWithoutTrailerPayload(self) -> None:
         """A payload without a trailer announces none."""
-        claim = claimWith(claims.STREAMING_SIGNED)
+        claim = claimWith(sigv4.STREAMING_SIGNED)
         self.refused("InvalidRequest", 400, makeDecoder, claim, KEY, 1, (CRC32C,))
 
 

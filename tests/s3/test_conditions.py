@@ -5,8 +5,8 @@ from email.utils import formatdate
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storagegate.s3.auth.sigv4 import formatAmzDate, parseAmzDate
 from storagegate.s3.conditions import NotModified, evaluateCopySource, evaluateRead, rangeHolds
-from storagegate.s3.headers import formatAmzDate, parseAmzDate
 from tests.s3.examples import S3Case
 
 ETAG = "d41d8cd98f00b204e9800998ecf8427e"

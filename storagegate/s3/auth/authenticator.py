@@ -17,9 +17,14 @@ from collections.abc import Callable, Collection, Mapping
 from attrs import evolve, frozen
 
 from storagegate.s3.accounts import AccessKeyStore, AccountKey, Identity
-from storagegate.s3.auth import canonical, claims, sigv2, sigv4
-from storagegate.s3.auth.claims import SignatureSource, parsePayloadHash
-from storagegate.s3.auth.sigv4 import isSignedForm, parseFormClaim, verifyForm
+from storagegate.s3.auth import sigv2, sigv4
+from storagegate.s3.auth.sigv4 import (
+    SignatureSource,
+    isSignedForm,
+    parseFormClaim,
+    parsePayloadHash,
+    verifyForm,
+)
 from storagegate.s3.chunked import AwsChunkedDecoder, makeDecoder
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import bucketOfHost, parseQuery
@@ -82,15 +87,15 @@ class Authenticated:
     """
 
     identity: Identity
-    payloadHash: str = claims.UNSIGNED_PAYLOAD
-    claim: claims.SignatureParams | None = None
+    payloadHash: str = sigv4.UNSIGNED_PAYLOAD
+    claim: sigv4.SignatureParams | None = None
     signingKey: bytes = b""
     source: SignatureSource = SignatureSource.HEADER
 
     @property
     def streaming(self) -> bool:
         """Whether the body is C{aws-chunked}."""
-        return self.payloadHash in claims.STREAMING
+        return self.payloadHash in sigv4.STREAMING
 
     @property
     def sha256(self) -> str | None:
@@ -105,7 +110,7 @@ class Authenticated:
         """
         if self.claim is not None:
             return makeDecoder(self.claim, self.signingKey, decodedLength, trailerNames)
-        if self.payloadHash != claims.STREAMING_UNSIGNED_TRAILER:
+        if self.payloadHash != sigv4.STREAMING_UNSIGNED_TRAILER:
             raise S3Error("InvalidRequest", "Signed chunks need a signed request")
         return AwsChunkedDecoder(decodedLength, None, trailerNames)
 
@@ -130,7 +135,7 @@ def isUnsigned(queryString: bytes, headers: Mapping[bytes, bytes]) -> bool:
         headers.get(b"authorization", b"").strip()
         or ACCESS_HEADER in headers
         or SECRET_HEADER in headers
-        or claims.isPresigned(queryString)
+        or sigv4.isPresigned(queryString)
         or sigv2.isPresigned(queryString)
     )
 
@@ -157,7 +162,7 @@ def checkPayloadSigned(
     @param secure: Whether the connection is TLS, which sees to it itself.
     @raise S3Error: C{AccessDenied}.
     """
-    signed = authenticated.claim is not None and authenticated.payloadHash not in claims.UNSIGNED
+    signed = authenticated.claim is not None and authenticated.payloadHash not in sigv4.UNSIGNED
     if not (signed or secure or contentLength == 0):
         raise S3Error("AccessDenied", "Without TLS the payload of a request must be signed here")
 
@@ -165,7 +170,7 @@ def checkPayloadSigned(
 def _payloadHash(headers: Mapping[bytes, bytes]) -> str:
     """What a request says of its body where no signature demands that it says so."""
     declared = headers.get(b"x-amz-content-sha256")
-    return claims.UNSIGNED_PAYLOAD if declared is None else parsePayloadHash(declared)
+    return sigv4.UNSIGNED_PAYLOAD if declared is None else parsePayloadHash(declared)
 
 
 class S3Authenticator:
@@ -185,7 +190,7 @@ class S3Authenticator:
         self._s3Domain = s3Domain
         self._credentials = credentials
         self._now = now
-        self._keys = canonical.SigningKeys()
+        self._keys = sigv4.SigningKeys()
 
     def authenticate(
         self, method: bytes, path: bytes, queryString: bytes, headers: Mapping[bytes, bytes]
@@ -197,7 +202,7 @@ class S3Authenticator:
         @raise S3Error: C{AccessDenied} where there are none; else what is wrong with them.
         """
         authorization = headers.get(b"authorization", b"").strip()
-        presigned = bool(queryString) and claims.isPresigned(queryString)
+        presigned = bool(queryString) and sigv4.isPresigned(queryString)
         older = bool(queryString) and sigv2.isPresigned(queryString)
         plain = ACCESS_HEADER in headers or SECRET_HEADER in headers
         if plain + presigned + older + bool(authorization) > 1:
@@ -205,15 +210,15 @@ class S3Authenticator:
         if plain:
             return self._byPlainHeaders(headers)
         if older:
-            return self._byOlderQuery(canonical.SignedRequest(method, path, queryString, headers))
+            return self._byOlderQuery(sigv4.SignedRequest(method, path, queryString, headers))
         if authorization:
-            claim = claims.parseHeaderClaim(headers)
+            claim = sigv4.parseHeaderClaim(headers)
         elif presigned:
-            claim = claims.parseQueryClaim(queryString, headers)
+            claim = sigv4.parseQueryClaim(queryString, headers)
         else:
             raise S3Error("AccessDenied")
         credential, secret = self._find(claim.accessKey)
-        request = canonical.SignedRequest(method, path, queryString, headers)
+        request = sigv4.SignedRequest(method, path, queryString, headers)
         key = sigv4.verify(claim, request, secret, self.region, self._now(), self._keys)
         return Authenticated(_proven(credential), claim.payloadHash, claim, key, claim.source)
 
@@ -241,7 +246,7 @@ class S3Authenticator:
         credential = self._credentials.find(accessKey)
         return credential, credential.secretKey if credential is not None else None
 
-    def _byOlderQuery(self, sent: canonical.SignedRequest) -> Authenticated:
+    def _byOlderQuery(self, sent: sigv4.SignedRequest) -> Authenticated:
         query = parseQuery(sent.queryString)
         # Version 2 signs the headers wherever they are, but not the query that they were moved to.
         request = evolve(sent, headers=withQueryHeaders(query, sent.headers))

@@ -20,8 +20,13 @@ from collections.abc import Mapping
 from attrs import frozen
 
 from storagegate.core.options import parseDecimal
-from storagegate.s3.auth.canonical import SignedRequest, decodeComponent
-from storagegate.s3.auth.sigv4 import missingField, unknownKey, wrongSignature
+from storagegate.s3.auth.sigv4 import (
+    SignedRequest,
+    decodeComponent,
+    missingField,
+    unknownKey,
+    wrongSignature,
+)
 from storagegate.s3.errors import S3Error
 from storagegate.s3.headers import isoSeconds
 

@@ -1,42 +1,545 @@
 """
-Signature version 4: check that a request comes from who it claims to be from::
+Signature version 4 (AWS, "Authenticating Requests"): what requests, URLs and forms claim, and the
+check of it::
 
-    string to sign = "AWS4-HMAC-SHA256" LF timestamp LF scope LF sha256(canonical request)
-    signature      = HMAC-SHA256(signing key, string to sign), in hexadecimal
+    string to sign    = "AWS4-HMAC-SHA256" LF timestamp LF scope LF sha256(canonical request)
+    signature         = HMAC-SHA256(signing key, string to sign), in hexadecimal
+    canonical request = method LF path LF query LF *(name ":" value LF) LF names LF payload-hash
+    credential        = access-key "/" scope
+    scope             = YYYYMMDD "/" region "/" service "/aws4_request"
+    names             = name *(";" name)
+    payload-hash      = 64 hexadecimal digits / "UNSIGNED-PAYLOAD" / "STREAMING-" ...
 
-Claims are read by L{parseHeaderClaim} and L{parseQueryClaim}; forms are in C{sigv4post}.
+    header: AWS4-HMAC-SHA256 Credential=<credential>, SignedHeaders=<names>, Signature=<hex>
+    query:  X-Amz-Algorithm X-Amz-Credential X-Amz-Date X-Amz-Expires X-Amz-SignedHeaders
+            X-Amz-Signature and, if the payload is signed too, X-Amz-Content-Sha256 in any case
+    form:   x-amz-algorithm x-amz-credential x-amz-date x-amz-signature policy
+            signature = HMAC-SHA256(signing key, policy as it was sent)
+    date:   20130524T000000Z
 
-Claims of browser forms: the policy is what is signed::
-
-    x-amz-algorithm x-amz-credential x-amz-date x-amz-signature policy
-    signature = HMAC-SHA256(signing key, policy as it was sent)
+S3's variant: the path is encoded once and never normalised, for C{//}, C{.} and C{..} are parts of
+keys. Each piece is decoded once and encoded again by one rule, so that it does not matter which of
+the ways to write a character a client chose.
 """
 
-from collections.abc import Mapping
+import hmac
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from enum import Enum
+from functools import lru_cache
 from hashlib import sha256
-from typing import Protocol
+from secrets import token_hex
+from typing import NamedTuple, Protocol
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from storagegate.s3.auth.canonical import (
-    SignedRequest,
-    SigningKeys,
-    canonicalRequest,
-    sameSignature,
-    sign,
-)
-from storagegate.s3.auth.claims import (
-    ALGORITHM,
-    UNSIGNED_PAYLOAD,
-    SignatureParams,
-    SignatureSource,
-    parseCredential,
-)
+from attrs import frozen
+
+from storagegate.core.options import parseDecimal
+from storagegate.net.http.ranges import parseHttpDate, utcSeconds
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.headers import isoSeconds, parseAmzDate
+from storagegate.s3.headers import isoSeconds
+
+TERMINATOR = "aws4_request"
+ALGORITHM = "AWS4-HMAC-SHA256"
+
+UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
+STREAMING_SIGNED = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
+STREAMING_SIGNED_TRAILER = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"
+STREAMING_UNSIGNED_TRAILER = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+STREAMING = frozenset({STREAMING_SIGNED, STREAMING_SIGNED_TRAILER, STREAMING_UNSIGNED_TRAILER})
+"""The payloads whose body is C{aws-chunked}."""
+UNSIGNED = frozenset({UNSIGNED_PAYLOAD, STREAMING_UNSIGNED_TRAILER})
+"""The payloads that no signature covers."""
+
+_NOT_BUILT = frozenset(
+    {"STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD", "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER"}
+)
+_SHA256 = re.compile(r"[0-9A-Fa-f]{64}", re.ASCII)
+_DATE = re.compile(r"[0-9]{8}", re.ASCII)
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+_SPECIMEN = f'"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/{TERMINATOR}"'
 
 SERVICE = "s3"
 
 SKEW_LIMIT = 900
-"""Seconds by which a client's clock may be wrong: S3's own quarter of an hour."""
+"""Seconds by which a client's clock may differ: S3's own quarter of an hour."""
+
+
+_AMZ_DATE = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})T([0-9]{2})([0-9]{2})([0-9]{2})Z", re.ASCII)
+
+
+def parseAmzDate(text: str) -> int | None:
+    """
+    Read C{20130524T000000Z}.
+
+    @return: Seconds since the epoch; L{None} if it is not such a date.
+    """
+    # The length is checked first: no long text must stay in the cache.
+    return _amzSeconds(text) if len(text) == len("20130524T000000Z") else None
+
+
+# Requests of one second carry the same text; 0.1 microseconds instead of 1.5.
+@lru_cache(maxsize=256)
+def _amzSeconds(text: str) -> int | None:
+    match = _AMZ_DATE.fullmatch(text)
+    return None if match is None else utcSeconds(*map(int, match.groups()))
+
+
+def formatAmzDate(seconds: int) -> str:
+    """Write C{20130524T000000Z} for seconds since the epoch."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+class SignatureSource(Enum):
+    """Where a claim was found; it decides the wording of errors."""
+
+    HEADER = "header"
+    QUERY = "query"
+    FORM = "form"
+
+    def malformed(self, detail: str, fields: Mapping[str, str] | None = None) -> S3Error:
+        """
+        Make the error for a credential that is not valid.
+
+        @param detail: The problem, as the end of a sentence.
+        @param fields: Further elements of the error document.
+        """
+        if self is SignatureSource.HEADER:
+            text = f"The authorization header is malformed; {detail}"
+            return S3Error("AuthorizationHeaderMalformed", text, fields=fields)
+        if self is SignatureSource.QUERY:
+            text = f"Error parsing the X-Amz-Credential parameter; {detail}"
+            return S3Error("AuthorizationQueryParametersError", text, fields=fields)
+        return S3Error("InvalidArgument", detail, fields=fields)
+
+
+class CredentialScope(NamedTuple):
+    """The access key and the scope of a signature."""
+
+    accessKey: str
+    date: str
+    region: str
+    service: str
+
+
+@frozen
+class SignatureParams:
+    """
+    The claim of a request, URL or form: its signer and signature. L{verify} proves it.
+
+    @ivar date: Of the scope, C{YYYYMMDD}.
+    @ivar signedHeaders: Lower-case names in order.
+    @ivar timestamp: Time of the signature, C{20130524T000000Z}.
+    @ivar seconds: The same in seconds since the epoch.
+    @ivar payloadHash: A SHA-256 in hexadecimal as it was sent (its letters may be capitals), or one
+        of the constants of this module.
+    @ivar expires: Seconds for which a presigned URL is valid; 0 otherwise.
+    """
+
+    source: SignatureSource
+    accessKey: str
+    date: str
+    region: str
+    service: str
+    signedHeaders: tuple[bytes, ...]
+    signature: str
+    timestamp: str
+    seconds: int
+    payloadHash: str
+    expires: int = 0
+
+    @property
+    def scope(self) -> str:
+        """The scope as it is signed."""
+        return f"{self.date}/{self.region}/{self.service}/{TERMINATOR}"
+
+
+# One client sends the same credential all day.
+@lru_cache(maxsize=256)
+def parseCredential(text: str, source: SignatureSource) -> CredentialScope:
+    """
+    Parse a credential.
+
+    @param text: C{access-key/YYYYMMDD/region/service/aws4_request}.
+    @raise S3Error: Worded for the source, if the form or the date is not valid.
+    """
+    # From the right, for an access key may hold slashes.
+    parts = text.rsplit("/", 4)
+    if len(parts) != 5 or not all(parts):
+        raise source.malformed(f"the Credential is mal-formed; expecting {_SPECIMEN}.")
+    accessKey, date, region, service, terminator = parts
+    if terminator != TERMINATOR:
+        detail = f'incorrect terminal "{terminator}". This endpoint uses "{TERMINATOR}".'
+        raise source.malformed(detail)
+    if not _DATE.fullmatch(date):
+        raise source.malformed(
+            f'incorrect date format "{date}". '
+            'This date in the credential must be in the format "yyyyMMdd".'
+        )
+    return CredentialScope(accessKey, date, region, service)
+
+
+# Every request of a client names the same headers: 0.2 microseconds instead of 1.5.
+@lru_cache(maxsize=256)
+def parseSignedHeaders(text: str, source: SignatureSource) -> tuple[bytes, ...]:
+    """
+    Parse a list of signed headers into sorted lower-case names.
+
+    @param text: Names with semicolons between them.
+    @raise S3Error: Worded for the source, if a name is not valid or comes twice.
+    """
+    names = text.lower().split(";")
+    if len(set(names)) != len(names) or not all(map(_TOKEN.fullmatch, names)):
+        raise source.malformed("the SignedHeaders are mal-formed.")
+    return tuple(name.encode() for name in sorted(names))
+
+
+def parsePayloadHash(value: bytes) -> str:
+    """
+    Parse C{x-amz-content-sha256}.
+
+    @param value: The header's value.
+    @raise S3Error: C{InvalidArgument} for values that S3 does not define, C{NotImplemented} for the
+        elliptic curve variants.
+    """
+    text = value.decode("latin-1").strip()
+    if _SHA256.fullmatch(text) or text == UNSIGNED_PAYLOAD or text in STREAMING:
+        return text
+    if text in _NOT_BUILT:
+        raise S3Error("NotImplemented")
+    known = ", ".join([UNSIGNED_PAYLOAD, *sorted(STREAMING)])
+    raise invalidArgument(
+        "x-amz-content-sha256",
+        text,
+        f"x-amz-content-sha256 must be {known} or a valid sha256 value.",
+    )
+
+
+_USUAL = re.compile(r"Credential=([^,\s]+), ?SignedHeaders=([^,\s]+), ?Signature=([^,\s]+)")
+
+
+def parseHeaderClaim(headers: Mapping[bytes, bytes]) -> SignatureParams:
+    """
+    Parse the claim of an C{Authorization} header.
+
+    @param headers: Values by lower-case name.
+    @raise S3Error: C{AccessDenied} if the header or a date is absent, C{InvalidArgument} for another
+    @raise S3Error: C{AccessDenied} if the header or a date is absent, C{InvalidArgument} if the
+        scheme is another, C{AuthorizationHeaderMalformed} if it cannot be parsed.
+    text = headers.get(b"authorization", b"").decode("latin-1").strip()
+    if not text:
+        raise S3Error("AccessDenied")
+    scheme, space, rest = text.partition(" ")
+    if not space or not text.isascii():
+        raise _badAuthorization(
+            "Authorization header is invalid -- one and only one ' ' (space) required."
+        )
+    if scheme != ALGORITHM:
+        raise _badAuthorization(
+            "The authorization mechanism you have provided is not supported. "
+            f"Please use {ALGORITHM}."
+        )
+    credential, signedHeaders, signature = _components(rest)
+    timestamp, seconds = _time(headers)
+    payloadHash = headers.get(b"x-amz-content-sha256")
+    if payloadHash is None:
+        message = "Missing required header for this request: x-amz-content-sha256"
+        raise S3Error("InvalidRequest", message)
+    return SignatureParams(
+        SignatureSource.HEADER,
+        *parseCredential(credential, SignatureSource.HEADER),
+        parseSignedHeaders(signedHeaders, SignatureSource.HEADER),
+        signature,
+        timestamp,
+        seconds,
+        parsePayloadHash(payloadHash),
+    )
+
+
+def _badAuthorization(message: str) -> S3Error:
+    # The value is not repeated, for with another scheme it may be a password.
+    return S3Error("InvalidArgument", message, fields={"ArgumentName": "Authorization"})
+
+
+def _components(text: str) -> tuple[str, str, str]:
+    # As SDKs write it: 0.5 microseconds instead of 1.4.
+    usual = _USUAL.fullmatch(text)
+    if usual is not None:
+        return usual[1], usual[2], usual[3]
+    pieces = [piece.strip().partition("=") for piece in text.split(",", 3)]
+    found = {name: value for name, _, value in pieces}
+    credential, names, signature = (
+        found.get(name, "") for name in ("Credential", "SignedHeaders", "Signature")
+    )
+    if not (credential and names and signature) or len(pieces) != 3:
+        raise SignatureSource.HEADER.malformed(
+            "the authorization header requires three components: "
+            "Credential, SignedHeaders, and Signature."
+        )
+    return credential, names, signature
+
+
+def _time(headers: Mapping[bytes, bytes]) -> tuple[str, int]:
+    amzDate, date = headers.get(b"x-amz-date"), headers.get(b"date", b"")
+    timestamp = (date if amzDate is None else amzDate).decode("latin-1").strip()
+    seconds = parseAmzDate(timestamp)
+    if seconds is None and amzDate is None:
+        seconds = parseHttpDate(date)
+        timestamp = "" if seconds is None else formatAmzDate(seconds)
+    if seconds is None:
+        text = "AWS authentication requires a valid Date or x-amz-date header"
+        raise S3Error("AccessDenied", text)
+    return timestamp, seconds
+
+
+EXPIRES_LIMIT = 604_800
+"""Seconds for which a presigned URL may be valid: a week, as long as its signing key."""
+
+_ALGORITHM = b"X-Amz-Algorithm"
+_CREDENTIAL = b"X-Amz-Credential"
+_TIMESTAMP = b"X-Amz-Date"
+_EXPIRES = b"X-Amz-Expires"
+_SIGNED_HEADERS = b"X-Amz-SignedHeaders"
+_SIGNATURE = b"X-Amz-Signature"
+_CONTENT_SHA256 = b"X-Amz-Content-Sha256"
+_REQUIRED = (_ALGORITHM, _CREDENTIAL, _TIMESTAMP, _EXPIRES, _SIGNED_HEADERS, _SIGNATURE)
+_MARKS = frozenset({_ALGORITHM, _CREDENTIAL, _SIGNATURE})
+
+
+def isPresigned(queryString: bytes) -> bool:
+    """
+    Return whether a query carries a claim, complete or not.
+
+    @param queryString: As it was sent, without the question mark.
+    """
+    if b"X-Amz-" not in queryString:
+        return False
+    return any(pair.partition(b"=")[0] in _MARKS for pair in queryString.split(b"&"))
+
+
+def parseQueryClaim(queryString: bytes, headers: Mapping[bytes, bytes]) -> SignatureParams:
+    """
+    Parse the claim of a presigned URL.
+
+    @param queryString: As it was sent, without the question mark.
+    @param headers: Values by lower-case name; the payload's hash may be there.
+    @raise S3Error: C{AuthorizationQueryParametersError} if a parameter is missing, comes twice or
+        cannot be parsed.
+    """
+    found = _parameters(queryString)
+    if not all(found.get(name) for name in _REQUIRED):
+        raise S3Error("AuthorizationQueryParametersError")
+    if found[_ALGORITHM] != ALGORITHM:
+        raise _badQuery(f'X-Amz-Algorithm only supports "{ALGORITHM}"')
+    credential = parseCredential(found[_CREDENTIAL], SignatureSource.QUERY)
+    timestamp = found[_TIMESTAMP]
+    seconds = parseAmzDate(timestamp)
+    if seconds is None:
+        form = "yyyyMMdd'T'HHmmss'Z'"
+        raise _badQuery(f'X-Amz-Date must be in the ISO8601 Long Format "{form}"')
+    return SignatureParams(
+        SignatureSource.QUERY,
+        *credential,
+        parseSignedHeaders(found[_SIGNED_HEADERS], SignatureSource.QUERY),
+        found[_SIGNATURE],
+        timestamp,
+        seconds,
+        _queryPayload(found, headers),
+        _expires(found[_EXPIRES]),
+    )
+
+
+def _badQuery(message: str) -> S3Error:
+    return S3Error("AuthorizationQueryParametersError", message)
+
+
+def _parameters(queryString: bytes) -> dict[bytes, str]:
+    found: dict[bytes, str] = {}
+    for pair in queryString.split(b"&"):
+        name, _, value = pair.partition(b"=")
+        if name.lower() == b"x-amz-content-sha256":  # an SDK's header, moved here as it was written
+            name = _CONTENT_SHA256
+        if name in _REQUIRED or name == _CONTENT_SHA256:
+            text = decodeComponent(value).decode("latin-1")
+            if name in found:
+                raise _badQuery(f"{name.decode()} must not be given more than once")
+            if not text.isascii():
+                raise _badQuery(f"{name.decode()} is not valid")
+            found[name] = text
+    return found
+
+
+def _queryPayload(found: Mapping[bytes, str], headers: Mapping[bytes, bytes]) -> str:
+    declared = [headers[b"x-amz-content-sha256"]] if b"x-amz-content-sha256" in headers else []
+    if _CONTENT_SHA256 in found:
+        declared.append(found[_CONTENT_SHA256].encode())
+    if not declared:
+        return UNSIGNED_PAYLOAD
+    payloadHash = parsePayloadHash(declared[0])
+    if parsePayloadHash(declared[-1]) != payloadHash:
+        raise _badQuery("X-Amz-Content-Sha256 is not the x-amz-content-sha256 header")
+    return payloadHash
+
+
+def _expires(text: str) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()):
+        raise _badQuery("X-Amz-Expires should be a number")
+    if digits != text:
+        raise _badQuery("X-Amz-Expires must be non-negative")
+    try:
+        expires = parseDecimal(digits, EXPIRES_LIMIT)
+    except ValueError:
+        raise _badQuery(
+            "X-Amz-Expires must be less than a week (in seconds); that is, the given "
+            f"X-Amz-Expires must be less than {EXPIRES_LIMIT} seconds"
+        ) from None
+    if expires == 0:
+        raise _badQuery("X-Amz-Expires must be at least one second")
+    return expires
+
+
+_UNRESERVED = rb"A-Za-z0-9._~-"
+# Escapes, with capitals, of bytes that have to be escaped; %2F is not among them. The patterns are
+# possessive: otherwise a long path that does not match would take for ever.
+_ESCAPES = rb"%(?:[0189A-F][0-9A-F]|2[0-9A-C]|3[A-F]|40|5[B-E]|60|7[B-DF])"
+_CANONICAL_PATH = re.compile(rb"(?:[/" + _UNRESERVED + rb"]++|" + _ESCAPES + rb")*+")
+_CANONICAL_COMPONENT = re.compile(rb"(?:[" + _UNRESERVED + rb"]++|%2F|" + _ESCAPES + rb")*+")
+
+
+@frozen
+class SignedRequest:
+    """
+    The signed pieces of a request.
+
+    @ivar path: As it was sent, with its escapes and without the query.
+    @ivar queryString: As it was sent, without the question mark.
+    @ivar headers: Values by lower-case name; those of a repeated name are joined by C{,} alone.
+    """
+
+    method: bytes
+    path: bytes
+    queryString: bytes
+    headers: Mapping[bytes, bytes]
+
+
+def canonicalRequest(
+    request: SignedRequest, signedHeaders: Sequence[bytes], payloadHash: str
+) -> bytes:
+    """
+    Write a request in canonical form.
+
+    @param signedHeaders: Sorted lower-case names. One that the request lacks has an empty value.
+    @param payloadHash: As the request sent it.
+    """
+    headers = request.headers
+    lines = [request.method, canonicalPath(request.path), canonicalQuery(request.queryString)]
+    lines += [name + b":" + b" ".join(headers.get(name, b"").split()) for name in signedHeaders]
+    lines += (b"", b";".join(signedHeaders), payloadHash.encode())
+    return b"\n".join(lines)
+
+
+def canonicalPath(path: bytes) -> bytes:
+    """Encode a raw path by S3's rule, where only unreserved characters and slashes stay."""
+    # What SDKs send is canonical already: 0.2 microseconds instead of 2.
+    if _CANONICAL_PATH.fullmatch(path):
+        return path
+    return quote_from_bytes(unquote_to_bytes(path), safe="/").encode()
+
+
+def canonicalQuery(queryString: bytes) -> bytes:
+    """
+    Encode and sort a raw query, and leave the signature out.
+
+    C{+} is a space, as it is when the parameters are read: S3 takes C{a+b} for what was signed as
+    C{a%20b}.
+    """
+    if not queryString:
+        return b""
+    pairs = []
+    for pair in queryString.split(b"&"):
+        name, _, value = pair.partition(b"=")
+        # Only the name as it is written everywhere: an escaped twin is a parameter like any other.
+        if pair and name != _SIGNATURE:
+            pairs.append((_canonicalComponent(name), _canonicalComponent(value)))
+    pairs.sort()
+    return b"&".join([name + b"=" + value for name, value in pairs])
+
+
+def decodeComponent(raw: bytes) -> bytes:
+    """
+    Undo the escapes of a name or a value of a query.
+
+    @param raw: As it was sent; C{+} is a space.
+    """
+    return unquote_to_bytes(raw.replace(b"+", b" "))
+
+
+def _canonicalComponent(raw: bytes) -> bytes:
+    if _CANONICAL_COMPONENT.fullmatch(raw):
+        return raw
+    return quote_from_bytes(decodeComponent(raw), safe="").encode()
+
+
+KEY_LIMIT = 4096
+"""Signing keys in memory: one for each secret and day, about 300 bytes each."""
+
+
+class SigningKeys:
+    """
+    A cache of signing keys, derived once for each secret and day. Reactor thread.
+
+    A derivation takes 5 microseconds, the rest of a request's check 9.
+    """
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[str, str, str, str], bytes] = {}
+        # The secret of unknown access keys: their refusal takes the time of any other wrong
+        # signature.
+        self._decoy = token_hex(20)
+
+    def find(self, secret: str | None, date: str, region: str, service: str) -> bytes:
+        """
+        Return the key for a scope.
+
+        @param secret: The secret key; L{None} for an access key that is not known.
+        @param date: C{YYYYMMDD}.
+        """
+        scope = (self._decoy if secret is None else secret, date, region, service)
+        key = self._keys.get(scope)
+        if key is None:
+            if len(self._keys) >= KEY_LIMIT:
+                del self._keys[next(iter(self._keys))]
+            key = self._keys[scope] = deriveSigningKey(*scope)
+        return key
+
+
+def deriveSigningKey(secret: str, date: str, region: str, service: str) -> bytes:
+    """Derive the key that signs for one day, region and service."""
+    key = b"AWS4" + secret.encode()
+    for part in (date, region, service, TERMINATOR):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key
+
+
+def sign(signingKey: bytes, stringToSign: bytes) -> str:
+    """
+    Sign a string.
+
+    @param signingKey: From L{deriveSigningKey}.
+    @return: 64 lower-case hexadecimal digits.
+    """
+    return hmac.digest(signingKey, stringToSign, "sha256").hex()
+
+
+def sameSignature(left: str, right: str) -> bool:
+    """
+    Compare two signatures in constant time.
+
+    @param right: The client's, of any characters.
+    """
+    return hmac.compare_digest(left.encode(), right.encode())
 
 
 def verify(
@@ -48,18 +551,18 @@ def verify(
     keys: SigningKeys,
 ) -> bytes:
     """
-    Check a claim.
+    Verify a claim.
 
-    @param secret: The secret of the claimed access key. L{None} if there is no such key: the
-        signature is then computed all the same, so that the answer takes no less time.
-    @param region: The one that we serve.
+    @param secret: The secret of the claimed access key. L{None} if the key does not exist: the
+        signature is computed all the same, so that the refusal takes no less time.
+    @param region: The only region of this server.
     @param now: Seconds since the epoch.
-    @return: The signing key, which the chunks of the body may be signed with too.
-    @raise S3Error: If the scope is another's, the time is wrong, a header that had to be signed is
-        not, the key is unknown (C{InvalidAccessKeyId}) or the signature wrong
+    @return: The signing key, which may sign the chunks of the body too.
+    @raise S3Error: If the scope belongs to another service or region, the time is not valid, a
+        header is not signed, the key is unknown (C{InvalidAccessKeyId}) or the signature wrong
         (C{SignatureDoesNotMatch}).
     """
-    checkScope(claim, region)
+    _checkScope(claim, region)
     _checkTime(claim, now)
     _checkCoverage(claim, request.headers)
     canonical = canonicalRequest(request, claim.signedHeaders, claim.payloadHash)
@@ -75,12 +578,7 @@ def verify(
     return signingKey
 
 
-def checkScope(claim: SignatureParams, region: str) -> None:
-    """
-    Check that a signature was made for this service, this region, and its own day.
-
-    @raise S3Error: With a sentence of its own for each.
-    """
+def _checkScope(claim: SignatureParams, region: str) -> None:
     if claim.service != SERVICE:
         detail = f'incorrect service "{claim.service}". This endpoint belongs to "{SERVICE}".'
         raise claim.source.malformed(detail)
@@ -130,7 +628,7 @@ def _checkCoverage(claim: SignatureParams, headers: Mapping[bytes, bytes]) -> No
 
 
 class SigV4Signer(Protocol):
-    """Whoever a claim of any kind names."""
+    """The signer in a claim of version 2 or 4."""
 
     @property
     def accessKey(self) -> str: ...
@@ -139,14 +637,19 @@ class SigV4Signer(Protocol):
 
 
 def unknownKey(claim: SigV4Signer) -> S3Error:
-    """Make the error for an access key that was never issued."""
+    """Make the error for an access key that does not exist."""
     return S3Error("InvalidAccessKeyId", fields={"AWSAccessKeyId": claim.accessKey})
 
 
 def wrongSignature(
     claim: SigV4Signer, stringToSign: str, details: Mapping[str, str] | None = None
 ) -> S3Error:
-    """Make the error for a wrong signature; it shows what was signed, as S3's does."""
+    """
+    Make the error for a wrong signature.
+
+    @param stringToSign: Shown in the error document, as S3 does.
+    @param details: Further elements of the document; they replace those of the same name.
+    """
     fields = {
         "AWSAccessKeyId": claim.accessKey,
         "StringToSign": stringToSign,
@@ -155,16 +658,20 @@ def wrongSignature(
     return S3Error("SignatureDoesNotMatch", fields=fields | dict(details or {}))
 
 
-_REQUIRED = ("x-amz-signature", "x-amz-algorithm", "x-amz-credential", "x-amz-date")
+_FORM_FIELDS = ("x-amz-signature", "x-amz-algorithm", "x-amz-credential", "x-amz-date")
 
 
 def isSignedForm(fields: Mapping[str, str]) -> bool:
-    """Tell whether a form's fields carry a claim, be it whole or in part."""
-    return any(name in fields for name in _REQUIRED)
+    """
+    Return whether a form carries a claim, complete or not.
+
+    @param fields: Values by lower-case name.
+    """
+    return any(name in fields for name in _FORM_FIELDS)
 
 
 def missingField(name: str) -> S3Error:
-    """Make the error for a field that a form has to have."""
+    """Make the error for a required form field that is absent."""
     text = f"Bucket POST must contain a field named '{name}'."
     hint = "  If it is specified, please check the order of the fields."
     return invalidArgument(name, "", text + hint)
@@ -172,15 +679,15 @@ def missingField(name: str) -> S3Error:
 
 def parseFormClaim(fields: Mapping[str, str]) -> SignatureParams:
     """
-    Read the claim of a form.
+    Parse the claim of a form.
 
     @param fields: Values by lower-case name.
-    @raise S3Error: C{AccessDenied} for a form that says nothing of a signer or has no policy,
-        C{InvalidArgument} for a field that lacks or cannot be read.
+    @raise S3Error: C{AccessDenied} if the claim or the policy is absent, C{InvalidArgument} if a
+        field is absent or cannot be parsed.
     """
     if not fields.get("policy") or not isSignedForm(fields):
         raise S3Error("AccessDenied")
-    for name in _REQUIRED:
+    for name in _FORM_FIELDS:
         if not fields.get(name, ""):
             raise missingField(name)
     if fields["x-amz-algorithm"] != ALGORITHM:
@@ -206,13 +713,13 @@ def verifyForm(
     claim: SignatureParams, policyBase64: str, secret: str | None, region: str, keys: SigningKeys
 ) -> None:
     """
-    Check the claim of a form. How long it is good for is for the policy to say.
+    Verify the claim of a form. The policy limits its validity; see C{postform}.
 
     @param policyBase64: The field C{policy} as it was sent.
-    @param secret: The secret of the claimed access key; L{None} if there is no such key.
-    @raise S3Error: As L{verify<storagegate.s3.auth.sigv4.verify>} raises them.
+    @param secret: The secret of the claimed access key; L{None} if the key does not exist.
+    @raise S3Error: As L{verify}.
     """
-    checkScope(claim, region)
+    _checkScope(claim, region)
     signingKey = keys.find(secret, claim.date, claim.region, claim.service)
     matches = sameSignature(sign(signingKey, policyBase64.encode()), claim.signature)
     if secret is None:

@@ -10,7 +10,7 @@ from attrs import evolve
 from storagegate.core.httpurls import SCHEMES
 from storagegate.net.http.message import ChannelRequest
 from storagegate.s3.auth.authenticator import refuseFormClaim
-from storagegate.s3.auth.claims import UNSIGNED_PAYLOAD, SignatureSource
+from storagegate.s3.auth.sigv4 import UNSIGNED_PAYLOAD, SignatureSource
 from storagegate.s3.checksums import contentMD5, expectedChecksum
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.headers import attributesFrom, rejectUnsupported

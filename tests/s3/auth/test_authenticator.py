@@ -15,7 +15,7 @@ from storagegate.s3.auth.authenticator import (
     isUnsigned,
     refuseFormClaim,
 )
-from storagegate.s3.auth.claims import SignatureSource
+from storagegate.s3.auth.sigv4 import SignatureSource
 from storagegate.s3.errors import S3Error
 from tests.s3.test_accounts_credentials import issuedKeys
 

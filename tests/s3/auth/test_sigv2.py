@@ -14,7 +14,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from storagegate.s3.auth.authenticator import withQueryHeaders
-from storagegate.s3.auth.canonical import SignedRequest
 from storagegate.s3.auth.sigv2 import (
     SUBRESOURCES,
     isPresigned,
@@ -24,6 +23,7 @@ from storagegate.s3.auth.sigv2 import (
     verifyForm,
     verifyQuery,
 )
+from storagegate.s3.auth.sigv4 import SignedRequest
 from storagegate.s3.names import parseQuery
 from storagegate.s3.operations import OPERATIONS
 from tests.s3.examples import ACCESS_KEY, SECRET, S3Case

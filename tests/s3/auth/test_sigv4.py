@@ -5,8 +5,8 @@ from urllib.parse import quote
 
 from attrs import evolve
 
-from storagegate.s3.auth import canonical, claims
-from storagegate.s3.auth.canonical import KEY_LIMIT, SigningKeys, canonicalPath, canonicalQuery
+from storagegate.s3.auth import sigv4
+from storagegate.s3.auth.sigv4 import KEY_LIMIT, SigningKeys, canonicalPath, canonicalQuery
 from tests.s3.examples import (
     ACCESS_KEY,
     CREDENTIAL,
@@ -51,8 +51,8 @@ class PublishedExampleTests(S3Case):
                 "date;host;x-amz-content-sha256;x-amz-date;x-amz-storage-class",
             ),
         }
-        check(canonical.SignedRequest(b"PUT", b"/test$file.text", b"", headers))
-        check(canonical.SignedRequest(b"PUT", b"/test%24file.text", b"", headers))
+        check(sigv4.SignedRequest(b"PUT", b"/test$file.text", b"", headers))
+        check(sigv4.SignedRequest(b"PUT", b"/test%24file.text", b"", headers))
 
     def test_lifecycle(self) -> None:
         """A subresource without a value is accepted, with its equals sign or without."""
@@ -233,7 +233,7 @@ class TimeTests(S3Case):
         request = without(rangeGet(), b"x-amz-date")
         self.refused("AccessDenied", 403, check, request)
         for value in (b"Fri, 24 May 2013 00:00:00 GMT", b"20130524T000000Z"):
-            claim = claims.parseHeaderClaim(withHeader(request, b"date", value).headers)
+            claim = sigv4.parseHeaderClaim(withHeader(request, b"date", value).headers)
             self.assertEqual((claim.timestamp, claim.seconds), (TIMESTAMP, NOW))
 
     def test_badDate(self) -> None:

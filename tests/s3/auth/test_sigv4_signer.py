@@ -10,7 +10,7 @@ from botocore.credentials import Credentials
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from storagegate.s3.auth.canonical import SignedRequest
+from storagegate.s3.auth.sigv4 import SignedRequest
 from tests.s3.examples import ACCESS_KEY, REGION, SECRET, S3Case, check, claimOf
 
 CREDENTIALS = Credentials(ACCESS_KEY, SECRET)

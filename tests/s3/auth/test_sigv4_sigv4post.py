@@ -6,8 +6,7 @@ from botocore.auth import S3SigV4PostAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from storagegate.s3.auth.canonical import SigningKeys
-from storagegate.s3.auth.sigv4 import parseFormClaim, verifyForm
+from storagegate.s3.auth.sigv4 import SigningKeys, parseFormClaim, verifyForm
 from tests.s3.examples import ACCESS_KEY, REGION, SECRET, S3Case
 
 # Amazon's example of an upload by POST, byte for byte.

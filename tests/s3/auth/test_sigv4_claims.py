@@ -2,7 +2,7 @@
 
 from attrs import evolve
 
-from storagegate.s3.auth import canonical, claims
+from storagegate.s3.auth import sigv4
 from tests.s3.examples import (
     ACCESS_KEY,
     CREDENTIAL,
@@ -79,7 +79,7 @@ class HeaderClaimTests(S3Case):
         headers = withHeader(
             rangeGet(), b"authorization", authorization("0", NAMES, f"a/b/{CREDENTIAL}")
         ).headers
-        self.assertEqual(claims.parseHeaderClaim(headers).accessKey, f"a/b/{ACCESS_KEY}")
+        self.assertEqual(sigv4.parseHeaderClaim(headers).accessKey, f"a/b/{ACCESS_KEY}")
 
     def test_signedHeaders(self) -> None:
         """Names that are none or come twice are refused; their order and case do not matter."""
@@ -103,9 +103,9 @@ class HeaderClaimTests(S3Case):
             request = withHeader(rangeGet(), b"x-amz-content-sha256", value)
             error = self.refused("InvalidArgument", 400, check, request)
             self.assertEqual(error.fields["ArgumentName"], "x-amz-content-sha256")
-        for known in (claims.UNSIGNED_PAYLOAD, *claims.STREAMING, EMPTY_SHA256.decode().upper()):
+        for known in (sigv4.UNSIGNED_PAYLOAD, *sigv4.STREAMING, EMPTY_SHA256.decode().upper()):
             request = withHeader(rangeGet(), b"x-amz-content-sha256", known.encode())
-            self.assertEqual(claims.parseHeaderClaim(request.headers).payloadHash, known)
+            self.assertEqual(sigv4.parseHeaderClaim(request.headers).payloadHash, known)
 
     def test_ellipticCurves(self) -> None:
         """Signatures by elliptic curves are not built."""
@@ -119,10 +119,10 @@ class QueryClaimTests(S3Case):
 
     def test_detected(self) -> None:
         """A part of a claim is a claim; its name in a value is not."""
-        self.assertTrue(claims.isPresigned(b"a=b&X-Amz-Signature=x"))
-        self.assertTrue(claims.isPresigned(b"X-Amz-Credential"))
-        self.assertFalse(claims.isPresigned(b"prefix=X-Amz-Signature"))
-        self.assertFalse(claims.isPresigned(b""))
+        self.assertTrue(sigv4.isPresigned(b"a=b&X-Amz-Signature=x"))
+        self.assertTrue(sigv4.isPresigned(b"X-Amz-Credential"))
+        self.assertFalse(sigv4.isPresigned(b"prefix=X-Amz-Signature"))
+        self.assertFalse(sigv4.isPresigned(b""))
 
     def test_missing(self) -> None:
         """Each parameter has to be there and hold something."""
@@ -175,8 +175,8 @@ class QueryClaimTests(S3Case):
         request = evolve(request, queryString=query)
         self.refused("AuthorizationQueryParametersError", 400, check, request)
 
-    def payload(self, request: canonical.SignedRequest) -> str:
+    def payload(self, request: sigv4.SignedRequest) -> str:
         """Read the payload's hash of a presigned request."""
-        claim = claims.parseQueryClaim(request.queryString, request.headers)
+        claim = sigv4.parseQueryClaim(request.queryString, request.headers)
         self.assertTrue(claim.presigned)
         return claim.payloadHash
