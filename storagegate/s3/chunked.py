@@ -26,9 +26,14 @@ from enum import Enum
 from hashlib import sha256
 
 from storagegate.core.options import parseDecimal
-from storagegate.s3.auth.sigv4 import sameSignature, sign
-from storagegate.s3.auth.sigv4 import STREAMING_SIGNED, STREAMING_UNSIGNED_TRAILER, SignatureParams
-from storagegate.s3.auth.sigv4 import wrongSignature
+from storagegate.s3.auth.sigv4 import (
+    STREAMING_SIGNED,
+    STREAMING_UNSIGNED_TRAILER,
+    SignatureParams,
+    sameSignature,
+    sign,
+    wrongSignature,
+)
 from storagegate.s3.errors import S3Error, invalidArgument
 
 _EMPTY_DIGEST = sha256().hexdigest()

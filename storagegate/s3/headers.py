@@ -13,9 +13,7 @@ Dates as Amazon writes them, read strictly::
     basic ISO 8601    20130524T000000Z                    x-amz-date, X-Amz-Date
 """
 
-import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from email.header import Header
 from functools import lru_cache
 from hashlib import sha256
@@ -23,7 +21,7 @@ from time import gmtime
 
 from attrs import frozen
 
-from storagegate.net.http.ranges import formatHttpDate, utcSeconds
+from storagegate.net.http.ranges import formatHttpDate
 from storagegate.s3.checksums import headerName
 from storagegate.s3.errors import S3Error
 from storagegate.s3.xml.writer import element

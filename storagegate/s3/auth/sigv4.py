@@ -224,9 +224,9 @@ def parseHeaderClaim(headers: Mapping[bytes, bytes]) -> SignatureParams:
     Parse the claim of an C{Authorization} header.
 
     @param headers: Values by lower-case name.
-    @raise S3Error: C{AccessDenied} if the header or a date is absent, C{InvalidArgument} for another
     @raise S3Error: C{AccessDenied} if the header or a date is absent, C{InvalidArgument} if the
         scheme is another, C{AuthorizationHeaderMalformed} if it cannot be parsed.
+    """
     text = headers.get(b"authorization", b"").decode("latin-1").strip()
     if not text:
         raise S3Error("AccessDenied")
