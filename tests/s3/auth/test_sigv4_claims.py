@@ -178,5 +178,5 @@ class QueryClaimTests(S3Case):
     def payload(self, request: sigv4.SignedRequest) -> str:
         """Read the payload's hash of a presigned request."""
         claim = sigv4.parseQueryClaim(request.queryString, request.headers)
-        self.assertTrue(claim.presigned)
+        self.assertIs(claim.source, sigv4.SignatureSource.QUERY)
         return claim.payloadHash
