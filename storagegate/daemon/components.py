@@ -285,16 +285,16 @@ class Components:
             rootSecretKey=root.secretKey,
             reactor=self._reactor,
         )
-        self._observation = resource.observation
+        self._observation = resource.observers
         if self._isMetered:
             from storagegate.s3.observers import S3Metrics
 
-            resource.observation.add(S3Metrics(self.meters, resource.observation))
+            resource.observers.add(S3Metrics(self.meters, resource.observers))
         if self._tracer is not None:
             from storagegate.s3.observers import RequestTracer
 
-            resource.observation.add(RequestTracer(self._tracer))
-            resource.nameTraces(self._tracer.correlationHeader)
+            resource.observers.add(RequestTracer(self._tracer))
+            resource.setTraceHeader(self._tracer.correlationHeader)
         if self._callLog is not None:
             from storagegate.s3.observers import NUMBERS, TEXTS, S3Log
             from storagegate.telemetry.accesslog import AccessLog
@@ -308,7 +308,7 @@ class Components:
                 numbers=NUMBERS,
                 texts=TEXTS,
             )
-            resource.observation.add(S3Log(lines))
+            resource.observers.add(S3Log(lines))
         return resource
 
     def gateway(self, configuration: Configuration) -> GatewayService | None:

@@ -1,12 +1,11 @@
 """
-Who may come in: the root pair of the configuration and the keys that the operator issued.
+Access keys: the root pair of the configuration and the keys that the operator issued.
 
 Issued keys live in the catalog, where another process adds and removes them; the store polls their
-generation twice a second in the background, so a running daemon obeys within a second.
+generation twice a second in the background, so a change takes effect within a second.
 
-What an issued key may do: a kind of access, narrowed by a bucket and a key pattern.
-
-Patterns are globs of two signs: C{*} is any run of characters (slashes too), C{?} is one.
+The policy of an issued key is a kind of access, narrowed by a bucket and a key pattern. Patterns
+are globs: C{*} is any run of characters (slashes too), C{?} is one.
 """
 
 import hmac
@@ -16,8 +15,6 @@ from functools import lru_cache
 
 from attrs import field, frozen
 
-from storagegate.s3.errors import S3Error
-from storagegate.s3.operation import Operation
 from storagegate.storage.accesskeys import AccessKeySnapshot
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.records import AccessKey
@@ -44,16 +41,22 @@ def _matcher(pattern: str) -> Callable[[str], object]:
 
 
 def matchesGlob(pattern: str, text: str) -> bool:
-    """Say whether C{text} as a whole matches C{pattern}; an empty pattern matches everything."""
+    """
+    Return whether a text as a whole matches a glob.
+
+    @param pattern: Empty for everything.
+    """
     return not pattern or _matcher(pattern)(text) is not None
 
 
 @frozen
 class KeyPolicy:
     """
-    What one key may do within its account.
+    The rights of one access key within its account.
 
     @ivar kind: One of L{POLICIES}.
+    @ivar bucketPattern: A glob; empty for every bucket.
+    @ivar prefixPattern: A glob of keys; empty for every key.
     """
 
     kind: str = "readwrite"
@@ -62,30 +65,25 @@ class KeyPolicy:
 
     def allows(self, access: str, bucket: str | None, key: str | None) -> bool:
         """
-        Judge one access.
+        Return whether an access is granted.
 
         @param access: C{"read"}, C{"write"}, C{"list"} or C{"admin"} (creating and deleting
             buckets, and their configuration).
         @param bucket: L{None} for the service itself.
-        @param key: The object's key, or for a list the prefix that is asked for; L{None} where
-            no key is concerned.
+        @param key: The object's key, or the prefix of a list; L{None} if no key is concerned.
         """
         if access not in _GRANTS[self.kind]:
             return False
         if access == "admin" and self.prefixPattern:
             return False  # a bucket is more than the keys that match
-        if (
-            bucket is not None
-            and self.bucketPattern
-            and not matchesGlob(self.bucketPattern, bucket)
-        ):
+        if bucket is not None and not matchesGlob(self.bucketPattern, bucket):
             return False
-        return key is None or not self.prefixPattern or matchesGlob(self.prefixPattern, key)
+        return key is None or matchesGlob(self.prefixPattern, key)
 
     def coversPrefix(self, prefix: str) -> bool:
-        """Say whether every key that begins with C{prefix} is one that the key may see."""
+        """Return whether the pattern matches every key that begins with C{prefix}."""
         pattern = self.prefixPattern
-        # The star at the end takes whatever follows: only so does one match stand for them all.
+        # A star at the end matches any continuation, so one match stands for all keys.
         return not pattern or (pattern.endswith("*") and matchesGlob(pattern, prefix))
 
 
@@ -93,16 +91,16 @@ FULL_ACCESS = KeyPolicy()
 
 
 ROOT_ACCOUNT = "root"
-"""The account of the root pair: it owns what it creates and may act on everything."""
+"""The account of the root pair, which may use every bucket."""
 
 
 @frozen
 class Identity:
     """
-    On whose behalf a request acts.
+    The account and the rights under which a request acts.
 
-    @ivar account: The account that owns what is created.
-    @ivar isRoot: Whether buckets of other accounts are open too.
+    @ivar account: The owner of new buckets and objects.
+    @ivar isRoot: Whether buckets of other accounts may be used too.
     """
 
     accessKey: str
@@ -128,14 +126,17 @@ class AccessKeyStore:
     """Find the credential of an access key. Reactor thread, synchronously."""
 
     def __init__(self, keys: AccessKeySnapshot, rootAccessKey: str, rootSecretKey: str) -> None:
-        """@param keys: The issued keys of the store, which keeps them fresh."""
+        """
+        @param keys: The issued keys of the store, which keeps them fresh.
+        @param rootSecretKey: The secret of C{rootAccessKey}.
+        """
         self._keys = keys
         self._generation = -1
         self._issued: dict[str, AccountKey] = {}
         self.setRoot(rootAccessKey, rootSecretKey)
 
     def setRoot(self, accessKey: str, secretKey: str) -> None:
-        """Exchange the root pair, at once."""
+        """Replace the root pair."""
         identity = Identity(accessKey, ROOT_ACCOUNT, isRoot=True)
         self._root = AccountKey(identity, secretKey)
 
@@ -143,7 +144,7 @@ class AccessKeyStore:
         """
         Look an access key up; the root pair wins over an issued key of the same name.
 
-        @raise StoreBusy: The catalog could not be read for the last time: a key may be revoked.
+        @raise StoreBusy: The last poll of the catalog failed, so a key may have been revoked.
         """
         if accessKey == self._root.identity.accessKey:
             return self._root
@@ -156,44 +157,14 @@ class AccessKeyStore:
         return self._issued.get(accessKey)
 
     def prove(self, accessKey: str, secretKey: bytes) -> Identity | None:
-        """Give the identity of a whole key pair; how long it takes tells nothing of the secret."""
+        """
+        Return the identity of a key pair, in constant time.
+
+        @param secretKey: As the client sent it.
+        @return: L{None} for an unknown key or a wrong secret.
+        """
         credential = self.find(accessKey)
-        # An unknown key is compared too: its refusal takes as long as a wrong secret's.
+        # An unknown key is compared too: its refusal takes as long as that of a wrong secret.
         expected = credential.secretKey.encode() if credential is not None else b"\0"
         matches = hmac.compare_digest(secretKey, expected)
         return credential.identity if credential is not None and matches else None
-
-
-_LISTS = frozenset({"ListObjects", "ListObjectsV2", "ListObjectVersions", "ListMultipartUploads"})
-
-
-def authorise(policy: KeyPolicy, access: str, bucket: str, key: bytes | None) -> None:
-    """
-    Ask a policy for one access.
-
-    @param bucket: Empty for the service itself.
-    @raise S3Error: C{AccessDenied}.
-    """
-    name = key.decode("utf-8", "replace") if key is not None else None
-    if not policy.allows(access, bucket or None, name):
-        raise S3Error("AccessDenied")
-
-
-def authoriseOperation(
-    policy: KeyPolicy, operation: Operation, bucket: str, key: bytes, prefix: str = ""
-) -> None:
-    """
-    Ask a policy for what an operation does.
-
-    A list is asked for by its prefix; what names several objects judges each of them itself.
-
-    @param key: Empty where the bucket or the service is addressed.
-    @param prefix: What a list is asked for by.
-    @raise S3Error: C{AccessDenied}.
-    """
-    named: bytes | None = key or None
-    if not key and operation.name in _LISTS:
-        named = prefix.encode()
-        if not policy.coversPrefix(prefix):
-            raise S3Error("AccessDenied")
-    authorise(policy, operation.access.value, bucket, named)

@@ -1,20 +1,16 @@
 """
-The checksums of S3: computing them, and comparing them with what a client sent.
+The checksums of S3: algorithms, what a request declares of its body, and the check of the body.
 
-Values travel in Base64, CRCs as big-endian numbers. What the headers of a request ask for is read
-in C{checksumheaders}, checksums of objects in parts are made in C{partchecksums}.
-
-The checksums that a request asks for::
+Values travel in Base64, CRCs as big-endian numbers. A request declares them in headers::
 
     x-amz-checksum-<algorithm>: <Base64>        the value, in a header
-    x-amz-trailer: x-amz-checksum-<algorithm>   the value comes behind the body
+    x-amz-trailer: x-amz-checksum-<algorithm>   the value follows the body
     x-amz-sdk-checksum-algorithm: <ALGORITHM>   has to agree with either
     Content-MD5: <Base64>                       besides, or instead
 
-Checksums of objects that came in parts.
-
-A C{COMPOSITE} one is the checksum of the checksums of the parts, a C{FULL_OBJECT} one that of the
-data itself; only CRCs can be combined to the latter. S3's table ("Checking object integrity")::
+For an object in parts a C{COMPOSITE} checksum is the checksum of the checksums of the parts, a
+C{FULL_OBJECT} one that of the data itself; only CRCs can be combined to the latter. S3's table
+("Checking object integrity")::
 
                 FULL_OBJECT  COMPOSITE  default
     CRC32       yes          yes        COMPOSITE
@@ -28,7 +24,6 @@ import hashlib
 from base64 import b64encode
 from binascii import Error, a2b_base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from hashlib import md5
 from hmac import compare_digest
 from typing import Protocol
 
@@ -36,19 +31,26 @@ from attrs import frozen
 
 from storagegate.core import files
 from storagegate.s3.errors import S3Error
+from storagegate.storage.records import Checksum
+
+DEFAULT_ALGORITHM = "CRC64NVME"
+"""The checksum of an object whose client names none: S3's own choice."""
+
+PUT_LIMIT = 5 << 30
+"""The most that one PUT, or one part, may carry: S3's own 5 GiB."""
+
+FULL_OBJECT = "FULL_OBJECT"
+COMPOSITE = "COMPOSITE"
 
 
 class Hasher(Protocol):
-    """Computes one checksum over data that comes in pieces."""
+    """A checksum over data that comes in pieces: a CRC, or an object of C{hashlib}."""
 
     def update(self, data: bytes, /) -> None:
         """Add the next piece."""
 
     def digest(self) -> bytes:
-        """Give the value as bytes."""
-
-    def base64(self) -> str:
-        """Give the value as S3 writes it."""
+        """Return the value."""
 
 
 @frozen
@@ -62,25 +64,27 @@ class Algorithm:
     @ivar crc: For a CRC: the value over data, given the value before it.
     @ivar combine: For a CRC: the value over two runs of data from the values of both and the
         length of the second.
+    @ivar kinds: The kinds of an object in parts; the first is the default.
     """
 
     name: str
     header: bytes
     size: int
+    kinds: tuple[str, ...]
     crc: Callable[[bytes, int], int] | None = None
     combine: Callable[[int, int, int], int] | None = None
 
 
+_BOTH = (COMPOSITE, FULL_OBJECT)
+
 ALGORITHMS: Mapping[str, Algorithm] = {
-    algorithm.name: algorithm
-    for algorithm in (
-        Algorithm("CRC32", b"x-amz-checksum-crc32", 4, files.crc32, files.combineCRC32),
-        Algorithm("CRC32C", b"x-amz-checksum-crc32c", 4, files.crc32c, files.combineCRC32C),
-        Algorithm(
-            "CRC64NVME", b"x-amz-checksum-crc64nvme", 8, files.crc64nvme, files.combineCRC64NVME
-        ),
-        Algorithm("SHA1", b"x-amz-checksum-sha1", 20),
-        Algorithm("SHA256", b"x-amz-checksum-sha256", 32),
+    name: Algorithm(name, b"x-amz-checksum-" + name.lower().encode(), size, kinds, crc, combine)
+    for name, size, kinds, crc, combine in (
+        ("CRC32", 4, _BOTH, files.crc32, files.combineCRC32),
+        ("CRC32C", 4, _BOTH, files.crc32c, files.combineCRC32C),
+        ("CRC64NVME", 8, (FULL_OBJECT,), files.crc64nvme, files.combineCRC64NVME),
+        ("SHA1", 20, (COMPOSITE,), None, None),
+        ("SHA256", 32, (COMPOSITE,), None, None),
     )
 }
 
@@ -101,53 +105,34 @@ class _CRC:
     def digest(self) -> bytes:
         return self._value.to_bytes(self._size, "big")
 
-    def base64(self) -> str:
-        return encodeDigest(self.digest())
 
-
+# By their own constructors: hashlib.new takes three times as long.
 _CONSTRUCTORS = {"MD5": hashlib.md5, "SHA1": hashlib.sha1, "SHA256": hashlib.sha256}
-
-
-class _Hash:
-    __slots__ = ("_hash", "digest", "update")
-
-    def __init__(self, name: str) -> None:
-        # By its own constructor: hashlib.new takes three times as long.
-        self._hash = _CONSTRUCTORS[name](usedforsecurity=False)
-        self.update = self._hash.update
-        self.digest = self._hash.digest
-
-    def base64(self) -> str:
-        return encodeDigest(self.digest())
 
 
 def newHasher(algorithm: str) -> Hasher:
     """
-    Begin a checksum.
+    Start a checksum.
 
     @param algorithm: The name of one of L{ALGORITHMS}, or C{"MD5"}.
     """
     known = ALGORITHMS.get(algorithm)
     if known is not None and known.crc is not None:
         return _CRC(known.crc, known.size)
-    return _Hash(algorithm)
-
-
-def headerName(algorithm: str) -> bytes:
-    """Give the lower-case name of the header that carries values of an algorithm."""
-    return ALGORITHMS[algorithm].header
+    return _CONSTRUCTORS[algorithm](usedforsecurity=False)
 
 
 def encodeDigest(digest: bytes) -> str:
-    """Write a value as S3 writes it."""
+    """Write a value in Base64."""
     return b64encode(digest).decode()
 
 
 def decodeDigest(value: bytes, size: int) -> bytes | None:
     """
-    Read a value.
+    Parse a value.
 
-    @param size: How many bytes it has to have.
+    @param value: Base64.
+    @param size: The number of bytes that it must have.
     @return: L{None} if it is not Base64 of so many bytes.
     """
     try:
@@ -157,14 +142,15 @@ def decodeDigest(value: bytes, size: int) -> bytes | None:
     return digest if len(digest) == size else None
 
 
-def checkChecksum(algorithm: str, declared: str, hasher: Hasher) -> None:
+def checkChecksum(algorithm: str, declared: str, computed: str) -> None:
     """
     Compare a computed checksum with the one that the client declared.
 
-    @param declared: Base64, as the functions of C{checksumheaders} return it.
+    @param declared: Base64.
+    @param computed: Base64.
     @raise S3Error: C{BadDigest}.
     """
-    if not compare_digest(declared, hasher.base64()):
+    if not compare_digest(declared, computed):
         text = f"The {algorithm} you specified did not match the calculated checksum."
         raise S3Error("BadDigest", text)
 
@@ -172,6 +158,8 @@ def checkChecksum(algorithm: str, declared: str, hasher: Hasher) -> None:
 def checkContentMD5(declared: bytes, digest: bytes) -> None:
     """
     Compare a computed MD5 with the one of C{Content-MD5}.
+
+    @param digest: The computed value.
 
     @raise S3Error: C{BadDigest}.
     """
@@ -188,6 +176,7 @@ def checkPayloadHash(payloadHash: str, digest: bytes) -> None:
     Compare the SHA-256 of a body with the one that was signed.
 
     @param payloadHash: 64 hexadecimal digits of the claim, in any case.
+    @param digest: The computed value.
     @raise S3Error: C{XAmzContentSHA256Mismatch}.
     """
     if not compare_digest(payloadHash.lower(), digest.hex()):
@@ -206,9 +195,9 @@ _BY_HEADER: Mapping[bytes, Algorithm] = {known.header: known for known in ALGORI
 @frozen
 class ExpectedChecksum:
     """
-    The checksum that a body has to have.
+    The checksum that a body must have.
 
-    @ivar value: Base64; L{None} if it comes in the trailer.
+    @ivar value: Base64; L{None} if the trailer carries it.
     """
 
     algorithm: str
@@ -217,47 +206,44 @@ class ExpectedChecksum:
 
 def expectedChecksum(headers: Mapping[bytes, bytes]) -> ExpectedChecksum | None:
     """
-    Read which checksum a body has to have.
+    Parse the checksum that a body must have.
 
     @param headers: Values by lower-case name.
-    @return: L{None} if the request asks for none.
-    @raise S3Error: C{InvalidRequest} for headers that are wrong or contradict each other.
+    @return: L{None} if the request names none.
+    @raise S3Error: C{InvalidRequest} for headers that are not valid or contradict each other.
     """
     found = declared(headers)
     trailing = trailerAlgorithm(headers)
     if found is not None and trailing is not None:
         raise S3Error("InvalidRequest", "Expecting a single x-amz-checksum- header")
-    expectation = None
+    expected = None
     if found is not None:
-        expectation = ExpectedChecksum(*found)
+        expected = ExpectedChecksum(*found)
     elif trailing is not None:
-        expectation = ExpectedChecksum(trailing, None)
-    _checkAgreement(headers, expectation)
-    return expectation
-
-
-def _checkAgreement(headers: Mapping[bytes, bytes], expectation: ExpectedChecksum | None) -> None:
-    value = headers.get(b"x-amz-sdk-checksum-algorithm")
-    if value is None:
-        return
-    if expectation is None:
+        expected = ExpectedChecksum(trailing, None)
+    sdkAlgorithm = headers.get(b"x-amz-sdk-checksum-algorithm")
+    if sdkAlgorithm is None:
+        return expected
+    if expected is None:
         raise S3Error(
             "InvalidRequest",
             "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or "
             "x-amz-trailer headers were found.",
         )
-    if value.upper() != expectation.algorithm.encode():
+    if sdkAlgorithm.upper() != expected.algorithm.encode():
         text = "Value for x-amz-sdk-checksum-algorithm header is invalid."
         raise S3Error("InvalidRequest", text)
+    return expected
 
 
 def declared(headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
     """
-    Read the checksum that a request carries in a header.
+    Parse the checksum that a request carries in a header.
 
+    @param headers: Values by lower-case name.
     @return: Algorithm and value in Base64; L{None} if there is none.
-    @raise S3Error: C{InvalidRequest} for several of them, for an algorithm that we do not have
-        and for a value that is none of it.
+    @raise S3Error: C{InvalidRequest} for several of them, for an unknown algorithm and for a value
+        that does not fit the algorithm.
     """
     names = [name for name in headers if name.startswith(_PREFIX) and name not in _SETTINGS]
     if not names:
@@ -276,10 +262,11 @@ def declared(headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
 
 def trailerAlgorithm(headers: Mapping[bytes, bytes]) -> str | None:
     """
-    Read of which algorithm the trailer will bring a value.
+    Parse C{x-amz-trailer}, which announces the checksum in the trailer.
 
-    @return: L{None} if no trailer is announced.
-    @raise S3Error: C{InvalidRequest} if anything but one checksum is announced.
+    @param headers: Values by lower-case name.
+    @return: The algorithm; L{None} if no trailer is announced.
+    @raise S3Error: C{InvalidRequest} if it is not one known checksum.
     """
     value = headers.get(b"x-amz-trailer")
     if value is None:
@@ -293,29 +280,30 @@ def trailerAlgorithm(headers: Mapping[bytes, bytes]) -> str | None:
 
 def trailerChecksum(algorithm: str, trailers: Mapping[bytes, bytes]) -> str:
     """
-    Read the value that the trailer brought.
+    Parse the checksum in a trailer.
 
     @param trailers: Values by lower-case name.
     @return: Base64.
-    @raise S3Error: C{InvalidRequest} if it is not there or none of the algorithm.
+    @raise S3Error: C{InvalidRequest} if it is absent or does not fit the algorithm.
     """
     known = ALGORITHMS[algorithm]
-    return _value(known, trailers.get(headerName(algorithm), b""), "trailing header")
+    return _value(known, trailers.get(known.header, b""), "trailing header")
 
 
-def _value(known: Algorithm, value: bytes, place: str) -> str:
+def _value(known: Algorithm, value: bytes, source: str) -> str:
     digest = decodeDigest(value, known.size)
     if digest is None:
-        text = f"Value for {known.header.decode()} {place} is invalid."
+        text = f"Value for {known.header.decode()} {source} is invalid."
         raise S3Error("InvalidRequest", text)
     return encodeDigest(digest)
 
 
 def contentMD5(headers: Mapping[bytes, bytes]) -> bytes | None:
     """
-    Read C{Content-MD5}.
+    Parse C{Content-MD5}.
 
-    @return: The 16 bytes; L{None} if it is not there.
+    @param headers: Values by lower-case name.
+    @return: The 16 bytes; L{None} if it is absent.
     @raise S3Error: C{InvalidDigest}.
     """
     value = headers.get(b"content-md5")
@@ -327,27 +315,108 @@ def contentMD5(headers: Mapping[bytes, bytes]) -> bytes | None:
     return digest
 
 
-FULL_OBJECT = "FULL_OBJECT"
-COMPOSITE = "COMPOSITE"
+class BodyCoding(Protocol):
+    """A decoder of a transfer coding (C{aws-chunked}) that checks its signatures."""
 
-_KINDS: Mapping[str, tuple[str, ...]] = {
-    "CRC32": (COMPOSITE, FULL_OBJECT),
-    "CRC32C": (COMPOSITE, FULL_OBJECT),
-    "CRC64NVME": (FULL_OBJECT,),
-    "SHA1": (COMPOSITE,),
-    "SHA256": (COMPOSITE,),
-}
-"""Which kinds an algorithm allows; the first is the default."""
+    trailers: dict[bytes, bytes]
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Decode the next bytes."""
+
+    def finish(self) -> None:
+        """Check that the body is complete."""
+
+
+@frozen
+class BodyExpectation:
+    """
+    What a request declares of its body.
+
+    @ivar length: Bytes after decoding, if declared.
+    @ivar md5: The 16 bytes of C{Content-MD5}.
+    @ivar payloadHash: The signed SHA-256 in hexadecimal.
+    @ivar checksum: The checksum that a header or the trailer carries.
+    @ivar algorithm: The checksum to compute if there is none.
+    @ivar decoder: Decodes C{aws-chunked}.
+    @ivar limit: Largest size after decoding, in bytes.
+    """
+
+    length: int | None = None
+    md5: bytes | None = None
+    payloadHash: str | None = None
+    checksum: ExpectedChecksum | None = None
+    algorithm: str = DEFAULT_ALGORITHM
+    decoder: BodyCoding | None = None
+    limit: int = PUT_LIMIT
+
+
+class BodyHasher:
+    """Decode, count and hash a body, and verify it at its end."""
+
+    def __init__(self, expectation: BodyExpectation) -> None:
+        self._expectation = expectation
+        expected = expectation.checksum
+        self._algorithm = expected.algorithm if expected is not None else expectation.algorithm
+        self._decoder = expectation.decoder
+        self._md5 = newHasher("MD5")
+        self._checksum = newHasher(self._algorithm)
+        self._hashers = [self._md5, self._checksum]
+        if expectation.payloadHash is not None:
+            self._sha256 = newHasher("SHA256")
+            self._hashers.append(self._sha256)
+        self._size = 0
+
+    def update(self, chunk: bytes) -> Sequence[bytes]:
+        """
+        Decode, count and hash the next bytes of the body.
+
+        @return: The decoded pieces.
+        @raise S3Error: C{EntityTooLarge} past the limit; as the decoder.
+        """
+        pieces = (chunk,) if self._decoder is None else self._decoder.feed(chunk)
+        for piece in pieces:
+            self._size += len(piece)
+            if self._size > self._expectation.limit:
+                raise S3Error("EntityTooLarge")
+            for hasher in self._hashers:
+                hasher.update(piece)
+        return pieces
+
+    def verify(self) -> tuple[str, Checksum]:
+        """
+        Compare the whole body with what the request declared.
+
+        @return: The MD5 in hexadecimal, and the checksum to store.
+        @raise S3Error: C{IncompleteBody}, C{BadDigest}, C{XAmzContentSHA256Mismatch}.
+        """
+        expectation = self._expectation
+        if self._decoder is not None:
+            self._decoder.finish()
+        if expectation.length is not None and self._size != expectation.length:
+            raise S3Error("IncompleteBody")
+        md5 = self._md5.digest()
+        if expectation.md5 is not None:
+            checkContentMD5(expectation.md5, md5)
+        if expectation.payloadHash is not None:
+            checkPayloadHash(expectation.payloadHash, self._sha256.digest())
+        checksum = encodeDigest(self._checksum.digest())
+        if expectation.checksum is not None:
+            value = expectation.checksum.value
+            if value is None:
+                trailers = {} if self._decoder is None else self._decoder.trailers
+                value = trailerChecksum(self._algorithm, trailers)
+            checkChecksum(self._algorithm, value, checksum)
+        return md5.hex(), Checksum(self._algorithm, checksum)
 
 
 def requestedKind(headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
     """
-    Read which checksum a multipart upload is to have.
+    Parse the checksum that the object of a multipart upload or a copy must have.
 
-    @param headers: Of CreateMultipartUpload; values by lower-case name.
-    @return: Algorithm and kind; L{None} if the client leaves it to us.
-    @raise S3Error: C{InvalidRequest} for an algorithm or a kind that is not known, and for two that
-        do not go together.
+    @param headers: Values by lower-case name.
+    @return: Algorithm and kind; L{None} if the client names none.
+    @raise S3Error: C{InvalidRequest} for an unknown algorithm or kind, and for two that cannot be
+        combined.
     """
     algorithm = headers.get(b"x-amz-checksum-algorithm")
     if algorithm is None:
@@ -369,19 +438,19 @@ def requestedKind(headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
 
 
 def requestedType(headers: Mapping[bytes, bytes]) -> str | None:
-    """Read C{x-amz-checksum-type}."""
+    """Return C{x-amz-checksum-type} in capitals."""
     kind = headers.get(b"x-amz-checksum-type")
     return None if kind is None else kind.decode("latin-1").upper()
 
 
 def checksumKind(algorithm: str, requested: str | None) -> str:
     """
-    Say which kind of checksum an object in parts has.
+    Choose the kind of checksum of an object in parts.
 
-    @param requested: What the client asked for; L{None} for the default.
+    @param requested: The client's choice; L{None} for the default.
     @raise S3Error: C{InvalidRequest}.
     """
-    allowed = _KINDS[algorithm]
+    allowed = ALGORITHMS[algorithm].kinds
     if requested is None:
         return allowed[0]
     if requested not in (FULL_OBJECT, COMPOSITE):
@@ -397,7 +466,7 @@ def checksumKind(algorithm: str, requested: str | None) -> str:
 
 def compositeChecksum(algorithm: str, values: Sequence[str]) -> str:
     """
-    Make the checksum of the checksums of parts.
+    Compute the checksum of the checksums of parts.
 
     @param values: Base64, in the order of the parts.
     @return: Base64, C{-} and the number of parts.
@@ -405,7 +474,7 @@ def compositeChecksum(algorithm: str, values: Sequence[str]) -> str:
     hasher = newHasher(algorithm)
     for value in values:
         hasher.update(_digest(algorithm, value))
-    return f"{hasher.base64()}-{len(values)}"
+    return f"{encodeDigest(hasher.digest())}-{len(values)}"
 
 
 def fullObjectChecksum(algorithm: str, parts: Iterable[tuple[str, int]]) -> str:
@@ -433,9 +502,9 @@ def _digest(algorithm: str, value: str) -> bytes:
 
 def multipartETag(etags: Sequence[str]) -> str:
     """
-    Make the ETag of an object in parts: the MD5 of their MD5s, and how many they are.
+    Compute the ETag of an object in parts: the MD5 of their MD5s, and their number.
 
     @param etags: Of the parts in order, in hexadecimal without quotation marks.
     """
     binary = b"".join(map(bytes.fromhex, etags))
-    return f"{md5(binary, usedforsecurity=False).hexdigest()}-{len(etags)}"
+    return f"{hashlib.md5(binary, usedforsecurity=False).hexdigest()}-{len(etags)}"

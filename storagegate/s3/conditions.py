@@ -1,17 +1,15 @@
 """
-Conditions of reads: C{If-Match} and its kin (RFC 9110 section 13).
-
-S3 follows the precedence of section 13.2.2: C{If-Unmodified-Since} counts only where there is no
-C{If-Match}, and C{If-Modified-Since} only where there is no C{If-None-Match}. A date that cannot
-be read is no condition. The source of a copy has the same conditions with a prefix, and there a
-condition that does not hold is always an error.
-
-Byte ranges as S3 reads them::
+Conditions of requests (RFC 9110 section 13) and byte ranges, as S3 reads them::
 
     Range                   = "bytes=" (first "-" [last] / "-" suffix)      RFC 9110 section 14.1.2
     x-amz-copy-source-range = "bytes=" first "-" last
 
-S3 serves one range. A C{Range} that it cannot read, several ranges among them, it ignores.
+S3 follows the precedence of section 13.2.2: C{If-Unmodified-Since} counts only without
+C{If-Match}, and C{If-Modified-Since} only without C{If-None-Match}. A date that cannot be parsed is
+no condition. The source of a copy has the same conditions with a prefix; if one of those does not
+hold, the response is always an error.
+
+S3 serves one range. A C{Range} that it cannot parse, and several ranges, are ignored.
 """
 
 import re
@@ -26,32 +24,45 @@ from storagegate.net.http.ranges import (
     unsatisfiedRange,
 )
 from storagegate.s3.errors import S3Error, invalidArgument
+from storagegate.storage.records import WriteCondition
 
 _COPY_PREFIX = b"x-amz-copy-source-"
 
 
 class NotModified(Exception):
-    """The client has what it asks for: the answer is a 304."""
+    """The client's copy is fresh: the response is a 304."""
 
 
-def evaluateRead(headers: Mapping[bytes, bytes], etag: str, modifiedMs: int) -> None:
+def evaluateRead(
+    headers: Mapping[bytes, bytes], etag: str, modifiedMs: int, size: int | None = None
+) -> ByteRange | None:
     """
-    Check the conditions of a GET or HEAD.
+    Evaluate the conditions and the C{Range} of a GET or HEAD.
 
     @param headers: Values by lower-case name.
     @param etag: Of the object, without quotation marks.
-    @param modifiedMs: When it was written, in milliseconds since the epoch.
-    @raise S3Error: C{PreconditionFailed}.
+    @param modifiedMs: Time of its last change, in milliseconds since the epoch.
+    @param size: Of the object, in bytes; L{None} if a C{Range} does not count.
+    @return: The bytes to send; L{None} for the whole object.
+    @raise S3Error: C{PreconditionFailed}, C{InvalidRange}.
     @raise NotModified: For a 304.
     """
     if _evaluate(headers, b"", etag, modifiedMs) is not None:
         raise NotModified()
+    wanted = headers.get(b"range")
+    if wanted is None or size is None or not rangeHolds(headers, etag, modifiedMs):
+        return None
+    return parseRange(wanted, size)
 
 
 def rangeHolds(headers: Mapping[bytes, bytes], etag: str, modifiedMs: int) -> bool:
     """
-    Say whether a C{Range} counts: a client that goes on with what it has names in C{If-Range} what
-    that is, and of anything else needs the whole (RFC 9110 section 13.1.5).
+    Return whether a C{Range} counts. A client that resumes a download names its copy in
+    C{If-Range}, and needs the whole object if that has changed (RFC 9110 section 13.1.5).
+
+    @param headers: Values by lower-case name.
+    @param etag: Of the object, without quotation marks.
+    @param modifiedMs: Time of its last change, in milliseconds since the epoch.
     """
     value = headers.get(b"if-range")
     if value is None:
@@ -62,10 +73,29 @@ def rangeHolds(headers: Mapping[bytes, bytes], etag: str, modifiedMs: int) -> bo
     return value.strip() != b"*" and _matches(value, etag, weak=False)
 
 
+def writeCondition(headers: Mapping[bytes, bytes]) -> WriteCondition:
+    """
+    Parse the conditions of a write.
+
+    @param headers: Values by lower-case name.
+    @raise S3Error: C{NotImplemented} for C{If-None-Match} with anything but C{*}, as S3.
+    """
+    absent, match = headers.get(b"if-none-match"), headers.get(b"if-match")
+    if absent is not None and absent.strip() != b"*":
+        raise S3Error("NotImplemented", fields={"Header": "If-None-Match"})
+    etags: tuple[str, ...] = ()
+    if match is not None:
+        etags = tuple(each.strip().strip('"') for each in match.decode("latin-1").split(","))
+    return WriteCondition(absent is not None, etags)
+
+
 def evaluateCopySource(headers: Mapping[bytes, bytes], etag: str, modifiedMs: int) -> None:
     """
-    Check the conditions on the source of a copy.
+    Evaluate the conditions on the source of a copy.
 
+    @param headers: Values by lower-case name.
+    @param etag: Of the source, without quotation marks.
+    @param modifiedMs: Time of its last change, in milliseconds since the epoch.
     @raise S3Error: C{PreconditionFailed}.
     """
     failed = _evaluate(headers, _COPY_PREFIX, etag, modifiedMs)
@@ -76,7 +106,7 @@ def evaluateCopySource(headers: Mapping[bytes, bytes], etag: str, modifiedMs: in
 def _evaluate(
     headers: Mapping[bytes, bytes], prefix: bytes, etag: str, modifiedMs: int
 ) -> bytes | None:
-    """Check all conditions; give the name of that which says that nothing has changed."""
+    """Evaluate all conditions; return the name of the one by which nothing has changed."""
     name = prefix + b"if-match"
     value = headers.get(name)
     if value is not None:
@@ -84,14 +114,16 @@ def _evaluate(
             raise _preconditionFailed(name)
     else:
         name = prefix + b"if-unmodified-since"
-        if changedSince(headers.get(name), modifiedMs // 1000) is True:
+        if name in headers and changedSince(headers[name], modifiedMs // 1000) is True:
             raise _preconditionFailed(name)
     name = prefix + b"if-none-match"
     value = headers.get(name)
     if value is not None:
         return name if _matches(value, etag, weak=True) else None
     name = prefix + b"if-modified-since"
-    return name if changedSince(headers.get(name), modifiedMs // 1000) is False else None
+    if name in headers and changedSince(headers[name], modifiedMs // 1000) is False:
+        return name
+    return None
 
 
 def _preconditionFailed(name: bytes) -> S3Error:
@@ -101,7 +133,7 @@ def _preconditionFailed(name: bytes) -> S3Error:
 
 def _matches(value: bytes, etag: str, *, weak: bool) -> bool:
     """
-    Look for an ETag in a list, whose members may lack their quotation marks as S3 allows.
+    Return whether a list has an ETag; its members may lack quotation marks, as S3 allows.
 
     @param weak: Whether C{W/} tags count (RFC 9110 section 8.8.3.2).
     """
@@ -122,36 +154,34 @@ def _matches(value: bytes, etag: str, *, weak: bool) -> bool:
 _COPY_RANGE = re.compile(rb"bytes=([0-9]+)-([0-9]+)")
 
 
-def parseRange(value: bytes | None, size: int) -> ByteRange | None:
+def parseRange(value: bytes, size: int) -> ByteRange | None:
     """
-    Read a C{Range}.
+    Parse a C{Range}.
 
-    @param size: Of the object.
-    @return: L{None} if the whole object is to be sent.
-    @raise S3Error: C{InvalidRange} if no byte of the object is asked for.
+    @param value: The header's value.
+    @param size: Of the object, in bytes.
+    @return: L{None} for the whole object.
+    @raise S3Error: C{InvalidRange} if the range holds no byte of the object.
     """
-    specs = None if value is None else parseRangeSpecs(value)
-    if value is None or specs is None or len(specs) != 1:
+    specs = parseRangeSpecs(value)
+    if specs is None or len(specs) != 1:
         return None
     found = specs[0].within(size)
     if found is None:
-        raise _unsatisfiable(value, size)
+        raise S3Error(
+            "InvalidRange",
+            fields={"RangeRequested": value.decode("latin-1"), "ActualObjectSize": str(size)},
+            headers=[(b"Content-Range", unsatisfiedRange(size))],
+        )
     return found
-
-
-def _unsatisfiable(value: bytes, size: int) -> S3Error:
-    return S3Error(
-        "InvalidRange",
-        fields={"RangeRequested": value.decode("latin-1"), "ActualObjectSize": str(size)},
-        headers=[(b"Content-Range", unsatisfiedRange(size))],
-    )
 
 
 def parseCopyRange(value: bytes, size: int) -> ByteRange:
     """
-    Read C{x-amz-copy-source-range}: unlike a C{Range} it has both ends, and both in the object.
+    Parse C{x-amz-copy-source-range}: unlike a C{Range} it has both ends, and both in the object.
 
-    @param size: Of the source.
+    @param value: The header's value.
+    @param size: Of the source, in bytes.
     @raise S3Error: C{InvalidArgument}.
     """
     name = "x-amz-copy-source-range"

@@ -34,14 +34,8 @@ _TABLE: dict[str, tuple[int, str]] = {
         "Your previous request to create the named bucket succeeded and you already own it.",
     ),
     "BucketNotEmpty": (409, "The bucket you tried to delete is not empty"),
-    "ConditionalRequestConflict": (
-        409,
-        "The conditional request cannot succeed due to a conflicting operation against this "
-        "resource.",
-    ),
     "EntityTooLarge": (400, "Your proposed upload exceeds the maximum allowed size"),
     "EntityTooSmall": (400, "Your proposed upload is smaller than the minimum allowed size"),
-    "ExpiredToken": (400, "The provided token has expired."),
     "IllegalLocationConstraintException": (
         400,
         "The specified location-constraint is incompatible for the region specific endpoint this "
@@ -63,14 +57,7 @@ _TABLE: dict[str, tuple[int, str]] = {
     ),
     "InvalidArgument": (400, "Invalid Argument"),
     "InvalidBucketName": (400, "The specified bucket is not valid."),
-    "InvalidBucketState": (409, "The request is not valid with the current state of the bucket."),
     "InvalidDigest": (400, "The Content-MD5 you specified was invalid."),
-    "InvalidEncryptionAlgorithmError": (
-        400,
-        "The encryption request you specified is not valid. The valid value is AES256.",
-    ),
-    "InvalidLocationConstraint": (400, "The specified location-constraint is not valid"),
-    "InvalidObjectState": (403, "The operation is not valid for the object's storage class"),
     "InvalidPart": (
         400,
         "One or more of the specified parts could not be found.  The part may not have been "
@@ -87,21 +74,13 @@ _TABLE: dict[str, tuple[int, str]] = {
     ),
     "InvalidRange": (416, "The requested range is not satisfiable"),
     "InvalidRequest": (400, "Invalid Request"),
-    "InvalidSecurity": (403, "The provided security credentials are not valid."),
     "InvalidStorageClass": (400, "The storage class you specified is not valid"),
-    "InvalidTag": (400, "The tag provided was not a valid tag."),
-    "InvalidToken": (400, "The provided token is malformed or otherwise invalid."),
     "InvalidURI": (400, "Couldn't parse the specified URI."),
     "KeyTooLongError": (400, "Your key is too long"),
-    "MalformedACLError": (
-        400,
-        "The XML you provided was not well-formed or did not validate against our published schema",
-    ),
     "MalformedPOSTRequest": (
         400,
         "The body of your POST request is not well-formed multipart/form-data.",
     ),
-    "MalformedPolicy": (400, "This policy contains invalid Json"),
     "MalformedXML": (
         400,
         "The XML you provided was not well-formed or did not validate against our published schema",
@@ -112,24 +91,15 @@ _TABLE: dict[str, tuple[int, str]] = {
         "Your POST request fields preceding the upload file were too large.",
     ),
     "MetadataConfigurationNotFound": (404, "The metadata configuration was not found"),
-    "MetadataTooLarge": (
-        400,
-        "Your metadata headers exceed the maximum allowed metadata size",
-    ),
+    "MetadataTooLarge": (400, "Your metadata headers exceed the maximum allowed metadata size"),
     "MethodNotAllowed": (405, "The specified method is not allowed against this resource."),
     "MissingContentLength": (411, "You must provide the Content-Length HTTP header."),
-    "MissingRequestBodyError": (400, "Request Body is empty"),
-    "MissingSecurityHeader": (400, "Your request was missing a required header"),
     "NoSuchBucket": (404, "The specified bucket does not exist"),
     "NoSuchBucketPolicy": (404, "The bucket policy does not exist"),
     "NoSuchCORSConfiguration": (404, "The CORS configuration does not exist"),
     "NoSuchConfiguration": (404, "The specified configuration does not exist."),
     "NoSuchKey": (404, "The specified key does not exist."),
     "NoSuchLifecycleConfiguration": (404, "The lifecycle configuration does not exist"),
-    "NoSuchObjectLockConfiguration": (
-        404,
-        "The specified object does not have a ObjectLock configuration",
-    ),
     "NoSuchPublicAccessBlockConfiguration": (
         404,
         "The public access block configuration was not found",
@@ -145,10 +115,7 @@ _TABLE: dict[str, tuple[int, str]] = {
         404,
         "The specified bucket does not have a website configuration",
     ),
-    "NotImplemented": (
-        501,
-        "A header you provided implies functionality that is not implemented",
-    ),
+    "NotImplemented": (501, "A header you provided implies functionality that is not implemented"),
     "ObjectLockConfigurationNotFoundError": (
         404,
         "Object Lock configuration does not exist for this bucket",
@@ -159,32 +126,11 @@ _TABLE: dict[str, tuple[int, str]] = {
         "Please try again.",
     ),
     "OwnershipControlsNotFoundError": (404, "The bucket ownership controls were not found"),
-    "PermanentRedirect": (
-        301,
-        "The bucket you are attempting to access must be addressed using the specified endpoint. "
-        "Please send all future requests to this endpoint.",
-    ),
     "PreconditionFailed": (412, "At least one of the pre-conditions you specified did not hold"),
-    "ReplicationConfigurationNotFoundError": (
-        404,
-        "The replication configuration was not found",
-    ),
-    "RequestHeaderSectionTooLarge": (
-        400,
-        "Your request header section exceeds the maximum allowed request header section size.",
-    ),
-    "RequestIsNotMultiPartContent": (
-        412,
-        "Bucket POST must be of the enclosure-type multipart/form-data",
-    ),
+    "ReplicationConfigurationNotFoundError": (404, "The replication configuration was not found"),
     "RequestTimeTooSkewed": (
         403,
         "The difference between the request time and the current time is too large.",
-    ),
-    "RequestTimeout": (
-        400,
-        "Your socket connection to the server was not read from or written to within the timeout "
-        "period. Idle connections will be closed.",
     ),
     "ServerSideEncryptionConfigurationNotFoundError": (
         404,
@@ -197,13 +143,6 @@ _TABLE: dict[str, tuple[int, str]] = {
         "your key and signing method.",
     ),
     "SlowDown": (503, "Please reduce your request rate."),
-    "TooManyBuckets": (400, "You have attempted to create more buckets than allowed"),
-    "UnexpectedContent": (400, "This request does not support content."),
-    "UserKeyMustBeSpecified": (
-        400,
-        "The bucket POST must contain the specified field name. If it is specified, please check "
-        "the order of the fields.",
-    ),
     "XAmzContentSHA256Mismatch": (
         400,
         "The provided 'x-amz-content-sha256' header does not match what was computed.",

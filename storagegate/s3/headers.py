@@ -1,16 +1,10 @@
 """
-An object's attributes as request headers say them and as answers give them back.
+The attributes of objects in headers of requests and responses, the owner of objects, and times.
 
 Header names are lower-case C{bytes}, values C{bytes} as on the wire; the store keeps text.
 
-How an account looks to S3's clients: a canonical id and a display name.
-
-Times as S3 writes them, in whole seconds: a listing and the C{Last-Modified} of an object must
-name the same moment, and HTTP dates have no fractions.
-
-Dates as Amazon writes them, read strictly::
-
-    basic ISO 8601    20130524T000000Z                    x-amz-date, X-Amz-Date
+An account has a canonical id and a display name. Times are in whole seconds: a listing and the
+C{Last-Modified} of an object must name the same moment, and HTTP dates have no fractions.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +16,7 @@ from time import gmtime
 from attrs import frozen
 
 from storagegate.net.http.ranges import formatHttpDate
-from storagegate.s3.checksums import headerName
+from storagegate.s3.checksums import ALGORITHMS
 from storagegate.s3.errors import S3Error
 from storagegate.s3.xml.writer import element
 from storagegate.storage.records import Attributes, Checksum, ObjectRecord
@@ -96,13 +90,7 @@ KEPT = (
 """Besides C{Content-Type}: what is kept as it came and given back."""
 
 _STORAGE_CLASSES = frozenset(
-    {
-        "STANDARD",
-        "REDUCED_REDUNDANCY",
-        "STANDARD_IA",
-        "ONEZONE_IA",
-        "INTELLIGENT_TIERING",
-    }
+    {"STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING"}
 )
 
 # What a header that we do not act on may say and still be true of us. Anything else must not
@@ -207,7 +195,7 @@ def checksumHeaders(checksum: Checksum | None) -> list[tuple[bytes, bytes]]:
     if checksum is None:
         return []
     return [
-        (headerName(checksum.algorithm), checksum.value.encode("ascii")),
+        (ALGORITHMS[checksum.algorithm].header, checksum.value.encode("ascii")),
         (b"x-amz-checksum-type", checksum.kind.encode("ascii")),
     ]
 

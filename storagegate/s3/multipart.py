@@ -12,14 +12,16 @@ from attrs import evolve, frozen
 from storagegate.s3.accounts import Identity
 from storagegate.s3.checksums import (
     COMPOSITE,
+    DEFAULT_ALGORITHM,
     checksumKind,
     compositeChecksum,
+    encodeDigest,
     fullObjectChecksum,
     multipartETag,
     newHasher,
 )
 from storagegate.s3.errors import S3Error
-from storagegate.s3.ingest import DEFAULT_ALGORITHM, IngestedBody
+from storagegate.s3.ingest import IngestedBody
 from storagegate.s3.objects import UNCONDITIONAL, ObjectService, digest, segmentsOf
 from storagegate.s3.xml.reader import CompletedPart
 from storagegate.storage.errors import ConcurrentChange
@@ -96,12 +98,7 @@ class MultipartService:
         if content.inline is not None:  # only an empty part comes so: it has no blob at all
             content = Content(content.size)
         part = Part(
-            number,
-            content.size,
-            received.etag,
-            self._service.nowMs(),
-            content,
-            received.checksum,
+            number, content.size, received.etag, self._service.nowMs(), content, received.checksum
         )
         await self._store.putPart(upload.bucket, upload.key, upload.uploadId, part, received.sink)
         return part
@@ -305,7 +302,7 @@ class CopyService:
         self._multipart = multipart
         self._store = service.store
 
-    async def copyCurrent(
+    async def copyLatest(
         self,
         identity: Identity,
         find: Callable[[], Awaitable[ObjectRecord]],
@@ -363,7 +360,7 @@ class CopyService:
     async def _checksum(self, content: Content, size: int, algorithm: str) -> Checksum:
         hasher = newHasher(algorithm)
         await digest(self._store, content, 0, size, [hasher])
-        return Checksum(algorithm, hasher.base64())
+        return Checksum(algorithm, encodeDigest(hasher.digest()))
 
     async def copyPart(
         self, upload: MultipartUpload, number: int, source: ObjectRecord, start: int, length: int
@@ -374,7 +371,8 @@ class CopyService:
         The bytes are read once, for the part's MD5 and checksum.
         """
         md5 = newHasher("MD5")
-        checksum = newHasher(upload.checksumAlgorithm or DEFAULT_ALGORITHM)
+        algorithm = upload.checksumAlgorithm or DEFAULT_ALGORITHM
+        checksum = newHasher(algorithm)
         await digest(self._store, source.content, start, length, [md5, checksum])
         if source.content.inline is None:
             content = Content(length, segments=segmentsOf(source.content, start, length))
@@ -382,7 +380,9 @@ class CopyService:
         else:
             sink = self._service.sink(length, 0)
             content = await self._fill(sink, source.content.inline[start : start + length])
-        value = Checksum(upload.checksumAlgorithm or DEFAULT_ALGORITHM, checksum.base64())
+        value = Checksum(
+            upload.checksumAlgorithm or DEFAULT_ALGORITHM, encodeDigest(checksum.digest())
+        )
         received = IngestedBody(content, md5.digest().hex(), value, sink)
         return await self._multipart.putPart(upload, number, received)
 

@@ -1,25 +1,21 @@
 """
-What may be done with buckets and objects, and by whom: the domain, without HTTP.
+Buckets and objects of a store: the domain of S3, without HTTP.
 
-Every method takes the L{Identity<storagegate.s3.accounts.Identity>} on whose behalf it acts
-and raises L{S3Error<storagegate.s3.errors.S3Error>} for a refusal. Who may do what is decided by
-L{ObjectService.authorise} and L{ObjectService.authoriseAccess}, which every front door calls first,
-and by the look-up of the bucket, which every method makes. What is set for a bucket is read by
-L{ObjectService.settings} and made by L{ObjectService.createBucket}.
-
-Which bytes of which blobs make up a run of an object, and digests over stored content.
+Every method takes the L{Identity<storagegate.s3.accounts.Identity>} under which it acts and raises
+L{S3Error<storagegate.s3.errors.S3Error>} to refuse. Rights are decided by
+L{ObjectService.authorise}, which every adapter calls first, and by the look-up of the bucket in
+every method.
 """
 
 from collections.abc import Callable, Sequence
 
 from attrs import frozen
 
-from storagegate.s3.accounts import Identity, authorise, authoriseOperation
+from storagegate.s3.accounts import Identity
 from storagegate.s3.checksums import Hasher
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.ingest import IngestedBody
 from storagegate.s3.names import checkBucketName
-from storagegate.s3.operation import Operation
 from storagegate.storage.errors import BucketExists, CorruptBlob, NoSuchKey
 from storagegate.storage.interfaces import IBlobWriter
 from storagegate.storage.records import (
@@ -35,7 +31,7 @@ from storagegate.storage.records import (
 from storagegate.storage.store import ObjectStore
 
 UNCONDITIONAL = WriteCondition()
-"""A write that happens whatever is there."""
+"""A write without a condition."""
 
 
 @frozen
@@ -63,13 +59,14 @@ class ObjectService:
     """
     Buckets and objects of one store.
 
-    @ivar region: The region that new buckets are said to be in.
+    @ivar region: The region of new buckets.
     """
 
-    def __init__(self, store: ObjectStore, region: str, nowMs: Callable[[], int]) -> None:
+    def __init__(self, store: ObjectStore, region: str, now: Callable[[], float]) -> None:
+        """@param now: Returns seconds since the epoch."""
         self.store = store
         self.region = region
-        self.nowMs = nowMs
+        self._now = now
         self._catalog = store.catalog
         self._verifies = store.verifier is not None
 
@@ -80,38 +77,39 @@ class ObjectService:
             raise S3Error("AccessDenied")
         return bucket
 
+    def nowMs(self) -> int:
+        """Return milliseconds since the epoch."""
+        return int(self._now() * 1000)
+
     async def authorise(
         self,
         identity: Identity,
-        operation: Operation,
+        access: str,
         bucket: str = "",
         key: bytes = b"",
-        prefix: str = "",
+        prefix: str | None = None,
     ) -> None:
         """
-        Decide whether an identity may do what an operation does: by the policy of its key.
+        Decide on an access by the policy of the identity's key.
 
+        @param access: C{"read"}, C{"write"}, C{"list"} or C{"admin"}.
         @param bucket: Empty for the service itself.
-        @param key: Empty where the bucket or the service is addressed.
-        @param prefix: What a list is asked for by.
+        @param key: Empty if the access concerns the bucket or the service.
+        @param prefix: The prefix of the keys that a list shows; L{None} if it shows none.
         @raise S3Error: C{AccessDenied}.
         """
-        authoriseOperation(identity.policy, operation, bucket, key, prefix)
-
-    async def authoriseAccess(
-        self, identity: Identity, access: str, bucket: str, key: bytes
-    ) -> None:
-        """
-        Decide on one object that an operation names besides, or later than, its address: the source
-        of a copy, an entry of a delete-many, the key in a form.
-
-        @param access: C{"read"} or C{"write"}.
-        @raise S3Error: C{AccessDenied}.
-        """
-        authorise(identity.policy, access, bucket, key)
+        policy = identity.policy
+        name = key.decode("utf-8", "replace") if key else prefix
+        covered = prefix is None or policy.coversPrefix(prefix)
+        if not (covered and policy.allows(access, bucket or None, name)):
+            raise S3Error("AccessDenied")
 
     def listable(self, identity: Identity, buckets: Sequence[Bucket]) -> list[Bucket]:
-        """Choose those of an account's buckets that the identity may list."""
+        """
+        Filter buckets by the right to list them.
+
+        @param buckets: Those of the identity's account.
+        """
         allows = identity.policy.allows
         return [each for each in buckets if allows("list", each.name, None)]
 
@@ -119,10 +117,10 @@ class ObjectService:
         self, identity: Identity, bucket: str, key: bytes = b"", versionId: str | None = None
     ) -> Bucket:
         """
-        Look up the bucket whose settings, or those of an object in it, are read or made.
+        Look up the bucket that holds the settings of a bucket or of an object.
 
         @param key: Empty for the bucket's own.
-        @return: Its region and its owner are all that can be set today.
+        @return: Region and owner are the only settings.
         """
         found = await self.bucket(identity, bucket)
         if key:
@@ -133,9 +131,9 @@ class ObjectService:
         self, identity: Identity, bucket: str, key: bytes, condition: WriteCondition
     ) -> None:
         """
-        Refuse before a body is read what is sure to be refused after it.
+        Reject a write before its body is read, if it cannot succeed.
 
-        The condition is judged again, for good, in the transaction that writes.
+        The condition is evaluated again, and finally, in the transaction that writes.
         """
         await self.bucket(identity, bucket)
         if condition.absent:
@@ -144,7 +142,7 @@ class ObjectService:
                 raise S3Error("PreconditionFailed", fields={"Condition": "If-None-Match"})
 
     async def bucket(self, identity: Identity, name: str) -> Bucket:
-        """Look up a bucket that the identity may act on."""
+        """Look up a bucket that the identity may use."""
         return self._own(identity, await self._catalog.bucket(name), name)
 
     async def buckets(
@@ -159,7 +157,7 @@ class ObjectService:
         """
         Create a bucket that the identity's account owns.
 
-        @param region: Where it is to be; empty is here.
+        @param region: The requested region; empty for this server's.
         """
         checkBucketName(name)
         if region and region != self.region:
@@ -181,7 +179,11 @@ class ObjectService:
     async def object(
         self, identity: Identity, bucket: str, key: bytes, versionId: str | None = None
     ) -> ObjectRecord:
-        """Look up an object with all that a read of it needs."""
+        """
+        Look up an object.
+
+        @raise S3Error: C{NoSuchBucket}, C{AccessDenied}, C{NoSuchKey}, C{NoSuchVersion}.
+        """
         checkVersion(versionId)
         record: ObjectRecord | None
         found, record = await self._catalog.object(bucket, key, verify=self._verifies)
@@ -200,7 +202,13 @@ class ObjectService:
         limit: int,
         contentTypes: bool = False,
     ) -> ObjectListing:
-        """List a page of a bucket; see L{ICatalog.listObjects}."""
+        """
+        List a page of a bucket; see L{ICatalog.listObjects}.
+
+        @param after: List strictly after this key or common prefix.
+        @param limit: Largest number of keys and common prefixes.
+        @param contentTypes: Whether the rows carry content types.
+        """
         await self.bucket(identity, bucket)
         page: ObjectListing = await self._catalog.listObjects(
             bucket, prefix, delimiter, after, limit, contentTypes
@@ -208,7 +216,12 @@ class ObjectService:
         return page
 
     def sink(self, expectedSize: int | None, inlineLimit: int) -> IBlobWriter:
-        """Begin to take the bytes of an object or a part."""
+        """
+        Create the writer of an object or a part.
+
+        @param expectedSize: Bytes that it will get; L{None} if unknown.
+        @param inlineLimit: Content up to this size, in bytes, is returned inline.
+        """
         return self.store.blobs.sink(inlineLimit, expectedSize)
 
     async def putObject(
@@ -216,31 +229,31 @@ class ObjectService:
         identity: Identity,
         bucket: str,
         key: bytes,
-        received: IngestedBody,
+        ingested: IngestedBody,
         attributes: Attributes,
         condition: WriteCondition = UNCONDITIONAL,
     ) -> ObjectRecord:
-        """Store bytes that were taken in. Who may write was judged before they were."""
-        content = received.content
+        """Store an ingested body. Access was authorised before it was read."""
+        content = ingested.content
         record = ObjectRecord(
             bucket,
             key,
             content.size,
-            received.etag,
-            self.nowMs(),
+            ingested.etag,
+            int(self._now() * 1000),
             identity.account,
             attributes,
             content,
         )
-        return await self.store.putObject(record, received.sink, condition)
+        return await self.store.putObject(record, ingested.sink, condition)
 
     async def deleteObjects(
         self, identity: Identity, bucket: str, entries: Sequence[DeleteEntry]
     ) -> list[Exception | None]:
         """
-        Delete objects; one that is not there counts as deleted.
+        Delete objects; one that does not exist counts as deleted.
 
-        @return: For each entry L{None}, or what concerns it.
+        @return: For each entry L{None}, or its error.
         """
         await self.bucket(identity, bucket)
         rows = [(entry.key, entry.versionId, entry.condition) for entry in entries]
@@ -248,7 +261,7 @@ class ObjectService:
         return [each if isinstance(each, Exception) else None for each in results]
 
     async def deleteObject(self, identity: Identity, bucket: str, entry: DeleteEntry) -> None:
-        """Delete one object; one that is not there counts as deleted."""
+        """Delete one object; one that does not exist counts as deleted."""
         (error,) = await self.deleteObjects(identity, bucket, [entry])
         if isinstance(error, NoSuchKey):
             raise S3Error("NoSuchKey", fields={"Key": entry.key.decode(errors="replace")})
@@ -258,7 +271,10 @@ class ObjectService:
 
 def segmentsOf(content: Content, start: int, length: int) -> tuple[Segment, ...]:
     """
-    Find the runs of blobs that hold C{length} bytes from C{start} of a content that is not inline.
+    Find the runs of blobs that hold a run of a content that is not inline.
+
+    @param start: Offset of the first byte.
+    @param length: Number of bytes.
     """
     found = []
     for segment in content.segments:
@@ -277,7 +293,13 @@ def segmentsOf(content: Content, start: int, length: int) -> tuple[Segment, ...]
 async def digest(
     store: ObjectStore, content: Content, start: int, length: int, hashers: Sequence[Hasher]
 ) -> None:
-    """Feed C{length} bytes from C{start} of a content to the hashers."""
+    """
+    Feed a run of a content to hashers, in the pool for blobs.
+
+    @param start: Offset of the first byte.
+    @param length: Number of bytes.
+    @raise CorruptBlob: If a blob is shorter than its segment.
+    """
     if content.inline is not None:
         for hasher in hashers:
             hasher.update(content.inline[start : start + length])

@@ -1,120 +1,111 @@
 """
-Which operation a request is.
+The table of operations, one row each, and the search for the row that a request matches.
 
 The method, the level of the target (service, bucket, object) and at most one I{selector} in the
-query (C{?acl}, C{?uploads}) name a row of the table; C{x-amz-copy-source} and C{list-type=2} tell
-apart what shares one. All other parameters are ignored, as S3 ignores them. A selector that the
-method or the level does not know is refused: C{PUT /bucket/key?acl} must never store an object.
+query (C{?acl}, C{?uploads}) name a row; C{x-amz-copy-source} and C{list-type=2} distinguish rows
+that share them. Other parameters are ignored, as in S3. A selector that the method or the level
+does not know is refused: C{PUT /bucket/key?acl} must never store an object.
 
-Settings of buckets and objects that are not kept yet.
+Settings of buckets and objects are not stored. Clients read them without a command, so a read
+responds as Amazon does for a setting that was never made. A write is refused with 501: a setting
+must not be accepted and lost.
 
-Clients read them unasked, so a read answers what Amazon answers where the setting was never made.
-A write answers 501: a setting must not be taken and forgotten.
-
-Which route answers which operation.
+A new operation on stored data has its row here, a handler in C{handlers/}, a document in C{xml/}
+and a method of the domain.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.handlers import buckets, get, lists, multipart, post, put
-from storagegate.s3.operation import Access, Level, Operation, StaticResponse
-from storagegate.s3.request import S3Request
+from storagegate.s3.handlers import buckets, get, multipart, post, put
+from storagegate.s3.handlers.buckets import StaticResponse
+from storagegate.s3.request import Level, Operation
 from storagegate.s3.xml.reader import BUCKET_LIMIT, COMPLETE_LIMIT, DELETE_LIMIT
 from storagegate.s3.xml.writer import document
 
 
-def _answer(root: str, content: str = "") -> StaticResponse:
+def _ok(root: str, content: str = "") -> StaticResponse:
     return StaticResponse(document(root, content))
 
 
-def _absent(code: str, message: str | None = None) -> StaticResponse:
+def _error(code: str, message: str | None = None) -> StaticResponse:
     return StaticResponse(code=code, message=message)
 
 
 _NO_LIST = "<IsTruncated>false</IsTruncated>"
-_NO_LOCK = _absent("InvalidRequest", "Bucket is missing Object Lock Configuration")
-_NOT_IMPLEMENTED = _absent("NotImplemented")
+_NO_LOCK = _error("InvalidRequest", "Bucket is missing Object Lock Configuration")
+_NOT_IMPLEMENTED = _error("NotImplemented")
 
-# Selector, Amazon's name of the read, its answer. The documents and errors are those that S3 was
+# Selector, Amazon's name of the read, its response. The documents and errors are those that S3 was
 # seen to send for a new bucket, except where a client relies on an older default: encryption,
-# ownershipControls and publicAccessBlock answer as for a bucket that was made before 2023.
+# ownershipControls and publicAccessBlock are those of a bucket that was made before 2023.
 _BUCKET_READS = (
-    ("abac", "GetBucketAbac", _answer("AbacStatus", "<Status>Disabled</Status>")),
-    ("accelerate", "GetBucketAccelerateConfiguration", _answer("AccelerateConfiguration")),
+    ("abac", "GetBucketAbac", _ok("AbacStatus", "<Status>Disabled</Status>")),
+    ("accelerate", "GetBucketAccelerateConfiguration", _ok("AccelerateConfiguration")),
     (
         "analytics",
         "ListBucketAnalyticsConfigurations",
-        _answer("ListBucketAnalyticsConfigurationsResult", _NO_LIST),
+        _ok("ListBucketAnalyticsConfigurationsResult", _NO_LIST),
     ),
-    ("analytics&id", "GetBucketAnalyticsConfiguration", _absent("NoSuchConfiguration")),
-    ("cors", "GetBucketCors", _absent("NoSuchCORSConfiguration")),
-    (
-        "encryption",
-        "GetBucketEncryption",
-        _absent("ServerSideEncryptionConfigurationNotFoundError"),
-    ),
+    ("analytics&id", "GetBucketAnalyticsConfiguration", _error("NoSuchConfiguration")),
+    ("cors", "GetBucketCors", _error("NoSuchCORSConfiguration")),
+    ("encryption", "GetBucketEncryption", _error("ServerSideEncryptionConfigurationNotFoundError")),
     (
         "intelligent-tiering",
         "ListBucketIntelligentTieringConfigurations",
-        _answer("ListIntelligentTieringConfigurationsResult", _NO_LIST),
+        _ok("ListIntelligentTieringConfigurationsResult", _NO_LIST),
     ),
     (
         "intelligent-tiering&id",
         "GetBucketIntelligentTieringConfiguration",
-        _absent("NoSuchConfiguration"),
+        _error("NoSuchConfiguration"),
     ),
     (
         "inventory",
         "ListBucketInventoryConfigurations",
-        _answer("ListInventoryConfigurationsResult", _NO_LIST),
+        _ok("ListInventoryConfigurationsResult", _NO_LIST),
     ),
-    ("inventory&id", "GetBucketInventoryConfiguration", _absent("NoSuchConfiguration")),
-    ("lifecycle", "GetBucketLifecycleConfiguration", _absent("NoSuchLifecycleConfiguration")),
-    ("logging", "GetBucketLogging", _answer("BucketLoggingStatus")),
+    ("inventory&id", "GetBucketInventoryConfiguration", _error("NoSuchConfiguration")),
+    ("lifecycle", "GetBucketLifecycleConfiguration", _error("NoSuchLifecycleConfiguration")),
+    ("logging", "GetBucketLogging", _ok("BucketLoggingStatus")),
     (
         "metadataConfiguration",
         "GetBucketMetadataConfiguration",
-        _absent("MetadataConfigurationNotFound"),
+        _error("MetadataConfigurationNotFound"),
     ),
     (
         "metadataTable",
         "GetBucketMetadataTableConfiguration",
-        _absent("MetadataConfigurationNotFound"),
+        _error("MetadataConfigurationNotFound"),
     ),
     (
         "metrics",
         "ListBucketMetricsConfigurations",
-        _answer("ListMetricsConfigurationsResult", _NO_LIST),
+        _ok("ListMetricsConfigurationsResult", _NO_LIST),
     ),
-    ("metrics&id", "GetBucketMetricsConfiguration", _absent("NoSuchConfiguration")),
-    ("notification", "GetBucketNotificationConfiguration", _answer("NotificationConfiguration")),
-    ("object-lock", "GetObjectLockConfiguration", _absent("ObjectLockConfigurationNotFoundError")),
-    ("ownershipControls", "GetBucketOwnershipControls", _absent("OwnershipControlsNotFoundError")),
-    ("policy", "GetBucketPolicy", _absent("NoSuchBucketPolicy")),
-    ("policyStatus", "GetBucketPolicyStatus", _absent("NoSuchBucketPolicy")),
-    (
-        "publicAccessBlock",
-        "GetPublicAccessBlock",
-        _absent("NoSuchPublicAccessBlockConfiguration"),
-    ),
-    ("replication", "GetBucketReplication", _absent("ReplicationConfigurationNotFoundError")),
+    ("metrics&id", "GetBucketMetricsConfiguration", _error("NoSuchConfiguration")),
+    ("notification", "GetBucketNotificationConfiguration", _ok("NotificationConfiguration")),
+    ("object-lock", "GetObjectLockConfiguration", _error("ObjectLockConfigurationNotFoundError")),
+    ("ownershipControls", "GetBucketOwnershipControls", _error("OwnershipControlsNotFoundError")),
+    ("policy", "GetBucketPolicy", _error("NoSuchBucketPolicy")),
+    ("policyStatus", "GetBucketPolicyStatus", _error("NoSuchBucketPolicy")),
+    ("publicAccessBlock", "GetPublicAccessBlock", _error("NoSuchPublicAccessBlockConfiguration")),
+    ("replication", "GetBucketReplication", _error("ReplicationConfigurationNotFoundError")),
     (
         "requestPayment",
         "GetBucketRequestPayment",
-        _answer("RequestPaymentConfiguration", "<Payer>BucketOwner</Payer>"),
+        _ok("RequestPaymentConfiguration", "<Payer>BucketOwner</Payer>"),
     ),
-    ("tagging", "GetBucketTagging", _absent("NoSuchTagSet")),
-    ("versioning", "GetBucketVersioning", _answer("VersioningConfiguration")),
-    ("website", "GetBucketWebsite", _absent("NoSuchWebsiteConfiguration")),
+    ("tagging", "GetBucketTagging", _error("NoSuchTagSet")),
+    ("versioning", "GetBucketVersioning", _ok("VersioningConfiguration")),
+    ("website", "GetBucketWebsite", _error("NoSuchWebsiteConfiguration")),
 )
 
 _OBJECT_READS = (
     ("annotation", "ListObjectAnnotations", _NOT_IMPLEMENTED),
     ("legal-hold", "GetObjectLegalHold", _NO_LOCK),
     ("retention", "GetObjectRetention", _NO_LOCK),
-    ("tagging", "GetObjectTagging", _answer("Tagging", "<TagSet></TagSet>")),
+    ("tagging", "GetObjectTagging", _ok("Tagging", "<TagSet></TagSet>")),
 )
 
 _BUCKET_CHANGES = (
@@ -175,85 +166,118 @@ _OBJECT_CHANGES = (
     (b"DELETE", "tagging", "DeleteObjectTagging"),
 )
 
-SETTING_ROWS = (
-    *(
-        Operation(name, b"GET", Level.BUCKET, Access.READ, selector, answer=answer)
-        for selector, name, answer in _BUCKET_READS
-    ),
-    *(
-        Operation(name, b"GET", Level.OBJECT, Access.READ, selector, answer=answer)
-        for selector, name, answer in _OBJECT_READS
-    ),
-    *(
-        Operation(name, method, Level.BUCKET, Access.ADMIN, selector, answer=_NOT_IMPLEMENTED)
-        for method, selector, name in _BUCKET_CHANGES
-    ),
-    *(
-        Operation(name, method, Level.OBJECT, Access.WRITE, selector, answer=_NOT_IMPLEMENTED)
-        for method, selector, name in _OBJECT_CHANGES
-    ),
-)
-"""The rows of the table of operations that concern settings."""
-
-
-_SERVICE = (Operation("ListBuckets", b"GET", Level.SERVICE, Access.LIST),)
-
-_BUCKET = (
-    Operation("ListObjects", b"GET", Level.BUCKET, Access.LIST),
-    Operation("ListObjectsV2", b"GET", Level.BUCKET, Access.LIST, variant="list-type=2"),
-    Operation("ListObjectVersions", b"GET", Level.BUCKET, Access.LIST, "versions"),
-    Operation("ListMultipartUploads", b"GET", Level.BUCKET, Access.LIST, "uploads"),
-    Operation("GetBucketLocation", b"GET", Level.BUCKET, Access.LIST, "location"),
-    Operation("GetBucketAcl", b"GET", Level.BUCKET, Access.READ, "acl"),
-    Operation("HeadBucket", b"HEAD", Level.BUCKET, Access.LIST),
-    Operation("CreateBucket", b"PUT", Level.BUCKET, Access.ADMIN, documentLimit=BUCKET_LIMIT),
-    Operation("DeleteBucket", b"DELETE", Level.BUCKET, Access.ADMIN),
-    Operation("PostObject", b"POST", Level.BUCKET, Access.WRITE, takesObject=True),
+_STORED = (
+    Operation("ListBuckets", b"GET", "service", "list", buckets.listBuckets),
+    Operation("ListObjects", b"GET", "bucket", "list", buckets.listObjects, byPrefix=True),
     Operation(
-        "DeleteObjects", b"POST", Level.BUCKET, Access.WRITE, "delete", documentLimit=DELETE_LIMIT
+        "ListObjectsV2",
+        b"GET",
+        "bucket",
+        "list",
+        buckets.listObjectsV2,
+        variant="list-type=2",
+        byPrefix=True,
     ),
-)
-
-_OBJECT = (
-    Operation("GetObject", b"GET", Level.OBJECT, Access.READ),
-    Operation("GetObjectAcl", b"GET", Level.OBJECT, Access.READ, "acl"),
-    Operation("GetObjectAttributes", b"GET", Level.OBJECT, Access.READ, "attributes"),
-    Operation("ListParts", b"GET", Level.OBJECT, Access.LIST, "uploadId"),
-    Operation("HeadObject", b"HEAD", Level.OBJECT, Access.READ),
-    Operation("PutObject", b"PUT", Level.OBJECT, Access.WRITE, takesObject=True),
-    Operation("CopyObject", b"PUT", Level.OBJECT, Access.WRITE, variant="x-amz-copy-source"),
-    Operation("UploadPart", b"PUT", Level.OBJECT, Access.WRITE, "uploadId", takesObject=True),
+    Operation(
+        "ListObjectVersions",
+        b"GET",
+        "bucket",
+        "list",
+        buckets.listObjectVersions,
+        "versions",
+        byPrefix=True,
+    ),
+    Operation(
+        "ListMultipartUploads",
+        b"GET",
+        "bucket",
+        "list",
+        multipart.listMultipartUploads,
+        "uploads",
+        byPrefix=True,
+    ),
+    Operation("GetBucketLocation", b"GET", "bucket", "list", buckets.getBucketLocation, "location"),
+    Operation("GetBucketAcl", b"GET", "bucket", "read", buckets.getAcl, "acl"),
+    Operation("HeadBucket", b"HEAD", "bucket", "list", buckets.headBucket),
+    Operation(
+        "CreateBucket", b"PUT", "bucket", "admin", buckets.createBucket, documentLimit=BUCKET_LIMIT
+    ),
+    Operation("DeleteBucket", b"DELETE", "bucket", "admin", buckets.deleteBucket),
+    Operation("PostObject", b"POST", "bucket", "write", post.rejectNonForm),
+    Operation(
+        "DeleteObjects",
+        b"POST",
+        "bucket",
+        "write",
+        put.deleteObjects,
+        "delete",
+        documentLimit=DELETE_LIMIT,
+    ),
+    Operation("GetObject", b"GET", "object", "read", get.getObject),
+    Operation("GetObjectAcl", b"GET", "object", "read", buckets.getAcl, "acl"),
+    Operation(
+        "GetObjectAttributes", b"GET", "object", "read", get.getObjectAttributes, "attributes"
+    ),
+    Operation("ListParts", b"GET", "object", "list", multipart.listParts, "uploadId"),
+    Operation("HeadObject", b"HEAD", "object", "read", get.headObject),
+    Operation("PutObject", b"PUT", "object", "write", put.putObject),
+    Operation("CopyObject", b"PUT", "object", "write", put.copyObject, variant="x-amz-copy-source"),
+    Operation("UploadPart", b"PUT", "object", "write", multipart.uploadPart, "uploadId"),
     Operation(
         "UploadPartCopy",
         b"PUT",
-        Level.OBJECT,
-        Access.WRITE,
+        "object",
+        "write",
+        multipart.uploadPartCopy,
         "uploadId",
         variant="x-amz-copy-source",
     ),
-    Operation("DeleteObject", b"DELETE", Level.OBJECT, Access.WRITE),
-    Operation("AbortMultipartUpload", b"DELETE", Level.OBJECT, Access.WRITE, "uploadId"),
-    Operation("CreateMultipartUpload", b"POST", Level.OBJECT, Access.WRITE, "uploads"),
+    Operation("DeleteObject", b"DELETE", "object", "write", put.deleteObject),
+    Operation(
+        "AbortMultipartUpload",
+        b"DELETE",
+        "object",
+        "write",
+        multipart.abortMultipartUpload,
+        "uploadId",
+    ),
+    Operation(
+        "CreateMultipartUpload",
+        b"POST",
+        "object",
+        "write",
+        multipart.createMultipartUpload,
+        "uploads",
+    ),
     Operation(
         "CompleteMultipartUpload",
         b"POST",
-        Level.OBJECT,
-        Access.WRITE,
+        "object",
+        "write",
+        multipart.completeMultipartUpload,
         "uploadId",
         documentLimit=COMPLETE_LIMIT,
     ),
+    # PostObject's row is for a POST that is no form: S3Resource passes forms to postObject.
 )
 
-OPERATIONS = {row.name: row for row in (*_SERVICE, *_BUCKET, *_OBJECT, *SETTING_ROWS)}
+_SETTINGS = (
+    *(Operation(n, b"GET", "bucket", "read", handler, s) for s, n, handler in _BUCKET_READS),
+    *(Operation(n, b"GET", "object", "read", handler, s) for s, n, handler in _OBJECT_READS),
+    *(Operation(n, m, "bucket", "admin", _NOT_IMPLEMENTED, s) for m, s, n in _BUCKET_CHANGES),
+    *(Operation(n, m, "object", "write", _NOT_IMPLEMENTED, s) for m, s, n in _OBJECT_CHANGES),
+)
+
+OPERATIONS = {row.name: row for row in (*_STORED, *_SETTINGS)}
 """Every operation, by Amazon's name."""
 
 _ROWS = {
     (row.method, row.level, row.selector): row for row in OPERATIONS.values() if not row.variant
 }
 _PLAIN = {
-    (row.method, row.level is Level.OBJECT): row
+    (row.method, row.level == "object"): row
     for row in _ROWS.values()
-    if row.level is not Level.SERVICE and not row.selector
+    if row.level != "service" and not row.selector
 }
 _COPIES = {"PutObject": OPERATIONS["CopyObject"], "UploadPart": OPERATIONS["UploadPartCopy"]}
 
@@ -269,14 +293,16 @@ def findOperation(
     headers: Mapping[bytes, bytes],
 ) -> Operation:
     """
-    Find the operation that a request asks for.
+    Find the operation of a request.
 
-    @param query: As L{parseQuery<storagegate.s3.names.parseQuery>} gives it.
-    @param headers: By lower-case name; only C{x-amz-copy-source} is looked for.
+    @param hasBucket: Whether the target names a bucket.
+    @param hasKey: Whether the target names an object.
+    @param query: From L{parseQuery<storagegate.s3.names.parseQuery>}.
+    @param headers: By lower-case name; only C{x-amz-copy-source} is read.
     @raise S3Error: C{MethodNotAllowed}, or C{InvalidArgument} for parameters that conflict.
     """
     if not hasBucket:
-        operation = _ROWS.get((method, Level.SERVICE, ""))
+        operation = _ROWS.get((method, "service", ""))
     elif not query:
         operation = _PLAIN.get((method, hasKey))
     else:
@@ -295,11 +321,9 @@ def _select(method: bytes, hasKey: bool, query: Mapping[str, str]) -> Operation 
     selector = selectors[0]
     if len(selectors) > 1:
         raise invalidArgument(
-            "ResourceType",
-            selector,
-            "Conflicting query string parameters: " + ", ".join(selectors),
+            "ResourceType", selector, "Conflicting query string parameters: " + ", ".join(selectors)
         )
-    level = Level.OBJECT if hasKey else Level.BUCKET
+    level: Level = "object" if hasKey else "bucket"
     if "id" in query and (method, level, f"{selector}&id") in _ROWS:
         selector = f"{selector}&id"
     return _ROWS.get((method, level, selector))
@@ -318,47 +342,14 @@ def _unselected(method: bytes, hasKey: bool, query: Mapping[str, str]) -> Operat
 
 
 def _notAllowed(method: bytes, hasBucket: bool, hasKey: bool, query: Mapping[str, str]) -> S3Error:
-    level = Level.OBJECT if hasKey else Level.BUCKET if hasBucket else Level.SERVICE
+    level = "object" if hasKey else "bucket" if hasBucket else "service"
     selector = next((name for name in query if hasBucket and name in _SELECTORS), "")
-    allowed = sorted({m for m, at, by in _ROWS if at is level and by == selector})
+    allowed = sorted({m for m, at, by in _ROWS if at == level and by == selector})
     return S3Error(
         "MethodNotAllowed",
         fields={
             "Method": method.decode("latin-1"),
-            "ResourceType": (selector or level.value).replace("-", "_").upper(),
+            "ResourceType": (selector or level).replace("-", "_").upper(),
         },
         headers=[(b"Allow", b", ".join(allowed))] if allowed else [],
     )
-
-
-Route = Callable[[S3Request], Coroutine[Any, Any, None]]
-
-ROUTES: Mapping[str, Route] = {
-    **{name: buckets.setting for name, row in OPERATIONS.items() if row.answer is not None},
-    "ListBuckets": buckets.listBuckets,
-    "CreateBucket": buckets.createBucket,
-    "HeadBucket": buckets.headBucket,
-    "DeleteBucket": buckets.deleteBucket,
-    "GetBucketLocation": buckets.getBucketLocation,
-    "GetBucketAcl": buckets.getAcl,
-    "GetObjectAcl": buckets.getAcl,
-    "ListObjects": lists.listObjects,
-    "ListObjectsV2": lists.listObjectsV2,
-    "ListObjectVersions": lists.listObjectVersions,
-    "GetObject": get.getObject,
-    "HeadObject": get.headObject,
-    "GetObjectAttributes": get.getObjectAttributes,
-    "PutObject": put.putObject,
-    "CopyObject": put.copyObject,
-    "DeleteObject": put.deleteObject,
-    "DeleteObjects": put.deleteObjects,
-    "PostObject": post.rejectNonForm,
-    "CreateMultipartUpload": multipart.createMultipartUpload,
-    "UploadPart": multipart.uploadPart,
-    "UploadPartCopy": multipart.uploadPartCopy,
-    "CompleteMultipartUpload": multipart.completeMultipartUpload,
-    "AbortMultipartUpload": multipart.abortMultipartUpload,
-    "ListParts": multipart.listParts,
-    "ListMultipartUploads": multipart.listMultipartUploads,
-}
-"""Every operation has its route. A form comes to its own by another way: its gate is within it."""

@@ -1,14 +1,12 @@
 """
-What a list request asks for.
+The parameters of list requests, and continuation tokens.
 
-Each function reads one request's parameters into one frozen value. An empty marker, prefix,
-delimiter or token is none; a number that is not one is C{InvalidArgument}, a number that is too
-large is cut to the page's size. Keys and markers are text here and bytes below.
+Each function parses one request into a frozen value. An empty marker, prefix, delimiter or token is
+none; a number that cannot be parsed is C{InvalidArgument}, a large one is cut to the page's size.
+Keys and markers are text here and bytes in the store.
 
-Continuation tokens: where a listing goes on, readable by this store alone.
-
-A token is base64url of 16 bytes of HMAC-SHA256 and the position in UTF-8. The MAC covers what is
-listed, so a token of one bucket is none of another's.
+A token is base64url of 16 bytes of HMAC-SHA256 and the position in UTF-8, readable by this store
+alone. The MAC covers the bucket, so a token is not valid for another one.
 """
 
 import hmac
@@ -50,7 +48,7 @@ def readToken(secret: bytes, bucket: str, token: str) -> str:
     Read a token that L{makeToken} made with the same secret and bucket.
 
     @return: The position.
-    @raise S3Error: C{InvalidArgument}, whatever is wrong with it.
+    @raise S3Error: C{InvalidArgument} for any other token.
     """
     try:
         if len(token) > _TOKEN_LIMIT:
@@ -70,7 +68,7 @@ def readToken(secret: bytes, bucket: str, token: str) -> str:
 
 
 PAGE_LIMIT = 1000
-"""Rows of one page: Amazon's limit, and what keeps one answer under a MiB or so."""
+"""Rows of one page: Amazon's limit, which keeps a response below about 1 MiB."""
 
 BUCKETS_LIMIT = 10_000
 """Buckets of one page: Amazon's limit."""
@@ -83,7 +81,7 @@ _ATTRIBUTES = frozenset(["ETag", "Checksum", "ObjectParts", "StorageClass", "Obj
 _ATTRIBUTES_FIELD = "x-amz-object-attributes"
 
 isPlain = re.compile(r"[A-Za-z0-9_.~/-]*", re.ASCII).fullmatch
-"""Match text that reads the same in a URL, in XML and as it is."""
+"""Match text that needs no encoding in a URL or in XML."""
 
 
 @frozen
@@ -109,25 +107,19 @@ class ObjectsQuery:
 
 
 @frozen
-class VersionsQuery:
-    """ListObjectVersions. Without C{versionIdMarker} the versions of C{keyMarker} are left out."""
+class KeysQuery:
+    """
+    ListObjectVersions and ListMultipartUploads.
+
+    @ivar after: C{key-marker}.
+    @ivar idMarker: C{version-id-marker} or C{upload-id-marker}; without it the versions or uploads
+        of the key marker are left out.
+    """
 
     prefix: str
     delimiter: str
-    keyMarker: str
-    versionIdMarker: str
-    limit: int
-    urlEncoding: bool
-
-
-@frozen
-class UploadsQuery:
-    """ListMultipartUploads. Without C{uploadIdMarker} the uploads of C{keyMarker} are left out."""
-
-    prefix: str
-    delimiter: str
-    keyMarker: str
-    uploadIdMarker: str
+    after: str
+    idMarker: str
     limit: int
     urlEncoding: bool
 
@@ -161,7 +153,7 @@ class AttributesQuery:
     """
     GetObjectAttributes.
 
-    @ivar names: Which of C{ETag}, C{Checksum}, C{ObjectParts}, C{StorageClass}, C{ObjectSize}.
+    @ivar names: Some of C{ETag}, C{Checksum}, C{ObjectParts}, C{StorageClass}, C{ObjectSize}.
     @ivar partsAfter: List the parts with a number above this.
     @ivar partsLimit: List so many parts.
     """
@@ -173,103 +165,80 @@ class AttributesQuery:
 
 def parseListObjects(query: Mapping[str, str], secret: bytes, bucket: str) -> ObjectsQuery:
     """
-    Read version 1, which takes C{continuation-token} too; the token wins over the marker.
+    Parse version 1, which has C{continuation-token} too; it takes precedence over the marker.
 
     @param secret: The store's, for the token.
+    @param bucket: The bucket that is listed.
     @raise S3Error: C{InvalidArgument}.
     """
     marker = query.get("marker", "")
     token = query.get("continuation-token")
+    after = readToken(secret, bucket, token) if token else marker
     return ObjectsQuery(
-        prefix=query.get("prefix", ""),
-        delimiter=query.get("delimiter", ""),
-        after=readToken(secret, bucket, token) if token else marker,
-        limit=_count(query, "max-keys", PAGE_LIMIT),
-        urlEncoding=_urlEncoding(query),
-        marker=marker,
-        token=token,
-        fetchOwner=True,
+        *_keys(query), after, *_page(query), marker=marker, token=token, fetchOwner=True
     )
 
 
 def parseListObjectsV2(query: Mapping[str, str], secret: bytes, bucket: str) -> ObjectsQuery:
     """
-    Read version 2; the token wins over C{start-after}.
+    Parse version 2; the token takes precedence over C{start-after}.
 
     @param secret: The store's, for the token.
+    @param bucket: The bucket that is listed.
     @raise S3Error: C{InvalidArgument}.
     """
     startAfter = query.get("start-after", "")
     token = query.get("continuation-token")
+    after = readToken(secret, bucket, token) if token else startAfter
+    fetchOwner = query.get("fetch-owner", "").lower() == "true"
     return ObjectsQuery(
-        prefix=query.get("prefix", ""),
-        delimiter=query.get("delimiter", ""),
-        after=readToken(secret, bucket, token) if token else startAfter,
-        limit=_count(query, "max-keys", PAGE_LIMIT),
-        urlEncoding=_urlEncoding(query),
+        *_keys(query),
+        after,
+        *_page(query),
         startAfter=startAfter,
         token=token,
-        fetchOwner=query.get("fetch-owner", "").lower() == "true",
+        fetchOwner=fetchOwner,
     )
 
 
-def parseListVersions(query: Mapping[str, str]) -> VersionsQuery:
+def parseListVersions(query: Mapping[str, str]) -> KeysQuery:
     """
-    Read ListObjectVersions.
+    Parse ListObjectVersions.
 
     @raise S3Error: C{InvalidArgument}.
     """
     keyMarker = query.get("key-marker", "")
-    versionIdMarker = query.get("version-id-marker", "")
-    if versionIdMarker and not keyMarker:
-        raise invalidArgument(
-            "version-id-marker",
-            versionIdMarker,
-            "A version-id marker cannot be specified without a key marker.",
-        )
-    return VersionsQuery(
-        prefix=query.get("prefix", ""),
-        delimiter=query.get("delimiter", ""),
-        keyMarker=keyMarker,
-        versionIdMarker=versionIdMarker,
-        limit=_count(query, "max-keys", PAGE_LIMIT),
-        urlEncoding=_urlEncoding(query),
-    )
+    idMarker = query.get("version-id-marker", "")
+    if idMarker and not keyMarker:
+        message = "A version-id marker cannot be specified without a key marker."
+        raise invalidArgument("version-id-marker", idMarker, message)
+    return KeysQuery(*_keys(query), keyMarker, idMarker, *_page(query))
 
 
-def parseListUploads(query: Mapping[str, str]) -> UploadsQuery:
+def parseListUploads(query: Mapping[str, str]) -> KeysQuery:
     """
-    Read ListMultipartUploads; without a key marker S3 ignores the marker of the upload id.
+    Parse ListMultipartUploads; S3 ignores the marker of the upload id without a key marker.
 
     @raise S3Error: C{InvalidArgument}.
     """
     keyMarker = query.get("key-marker", "")
-    return UploadsQuery(
-        prefix=query.get("prefix", ""),
-        delimiter=query.get("delimiter", ""),
-        keyMarker=keyMarker,
-        uploadIdMarker=query.get("upload-id-marker", "") if keyMarker else "",
-        limit=_count(query, "max-uploads", PAGE_LIMIT),
-        urlEncoding=_urlEncoding(query),
-    )
+    idMarker = query.get("upload-id-marker", "") if keyMarker else ""
+    return KeysQuery(*_keys(query), keyMarker, idMarker, *_page(query, "max-uploads"))
 
 
 def parseListParts(query: Mapping[str, str]) -> PartsQuery:
     """
-    Read ListParts.
+    Parse ListParts.
 
     @raise S3Error: C{InvalidArgument}.
     """
-    return PartsQuery(
-        after=_count(query, "part-number-marker", _INTEGER, default=0),
-        limit=_count(query, "max-parts", PAGE_LIMIT),
-        urlEncoding=_urlEncoding(query),
-    )
+    after = _count(query, "part-number-marker", _INTEGER, default=0)
+    return PartsQuery(after, *_page(query, "max-parts"))
 
 
 def parseListBuckets(query: Mapping[str, str], secret: bytes) -> BucketsQuery:
     """
-    Read ListBuckets.
+    Parse ListBuckets.
 
     @param secret: The store's, for the token.
     @raise S3Error: C{InvalidArgument}.
@@ -292,10 +261,10 @@ def parseListBuckets(query: Mapping[str, str], secret: bytes) -> BucketsQuery:
 
 def parseAttributes(headers: Mapping[bytes, bytes]) -> AttributesQuery:
     """
-    Read GetObjectAttributes, whose parameters are header fields.
+    Parse GetObjectAttributes, whose parameters are header fields.
 
     @param headers: By lower-case name.
-    @raise S3Error: C{InvalidArgument}, or C{InvalidRequest} where nothing is asked for.
+    @raise S3Error: C{InvalidArgument}, or C{InvalidRequest} if no attribute is named.
     """
     names = [
         name.strip()
@@ -326,9 +295,9 @@ def parseAttributes(headers: Mapping[bytes, bytes]) -> AttributesQuery:
 
 def parsePartNumber(query: Mapping[str, str]) -> int:
     """
-    Read C{partNumber}, from 1 to 10,000.
+    Parse C{partNumber}, from 1 to 10,000.
 
-    @raise S3Error: C{InvalidArgument}, also where there is none.
+    @raise S3Error: C{InvalidArgument}, also if it is absent.
     """
     text = query.get("partNumber", "")
     try:
@@ -346,7 +315,9 @@ def parsePartNumber(query: Mapping[str, str]) -> int:
 
 def encodeKey(text: str, urlEncoding: bool) -> str:
     """
-    Write a key, prefix, delimiter or marker as the client asked to see it.
+    Encode a key, prefix, delimiter or marker as the client requested.
+
+    @param urlEncoding: Whether C{encoding-type=url} was sent.
 
     Slashes stay. A space is C{%20}: S3 writes C{+}, but of the decoders in use some take that for
     a plus sign, and all know C{%20}.
@@ -356,13 +327,18 @@ def encodeKey(text: str, urlEncoding: bool) -> str:
     return quote(text, safe="/")
 
 
-def _urlEncoding(query: Mapping[str, str]) -> bool:
+def _keys(query: Mapping[str, str]) -> tuple[str, str]:
+    return query.get("prefix", ""), query.get("delimiter", "")
+
+
+def _page(query: Mapping[str, str], name: str = "max-keys") -> tuple[int, bool]:
+    """Parse the size of a page and whether its keys are URL-encoded."""
+    limit = _count(query, name, PAGE_LIMIT)
     encoding = query.get("encoding-type", "")
     if encoding and encoding != "url":
-        raise invalidArgument(
-            "encoding-type", encoding, "Invalid Encoding Method specified in Request"
-        )
-    return bool(encoding)
+        message = "Invalid Encoding Method specified in Request"
+        raise invalidArgument("encoding-type", encoding, message)
+    return limit, bool(encoding)
 
 
 def _count(query: Mapping[str, str], name: str, limit: int, default: int | None = None) -> int:

@@ -1,38 +1,65 @@
-"""
-One S3 request on its way through the room, and the services that it may ask.
+"""One S3 request between the listener and a handler, and the row of the table that it matches."""
 
-What is known of an operation before anything is asked of the store.
-
-What the policy of a key says to an operation.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Literal
 from urllib.parse import quote
 
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 
 from storagegate.core.httpurls import schemeOf
 from storagegate.net.http.message import ChannelRequest
 from storagegate.s3.accounts import Identity
 from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator
+from storagegate.s3.checksums import DEFAULT_ALGORITHM, PUT_LIMIT, BodyExpectation
 from storagegate.s3.errors import S3Error
 from storagegate.s3.headers import ownerOf
+from storagegate.s3.ingest import gather
 from storagegate.s3.multipart import CopyService, MultipartService
 from storagegate.s3.names import bucketOfHost
 from storagegate.s3.objects import ObjectService
-from storagegate.s3.operation import XML, Operation
 from storagegate.storage.store import ObjectStore
 
 Pairs = Sequence[tuple[bytes, bytes]]
+
+XML: tuple[bytes, bytes] = (b"Content-Type", b"application/xml")
+
+
+Level = Literal["service", "bucket", "object"]
+
+
+@frozen
+class Operation:
+    """
+    A row of the table of operations.
+
+    @ivar name: Amazon's name.
+    @ivar level: What the target names: the service, a bucket, or an object.
+    @ivar access: The access that the policy of a key must grant.
+    @ivar handler: Sends the response.
+    @ivar selector: The query parameter that selects it; C{"inventory&id"} needs C{id} as well.
+    @ivar variant: What else tells it from the row of the same method, level and selector.
+    @ivar byPrefix: Whether it lists the keys below a prefix, which the policy must cover.
+    @ivar documentLimit: Largest size of the XML document in the body, in bytes; 0: no document.
+    """
+
+    name: str
+    method: bytes
+    level: Level
+    access: Literal["read", "write", "list", "admin"]
+    handler: Callable[["S3Request"], Coroutine[Any, Any, None]]
+    selector: str = ""
+    variant: str = ""
+    byPrefix: bool = False
+    documentLimit: int = 0
 
 
 @frozen
 class S3Services:
     """
-    The domain behind the room.
+    The domain of one store, for handlers.
 
     @ivar s3Domain: The domain below which host names are buckets, or L{None}.
-    @ivar requireSignedPayload: Whether a body must be signed for where there is no TLS.
+    @ivar requireSignedPayload: Whether a body must be signed if the connection is not TLS.
     @ivar tokenSecret: Signs the continuation tokens of this store's lists.
     """
 
@@ -49,12 +76,12 @@ class S3Services:
 @define
 class S3Request:
     """
-    One authenticated request.
+    An authenticated request.
 
-    @ivar bucket: Empty where the service itself is addressed.
-    @ivar key: Empty where the bucket or the service is addressed.
+    @ivar bucket: Empty if the target is the service.
+    @ivar key: Empty if the target is a bucket or the service.
     @ivar headers: The request's, lower-case.
-    @ivar answerStart: The fields of every answer of this room, written and checked already.
+    @ivar commonHeaders: The fields of every response, written and checked already.
     """
 
     request: ChannelRequest
@@ -66,18 +93,26 @@ class S3Request:
     authenticated: Authenticated
     identity: Identity
     headers: Mapping[bytes, bytes]
-    answerStart: bytes
+    commonHeaders: bytes
 
-    def answer(self, code: int, headers: Pairs = (), body: bytes = b"") -> None:
-        """Send a whole answer."""
-        self.request.respond(code, headers, body, self.answerStart)
+    def respond(self, code: int, headers: Pairs = (), body: bytes = b"") -> None:
+        """Send a whole response."""
+        self.request.respond(code, headers, body, self.commonHeaders)
 
-    def document(self, body: bytes, headers: Pairs = ()) -> None:
-        """Send an XML document."""
-        self.answer(200, (XML, *headers), body)
+    def respondXML(self, body: bytes, headers: Pairs = ()) -> None:
+        """Send an XML document with status 200."""
+        self.respond(200, (XML, *headers), body)
+
+    def startResponse(self, code: int, headers: Pairs, length: int) -> None:
+        """
+        Send the head of a response whose body follows in pieces.
+
+        @param length: Bytes of the body.
+        """
+        self.request.begin(code, headers, length, b"", self.commonHeaders)
 
     def location(self, key: bytes) -> str:
-        """The URL of one of the bucket's objects, as the client addressed this server."""
+        """Return the URL of an object of the bucket, as the client addressed this server."""
         scheme = schemeOf(self.request.secure)
         raw = self.headers.get(b"host", b"")
         domain = self.services.s3Domain
@@ -85,31 +120,64 @@ class S3Request:
         path = quote(key) if virtual else f"{self.bucket}/{quote(key)}"
         return f"{scheme}://{raw.decode('latin-1')}/{path}"
 
-    def begin(self, code: int, headers: Pairs, length: int) -> None:
-        """Start an answer whose body follows in pieces."""
-        self.request.begin(code, headers, length, b"", self.answerStart)
-
-    async def authoriseOperation(self) -> None:
+    async def authorise(self) -> None:
         """
-        Have the domain decide on the operation, and compare the owner that the client expects.
+        Let the domain decide on the operation, and compare the owner that the client expects.
 
         @raise S3Error: C{AccessDenied}.
         """
-        prefix = self.query.get("prefix", "")
+        operation = self.operation
+        prefix = self.query.get("prefix", "") if operation.byPrefix else None
         await self.services.objects.authorise(
-            self.identity, self.operation, self.bucket, self.key, prefix
+            self.identity, operation.access, self.bucket, self.key, prefix
         )
-        if self.bucket and self.operation.name != "CreateBucket":
-            await self.checkOwner(self.bucket, b"x-amz-expected-bucket-owner")
+        header = b"x-amz-expected-bucket-owner"
+        if header in self.headers and self.bucket and operation.name != "CreateBucket":
+            await self.checkOwner(self.bucket, header)
 
     async def checkOwner(self, bucket: str, header: bytes) -> None:
         """
-        See that a bucket is owned by whom a header expects, if it says so.
+        Compare the owner of a bucket with the one that a header names, if it is sent.
 
-        @raise S3Error: C{AccessDenied}, or whatever the bucket gives.
+        @param header: Its lower-case name.
+        @raise S3Error: C{AccessDenied}, and the errors of looking up the bucket.
         """
         expected = self.headers.get(header)
         if expected is not None:
             found = await self.services.objects.bucket(self.identity, bucket)
             if expected.strip() != ownerOf(found.account).id.encode():
                 raise S3Error("AccessDenied")
+
+    def bodyExpectation(
+        self, algorithm: str = DEFAULT_ALGORITHM, limit: int = PUT_LIMIT
+    ) -> BodyExpectation:
+        """
+        Collect what the request declares of its body.
+
+        @param algorithm: The checksum to compute if the request names none.
+        @param limit: Largest size of the decoded body, in bytes.
+        @raise S3Error: C{MissingContentLength}, C{EntityTooLarge}: before a byte is read.
+        """
+        return self.authenticated.bodyExpectation(
+            self.headers, self.request.contentLength, algorithm, limit
+        )
+
+    async def readDocument(self, checked: bool = True) -> bytes:
+        """
+        Read the document of the request, up to the limit of its operation.
+
+        @param checked: Whether the checksum headers of the request are the document's.
+        @return: Empty if the request has no body.
+        @raise S3Error: C{MaxMessageLengthExceeded}, C{BadDigest} and the like.
+        """
+        if b"content-length" not in self.headers and not self.authenticated.streaming:
+            return b""
+        try:
+            expectation = self.bodyExpectation(limit=self.operation.documentLimit)
+            if not checked:
+                expectation = evolve(expectation, checksum=None)
+            return await gather(self.request.body, expectation)
+        except S3Error as error:
+            if error.code == "EntityTooLarge":
+                raise S3Error("MaxMessageLengthExceeded") from error
+            raise

@@ -1,11 +1,9 @@
 """
-The S3 room's front door: one leaf that every request of the listener comes to.
+The resource of the S3 listener, and the throttle of failed authentications.
 
-A request is split into bucket and key, authenticated, matched with an operation, judged by the
-key's policy, and handed to that operation's route. Errors travel up to the bridge, which asks
-L{S3Resource.describeError} for their shape.
-
-A brake on guessing: failed authentications of one source are answered ever later.
+A request is split into bucket and key, authenticated, matched with a row of the table of
+operations, authorised, and passed to the row's handler. Errors become documents in
+L{S3Resource.describeError}.
 """
 
 import secrets
@@ -35,9 +33,8 @@ from storagegate.s3.multipart import CopyService, MultipartService
 from storagegate.s3.names import parseQuery, splitTarget
 from storagegate.s3.objects import ObjectService
 from storagegate.s3.observers import RequestObservers, S3RequestRecord
-from storagegate.s3.operation import XML
-from storagegate.s3.operations import ROUTES, findOperation
-from storagegate.s3.request import Pairs, S3Request, S3Services
+from storagegate.s3.operations import findOperation
+from storagegate.s3.request import XML, Pairs, S3Request, S3Services
 from storagegate.storage.store import ObjectStore
 from storagegate.telemetry.tracecontext import namedTracing, newTraceId
 
@@ -49,13 +46,13 @@ WINDOW_SECONDS = 60.0
 """Failures older than this are forgotten."""
 
 FREE_FAILURES = 100
-"""A client that is merely misconfigured retries; it is not slowed before this many in a window."""
+"""Failures of a source in one window before it is slowed: misconfigured clients retry."""
 
 DELAY_SECONDS = 0.25
-"""What every failure beyond that waits: four guesses a second and connection."""
+"""Delay of every further failure: four guesses a second and connection."""
 
 SOURCES = 10_000
-"""Sources that are remembered; the longest unseen is forgotten first."""
+"""Sources in memory; the one without a failure for the longest time is dropped first."""
 
 
 class AuthFailureThrottle:
@@ -69,7 +66,8 @@ class AuthFailureThrottle:
         """
         Count one failure.
 
-        @return: How many seconds its answer should wait.
+        @param source: The client's address.
+        @return: Seconds by which its response must be delayed.
         """
         now = self._clock.seconds()
         since, count = self._counts.pop(source, (now, 0))
@@ -88,47 +86,58 @@ _NO_QUERY: Mapping[str, str] = {}
 
 class S3Resource(CoroutineResource):
     """
-    Answer the S3 protocol on one listener.
+    Serve the S3 protocol on one listener.
 
-    @ivar observation: Tells those who observe of every request.
+    @ivar observers: Receive a record of every completed request.
     """
 
     def __init__(self, services: S3Services, clock: IReactorTime) -> None:
         super().__init__(self.serve, self.describeError)
         self.services = services
-        self.observation = RequestObservers(clock)
-        self.nameTraces("X-Trace-ID")
-        self._accessKeys = services.store.accessKeys
+        self.observers = RequestObservers(clock)
+        self.setTraceHeader("X-Trace-ID")
+        self._keysLoaded = False
         self._clock = clock
         self._throttle = AuthFailureThrottle(clock)
         # Ids need not be secret, only distinct: also from those before a restart.
         self._ids = count(secrets.randbits(63))
 
-    def nameTraces(self, name: str) -> None:
-        """Have the ids of traces in another field than C{X-Trace-ID}."""
+    def setTraceHeader(self, name: str) -> None:
+        """
+        Set the header that carries trace ids.
+
+        @param name: Instead of C{X-Trace-ID}.
+        """
         self._traceName = name.encode("ascii")
         self._traceKey = self._traceName.lower()
 
-    def _requestId(self) -> bytes:
-        return b"%016X" % (next(self._ids) & 0xFFFFFFFFFFFFFFFF)
-
     async def serve(self, request: ChannelRequest) -> None:
-        """Answer one request."""
-        if not self._accessKeys.isLoaded:
-            await self._accessKeys.loaded()
-        exchange = self._observe(request) if self.observation.isOn else None
+        """
+        Respond to a request.
+
+        @raise S3Error: For L{describeError}.
+        """
+        if not self._keysLoaded:
+            await self.services.store.accessKeys.loaded()
+            self._keysLoaded = True
+        requestId = b"%016X" % (next(self._ids) & 0xFFFFFFFFFFFFFFFF)
+        record = self._startRecord(request, requestId) if self.observers.isOn else None
+        # The fields of every response, as bytes: that takes a quarter of the time of pairs.
+        commonHeaders = b"%b: %b\r\n" % (_REQUEST_ID, requestId)
+        if record is not None:
+            commonHeaders += b"%b: %b\r\n" % (self._traceName, record.traceId)
         try:
             headers: Mapping[bytes, bytes] = request.headers
             bucket, key = splitTarget(
                 request.path, headers.get(b"host", b""), self.services.s3Domain
             )
             query = parseQuery(request.queryString) if request.queryString else _NO_QUERY
-            # A form may be signed in its fields; no other body is ever looked at before the gate.
+            # A form may be signed in its fields; no other body is read before authentication.
             isPost = request.method == b"POST" and bucket is not None and key is None
             form = post.openForm(request) if isPost else None
             authenticated = await self._authenticate(request, form)
-            if exchange is not None:
-                exchange.accessKey = authenticated.identity.accessKey
+            if record is not None:
+                record.accessKey = authenticated.identity.accessKey
             if self.services.requireSignedPayload:
                 checkPayloadSigned(authenticated, request.contentLength, request.secure)
             if authenticated.source is SignatureSource.QUERY:
@@ -136,8 +145,8 @@ class S3Resource(CoroutineResource):
             operation = findOperation(
                 request.method, bucket is not None, key is not None, query, headers
             )
-            if exchange is not None:
-                exchange.operation = operation.name
+            if record is not None:
+                record.operation = operation.name
             call = S3Request(
                 request,
                 self.services,
@@ -148,24 +157,24 @@ class S3Resource(CoroutineResource):
                 authenticated,
                 authenticated.identity,
                 headers,
-                self._answerStart(exchange),
+                commonHeaders,
             )
             if form is not None and operation.name == "PostObject":
                 await post.postObject(call, form)
                 return
             if authenticated.source is SignatureSource.FORM:
-                # What a form's fields are signed for is to store its file, whatever the query says.
+                # The fields of a form are signed to store its file, for no other operation.
                 raise S3Error("AccessDenied")
-            await call.authoriseOperation()
-            await ROUTES[operation.name](call)
+            await call.authorise()
+            await operation.handler(call)
         finally:
-            if exchange is not None:
-                self.observation.over(exchange)
+            if record is not None:
+                self.observers.completed(record)
 
     async def _authenticate(
         self, request: ChannelRequest, form: "PostForm | None"
     ) -> Authenticated:
-        """Pass the gate: by the form's fields where it is a form that comes without a signature."""
+        """Authenticate a request: by its fields if it is a form without other credentials."""
         authenticator = self.services.authenticator
         try:
             if form is not None and isUnsigned(request.queryString, request.headers):
@@ -181,38 +190,37 @@ class S3Resource(CoroutineResource):
             raise
 
     def describeError(self, request: ChannelRequest, error: Exception) -> tuple[int, Pairs, bytes]:
-        """Give an exception S3's shape."""
-        told = fromStoreError(error)
-        exchange: S3RequestRecord | None = request.handlerState
-        if exchange is not None:
-            exchange.errorCode = told.code
-        requestId = self._requestId() if exchange is None else exchange.requestId
-        headers = [(_REQUEST_ID, requestId), XML, *told.headers]
-        if exchange is not None:
-            headers.append((self._traceName, exchange.traceId))
+        """
+        Describe an exception in S3's form.
+
+        @return: Status, headers and document.
+        """
+        s3Error = fromStoreError(error)
+        record: S3RequestRecord | None = request.handlerState
+        if record is None:
+            requestId = b"%016X" % (next(self._ids) & 0xFFFFFFFFFFFFFFFF)
+        else:
+            record.errorCode, requestId = s3Error.code, record.requestId
+        headers = [(_REQUEST_ID, requestId), XML, *s3Error.headers]
+        if record is not None:
+            headers.append((self._traceName, record.traceId))
         resource = request.path.decode("latin-1")
-        return told.status, headers, errorDocument(told, resource, requestId.decode("ascii"))
+        document = errorDocument(s3Error, resource, requestId.decode("ascii"))
+        return s3Error.status, headers, document
 
-    def _answerStart(self, exchange: S3RequestRecord | None) -> bytes:
-        """Give the fields of every answer, as bytes: that takes a quarter of what pairs take."""
-        if exchange is None:
-            return b"%b: %b\r\n" % (_REQUEST_ID, self._requestId())
-        named = (_REQUEST_ID, exchange.requestId, self._traceName, exchange.traceId)
-        return b"%b: %b\r\n%b: %b\r\n" % named
-
-    def _observe(self, request: ChannelRequest) -> S3RequestRecord:
-        """Have a request observed; its record is kept with it."""
+    def _startRecord(self, request: ChannelRequest, requestId: bytes) -> S3RequestRecord:
+        """Create the record of a request, which is kept with it."""
         headers = request.headers
         tracing = None
         if b"traceparent" in headers or self._traceKey in headers:
             tracing = namedTracing(headers, self._traceKey)
-        # Few clients name a trace: one that begins here is an id, until somebody wants more.
+        # Few clients name a trace: one that starts here is only an id unless it is recorded.
         traceId = newTraceId() if tracing is None else tracing.traceId.encode("ascii")
-        exchange = request.handlerState = S3RequestRecord(
-            request, time.perf_counter(), self._requestId(), traceId, tracing
+        record = request.handlerState = S3RequestRecord(
+            request, time.perf_counter(), requestId, traceId, tracing
         )
-        self.observation.inFlight += 1
-        return exchange
+        self.observers.inFlight += 1
+        return record
 
 
 def makeS3Resource(
@@ -226,15 +234,16 @@ def makeS3Resource(
     reactor: IReactorTime,
 ) -> S3Resource:
     """
-    Put the S3 room together.
+    Make the resource of an S3 listener.
 
+    @param store: The caller closes it.
     @param region: The only region that signatures may name.
     @param s3Domain: The domain below which a host name is a bucket; L{None}: path style only.
-    @param requireSignedPayload: Whether a body must be signed for where there is no TLS.
+    @param requireSignedPayload: Whether a body must be signed if the connection is not TLS.
     @param rootAccessKey: The root pair; see L{AccessKeyStore}.
     """
     credentials = AccessKeyStore(store.accessKeys, rootAccessKey, rootSecretKey)
-    objects = ObjectService(store, region, lambda: int(time.time() * 1000))
+    objects = ObjectService(store, region, time.time)
     multipart = MultipartService(objects)
     services = S3Services(
         store=store,

@@ -20,10 +20,10 @@ from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceAuthentication, ServiceDefinition, ServiceMethod
 from storagegate.core.errors import codedError
 from storagegate.s3.accounts import AccessKeyStore, Identity
-from storagegate.s3.ingest import BodyExpectation, ingest
+from storagegate.s3.checksums import BodyExpectation
+from storagegate.s3.ingest import ingest
 from storagegate.s3.multipart import CopyRequest, CopyService, MultipartService
 from storagegate.s3.objects import DeleteEntry, ObjectService
-from storagegate.s3.operations import OPERATIONS
 from storagegate.s3.pagination import BUCKETS_LIMIT, makeToken
 from storagegate.services import objectschemas as shapes
 from storagegate.services.objectschemas import (
@@ -102,9 +102,7 @@ def makeStorageService(
         ),
     }
     return ServiceDefinition(
-        "Storage",
-        methods,
-        authentication=ServiceAuthentication(required=True, methods=("apikey",)),
+        "Storage", methods, authentication=ServiceAuthentication(required=True, methods=("apikey",))
     )
 
 
@@ -122,7 +120,7 @@ class _Storage:
         self._store = store
         self._maxItemBytes = maxItemBytes
         self._credentials = credentials
-        self._objects = ObjectService(store, region, lambda: int(now() * 1000))
+        self._objects = ObjectService(store, region, now)
         self._copies = CopyService(self._objects, MultipartService(self._objects))
         self._secret = store.catalog.secret()
         self._watches = BucketWatchers(store)
@@ -130,7 +128,7 @@ class _Storage:
     async def listBuckets(self, request: Request, context: RequestContext) -> Result:
         """List the account's buckets by name, as many as a page of S3 has at most."""
         with translated():
-            identity = await self._admitted(context, "ListBuckets")
+            identity = await self._authorised(context, "list")
             found = await self._objects.buckets(identity, "", "", BUCKETS_LIMIT)
             shown = self._objects.listable(identity, found)
             return {"buckets": [shapes.bucketShape(each) for each in shown]}
@@ -139,7 +137,7 @@ class _Storage:
         """Create a bucket."""
         with translated():
             bucket = bucketOf(request)
-            identity = await self._admitted(context, "CreateBucket", bucket)
+            identity = await self._authorised(context, "admin", bucket)
             await self._objects.createBucket(identity, bucket)
             return {}
 
@@ -147,7 +145,7 @@ class _Storage:
         """Remove an empty bucket."""
         with translated():
             bucket = bucketOf(request)
-            identity = await self._admitted(context, "DeleteBucket", bucket)
+            identity = await self._authorised(context, "admin", bucket)
             await self._objects.deleteBucket(identity, bucket)
             return {}
 
@@ -155,9 +153,7 @@ class _Storage:
         """List a page of a bucket."""
         with translated():
             page = readListing(request, self._secret)
-            identity = await self._admitted(
-                context, "ListObjectsV2", page.bucket, prefix=page.prefix
-            )
+            identity = await self._authorised(context, "list", page.bucket, prefix=page.prefix)
             found = await self._objects.listObjects(
                 identity,
                 page.bucket,
@@ -178,13 +174,13 @@ class _Storage:
     async def headObject(self, request: Request, context: RequestContext) -> Result:
         """Describe an object."""
         with translated():
-            return shapes.objectShape(await self._found(context, "HeadObject", request))
+            return shapes.objectShape(await self._found(context, request))
 
     async def getObject(self, request: Request, context: RequestContext) -> AsyncIterator[Result]:
         """Give an object: what it is, then its bytes."""
         most = min(CHUNK, self._maxItemBytes.get(context.protocol, CHUNK))
         with translated():
-            record = await self._found(context, "GetObject", request)
+            record = await self._found(context, request)
             start, length = readRange(request, record.size)
             # An overwrite or a delete in the meantime must not take the blobs from under us.
             hold = self._store.hold(record.content)
@@ -202,23 +198,22 @@ class _Storage:
         first, body = await beginUpload(requests)
         with translated():
             bucket, key = bucketOf(first), keyOf(first)
-            identity = await self._admitted(context, "PutObject", bucket, key)
+            identity = await self._authorised(context, "write", bucket, key)
             attributes = attributesOf(first)
             # What is sure to be refused is refused before its bytes are read.
             await self._objects.bucket(identity, bucket)
-            received = await ingest(
-                body, BodyExpectation(), lambda limit: self._objects.sink(None, limit), INLINE_LIMIT
-            )
-            attributes = evolve(attributes, checksum=received.checksum)
+            expectation = BodyExpectation()
+            ingested = await ingest(body, expectation, self._objects.sink, INLINE_LIMIT)
+            attributes = evolve(attributes, checksum=ingested.checksum)
             return shapes.objectShape(
-                await self._objects.putObject(identity, bucket, key, received, attributes)
+                await self._objects.putObject(identity, bucket, key, ingested, attributes)
             )
 
     async def deleteObject(self, request: Request, context: RequestContext) -> Result:
         """Delete an object; one that is not there is deleted already, as in S3."""
         with translated():
             bucket, key = bucketOf(request), keyOf(request)
-            identity = await self._admitted(context, "DeleteObject", bucket, key)
+            identity = await self._authorised(context, "write", bucket, key)
             await self._objects.deleteObject(identity, bucket, DeleteEntry(key))
             return {}
 
@@ -226,13 +221,13 @@ class _Storage:
         """Give an object's bytes a second name."""
         with translated():
             wanted = CopyRequest(bucketOf(request), keyOf(request))
-            identity = await self._admitted(context, "CopyObject", wanted.bucket, wanted.key)
+            identity = await self._authorised(context, "write", wanted.bucket, wanted.key)
             source = {"bucket": bucketOf(request, "fromBucket"), "key": textOf(request, "fromKey")}
             await self._objects.bucket(identity, wanted.bucket)
-            record = await self._copies.copyCurrent(
+            record = await self._copies.copyLatest(
                 identity,
                 # Whoever copies reads.
-                lambda: self._found(context, "GetObject", source),
+                lambda: self._found(context, source),
                 lambda record: wanted,
             )
             return shapes.objectShape(record)
@@ -246,7 +241,7 @@ class _Storage:
         """
         with translated():
             bucket, prefix = bucketOf(request), textOf(request, "prefix")
-            identity = await self._admitted(context, "ListObjectsV2", bucket, prefix=prefix)
+            identity = await self._authorised(context, "list", bucket, prefix=prefix)
             # Joined before the look-up: a bucket that is deleted meanwhile ends the watch.
             box = self._watches.subscribe(bucket, prefix)
             try:
@@ -267,30 +262,28 @@ class _Storage:
         if credential is None or credential.identity != identity:
             raise codedError("UNAUTHENTICATED", "The access key is not valid any more")
 
-    async def _found(
-        self, context: RequestContext, operation: str, request: Request
-    ) -> ObjectRecord:
-        """Look up the object of a request that may read it."""
+    async def _found(self, context: RequestContext, request: Request) -> ObjectRecord:
+        """Look up the object of a request whose caller may read it."""
         bucket, key = bucketOf(request), keyOf(request)
-        identity = await self._admitted(context, operation, bucket, key)
+        identity = await self._authorised(context, "read", bucket, key)
         return await self._objects.object(identity, bucket, key)
 
-    async def _admitted(
+    async def _authorised(
         self,
         context: RequestContext,
-        operation: str,
+        access: str,
         bucket: str = "",
         key: bytes = b"",
-        prefix: str = "",
+        prefix: str | None = None,
     ) -> Identity:
         """
-        Give who calls, if it may do what S3 calls an operation.
+        Authorise an access and return the caller's identity.
 
         @raise S3Error: C{AccessDenied}.
         """
         identity = context.authentication
         if not isinstance(identity, Identity):
-            # A user of something else than the store's own keys is nobody here.
+            # The identity of another provider has no rights in the store.
             raise codedError("UNAUTHENTICATED", "An access key of the store is required")
-        await self._objects.authorise(identity, OPERATIONS[operation], bucket, key, prefix)
+        await self._objects.authorise(identity, access, bucket, key, prefix)
         return identity

@@ -208,7 +208,7 @@ class S3Tests(SinkCase):
         exchange.status, exchange.bytesIn, exchange.bytesOut = 206, 1, 4096
         exchange.accessKey = "AK"
         lines = AccessLog(sink=self.sink, numbers=NUMBERS, texts=TEXTS)
-        S3Log(lines, now=lambda: 0).ended([exchange])
+        S3Log(lines, now=lambda: 0).observe([exchange])
         self.assertEqual(
             self.only(),
             {
@@ -230,7 +230,7 @@ class S3Tests(SinkCase):
         """A request that failed has the error's code, and is logged where others are not."""
         request: Any = Request()
         log = S3Log(AccessLog("debug", sink=self.sink, numbers=NUMBERS, texts=TEXTS))
-        log.ended(
+        log.observe(
             [
                 S3RequestRecord(request, 0.0, b"1", TRACE.encode(), status=status, errorCode=code)
                 for status, code in ((200, None), (404, "NoSuchKey"), (499, None))

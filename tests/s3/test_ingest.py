@@ -7,10 +7,10 @@ from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.checksums import ExpectedChecksum, newHasher
+from storagegate.s3.checksums import BodyExpectation, ExpectedChecksum, encodeDigest, newHasher
 from storagegate.s3.chunked import AwsChunkedDecoder
 from storagegate.s3.errors import S3Error
-from storagegate.s3.ingest import BodyExpectation, IngestedBody, gather, ingest
+from storagegate.s3.ingest import IngestedBody, gather, ingest
 from storagegate.storage.errors import StoreFull
 from storagegate.storage.records import Content
 
@@ -21,7 +21,7 @@ def crc32(data: bytes) -> str:
     """A CRC32 as S3 writes it."""
     hasher = newHasher("CRC32")
     hasher.update(data)
-    return hasher.base64()
+    return encodeDigest(hasher.digest())
 
 
 class Body:
@@ -32,11 +32,11 @@ class Body:
         self._ready = ready
 
     def readAvailable(self) -> bytes | None:
-        """As RequestBody."""
+        """As ReadableBody."""
         return b"".join(self._pieces) if self._ready else None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """As RequestBody."""
+        """As ReadableBody."""
         for piece in self._pieces:
             yield piece
 
@@ -82,7 +82,7 @@ class ReceiveTests(SynchronousTestCase):
         self.sink = sink or Sink()
         self.sinks = 0
 
-        def newSink(limit: int) -> Sink:
+        def newSink(expectedSize: int | None, limit: int) -> Sink:
             self.sinks += 1
             return self.sink
 

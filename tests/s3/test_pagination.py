@@ -10,10 +10,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.s3.errors import S3Error
 from storagegate.s3.pagination import (
     BucketsQuery,
+    KeysQuery,
     ObjectsQuery,
     PartsQuery,
-    UploadsQuery,
-    VersionsQuery,
     encodeKey,
     makeToken,
     parseAttributes,
@@ -133,7 +132,7 @@ class OtherListsTests(SynchronousTestCase):
 
     def test_versions(self) -> None:
         """All parameters are read; a version id needs its key."""
-        self.assertEqual(parseListVersions({}), VersionsQuery("", "", "", "", 1000, False))
+        self.assertEqual(parseListVersions({}), KeysQuery("", "", "", "", 1000, False))
         query = {
             "prefix": "p",
             "delimiter": "/",
@@ -142,7 +141,7 @@ class OtherListsTests(SynchronousTestCase):
             "max-keys": "2000",
             "encoding-type": "url",
         }
-        self.assertEqual(parseListVersions(query), VersionsQuery("p", "/", "k", "null", 1000, True))
+        self.assertEqual(parseListVersions(query), KeysQuery("p", "/", "k", "null", 1000, True))
         del query["key-marker"]
         error = self.assertRaises(S3Error, parseListVersions, query)
         self.assertEqual(error.fields["ArgumentName"], "version-id-marker")
@@ -150,7 +149,7 @@ class OtherListsTests(SynchronousTestCase):
 
     def test_uploads(self) -> None:
         """All parameters are read; without a key the marker of the id is ignored."""
-        self.assertEqual(parseListUploads({}), UploadsQuery("", "", "", "", 1000, False))
+        self.assertEqual(parseListUploads({}), KeysQuery("", "", "", "", 1000, False))
         query = {
             "prefix": "p",
             "delimiter": "/",
@@ -159,9 +158,9 @@ class OtherListsTests(SynchronousTestCase):
             "max-uploads": "2",
             "encoding-type": "url",
         }
-        self.assertEqual(parseListUploads(query), UploadsQuery("p", "/", "k", "u", 2, True))
+        self.assertEqual(parseListUploads(query), KeysQuery("p", "/", "k", "u", 2, True))
         del query["key-marker"]
-        self.assertEqual(parseListUploads(query).uploadIdMarker, "")
+        self.assertEqual(parseListUploads(query).idMarker, "")
         self.assertRaises(S3Error, parseListUploads, {"max-uploads": "x"})
 
     def test_parts(self) -> None:

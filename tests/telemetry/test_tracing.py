@@ -154,7 +154,7 @@ class ConventionTests(SynchronousTestCase):
             bytesIn=7,
             bytesOut=9,
         )
-        RequestTracer(self.tracer).ended([exchange])
+        RequestTracer(self.tracer).observe([exchange])
         span = self.pipeline.spans[-1]
         self.assertEqual((span.name, span.seconds), ("PutObject", 0.5))
         self.assertEqual(span.isFailed, status >= 500)

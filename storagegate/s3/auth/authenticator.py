@@ -1,14 +1,12 @@
 """
-The one gate: who sends this request, by which of the schemes, and how its body is to be read.
+Authentication of S3 requests: by which scheme, as which identity, and how the body is verified.
 
-It stands before the routing, so no operation can forget it. The order of the questions and the
-choice between 400, 401 and 403 are written down in C{docs/s3.rst}.
-
-Headers that a presigned URL carries in its query.
+It comes before the look-up of the operation, so no operation can omit it. C{docs/s3.rst} has the
+order of the checks and the choice between 400, 401 and 403.
 
 SDKs move the C{x-amz-} headers of what they presign (C{x-amz-meta-*}, C{x-amz-acl},
-C{x-amz-checksum-*}) into the query, in whatever case. There they are signed, and mean what the
-header means.
+C{x-amz-checksum-*}) into the query, in any case. There they are signed, and mean what the header
+means.
 """
 
 import re
@@ -25,12 +23,20 @@ from storagegate.s3.auth.sigv4 import (
     parsePayloadHash,
     verifyForm,
 )
-from storagegate.s3.chunked import AwsChunkedDecoder, makeDecoder
+from storagegate.s3.checksums import (
+    ALGORITHMS,
+    DEFAULT_ALGORITHM,
+    PUT_LIMIT,
+    BodyExpectation,
+    contentMD5,
+    expectedChecksum,
+)
+from storagegate.s3.chunked import AwsChunkedDecoder, makeDecoder, parseDecodedLength
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import bucketOfHost, parseQuery
 
-# Those of the signature itself. The SDK's checksum algorithm is a remark on a checksum that the
-# body may never get: who uses the URL does not know of it.
+# Parameters of the signature itself, and the SDK's remark on a checksum that the body may lack: the
+# user of a URL does not know of it.
 _NOT_HEADERS = frozenset(
     {
         "x-amz-algorithm",
@@ -51,11 +57,11 @@ def withQueryHeaders(
     query: Mapping[str, str], headers: Mapping[bytes, bytes]
 ) -> Mapping[bytes, bytes]:
     """
-    Add to a request's headers those that its query carries; a header that was sent wins.
+    Add the headers that a query carries to those of the request, which take precedence.
 
     @param query: Decoded values by name.
     @param headers: Values by lower-case name.
-    @raise S3Error: C{InvalidArgument} for what no header can be, and for two of one name.
+    @raise S3Error: C{InvalidArgument} for a value that no header can have, and for a repeated name.
     """
     found: dict[bytes, bytes] = {}
     for name, value in query.items():
@@ -78,11 +84,11 @@ _CHALLENGE = ((b"WWW-Authenticate", b'StorageKey realm="storagegate"'),)
 @frozen
 class Authenticated:
     """
-    What the gate found.
+    The result of authentication.
 
     @ivar payloadHash: A SHA-256 in hexadecimal, or one of the constants of C{sigv4}.
     @ivar claim: The verified claim of version 4; L{None} for every other scheme.
-    @ivar signingKey: What the chunks of the body may be signed with too.
+    @ivar signingKey: The key that may sign the chunks of the body too.
     @ivar source: Where the credentials were found.
     """
 
@@ -97,16 +103,50 @@ class Authenticated:
         """Whether the body is C{aws-chunked}."""
         return self.payloadHash in sigv4.STREAMING
 
-    @property
-    def sha256(self) -> str | None:
-        """The hash that the body must have, in lower-case hexadecimal."""
-        return self.payloadHash.lower() if len(self.payloadHash) == 64 else None
-
-    def decoder(self, decodedLength: int, trailerNames: Collection[bytes]) -> AwsChunkedDecoder:
+    def bodyExpectation(
+        self,
+        headers: Mapping[bytes, bytes],
+        contentLength: int | None,
+        algorithm: str = DEFAULT_ALGORITHM,
+        limit: int = PUT_LIMIT,
+    ) -> BodyExpectation:
         """
-        Make what takes C{aws-chunked} off the body.
+        Collect what the request declares of its body.
 
-        @raise S3Error: C{InvalidRequest} where chunks are said to be signed and nobody signs.
+        @param headers: Values by lower-case name.
+        @param contentLength: The parsed C{Content-Length}; it counts if the header is present.
+        @param algorithm: The checksum to compute if the request names none.
+        @param limit: Largest size of the decoded body, in bytes.
+        @raise S3Error: C{MissingContentLength}, C{EntityTooLarge}, C{InvalidDigest},
+            C{InvalidRequest}: before a byte is read.
+        """
+        streaming = self.streaming
+        if streaming:
+            length = parseDecodedLength(headers.get(b"x-amz-decoded-content-length"))
+        elif contentLength is None or b"content-length" not in headers:
+            raise S3Error("MissingContentLength")
+        else:
+            length = contentLength
+        if length > limit:
+            fields = {"ProposedSize": str(length), "MaxSizeAllowed": str(limit)}
+            raise S3Error("EntityTooLarge", fields=fields)
+        checksum = expectedChecksum(headers)
+        decoder = None
+        if streaming:
+            names: tuple[bytes, ...] = ()
+            if checksum is not None and checksum.value is None:
+                names = (ALGORITHMS[checksum.algorithm].header,)
+            decoder = self._decoder(length, names)
+        payloadHash = self.payloadHash.lower() if len(self.payloadHash) == 64 else None
+        return BodyExpectation(
+            length, contentMD5(headers), payloadHash, checksum, algorithm, decoder, limit
+        )
+
+    def _decoder(self, decodedLength: int, trailerNames: Collection[bytes]) -> AwsChunkedDecoder:
+        """
+        Make the decoder of an C{aws-chunked} body.
+
+        @raise S3Error: C{InvalidRequest} for signed chunks without a signed request.
         """
         if self.claim is not None:
             return makeDecoder(self.claim, self.signingKey, decodedLength, trailerNames)
@@ -130,7 +170,12 @@ def _refusal(code: str) -> S3Error:
 
 
 def isUnsigned(queryString: bytes, headers: Mapping[bytes, bytes]) -> bool:
-    """Say whether a request carries none of the schemes outside of its body."""
+    """
+    Return whether a request carries no credentials outside of its body.
+
+    @param queryString: As it was sent, without the question mark.
+    @param headers: Values by lower-case name.
+    """
     return not (
         headers.get(b"authorization", b"").strip()
         or ACCESS_HEADER in headers
@@ -140,10 +185,11 @@ def isUnsigned(queryString: bytes, headers: Mapping[bytes, bytes]) -> bool:
     )
 
 
-def refuseFormClaim(fields: Mapping[str, str]) -> None:
+def rejectFormClaim(fields: Mapping[str, str]) -> None:
     """
-    See that a form that came with other credentials has none in its fields.
+    Reject credentials in the fields of a form that came with others.
 
+    @param fields: Values by lower-case name.
     @raise S3Error: C{InvalidArgument}: more than one scheme claims the request.
     """
     if isSignedForm(fields) or sigv2.isSignedForm(fields):
@@ -154,12 +200,13 @@ def checkPayloadSigned(
     authenticated: Authenticated, contentLength: int | None, secure: bool
 ) -> None:
     """
-    Refuse a body that anybody on the way could have changed.
+    Reject a body that an intermediary could have changed.
 
-    The plain headers sign nothing, and neither do a presigned URL and a form for their body.
+    Plain headers, presigned URLs and forms do not sign the body.
 
-    @param contentLength: L{None} where it is not declared.
-    @param secure: Whether the connection is TLS, which sees to it itself.
+    @param authenticated: Of the request.
+    @param contentLength: L{None} if it is not declared.
+    @param secure: Whether the connection is TLS, which protects the body itself.
     @raise S3Error: C{AccessDenied}.
     """
     signed = authenticated.claim is not None and authenticated.payloadHash not in sigv4.UNSIGNED
@@ -168,13 +215,13 @@ def checkPayloadSigned(
 
 
 def _payloadHash(headers: Mapping[bytes, bytes]) -> str:
-    """What a request says of its body where no signature demands that it says so."""
+    """Return the payload hash of a request whose scheme does not require one."""
     declared = headers.get(b"x-amz-content-sha256")
     return sigv4.UNSIGNED_PAYLOAD if declared is None else parsePayloadHash(declared)
 
 
 class S3Authenticator:
-    """Tell who sends a request. Reactor thread, at once."""
+    """Authenticate requests. Reactor thread, synchronously."""
 
     def __init__(
         self,
@@ -184,6 +231,8 @@ class S3Authenticator:
         s3Domain: str | None = None,
     ) -> None:
         """
+        @param region: The only region that signatures may name.
+        @param now: Returns seconds since the epoch.
         @param s3Domain: The domain below which host names are buckets: version 2 signs those.
         """
         self.region = region
@@ -196,10 +245,12 @@ class S3Authenticator:
         self, method: bytes, path: bytes, queryString: bytes, headers: Mapping[bytes, bytes]
     ) -> Authenticated:
         """
-        Judge a request's credentials.
+        Authenticate a request.
 
-        @param path: The raw path, as sent.
-        @raise S3Error: C{AccessDenied} where there are none; else what is wrong with them.
+        @param path: As it was sent, with escapes.
+        @param queryString: As it was sent, without the question mark.
+        @param headers: Values by lower-case name.
+        @raise S3Error: C{AccessDenied} without credentials; else the problem with them.
         """
         authorization = headers.get(b"authorization", b"").strip()
         presigned = bool(queryString) and sigv4.isPresigned(queryString)
@@ -224,9 +275,9 @@ class S3Authenticator:
 
     def authenticateForm(self, fields: Mapping[str, str]) -> Authenticated:
         """
-        Judge the credentials in a browser form's fields. Its policy is judged by C{postpolicy}.
+        Authenticate a browser form by its fields. C{postform} evaluates its policy.
 
-        @param fields: Lower-case name to value; all of those before the file.
+        @param fields: Lower-case name to value; all fields before the file.
         @raise S3Error: As L{authenticate}.
         """
         if sigv2.isSignedForm(fields):
@@ -242,13 +293,13 @@ class S3Authenticator:
         return Authenticated(_proven(credential), claim=claim, source=SignatureSource.FORM)
 
     def _find(self, accessKey: str) -> tuple[AccountKey | None, str | None]:
-        """Look up a credential, and its secret for the check that comes before it is used."""
+        """Look up a key, and its secret for the signature."""
         credential = self._credentials.find(accessKey)
         return credential, credential.secretKey if credential is not None else None
 
     def _byOlderQuery(self, sent: sigv4.SignedRequest) -> Authenticated:
         query = parseQuery(sent.queryString)
-        # Version 2 signs the headers wherever they are, but not the query that they were moved to.
+        # Version 2 signs the moved headers as headers, not as parameters of the query.
         request = evolve(sent, headers=withQueryHeaders(query, sent.headers))
         if self._s3Domain is not None:
             bucket = bucketOfHost(sent.headers.get(b"host", b""), self._s3Domain)
@@ -273,7 +324,7 @@ class S3Authenticator:
 
 
 def _proven(credential: AccountKey | None) -> Identity:
-    """The identity of a credential that verifying has found right."""
+    """Return the identity of a verified key."""
     if credential is None:
         raise S3Error("InvalidAccessKeyId")
     return credential.identity

@@ -1,21 +1,28 @@
-"""The bucket operations and the settings that no bucket has yet."""
+"""The operations on buckets: the buckets themselves, lists of their objects, and settings."""
 
-from storagegate.s3.handlers.body import readDocument
+from attrs import frozen
+
+from storagegate.s3.errors import S3Error
 from storagegate.s3.headers import rejectUnsupported
 from storagegate.s3.names import checkBucketName
-from storagegate.s3.operation import XML
-from storagegate.s3.pagination import makeToken, parseListBuckets
-from storagegate.s3.request import S3Request
-from storagegate.s3.xml import documents, listings
+from storagegate.s3.pagination import (
+    makeToken,
+    parseListBuckets,
+    parseListObjects,
+    parseListObjectsV2,
+    parseListVersions,
+)
+from storagegate.s3.request import XML, S3Request
+from storagegate.s3.xml import documents
 from storagegate.s3.xml.reader import readBucketConfiguration
-from storagegate.storage.records import Bucket
+from storagegate.storage.records import NULL_VERSION, Bucket, ObjectListing
 
 
 async def listBuckets(call: S3Request) -> None:
     """List the account's buckets."""
     query = parseListBuckets(call.query, call.services.tokenSecret)
     objects = call.services.objects
-    # One more than asked for tells whether there is a next page.
+    # One more than the page shows whether there is a next one.
     found = await objects.buckets(call.identity, query.prefix, query.after, query.limit + 1)
     page = found[: query.limit]
     token = None
@@ -23,51 +30,112 @@ async def listBuckets(call: S3Request) -> None:
         token = makeToken(call.services.tokenSecret, "", page[-1].name)
     listable = objects.listable(call.identity, page)
     shown = [each for each in listable if query.region in ("", each.region)]
-    call.document(listings.listBuckets(query, shown, call.identity.account, token))
+    call.respondXML(documents.listBuckets(query, shown, call.identity.account, token))
 
 
 async def createBucket(call: S3Request) -> None:
     """Create a bucket."""
     rejectUnsupported(call.headers)
     checkBucketName(call.bucket)
-    region = readBucketConfiguration(await readDocument(call))
+    region = readBucketConfiguration(await call.readDocument())
     await call.services.objects.createBucket(call.identity, call.bucket, region)
-    call.answer(200, [(b"Location", b"/" + call.bucket.encode())])
+    call.respond(200, [(b"Location", b"/" + call.bucket.encode())])
 
 
 async def headBucket(call: S3Request) -> None:
-    """Say whether a bucket is there."""
+    """Respond with the region if the bucket exists."""
     bucket = await _settings(call)
-    call.answer(200, [(b"x-amz-bucket-region", bucket.region.encode()), XML])
+    call.respond(200, [(b"x-amz-bucket-region", bucket.region.encode()), XML])
 
 
 async def deleteBucket(call: S3Request) -> None:
     """Remove an empty bucket."""
     await call.services.objects.deleteBucket(call.identity, call.bucket)
-    call.answer(204)
+    call.respond(204)
 
 
 async def getBucketLocation(call: S3Request) -> None:
-    """Name a bucket's region."""
+    """Respond with a bucket's region."""
     bucket = await _settings(call)
-    call.document(documents.locationConstraint(bucket.region))
+    call.respondXML(documents.locationConstraint(bucket.region))
 
 
 async def getAcl(call: S3Request) -> None:
-    """Say that nobody but the owner may use a bucket or an object."""
+    """Respond with the only ACL of buckets and objects: full control for the owner."""
     bucket = await _settings(call)
-    call.document(documents.accessControlPolicy(bucket.account))
+    call.respondXML(documents.accessControlPolicy(bucket.account))
 
 
-async def setting(call: S3Request) -> None:
-    """Answer for a setting that was never made, or refuse to make it."""
-    answer = call.operation.answer
-    assert answer is not None, "only operations with a fixed answer come here"
-    await _settings(call)
-    call.document(answer.give(call.bucket))
+@frozen
+class StaticResponse:
+    """
+    A handler whose response does not depend on the store: that of a setting which was never made.
+
+    @ivar body: The whole document, unless the response is an error.
+    @ivar code: The code of the error; empty for a document.
+    @ivar message: The message of the error, if it is not the usual one.
+    """
+
+    body: bytes = b""
+    code: str = ""
+    message: str | None = None
+
+    async def __call__(self, call: S3Request) -> None:
+        """Respond, if the bucket (and the object) exists."""
+        await _settings(call)
+        call.respondXML(self.bodyFor(call.bucket))
+
+    def bodyFor(self, bucket: str) -> bytes:
+        """
+        Return the document.
+
+        @param bucket: Named in the error.
+        @raise S3Error: If the response is an error.
+        """
+        if self.code:
+            raise S3Error(self.code, self.message, fields={"BucketName": bucket})
+        return self.body
 
 
 async def _settings(call: S3Request) -> Bucket:
-    """Look up what the settings of the bucket, or of the object, are read from."""
+    """Look up the bucket that owns the settings of the target, a bucket or an object."""
     version = call.query.get("versionId")
     return await call.services.objects.settings(call.identity, call.bucket, call.key, version)
+
+
+async def _page(
+    call: S3Request, prefix: str, delimiter: str, after: str, limit: int
+) -> ObjectListing:
+    return await call.services.objects.listObjects(
+        call.identity, call.bucket, prefix.encode(), delimiter.encode(), after.encode(), limit
+    )
+
+
+def _token(call: S3Request, page: ObjectListing) -> str | None:
+    if page.last is None:
+        return None
+    return makeToken(call.services.tokenSecret, call.bucket, page.last)
+
+
+async def listObjects(call: S3Request) -> None:
+    """List a page of a bucket, version 1."""
+    query = parseListObjects(call.query, call.services.tokenSecret, call.bucket)
+    page = await _page(call, query.prefix, query.delimiter, query.after, query.limit)
+    call.respondXML(documents.listObjects(call.bucket, query, page, _token(call, page)))
+
+
+async def listObjectsV2(call: S3Request) -> None:
+    """List a page of a bucket, version 2."""
+    query = parseListObjectsV2(call.query, call.services.tokenSecret, call.bucket)
+    page = await _page(call, query.prefix, query.delimiter, query.after, query.limit)
+    call.respondXML(documents.listObjectsV2(call.bucket, query, page, _token(call, page)))
+
+
+async def listObjectVersions(call: S3Request) -> None:
+    """List a page of a bucket's versions: the only one of each key."""
+    query = parseListVersions(call.query)
+    page = await _page(call, query.prefix, query.delimiter, query.after, query.limit)
+    version = None
+    if page.objects and page.last == page.objects[-1].key:
+        version = NULL_VERSION
+    call.respondXML(documents.listVersions(call.bucket, query, page, version))

@@ -1,17 +1,22 @@
 """The multipart operations."""
 
 from storagegate.core.options import parseDecimal
-from storagegate.s3.checksums import declared, requestedKind, requestedType
-from storagegate.s3.conditions import parseCopyRange
+from storagegate.s3.checksums import (
+    DEFAULT_ALGORITHM,
+    PUT_LIMIT,
+    declared,
+    requestedKind,
+    requestedType,
+)
+from storagegate.s3.conditions import parseCopyRange, writeCondition
 from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
-from storagegate.s3.handlers.body import expectationOf, readDocument, receiveBody, writeCondition
 from storagegate.s3.handlers.put import findCopySource
 from storagegate.s3.headers import attributesFrom, checksumHeaders, rejectUnsupported
-from storagegate.s3.ingest import DEFAULT_ALGORITHM, PUT_LIMIT
+from storagegate.s3.ingest import ingest
 from storagegate.s3.multipart import TRIES
 from storagegate.s3.pagination import parseListParts, parseListUploads, parsePartNumber
 from storagegate.s3.request import S3Request
-from storagegate.s3.xml import documents, listings
+from storagegate.s3.xml import documents
 from storagegate.s3.xml.reader import readComplete
 from storagegate.storage.errors import ConcurrentChange, NoSuchUpload
 from storagegate.storage.records import MultipartUpload
@@ -31,7 +36,7 @@ async def createMultipartUpload(call: S3Request) -> None:
             (b"x-amz-checksum-type", kind.encode()),
         ]
     body = documents.initiateMultipartUpload(call.bucket, call.key.decode(), upload.uploadId)
-    call.document(body, headers)
+    call.respondXML(body, headers)
 
 
 async def _find(call: S3Request) -> MultipartUpload:
@@ -45,7 +50,7 @@ async def uploadPart(call: S3Request) -> None:
     rejectUnsupported(call.headers)
     number = parsePartNumber(call.query)
     upload = await _find(call)
-    expectation = expectationOf(call, upload.checksumAlgorithm or DEFAULT_ALGORITHM)
+    expectation = call.bodyExpectation(upload.checksumAlgorithm or DEFAULT_ALGORITHM)
     checksum = expectation.checksum
     if checksum is not None and upload.checksumAlgorithm not in ("", checksum.algorithm):
         raise S3Error(
@@ -54,10 +59,13 @@ async def uploadPart(call: S3Request) -> None:
             f"{upload.checksumAlgorithm.lower()}, actual checksum Type: "
             f"{checksum.algorithm.lower()}",
         )
-    received = await receiveBody(call, expectation, inlineLimit=0)
-    part = await call.services.multipart.putPart(upload, number, received)
+    objects = call.services.objects
+    ingested = await ingest(call.request.body, expectation, objects.sink, inlineLimit=0)
+    part = await call.services.multipart.putPart(upload, number, ingested)
     # A part's checksum has no type.
-    call.answer(200, [(b"ETag", b'"%b"' % part.etag.encode()), *checksumHeaders(part.checksum)[:1]])
+    call.respond(
+        200, [(b"ETag", b'"%b"' % part.etag.encode()), *checksumHeaders(part.checksum)[:1]]
+    )
 
 
 async def uploadPartCopy(call: S3Request) -> None:
@@ -78,7 +86,7 @@ async def uploadPartCopy(call: S3Request) -> None:
             part = await call.services.copies.copyPart(upload, number, source, *run)
         except ConcurrentChange:
             continue
-        call.document(documents.copyPart(part.etag, part.modifiedMs, part.checksum))
+        call.respondXML(documents.copyPart(part.etag, part.modifiedMs, part.checksum))
         return
     raise S3Error("OperationAborted")
 
@@ -96,19 +104,19 @@ def _objectSize(call: S3Request) -> int | None:
 
 async def completeMultipartUpload(call: S3Request) -> None:
     """Turn the parts into the object."""
-    condition = writeCondition(call)
+    condition = writeCondition(call.headers)
     multipart = call.services.multipart
     # The checksum in this request's headers is the object's; the document has none of its own.
     whole = declared(call.headers)
     kind = requestedType(call.headers)
-    parts = readComplete(await readDocument(call, checked=False))
+    parts = readComplete(await call.readDocument(checked=False))
     try:
         upload = await _find(call)
         record = await multipart.complete(upload, parts, condition, whole, _objectSize(call), kind)
     except (S3Error, NoSuchUpload) as error:
         if fromStoreError(error).code != "NoSuchUpload":
             raise
-        # A client that lost the first answer asks again, and must not be told that it failed.
+        # A client that lost the first response repeats the request, which must not fail then.
         done = await multipart.completed(call.identity, call.bucket, call.key, parts)
         if done is None:
             raise
@@ -120,13 +128,13 @@ async def completeMultipartUpload(call: S3Request) -> None:
         record.etag,
         record.attributes.checksum,
     )
-    call.document(body)
+    call.respondXML(body)
 
 
 async def abortMultipartUpload(call: S3Request) -> None:
     """End an upload and drop its parts."""
     await call.services.multipart.abort(await _find(call))
-    call.answer(204)
+    call.respond(204)
 
 
 async def listParts(call: S3Request) -> None:
@@ -135,7 +143,7 @@ async def listParts(call: S3Request) -> None:
     upload = await _find(call)
     found = await call.services.multipart.parts(upload, query.after, query.limit + 1)
     page, truncated = found[: query.limit], len(found) > query.limit
-    call.document(listings.listParts(call.bucket, query, upload, page, truncated))
+    call.respondXML(documents.listParts(call.bucket, query, upload, page, truncated))
 
 
 async def listMultipartUploads(call: S3Request) -> None:
@@ -146,7 +154,7 @@ async def listMultipartUploads(call: S3Request) -> None:
         call.bucket,
         query.prefix,
         query.delimiter,
-        (query.keyMarker, query.uploadIdMarker),
+        (query.after, query.idMarker),
         query.limit,
     )
-    call.document(listings.listUploads(call.bucket, query, uploads, prefixes, after))
+    call.respondXML(documents.listUploads(call.bucket, query, uploads, prefixes, after))

@@ -9,16 +9,15 @@ from attrs import evolve
 
 from storagegate.core.httpurls import SCHEMES
 from storagegate.net.http.message import ChannelRequest
-from storagegate.s3.auth.authenticator import refuseFormClaim
+from storagegate.s3.auth.authenticator import rejectFormClaim
 from storagegate.s3.auth.sigv4 import UNSIGNED_PAYLOAD, SignatureSource
-from storagegate.s3.checksums import contentMD5, expectedChecksum
+from storagegate.s3.checksums import PUT_LIMIT, BodyExpectation, contentMD5, expectedChecksum
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.headers import attributesFrom, rejectUnsupported
-from storagegate.s3.ingest import PUT_LIMIT, BodyExpectation, ingest
+from storagegate.s3.ingest import ingest
 from storagegate.s3.names import checkKey
-from storagegate.s3.operation import XML
 from storagegate.s3.postform import SizeLimits, checkPolicy
-from storagegate.s3.request import S3Request
+from storagegate.s3.request import XML, S3Request
 from storagegate.s3.xml import documents
 from storagegate.storage.records import INLINE_LIMIT, ObjectRecord
 
@@ -30,7 +29,11 @@ _STATUSES = {"200": 200, "201": 201, "204": 204}
 
 
 def openForm(request: ChannelRequest) -> "PostForm | None":
-    """Begin to read the form that a request carries; L{None} where its body is none."""
+    """
+    Start to read the form in a request's body.
+
+    @return: L{None} if the body is no form.
+    """
     from storagegate.s3.postform import PostForm, formBoundary
 
     boundary = formBoundary(request.headers.get(b"content-type", b""))
@@ -38,11 +41,6 @@ def openForm(request: ChannelRequest) -> "PostForm | None":
 
 
 def _keyOf(head: "FormHead") -> bytes:
-    """
-    The key that a form asks for, C{${filename}} filled in.
-
-    @raise S3Error: C{InvalidArgument}, C{KeyTooLongError}.
-    """
     text = head.fields.get("key", "").replace("${filename}", head.fileName)
     if not text:
         raise invalidArgument("key", "", "Bucket POST must contain a field named 'key'.")
@@ -51,15 +49,14 @@ def _keyOf(head: "FormHead") -> bytes:
     return key
 
 
-def _asHeaders(fields: Mapping[str, str]) -> dict[bytes, bytes]:
-    """The fields that say of the object what headers say of it in a PUT."""
-    return {name.encode("utf-8", "replace"): value.encode() for name, value in fields.items()}
-
-
 async def postObject(call: S3Request, form: "PostForm") -> None:
-    """Store the file of a form whose signature was found right."""
+    """
+    Store the file of an authenticated form.
+
+    @param form: At its start, or after its fields.
+    """
     if call.authenticated.payloadHash != UNSIGNED_PAYLOAD:
-        # Nobody signs a form so; to take it unread would break what its signature says.
+        # No client signs a form so, and a payload that is not compared must not be accepted.
         raise S3Error("InvalidRequest", "The payload of a form cannot be signed")
     head = await form.readHead()
     key = _keyOf(head)
@@ -68,17 +65,19 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
         fields = {**head.fields, "key": key.decode()}
         limits = checkPolicy(head.fields["policy"], fields, call.bucket, time.time())
     else:
-        refuseFormClaim(head.fields)
-    await call.services.objects.authoriseAccess(call.identity, "write", call.bucket, key)
+        rejectFormClaim(head.fields)
+    await call.services.objects.authorise(call.identity, "write", call.bucket, key)
     await call.checkOwner(call.bucket, b"x-amz-expected-bucket-owner")
     await call.services.objects.bucket(call.identity, call.bucket)
-    record = await _store(call, form, key, _asHeaders(head.fields), limits)
-    _answer(call, head.fields, record)
+    # Fields describe the object as headers do in a PUT.
+    headers = {name.encode("utf-8", "replace"): text.encode() for name, text in head.fields.items()}
+    record = await _store(call, form, key, headers, limits)
+    _respond(call, head.fields, record)
 
 
 async def rejectNonForm(call: S3Request) -> None:
     """
-    Refuse a POST to a bucket that is no form.
+    Reject a POST to a bucket that is no form.
 
     @raise S3Error: C{PreconditionFailed}, as S3.
     """
@@ -103,36 +102,34 @@ async def _store(
         checksum=expectedChecksum(headers),
         limit=min(limits.largest, PUT_LIMIT),
     )
-    received = await ingest(
-        form, expectation, lambda limit: objects.sink(None, limit), INLINE_LIMIT
-    )
+    ingested = await ingest(form, expectation, objects.sink, INLINE_LIMIT)
     try:
-        limits.check(received.content.size)
+        limits.check(ingested.content.size)
     except S3Error:
-        if received.sink is not None:
-            call.services.store.abandon(received.sink)
+        if ingested.sink is not None:
+            call.services.store.abandon(ingested.sink)
         raise
-    attributes = evolve(attributes, checksum=received.checksum)
-    return await objects.putObject(call.identity, call.bucket, key, received, attributes)
+    attributes = evolve(attributes, checksum=ingested.checksum)
+    return await objects.putObject(call.identity, call.bucket, key, ingested, attributes)
 
 
-def _answer(call: S3Request, fields: Mapping[str, str], record: ObjectRecord) -> None:
-    """Answer as the form asks for: a redirect, a document, or nothing."""
+def _respond(call: S3Request, fields: Mapping[str, str], record: ObjectRecord) -> None:
+    """Respond as the form requests: with a redirect, a document, or nothing."""
     etag = b'"%b"' % record.etag.encode("ascii")
     key = record.key.decode()
     target = fields.get("success_action_redirect", fields.get("redirect", ""))
     if target and urlsplit(target).scheme in SCHEMES:
-        facts = urlencode({"bucket": record.bucket, "key": key, "etag": f'"{record.etag}"'})
+        result = urlencode({"bucket": record.bucket, "key": key, "etag": f'"{record.etag}"'})
         parts = urlsplit(target)
-        parts = parts._replace(query=f"{parts.query}&{facts}" if parts.query else facts)
-        location = quote(urlunsplit(parts), safe="%/:=&?~#+!$,;'@()*[]")
-        call.answer(303, [(b"Location", location.encode("ascii")), (b"ETag", etag)])
+        parts = parts._replace(query=f"{parts.query}&{result}" if parts.query else result)
+        redirect = quote(urlunsplit(parts), safe="%/:=&?~#+!$,;'@()*[]")
+        call.respond(303, [(b"Location", redirect.encode("ascii")), (b"ETag", etag)])
         return
     status = _STATUSES.get(fields.get("success_action_status", ""), 204)
-    where = call.location(record.key)
-    headers = [(b"ETag", etag), (b"Location", where.encode())]
+    location = call.location(record.key)
+    headers = [(b"ETag", etag), (b"Location", location.encode())]
     if status == 201:
-        body = documents.postResponse(where, record.bucket, key, record.etag)
-        call.answer(201, [XML, *headers], body)
+        body = documents.postResponse(location, record.bucket, key, record.etag)
+        call.respond(201, [XML, *headers], body)
     else:
-        call.answer(status, headers)
+        call.respond(status, headers)

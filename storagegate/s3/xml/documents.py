@@ -1,18 +1,37 @@
 """
-The answers that are not lists.
+The XML documents of responses, byte for byte in S3's order of elements.
 
-ETags go in without quotation marks. Checksums are written only where there are any.
+ETags are parameters without quotation marks. A checksum is written only if the object has one. A
+list takes its query (L{storagegate.s3.pagination}), the rows, and the start of the next page, which
+the last page lacks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from attrs import frozen
 
 from storagegate.s3.errors import S3Error
-from storagegate.s3.headers import isoTimestamp, ownerOf
-from storagegate.s3.pagination import AttributesQuery
-from storagegate.s3.xml.listings import ChecksumRow, PartSummaryRow, checksumElements
-from storagegate.s3.xml.writer import document, element, optional
+from storagegate.s3.headers import isoTimestamp, ownerElement, ownerOf
+from storagegate.s3.pagination import (
+    AttributesQuery,
+    BucketsQuery,
+    KeysQuery,
+    ObjectsQuery,
+    PartsQuery,
+    encodeKey,
+    isPlain,
+)
+from storagegate.s3.xml.writer import document, element, escape, optional
+from storagegate.storage.records import (
+    Bucket,
+    Checksum,
+    ListedObject,
+    MultipartUpload,
+    ObjectListing,
+    ObjectRecord,
+    Part,
+    PartSummary,
+)
 
 _DEFAULT_REGION = "us-east-1"
 _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
@@ -21,10 +40,10 @@ _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 @frozen
 class DeleteOutcome:
     """
-    What became of one entry of a delete-many.
+    The outcome of one entry of a delete-many.
 
-    @ivar versionId: The version that was named, if one was.
-    @ivar error: Why it is still there; C{None} where it is gone, or never was.
+    @ivar versionId: The version that the request named, if any.
+    @ivar error: C{None} if the object is deleted, or did not exist.
     """
 
     key: str
@@ -38,7 +57,7 @@ def locationConstraint(region: str) -> bytes:
 
 
 def accessControlPolicy(account: str) -> bytes:
-    """Write the ACL of what nobody but its owner may use."""
+    """Write the ACL that grants full control to the owner only."""
     owner = ownerOf(account)
     identity = element("ID", owner.id) + element("DisplayName", owner.displayName)
     return document(
@@ -58,7 +77,7 @@ def initiateMultipartUpload(bucket: str, key: str, uploadId: str) -> bytes:
 
 
 def completeMultipartUpload(
-    location: str, bucket: str, key: str, etag: str, checksum: ChecksumRow | None
+    location: str, bucket: str, key: str, etag: str, checksum: Checksum | None
 ) -> bytes:
     """
     Write CompleteMultipartUploadResult.
@@ -75,18 +94,18 @@ def completeMultipartUpload(
     )
 
 
-def copyObject(etag: str, modifiedMs: int, checksum: ChecksumRow | None) -> bytes:
+def copyObject(etag: str, modifiedMs: int, checksum: Checksum | None) -> bytes:
     """Write CopyObjectResult."""
     return document("CopyObjectResult", _copied(etag, modifiedMs) + _checksum(checksum))
 
 
-def copyPart(etag: str, modifiedMs: int, checksum: ChecksumRow | None) -> bytes:
+def copyPart(etag: str, modifiedMs: int, checksum: Checksum | None) -> bytes:
     """Write CopyPartResult; a part's checksum has no type."""
     return document("CopyPartResult", _copied(etag, modifiedMs) + checksumElements(checksum))
 
 
 def postResponse(location: str, bucket: str, key: str, etag: str) -> bytes:
-    """Write the answer to a form whose C{success_action_status} is 201; it has no namespace."""
+    """Write the response to a form whose C{success_action_status} is 201; it has no namespace."""
     return document(
         "PostResponse",
         element("Location", location)
@@ -101,7 +120,7 @@ def deleteResult(outcomes: Sequence[DeleteOutcome], quiet: bool) -> bytes:
     """
     Write DeleteResult.
 
-    @param quiet: Leave out what went well.
+    @param quiet: Write only errors.
     """
     pieces = []
     for outcome in outcomes:
@@ -115,34 +134,24 @@ def deleteResult(outcomes: Sequence[DeleteOutcome], quiet: bool) -> bytes:
     return document("DeleteResult", "".join(pieces))
 
 
-def objectAttributes(
-    query: AttributesQuery,
-    etag: str,
-    size: int,
-    storageClass: str,
-    checksum: ChecksumRow | None,
-    parts: Sequence[PartSummaryRow],
-) -> bytes:
-    """
-    Write GetObjectAttributesResponse: what was asked for, as far as the object has it.
-
-    @param parts: All parts, in order; empty for an object that was uploaded in one piece.
-    """
+def objectAttributes(query: AttributesQuery, record: ObjectRecord) -> bytes:
+    """Write GetObjectAttributesResponse: the requested attributes that the object has."""
+    names, attributes = query.names, record.attributes
     pieces = []
-    if "ETag" in query.names:
-        pieces.append(element("ETag", etag))
-    if "Checksum" in query.names and checksum is not None:
-        pieces.append(f"<Checksum>{_checksum(checksum)}</Checksum>")
-    if "ObjectParts" in query.names and parts:
-        pieces.append(_objectParts(query, parts))
-    if "StorageClass" in query.names:
-        pieces.append(element("StorageClass", storageClass))
-    if "ObjectSize" in query.names:
-        pieces.append(f"<ObjectSize>{size}</ObjectSize>")
+    if "ETag" in names:
+        pieces.append(element("ETag", record.etag))
+    if "Checksum" in names and attributes.checksum is not None:
+        pieces.append(f"<Checksum>{_checksum(attributes.checksum)}</Checksum>")
+    if "ObjectParts" in names and attributes.parts:
+        pieces.append(_objectParts(query, attributes.parts))
+    if "StorageClass" in names:
+        pieces.append(element("StorageClass", attributes.storageClass))
+    if "ObjectSize" in names:
+        pieces.append(f"<ObjectSize>{record.size}</ObjectSize>")
     return document("GetObjectAttributesResponse", "".join(pieces))
 
 
-def _objectParts(query: AttributesQuery, parts: Sequence[PartSummaryRow]) -> str:
+def _objectParts(query: AttributesQuery, parts: Sequence[PartSummary]) -> str:
     rest = [part for part in parts if part.number > query.partsAfter]
     page = rest[: query.partsLimit]
     # A page of no parts is the last one: the next would start where it did.
@@ -170,7 +179,222 @@ def _copied(etag: str, modifiedMs: int) -> str:
     return f"<LastModified>{isoTimestamp(modifiedMs)}</LastModified>{_etag(etag)}"
 
 
-def _checksum(checksum: ChecksumRow | None) -> str:
+def _checksum(checksum: Checksum | None) -> str:
     if checksum is None:
         return ""
     return checksumElements(checksum) + element("ChecksumType", checksum.kind)
+
+
+def checksumElements(checksum: Checksum | None) -> str:
+    """Write the value of a checksum, without its type, or nothing."""
+    return element(f"Checksum{checksum.algorithm}", checksum.value) if checksum else ""
+
+
+def listBuckets(
+    query: BucketsQuery, buckets: Iterable[Bucket], account: str, nextToken: str | None
+) -> bytes:
+    """Write ListAllMyBucketsResult."""
+    rows = "".join(
+        f"<Bucket><Name>{escape(bucket.name)}</Name>"
+        f"<CreationDate>{isoTimestamp(bucket.createdMs)}</CreationDate>"
+        f"<BucketRegion>{escape(bucket.region)}</BucketRegion></Bucket>"
+        for bucket in buckets
+    )
+    return document(
+        "ListAllMyBucketsResult",
+        f"{ownerElement('Owner', account)}<Buckets>{rows}</Buckets>"
+        + optional("ContinuationToken", nextToken)
+        + optional("Prefix", query.prefix),
+    )
+
+
+def listObjects(
+    bucket: str, query: ObjectsQuery, page: ObjectListing, nextToken: str | None
+) -> bytes:
+    """
+    Write ListBucketResult, version 1.
+
+    @param nextToken: The token of C{page.last}.
+    """
+    url, last = query.urlEncoding, page.last
+    head = [
+        element("Name", bucket),
+        element("Prefix", encodeKey(query.prefix, url)),
+        element("Marker", encodeKey(query.marker, url)),
+        optional("ContinuationToken", query.token),
+        optional("NextMarker", encodeKey(last, url)) if last is not None else "",
+        optional("NextContinuationToken", nextToken),
+        f"<MaxKeys>{query.limit}</MaxKeys>",
+        _page(query.delimiter, url, last is not None),
+    ]
+    return document("ListBucketResult", "".join(head) + _objectRows(query, page))
+
+
+def listObjectsV2(
+    bucket: str, query: ObjectsQuery, page: ObjectListing, nextToken: str | None
+) -> bytes:
+    """
+    Write ListBucketResult, version 2.
+
+    @param nextToken: The token of C{page.last}.
+    """
+    url, count = query.urlEncoding, len(page.objects) + len(page.prefixes)
+    head = [
+        element("Name", bucket),
+        element("Prefix", encodeKey(query.prefix, url)),
+        "" if query.token is None else element("ContinuationToken", query.token),
+        optional("NextContinuationToken", nextToken),
+        optional("StartAfter", encodeKey(query.startAfter, url)),
+        f"<KeyCount>{count}</KeyCount><MaxKeys>{query.limit}</MaxKeys>",
+        _page(query.delimiter, url, nextToken is not None),
+    ]
+    return document("ListBucketResult", "".join(head) + _objectRows(query, page))
+
+
+def listVersions(
+    bucket: str, query: KeysQuery, page: ObjectListing, nextVersionId: str | None
+) -> bytes:
+    """
+    Write ListVersionsResult. Each row is the latest version of its key.
+
+    @param nextVersionId: C{None} also if C{page.last} is a common prefix.
+    """
+    url, last = query.urlEncoding, page.last
+    head = [
+        element("Name", bucket),
+        element("Prefix", encodeKey(query.prefix, url)),
+        element("KeyMarker", encodeKey(query.after, url)),
+        element("VersionIdMarker", query.idMarker),
+        optional("NextKeyMarker", encodeKey(last, url)) if last is not None else "",
+        optional("NextVersionIdMarker", nextVersionId),
+        f"<MaxKeys>{query.limit}</MaxKeys>",
+        _page(query.delimiter, url, last is not None),
+    ]
+    rows = [
+        f"<Version><Key>{_keyText(row.key, url)}</Key>"
+        f"<VersionId>{escape(row.versionId)}</VersionId><IsLatest>true</IsLatest>"
+        f"{_properties(row)}{ownerElement('Owner', row.account)}"
+        f"<StorageClass>{row.storageClass}</StorageClass></Version>"
+        for row in page.objects
+    ]
+    content = "".join(head + rows) + _commonPrefixes(page.prefixes, url)
+    return document("ListVersionsResult", content)
+
+
+def listUploads(
+    bucket: str,
+    query: KeysQuery,
+    uploads: Sequence[MultipartUpload],
+    prefixes: Sequence[str],
+    after: tuple[str, str] | None,
+) -> bytes:
+    """
+    Write ListMultipartUploadsResult.
+
+    @param after: Key and upload id after which the next page starts.
+    """
+    url = query.urlEncoding
+    nextKey, nextId = after or ("", "")
+    head = [
+        element("Bucket", bucket),
+        element("KeyMarker", encodeKey(query.after, url)),
+        element("UploadIdMarker", query.idMarker),
+        optional("NextKeyMarker", encodeKey(nextKey, url)),
+        optional("NextUploadIdMarker", nextId),
+        element("Prefix", encodeKey(query.prefix, url)),
+        f"<MaxUploads>{query.limit}</MaxUploads>",
+        _page(query.delimiter, url, after is not None),
+    ]
+    rows = [
+        f"<Upload><Key>{_keyText(row.key.decode(), url)}</Key>"
+        f"<UploadId>{escape(row.uploadId)}</UploadId>"
+        f"{ownerElement('Initiator', row.account)}{ownerElement('Owner', row.account)}"
+        f"<StorageClass>{escape(row.attributes.storageClass)}</StorageClass>"
+        f"<Initiated>{isoTimestamp(row.startedMs)}</Initiated>"
+        f"{optional('ChecksumAlgorithm', row.checksumAlgorithm)}"
+        f"{optional('ChecksumType', row.checksumKind)}</Upload>"
+        for row in uploads
+    ]
+    return document(
+        "ListMultipartUploadsResult", "".join(head + rows) + _commonPrefixes(prefixes, url)
+    )
+
+
+def listParts(
+    bucket: str, query: PartsQuery, upload: MultipartUpload, parts: Sequence[Part], truncated: bool
+) -> bytes:
+    """Write ListPartsResult."""
+    last = parts[-1].number if parts else query.after
+    head = [
+        element("Bucket", bucket),
+        element("Key", encodeKey(upload.key.decode(), query.urlEncoding)),
+        element("UploadId", upload.uploadId),
+        f"<PartNumberMarker>{query.after}</PartNumberMarker>",
+        f"<NextPartNumberMarker>{last}</NextPartNumberMarker>",
+        f"<MaxParts>{query.limit}</MaxParts>",
+        f"<IsTruncated>{'true' if truncated else 'false'}</IsTruncated>",
+    ]
+    rows = [
+        f"<Part><PartNumber>{part.number}</PartNumber>"
+        f"<LastModified>{isoTimestamp(part.modifiedMs)}</LastModified>"
+        f"<ETag>&quot;{part.etag}&quot;</ETag><Size>{part.size}</Size>"
+        f"{checksumElements(part.checksum)}</Part>"
+        for part in parts
+    ]
+    tail = [
+        ownerElement("Initiator", upload.account),
+        ownerElement("Owner", upload.account),
+        element("StorageClass", upload.attributes.storageClass),
+        optional("ChecksumAlgorithm", upload.checksumAlgorithm),
+        optional("ChecksumType", upload.checksumKind),
+    ]
+    return document("ListPartsResult", "".join(head + rows + tail))
+
+
+def _keyText(key: str, url: bool) -> str:
+    """Write a key as XML text."""
+    # Most keys are plain, and one check suffices for both encodings: 1.20 instead of 1.36 ms for a
+    # page of 1,000 keys.
+    if isPlain(key) is not None:
+        return key
+    return escape(encodeKey(key, url))
+
+
+def _page(delimiter: str, url: bool, truncated: bool) -> str:
+    return (
+        optional("Delimiter", encodeKey(delimiter, url))
+        + f"<IsTruncated>{'true' if truncated else 'false'}</IsTruncated>"
+        + ("<EncodingType>url</EncodingType>" if url else "")
+    )
+
+
+def _properties(row: ListedObject) -> str:
+    algorithm = row.checksumAlgorithm
+    checksum = (
+        f"<ChecksumAlgorithm>{algorithm}</ChecksumAlgorithm>"
+        f"<ChecksumType>{row.checksumKind}</ChecksumType>"
+        if algorithm
+        else ""
+    )
+    return (
+        f"<LastModified>{isoTimestamp(row.modifiedMs)}</LastModified>"
+        f"<ETag>&quot;{row.etag}&quot;</ETag>{checksum}<Size>{row.size}</Size>"
+    )
+
+
+def _objectRows(query: ObjectsQuery, page: ObjectListing) -> str:
+    url, fetchOwner = query.urlEncoding, query.fetchOwner
+    rows = [
+        f"<Contents><Key>{_keyText(row.key, url)}</Key>{_properties(row)}"
+        f"{ownerElement('Owner', row.account) if fetchOwner else ''}"
+        f"<StorageClass>{row.storageClass}</StorageClass></Contents>"
+        for row in page.objects
+    ]
+    return "".join(rows) + _commonPrefixes(page.prefixes, url)
+
+
+def _commonPrefixes(prefixes: Sequence[str], url: bool) -> str:
+    return "".join(
+        f"<CommonPrefixes><Prefix>{_keyText(prefix, url)}</Prefix></CommonPrefixes>"
+        for prefix in prefixes
+    )

@@ -13,7 +13,7 @@ from storagegate.s3.auth.authenticator import (
     Authenticated,
     S3Authenticator,
     isUnsigned,
-    refuseFormClaim,
+    rejectFormClaim,
 )
 from storagegate.s3.auth.sigv4 import SignatureSource
 from storagegate.s3.errors import S3Error
@@ -149,17 +149,35 @@ class AuthenticatorTests(SynchronousTestCase):
         HmacV1QueryAuth(Keys(KEY, SECRET), expires=60).add_auth(request)
         query = request.url.partition("?")[2].encode()
         headers = {b"x-amz-content-sha256": b"0" * 64}
-        self.assertEqual(self.enter(headers, query).sha256, "0" * 64)
+        expectation = self.enter(headers, query).bodyExpectation({b"content-length": b"1"}, 1)
+        self.assertEqual(expectation.payloadHash, "0" * 64)
 
     def test_signedChunksNeedASigner(self) -> None:
         """The plain headers cannot vouch for signed chunks, but may send unsigned ones."""
         plain = {b"x-storage-access-key": KEY.encode(), b"x-storage-secret-key": SECRET.encode()}
         kind = b"x-amz-content-sha256"
         found = self.enter({**plain, kind: b"STREAMING-AWS4-HMAC-SHA256-PAYLOAD"})
+        sent = {b"x-amz-decoded-content-length": b"1"}
         with self.assertRaises(S3Error):
-            found.decoder(1, ())
+            found.bodyExpectation(sent, None)
         found = self.enter({**plain, kind: b"STREAMING-UNSIGNED-PAYLOAD-TRAILER"})
-        self.assertEqual(found.decoder(1, ()).feed(b"1\r\na\r\n0\r\n\r\n"), [b"a"])
+        decoder = found.bodyExpectation(sent, None).decoder
+        assert decoder is not None
+        self.assertEqual(decoder.feed(b"1\r\na\r\n0\r\n\r\n"), [b"a"])
+
+    def test_bodyLength(self) -> None:
+        """A body must declare its length, and not more than its limit."""
+        plain = {b"x-storage-access-key": KEY.encode(), b"x-storage-secret-key": SECRET.encode()}
+        found = self.enter(plain)
+        for headers, length, code in (
+            ({}, 0, "MissingContentLength"),
+            ({}, None, "MissingContentLength"),
+            ({b"content-length": b"3"}, 3, "EntityTooLarge"),
+        ):
+            with self.assertRaises(S3Error) as caught:
+                found.bodyExpectation(headers, length, limit=2)
+            self.assertEqual(caught.exception.code, code)
+        self.assertEqual(found.bodyExpectation({b"content-length": b"3"}, 3).length, 3)
 
     def test_forms(self) -> None:
         """A form without a signature in its fields is refused like any anonymous request."""
@@ -177,6 +195,6 @@ class AuthenticatorTests(SynchronousTestCase):
         self.assertEqual(caught.exception.code, "InvalidArgument")
         for fields in (four, two):
             with self.assertRaises(S3Error) as caught:
-                refuseFormClaim(fields)
+                rejectFormClaim(fields)
             self.assertEqual(caught.exception.code, "InvalidArgument")
-        refuseFormClaim({"key": "k", "policy": "e30="})
+        rejectFormClaim({"key": "k", "policy": "e30="})

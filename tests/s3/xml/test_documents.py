@@ -19,7 +19,13 @@ from storagegate.s3.xml.documents import (
     objectAttributes,
     postResponse,
 )
-from storagegate.storage.records import Checksum, PartSummary
+from storagegate.storage.records import (
+    Attributes,
+    Checksum,
+    Content,
+    ObjectRecord,
+    PartSummary,
+)
 from tests.s3.clientparser import parseAnswer
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -175,9 +181,16 @@ class ObjectAttributesTests(SynchronousTestCase):
 
     PARTS = tuple(PartSummary(number, 10 * number, CRC) for number in (1, 2, 4))
 
+    def record(
+        self, etag: str, size: int, checksum: Checksum | None, parts: tuple[PartSummary, ...]
+    ) -> ObjectRecord:
+        """Make an object."""
+        attributes = Attributes("text/plain", checksum=checksum, parts=parts)
+        return ObjectRecord("b", b"k", size, etag, JANUARY, "root", attributes, Content(size))
+
     def parse(self, query: AttributesQuery, parts: tuple[PartSummary, ...]) -> dict[str, object]:
         """Write attributes of an object and read them as botocore does."""
-        body = objectAttributes(query, "e-3", 70, "STANDARD", CRC, parts)
+        body = objectAttributes(query, self.record("e-3", 70, CRC, parts))
         return parseAnswer("GetObjectAttributes", body)
 
     def test_all(self) -> None:
@@ -214,7 +227,7 @@ class ObjectAttributesTests(SynchronousTestCase):
         )
         self.assertEqual(self.parse(AttributesQuery(frozenset(["ObjectParts"]), 0, 1000), ()), {})
         body = objectAttributes(
-            AttributesQuery(frozenset(["Checksum"]), 0, 1000), "e", 1, "STANDARD", None, ()
+            AttributesQuery(frozenset(["Checksum"]), 0, 1000), self.record("e", 1, None, ())
         )
         self.assertEqual(parseAnswer("GetObjectAttributes", body), {})
 

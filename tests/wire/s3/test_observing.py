@@ -15,9 +15,9 @@ from storagegate.net.endpoints import listen
 from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.http.site import Site
 from storagegate.s3.observers import (
-    TOGETHER,
+    BATCH_SECONDS,
+    BATCH_SIZE,
     UNKNOWN,
-    WAIT_SECONDS,
     RequestObservers,
     S3Metrics,
     S3RequestRecord,
@@ -38,15 +38,15 @@ class Witness:
 
     over: list[S3RequestRecord] = Factory(list)
 
-    def ended(self, exchanges: Sequence[S3RequestRecord]) -> None:
+    def observe(self, records: Sequence[S3RequestRecord]) -> None:
         """Remember the end."""
-        self.over.extend(exchanges)
+        self.over.extend(records)
 
 
 class Clumsy:
     """An observer that fails whenever it can."""
 
-    def ended(self, exchanges: Sequence[S3RequestRecord]) -> None:
+    def observe(self, records: Sequence[S3RequestRecord]) -> None:
         """Fail."""
         raise ZeroDivisionError
 
@@ -77,7 +77,7 @@ class ObservingCase(TestCase):
         self.addCleanup(port.stopListening)
         self.address = ("127.0.0.1", port.getHost().port)
         self.witness = Witness()
-        self.addCleanup(self.resource.observation.stop)
+        self.addCleanup(self.resource.observers.stop)
 
     async def ask(
         self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None
@@ -86,7 +86,7 @@ class ObservingCase(TestCase):
         fields = ROOT.plainHeaders() if headers is None else headers
         outgoing = Outgoing(method, target, fields, body)
         answer: Answer = await deferToThread(exchange, self.address, outgoing)
-        self.resource.observation.tell()
+        self.resource.observers.flush()
         return answer
 
     def last(self) -> S3RequestRecord:
@@ -100,7 +100,7 @@ class ObservingTests(ObservingCase):
     async def setUp(self) -> None:
         """Observe."""
         await super().setUp()
-        self.resource.observation.add(self.witness)
+        self.resource.observers.add(self.witness)
 
     async def test_facts(self) -> None:
         """Each request is told by operation, status, bytes and key; the id is the answer's."""
@@ -174,7 +174,7 @@ class ObservingTests(ObservingCase):
         self.assertEqual((found.operation, found.status), ("GetObject", 499))
         self.assertGreater(found.bytesOut, 0)
         self.assertLess(found.bytesOut, BIG)
-        self.assertEqual(self.resource.observation.inFlight, 0)
+        self.assertEqual(self.resource.observers.inFlight, 0)
 
     async def test_brokenBody(self) -> None:
         """A body that is framed wrongly ends the request with the status of its refusal."""
@@ -187,19 +187,19 @@ class ObservingTests(ObservingCase):
         with socket.create_connection(self.address) as client:
             client.settimeout(ANSWER_SECONDS)
             client.sendall(head.encode())
-            while not self.resource.observation.inFlight:
+            while not self.resource.observers.inFlight:
                 await deferToThread(lambda: None)
             client.sendall(b"zz\r\n")
             answer = await deferToThread(client.recv, 1000)
-            self.resource.observation.tell()
+            self.resource.observers.flush()
         self.assertTrue(answer.startswith(b"HTTP/1.1 400"), answer)
         self.assertEqual([over.status for over in self.witness.over], [200, 400])
 
     async def test_failing(self) -> None:
         """An observer that fails is logged; the request and the other observers go on."""
-        self.resource.observation.add(Clumsy())
+        self.resource.observers.add(Clumsy())
         later = Witness()
-        self.resource.observation.add(later)
+        self.resource.observers.add(later)
         answer = await self.ask("PUT", "/bkt")
         self.assertEqual(answer.status, 200)
         self.assertEqual((len(self.witness.over), len(later.over)), (1, 1))
@@ -211,12 +211,12 @@ class ObservingTests(ObservingCase):
         observation = RequestObservers(clock)
         observation.add(self.witness)
         request: Any = self.request()
-        for _ in range(TOGETHER + 1):
+        for _ in range(BATCH_SIZE + 1):
             observation.inFlight += 1
-            observation.over(S3RequestRecord(request, 0.0, b"1", TRACE.encode()))
-        self.assertEqual(len(self.witness.over), TOGETHER)
-        clock.advance(WAIT_SECONDS)
-        self.assertEqual(len(self.witness.over), TOGETHER + 1)
+            observation.completed(S3RequestRecord(request, 0.0, b"1", TRACE.encode()))
+        self.assertEqual(len(self.witness.over), BATCH_SIZE)
+        clock.advance(BATCH_SECONDS)
+        self.assertEqual(len(self.witness.over), BATCH_SIZE + 1)
         self.assertEqual((observation.inFlight, clock.getDelayedCalls()), (0, []))
 
     def test_stop(self) -> None:
@@ -224,7 +224,7 @@ class ObservingTests(ObservingCase):
         clock = Clock()
         observation = RequestObservers(clock)
         observation.add(self.witness)
-        observation.over(S3RequestRecord(self.request(), 0.0, b"1", TRACE.encode()))
+        observation.completed(S3RequestRecord(self.request(), 0.0, b"1", TRACE.encode()))
         observation.stop()
         self.assertEqual((len(self.witness.over), clock.getDelayedCalls()), (1, []))
 
@@ -251,7 +251,7 @@ class S3MetricsTests(ObservingCase):
     async def test_meters(self) -> None:
         """Requests, bytes, times and errors are counted; what is made up is not a label."""
         meters = MetricsRegistry()
-        self.resource.observation.add(S3Metrics(meters, self.resource.observation))
+        self.resource.observers.add(S3Metrics(meters, self.resource.observers))
         await self.ask("PUT", "/bkt")
         await self.ask("PUT", "/bkt/k", b"12345")
         await self.ask("GET", "/bkt/k")

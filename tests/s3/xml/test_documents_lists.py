@@ -11,12 +11,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.s3.headers import ownerOf
 from storagegate.s3.pagination import (
     BucketsQuery,
+    KeysQuery,
     ObjectsQuery,
     PartsQuery,
-    UploadsQuery,
-    VersionsQuery,
 )
-from storagegate.s3.xml.listings import (
+from storagegate.s3.xml.documents import (
     listBuckets,
     listObjects,
     listObjectsV2,
@@ -32,6 +31,7 @@ from storagegate.storage.records import (
     Content,
     ListedObject,
     MultipartUpload,
+    ObjectListing,
     Part,
 )
 from tests.s3.clientparser import parseAnswer
@@ -49,6 +49,11 @@ def listed(key: str, algorithm: str = "CRC32") -> ListedObject:
     """Make a row of a listing."""
     kind = "FULL_OBJECT" if algorithm else ""
     return ListedObject(key, 3, "e", JANUARY + 5, "root", "STANDARD", algorithm, kind, "null")
+
+
+def pageOf(rows: list[ListedObject], prefixes: list[str], last: str | None = None) -> ObjectListing:
+    """Make a page of a listing."""
+    return ObjectListing(tuple(rows), tuple(prefixes), last)
 
 
 def seen(key: str) -> dict[str, object]:
@@ -70,7 +75,7 @@ class ListObjectsTests(SynchronousTestCase):
     def test_version2Bytes(self) -> None:
         """The smallest answer, byte for byte."""
         self.assertEqual(
-            listObjectsV2("b", EVERYTHING, [listed("a&b", "")], [], None).decode(),
+            listObjectsV2("b", EVERYTHING, pageOf([listed("a&b", "")], []), None).decode(),
             f'{HEAD}<ListBucketResult xmlns="{NAMESPACE}"><Name>b</Name><Prefix></Prefix>'
             "<KeyCount>1</KeyCount><MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated>"
             "<Contents><Key>a&amp;b</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
@@ -82,7 +87,7 @@ class ListObjectsTests(SynchronousTestCase):
         """The smallest answer of version 1 has a marker and owners."""
         query = ObjectsQuery("", "", "", 1000, False, fetchOwner=True)
         self.assertEqual(
-            listObjects("b", query, [listed("k", "")], [], None, None).decode(),
+            listObjects("b", query, pageOf([listed("k", "")], [], None), None).decode(),
             f'{HEAD}<ListBucketResult xmlns="{NAMESPACE}"><Name>b</Name><Prefix></Prefix>'
             "<Marker></Marker><MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated>"
             "<Contents><Key>k</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
@@ -95,7 +100,7 @@ class ListObjectsTests(SynchronousTestCase):
         query = ObjectsQuery(
             "p/", "/", "p/a", 2, False, startAfter="p/a", token="t1", fetchOwner=True
         )
-        body = listObjectsV2("b", query, [listed("p/b")], ["p/c/"], "t2")
+        body = listObjectsV2("b", query, pageOf([listed("p/b")], ["p/c/"]), "t2")
         self.assertEqual(
             parseAnswer("ListObjectsV2", body),
             {
@@ -116,7 +121,7 @@ class ListObjectsTests(SynchronousTestCase):
     def test_version1(self) -> None:
         """A truncated page carries the next marker and the next token, delimiter or not."""
         query = ObjectsQuery("p", "", "p1", 1, False, marker="p1", fetchOwner=True)
-        body = listObjects("b", query, [listed("p2")], [], "p2", "t2")
+        body = listObjects("b", query, pageOf([listed("p2")], [], "p2"), "t2")
         self.assertEqual(
             parseAnswer("ListObjects", body),
             {
@@ -134,7 +139,7 @@ class ListObjectsTests(SynchronousTestCase):
     def test_version1Token(self) -> None:
         """A page that was asked for by token says by which."""
         query = ObjectsQuery("", "", "k", 1, False, token="t1")
-        body = listObjects("b", query, [], [], None, None)
+        body = listObjects("b", query, pageOf([], [], None), None)
         self.assertIn(b"<ContinuationToken>t1</ContinuationToken>", body)
         self.assertNotIn(b"Next", body)
 
@@ -142,18 +147,18 @@ class ListObjectsTests(SynchronousTestCase):
         """Version 2 shows an empty token that was sent, and none that was not."""
         query = ObjectsQuery("", "", "", 1000, False, token="")
         self.assertEqual(
-            parseAnswer("ListObjectsV2", listObjectsV2("b", query, [], [], None))[
+            parseAnswer("ListObjectsV2", listObjectsV2("b", query, pageOf([], []), None))[
                 "ContinuationToken"
             ],
             "",
         )
-        body = listObjectsV2("b", EVERYTHING, [], [], None)
+        body = listObjectsV2("b", EVERYTHING, pageOf([], []), None)
         self.assertNotIn("ContinuationToken", parseAnswer("ListObjectsV2", body))
 
     def test_emptyPage(self) -> None:
         """C{max-keys=0} is an answer with nothing in it."""
         query = ObjectsQuery("", "", "", 0, False)
-        parsed = parseAnswer("ListObjectsV2", listObjectsV2("b", query, [], [], None))
+        parsed = parseAnswer("ListObjectsV2", listObjectsV2("b", query, pageOf([], []), None))
         self.assertEqual(
             parsed,
             {"Name": "b", "Prefix": "", "KeyCount": 0, "MaxKeys": 0, "IsTruncated": False},
@@ -164,8 +169,12 @@ class ListObjectsTests(SynchronousTestCase):
         odd = "é <&\x01"
         written = "%C3%A9%20%3C%26%01"
         query = ObjectsQuery(odd, odd, "", 1, True, marker=odd, startAfter=odd)
-        first = parseAnswer("ListObjects", listObjects("b", query, [listed(odd)], [odd], odd, "t"))
-        second = parseAnswer("ListObjectsV2", listObjectsV2("b", query, [listed(odd)], [odd], "t"))
+        first = parseAnswer(
+            "ListObjects", listObjects("b", query, pageOf([listed(odd)], [odd], odd), "t")
+        )
+        second = parseAnswer(
+            "ListObjectsV2", listObjectsV2("b", query, pageOf([listed(odd)], [odd]), "t")
+        )
         for parsed, names in [
             (first, ["Prefix", "Delimiter", "Marker", "NextMarker"]),
             (second, ["Prefix", "Delimiter", "StartAfter"]),
@@ -177,14 +186,14 @@ class ListObjectsTests(SynchronousTestCase):
 
     def test_unwritableKey(self) -> None:
         """Without the encoding, what XML cannot hold is written as S3 writes it."""
-        body = listObjectsV2("b", EVERYTHING, [listed("a\x01")], [], None)
+        body = listObjectsV2("b", EVERYTHING, pageOf([listed("a\x01")], []), None)
         self.assertIn(b"<Key>a&#x1;</Key>", body)
 
     @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=5))
     def test_anyKeysEncoded(self, keys: list[str]) -> None:
         """Any keys come through the document and the encoding as they were."""
         query = ObjectsQuery("", "", "", 1000, True)
-        body = listObjectsV2("b", query, [listed(key) for key in keys], keys, None)
+        body = listObjectsV2("b", query, pageOf([listed(key) for key in keys], keys), None)
         root = ElementTree.fromstring(body)
         for path in ["Contents/{*}Key", "CommonPrefixes/{*}Prefix"]:
             found = [unquote(node.text or "") for node in root.findall("{*}" + path)]
@@ -194,7 +203,7 @@ class ListObjectsTests(SynchronousTestCase):
     def test_anyKeysPlain(self, keys: list[str]) -> None:
         """Keys that XML can hold come through unencoded as well."""
         keys = [key.replace("\ufffe", "").replace("\uffff", "") for key in keys]
-        body = listObjectsV2("b", EVERYTHING, [listed(key) for key in keys], [], None)
+        body = listObjectsV2("b", EVERYTHING, pageOf([listed(key) for key in keys], []), None)
         root = ElementTree.fromstring(body)
         self.assertEqual([node.text or "" for node in root.findall("{*}Contents/{*}Key")], keys)
 
@@ -225,8 +234,8 @@ class OtherListsTests(SynchronousTestCase):
 
     def test_versions(self) -> None:
         """Every object is its own latest version."""
-        query = VersionsQuery("p", "/", "k&", "null", 2, False)
-        body = listVersions("b", query, [listed("p1")], ["p/"], "p1", "null")
+        query = KeysQuery("p", "/", "k&", "null", 2, False)
+        body = listVersions("b", query, pageOf([listed("p1")], ["p/"], "p1"), "null")
         version = {**seen("p1"), "VersionId": "null", "IsLatest": True, "Owner": OWNER}
         self.assertEqual(
             parseAnswer("ListObjectVersions", body),
@@ -247,14 +256,14 @@ class OtherListsTests(SynchronousTestCase):
 
     def test_lastVersions(self) -> None:
         """A page that is the last has no next markers; a group has no version."""
-        query = VersionsQuery("", "", "", "", 1000, True)
+        query = KeysQuery("", "", "", "", 1000, True)
         parsed = parseAnswer(
-            "ListObjectVersions", listVersions("b", query, [listed("a b")], [], None, None)
+            "ListObjectVersions", listVersions("b", query, pageOf([listed("a b")], [], None), None)
         )
         self.assertEqual(parsed["Versions"][0]["Key"], "a%20b")
         self.assertEqual((parsed["EncodingType"], parsed["IsTruncated"]), ("url", False))
         self.assertFalse([name for name in parsed if name.startswith("Next")])
-        body = listVersions("b", query, [], ["p/"], "p/", None)
+        body = listVersions("b", query, pageOf([], ["p/"], "p/"), None)
         self.assertIn(b"<NextKeyMarker>p/</NextKeyMarker><MaxKeys>", body)
 
     def test_uploads(self) -> None:
@@ -262,7 +271,7 @@ class OtherListsTests(SynchronousTestCase):
         upload = MultipartUpload(
             "b", "k é".encode(), "u1", "root", JANUARY, Attributes(), "CRC64NVME", "FULL_OBJECT"
         )
-        query = UploadsQuery("k", "/", "a", "u0", 1, False)
+        query = KeysQuery("k", "/", "a", "u0", 1, False)
         body = listUploads("b", query, [upload], ["k/"], ("k é", "u1"))
         self.assertEqual(
             parseAnswer("ListMultipartUploads", body),
@@ -295,7 +304,7 @@ class OtherListsTests(SynchronousTestCase):
     def test_lastUploads(self) -> None:
         """A page that is the last has no next markers; keys are encoded where asked for."""
         upload = MultipartUpload("b", b"k k", "u1", "root", JANUARY, Attributes())
-        query = UploadsQuery("", "", "", "", 1000, True)
+        query = KeysQuery("", "", "", "", 1000, True)
         parsed = parseAnswer("ListMultipartUploads", listUploads("b", query, [upload], [], None))
         self.assertEqual(parsed["Uploads"][0]["Key"], "k%20k")
         self.assertNotIn("ChecksumType", parsed["Uploads"][0])
