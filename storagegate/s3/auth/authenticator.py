@@ -268,10 +268,12 @@ class S3Authenticator:
             claim = sigv4.parseQueryClaim(queryString, headers)
         else:
             raise S3Error("AccessDenied")
-        credential, secret = self._find(claim.accessKey)
+        credential = self._credentials.find(claim.accessKey)
+        secret = None if credential is None else credential.secretKey
         request = sigv4.SignedRequest(method, path, queryString, headers)
         key = sigv4.verify(claim, request, secret, self.region, self._now(), self._keys)
-        return Authenticated(_proven(credential), claim.payloadHash, claim, key, claim.source)
+        assert credential is not None, "verify raises for an unknown key"
+        return Authenticated(credential.identity, claim.payloadHash, claim, key, claim.source)
 
     def authenticateForm(self, fields: Mapping[str, str]) -> Authenticated:
         """
