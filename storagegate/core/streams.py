@@ -152,10 +152,11 @@ class BoundedStream(Generic[T]):
                 if self.error is not None:
                     raise self.error
                 return None
-            await self._wait()
+            await self.readable()
         item = self._items.popleft()
         self.held -= 1 if self._sizeOf is None else self._sizeOf(item)
-        self._released()
+        if self._isPaused or self._drained is not None:
+            self._released()
         return item
 
     async def getAll(self) -> list[T]:
@@ -170,7 +171,7 @@ class BoundedStream(Generic[T]):
                 if self.error is not None:
                     raise self.error
                 return []
-            await self._wait()
+            await self.readable()
         return self.takeAll()
 
     def takeAll(self) -> list[T]:
@@ -178,7 +179,8 @@ class BoundedStream(Generic[T]):
         items = list(self._items)
         self._items.clear()
         self.held = 0
-        self._released()
+        if self._isPaused or self._drained is not None:
+            self._released()
         return items
 
     def __aiter__(self) -> "BoundedStream[T]":
@@ -190,7 +192,12 @@ class BoundedStream(Generic[T]):
             raise StopAsyncIteration
         return item
 
-    def _wait(self) -> Deferred[None]:
+    def readable(self) -> Deferred[None]:
+        """
+        Wait for an item, or the end; only where nothing is held.
+
+        @raise RuntimeError: If the stream is being read already.
+        """
         if self._consumer is not None:
             raise RuntimeError("a stream has one consumer")
         waiting = self._consumer = Deferred(self._forgetConsumer)

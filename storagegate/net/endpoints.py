@@ -1,13 +1,13 @@
 """
 Twisted's endpoint strings, listening with the transports of L{storagegate.net.transport}.
 
-A place that another process has bound already is C{inherited:FD} for descriptor FD, or
+An address that another process has bound already is C{inherited:FD} for descriptor FD, or
 C{inherited:FD:DESCRIPTION} where an endpoint's description says what comes between the socket and
 the protocol, such as C{inherited:7:ssl:443:privateKey=key.pem}.
 
 Where datagrams come in: C{HOST:PORT}, or C{inherited:FD} for a socket of another process.
 
-The one place that looks for a reactor which nobody handed in, and runs it for scripts.
+The one module that imports the process's reactor, and runs it for scripts.
 """
 
 import re
@@ -36,7 +36,7 @@ _ENCRYPTED = ("ssl:", "tls:")
 
 
 def inheritedDescriptor(place: str) -> int | None:
-    """Give the descriptor of a place that another process has bound; C{None} for other places."""
+    """Return the descriptor of an address that another process has bound, else C{None}."""
     match = _INHERITED.fullmatch(place)
     return None if match is None else int(match[1])
 
@@ -61,7 +61,7 @@ def listen(reactor: Any, description: str, factory: IProtocolFactory) -> Deferre
     C{tcp:}, C{tcp6:}, C{ssl:}, C{tls:} (a directory of certificates that is read again when it
     changes), C{unix:} and C{systemd:} all work, with the options that Twisted gives them.
 
-    @return: The listening port. Fails with C{CannotListenError} if the place is taken.
+    @return: The listening port. Fails with C{CannotListenError} if the address is taken.
     @raise ValueError: If the string is no endpoint.
     """
     inherited = _INHERITED.fullmatch(description)
@@ -76,7 +76,7 @@ def listen(reactor: Any, description: str, factory: IProtocolFactory) -> Deferre
 @frozen
 class BoundSocket:
     """
-    A place that is bound for other processes.
+    An address that is bound for other processes.
 
     @ivar port: Keeps the socket open; it accepts nothing.
     @ivar tail: The description of what comes after the socket; empty for nothing.
@@ -92,7 +92,7 @@ class BoundSocket:
         return address
 
     def inherited(self, descriptor: int) -> str:
-        """Describe the place to the process that gets the socket as C{descriptor}."""
+        """Describe the address to the process that gets the socket as C{descriptor}."""
         return f"inherited:{descriptor}:{self.tail}" if self.tail else f"inherited:{descriptor}"
 
 
@@ -100,7 +100,7 @@ def bind(reactor: Any, description: str) -> Deferred[BoundSocket]:
     """
     Bind what an endpoint string says, for other processes to accept on.
 
-    @return: The place. Fails with C{CannotListenError} if it is taken.
+    @return: The socket. Fails with C{CannotListenError} if it is taken.
     @raise ValueError: If the string is no endpoint.
     """
     tail = description if description.startswith(_ENCRYPTED) else ""
@@ -194,7 +194,7 @@ class _Inheritor(_Proxy):
         with socket.socket(fileno=self._descriptor) as given:
             fast = _FastReactor(self._reactor)
             opened = fast.adoptStreamPort(self._descriptor, given.family, factory)
-        # Others accept on the same socket: whoever takes all that waits would have all the work.
+        # Others accept on the same socket: one that takes all that waits would have all the work.
         opened.sharesSocket()  # type: ignore[attr-defined]
         return opened
 
@@ -214,7 +214,7 @@ class _Binder(_Proxy):
         self, fileDescriptor: int, addressFamily: int, factory: IProtocolFactory
     ) -> IListeningPort:
         """Keep a socket that another process has opened."""
-        # Not in one of our own ports: as those close, they accept whoever waits.
+        # Not in one of our own ports: as those close, they accept waiting connections.
         if addressFamily == socket.AF_UNIX:
             given = AdoptedPort._fromListeningDescriptor(self._reactor, fileDescriptor, factory)
             return _deaf(_started(given))
@@ -242,7 +242,7 @@ def listenDatagrams(
     Listen for datagrams.
 
     @param place: C{HOST:PORT}, port 0 takes a free one; or C{inherited:FD}.
-    @raise CannotListenError: If the place cannot be had.
+    @raise CannotListenError: If the address cannot be bound.
     """
     port: IListeningPort
     descriptor = inheritedDescriptor(place)
@@ -258,10 +258,13 @@ def listenDatagrams(
 
 def bindDatagrams(place: str, count: int) -> list[socket.socket]:
     """
-    Bind a place several times, for as many processes: the kernel gives all datagrams of an address
+    Bind an address several times, for as many processes: the kernel gives all datagrams of a peer
     to the same one. A socket outlives its process, so that nothing is lost while one is replaced.
 
-    @raise CannotListenError: If the place cannot be had, or somebody else has it.
+    @param place: C{HOST:PORT}.
+    @param count: How many sockets.
+
+    @raise CannotListenError: If the address cannot be bound, or another process has it.
     """
     host, port = _split(place)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -289,7 +292,7 @@ def reservePort(place: str) -> socket.socket:
     Keep a TCP port for processes that bind it together, each with C{SO_REUSEPORT}.
 
     @return: A socket that is bound to it and never listens.
-    @raise CannotListenError: If it cannot be had, or somebody else has it.
+    @raise CannotListenError: If it cannot be bound, or another process has it.
     """
     host, port = _split(place)
     try:
@@ -322,7 +325,7 @@ def runUntilStopped(
     reactor: Any, opening: Deferred[Any] | None, stop: Callable[[], object]
 ) -> None:
     """
-    Serve until the process is told to stop: for scripts.
+    Serve until the process is stopped: for scripts.
 
     @param opening: Opens what is to be served; C{None} where that is open.
     @param stop: Stops serving; what it gives is waited for.

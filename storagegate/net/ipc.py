@@ -1,6 +1,6 @@
 """
-What a supervisor and its workers tell each other, over a pair of UNIX sockets: frames of four bytes
-of length, most significant first, and a JSON object. C{kind} says what it is::
+Messages between a supervisor and its workers, over a pair of UNIX sockets: frames of four bytes of
+length, most significant first, and a JSON object, whose C{kind} is one of::
 
     supervisor to worker            worker to supervisor
     setup     see WorkerSetup       ready
@@ -13,13 +13,11 @@ of length, most significant first, and a JSON object. C{kind} says what it is::
     stop
 
 What only one process can read at a time, such as the datagrams of a stream, is read by the worker
-that was there before, until that says C{left}; then its successor is told to C{enter}.
+that was there before, until that sends C{left}; then its successor gets C{enter}.
 
 A worker that reads the end of the stream has lost its supervisor, and stops in order.
 
-What a worker knows of the others: it can tell them something, and ask them all.
-
-Nothing here is kept or repeated: who is away when something is said does not hear of it.
+Nothing here is kept or repeated: a process that is not there when a message is sent misses it.
 """
 
 import socket
@@ -54,9 +52,9 @@ Message = dict[str, Any]
 @frozen
 class WorkerSetup:
     """
-    What a worker is told first.
+    The first message to a worker.
 
-    @ivar index: Which of the workers it is, from 0; whoever takes its place has the same.
+    @ivar index: Which of the workers it is, from 0; its successor has the same.
     @ivar count: How many workers there are.
     @ivar places: Where each listener is, by name.
     @ivar memory: Descriptors of memory that all share, by name.
@@ -90,7 +88,7 @@ def readSetup(message: Message) -> WorkerSetup:
     @raise ValueError: If it is another message.
     """
     if message.pop("kind") != "setup":
-        raise ValueError("a worker is told its setup first")
+        raise ValueError("the first message to a worker is its setup")
     return WorkerSetup(**message)
 
 
@@ -124,8 +122,8 @@ class ControlProtocol(Int32StringReceiver):
     """
     One side of the pair.
 
-    While the other side does not read, what is sent waits, up to L{MAX_WAITING} bytes: what is
-    more is lost, for a process that stands still must not fill the memory of another.
+    While the other side does not read, up to L{MAX_WAITING} bytes wait; further messages are lost,
+    for a process that has stopped must not fill the memory of another.
     """
 
     _log = Logger()
@@ -150,7 +148,7 @@ class ControlProtocol(Int32StringReceiver):
         transport.registerProducer(self, True)
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message; if the other side is gone, nobody misses it."""
+        """Send a message. Does nothing if the other side is gone."""
         if self.transport is None:
             return
         frame = encode(message)
@@ -161,7 +159,7 @@ class ControlProtocol(Int32StringReceiver):
             self._waitingBytes += len(frame)
         elif not self._isFull:
             self._isFull = True
-            self._log.warn("a process of this daemon does not read: what it is told is lost")
+            self._log.warn("a process of this daemon does not read: messages to it are lost")
 
     def pauseProducing(self) -> None:
         """Let what is sent wait."""
@@ -263,7 +261,7 @@ class WorkerIPC:
         return told
 
     def answer(self, topic: str, callback: Callable[[Any], Any]) -> None:
-        """Have a function give this worker's answer when somebody asks of a topic."""
+        """Call a function for this worker's answer to questions of a topic."""
         self._answers[topic] = callback
 
     def ready(self) -> None:

@@ -1,13 +1,9 @@
 """
 TCP and UNIX connections that send at once and hand whole files to the kernel.
 
-A stock Twisted transport queues each write and waits for the poller to say that the socket is
-writable, which it nearly always is. L{FastServer} calls C{send} first and queues only what the
-kernel did not take. It also knows C{sendfile}.
-
-Everything here runs in the reactor thread.
-
-Writing to the end what the system takes piecemeal.
+A stock Twisted transport queues each write until the poller reports that the socket is writable,
+which it nearly always is. L{FastServer} calls C{send} first and queues only the rest. It also has
+C{sendfile}. All of it but L{writeAll} runs in the reactor thread.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -49,7 +45,7 @@ class FastServer(tcp.Server):
         self.bufferSize = size
 
     def hasUnsent(self) -> bool:
-        """Say whether bytes or a file wait for the peer to read."""
+        """Return whether bytes or a file wait for the peer to read."""
         return bool(self._tempDataBuffer or self.dataBuffer or self._sending is not None)
 
     # Reading
@@ -84,7 +80,7 @@ class FastServer(tcp.Server):
         try:
             sent = self.socket.send(data)
         except OSError:
-            # Whatever is wrong, the write that the poller asks for meets it again and reports it.
+            # The next write, which the poller triggers, gets the same error and reports it.
             sent = 0
         if sent != len(data):
             self._queue(data, sent)
@@ -140,9 +136,8 @@ class FastServer(tcp.Server):
         The descriptor must stay open until the Deferred fires.
 
         @param run: Calls a function in a thread, for reading ahead what is not in memory.
-        @return: Fires when the kernel has taken it all; fails with L{TruncatedFile}, an
-        C{OSError} or
-            the reason that the connection was lost for.
+        @return: Fires when the kernel has taken it all; fails with L{TruncatedFile}, an C{OSError}
+            or the reason that the connection was lost for.
         @raise RuntimeError: If a file is on its way already, or the connection uses C{startTLS}.
         """
         self._refuseDuringFile()
@@ -162,7 +157,7 @@ class FastServer(tcp.Server):
         return sending.finished
 
     def _advanceFile(self) -> None:
-        """Send the next window of the file, and say how to go on."""
+        """Send the next window of the file, and schedule the one after it."""
         sending = self._sending
         if sending is None:
             return
@@ -188,7 +183,7 @@ class FastServer(tcp.Server):
             self.startWriting()
 
     def _failFile(self, reason: Failure) -> None:
-        """Give the file up: it could not be read ahead, or nobody wants it any more."""
+        """Fail the file: it could not be read ahead, or its sender was cancelled."""
         if self._sending is not None:
             self.abortConnection()
             self._endFile(reason)
@@ -240,7 +235,7 @@ class FastUnixServer(FastServer, unix.Server):
 
 class _LastAccept:
     """
-    A listening port that leaves nobody standing when it closes.
+    A listening port that accepts the connections in its queue before it closes.
 
     Clients that have connected meanwhile may have sent a request; closing the socket resets them.
     """
@@ -297,8 +292,8 @@ class AdoptedPort(unix.Port):
     """
     A listening UNIX socket that another process has bound.
 
-    The file belongs to whoever made it: its mode is theirs to set, and it is there for whoever
-    listens next. The stock port gives everybody access and takes it away in the end.
+    The file belongs to the process that bound it, which sets its mode and keeps it for the next
+    listener. The stock port gives access to all users, and removes the file when it closes.
     """
 
     # That would shut the socket down in every process that has it.
@@ -338,7 +333,7 @@ def writeAll(write: Callable[[Sequence[Buffer]], int], buffers: Sequence[Buffer]
     """
     Write every byte of the buffers. May run in a thread.
 
-    @param write: Writes some of the buffers; gives how many bytes went.
+    @param write: Writes some of the buffers; returns how many bytes were written.
     """
     waiting = [memoryview(buffer) for buffer in buffers if buffer]
     while waiting:

@@ -1,12 +1,10 @@
 """
-Worker processes on shared sockets, and the process that watches over them.
+Worker processes on shared sockets, and their supervisor.
 
 The supervisor binds the sockets and never serves. A worker is spawned with exec, for a library that
 has threads does not survive a fork; it finds the sockets as inherited descriptors. A worker that
 dies is replaced at once, and more slowly the more often that happens. In a L{WorkerPool.roll} each
-worker in turn gets a successor, and goes when that serves: there is always somebody who accepts.
-
-One worker process as its supervisor sees it.
+worker in turn gets a successor, and ends when that serves: there is always one that accepts.
 """
 
 import os
@@ -62,7 +60,7 @@ class WorkerCommand:
     @ivar descriptors: What it inherits besides the standard ones and the pair: the number there,
         and the number here. Sockets that only one worker has are in C{own}.
     @ivar own: The same for each worker by its index.
-    @ivar setup: What all of them are told.
+    @ivar setup: The first message to all of them.
     """
 
     command: Sequence[str]
@@ -74,7 +72,7 @@ class WorkerCommand:
 
 class WorkerOwner(Protocol):
     """
-    Who watches over a worker.
+    The supervisor of a worker.
 
     @ivar clock: The whole reactor.
     @ivar output: Takes what the worker writes.
@@ -95,7 +93,7 @@ class WorkerProcess(ProcessProtocol):
     One process.
 
     @ivar hasLeft: Whether its successor may read what only one process can.
-    @ivar silences: How many times it was asked for a sign of life since it gave the last one.
+    @ivar silences: Pings since its last message.
     """
 
     def __init__(self, owner: WorkerOwner, index: int, control: socket.socket) -> None:
@@ -130,7 +128,7 @@ class WorkerProcess(ProcessProtocol):
         @param end: Until when, by C{time.monotonic()}.
         @param isUnwanted: Tells whether to wait no longer.
         @return: Whether it serves.
-        @raise WorkerFailed: If it does not, and nobody said to wait no longer.
+        @raise WorkerFailed: If it does not, and C{isUnwanted} is false.
         """
         while not select.select([self.raw], [], [], _LOOK_SECONDS)[0]:
             if isUnwanted():
@@ -178,7 +176,7 @@ class WorkerProcess(ProcessProtocol):
                 timer.cancel()
         if not self.started.called:
             self.started.errback(WorkerFailed(self.reason or f"a worker ended: {reason.value}"))
-            # Whoever waited has it; where nobody did, the owner logs it.
+            # Handled by its waiter, or logged by the owner.
             self.started.addErrback(lambda _: None)
         self.owner.workerEnded(self, reason)
         self.ended.callback(None)
@@ -194,7 +192,7 @@ class WorkerProcess(ProcessProtocol):
 
 
 ANSWER_SECONDS = 1.0
-"""How long the others wait for a worker's answer: whoever looks at a page is still there then."""
+"""How long a question waits for a worker's answer: short enough for a page that a person opens."""
 
 IDLE_GRACE_SECONDS = 2.0
 """
@@ -328,7 +326,7 @@ class WorkerPool:
         @param graceSeconds: What a worker that is replaced gives to what is in flight; if it still
             lives a little later, it is killed.
         @raise WorkerFailed: If a successor cannot start, or all are stopped meanwhile: those before
-            it have been replaced, the others stay, and C{program} is not taken for whoever must be
+            it have been replaced, the others stay, and C{program} is not used for those
             replaced later.
         """
         if self._isRolling or self._isStopping:
@@ -352,7 +350,7 @@ class WorkerPool:
         successor = self._spawnListening(index)
         await successor.started
         self._checkRolling()
-        # Not before: whoever has ended meanwhile needs no end.
+        # Not before: a worker that has ended meanwhile needs no end.
         for worker in self._all:
             if worker.index == index and worker is not successor and not worker.isRetired:
                 self._retire(worker, graceSeconds)
@@ -380,8 +378,8 @@ class WorkerPool:
         """
         Stop all workers in order.
 
-        @param graceSeconds: What they give to what is in flight; who still lives a little later is
-            killed, and who does not serve yet at once: nothing is in flight there.
+        @param graceSeconds: What they give to what is in flight; one that still lives a little later
+            is killed; one that does not serve yet, at once: nothing is in flight there.
         @return: Fires when all have ended.
         """
         self._isStopping = True
@@ -495,7 +493,7 @@ class WorkerPool:
         finally:
             theirs.close()
         self._all.append(worker)
-        # Where it has ended already, that is told as any other end.
+        # If it has ended already, that is handled as any other end.
         with suppress(OSError):
             ours.sendall(encode(setupMessage(setup)))
         return worker
@@ -516,7 +514,7 @@ class WorkerPool:
             )
 
     def _lookForHanging(self) -> None:
-        """Kill who has not answered for too long, and ask everybody for a sign of life."""
+        """Kill workers that have been silent for too long, and ping all of them."""
         for worker in self._all:
             worker.silences += worker.isReady
             if worker.silences > _SIGNS:

@@ -77,7 +77,14 @@ class RequestBody:
         if self._stream is None:
             chunk, self._content = self._content, b""
         else:
-            chunks = await self._stream.getAll()
+            stream = self._stream
+            # As stream.getAll(), without a coroutine of its own for each read.
+            while not (chunks := stream.takeAll()):
+                if stream.error is not None:
+                    raise stream.error
+                if stream.isEnded:
+                    raise StopAsyncIteration
+                await stream.readable()
             chunk = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         if not chunk:
             raise StopAsyncIteration

@@ -4,17 +4,14 @@ Multipart forms as they come in (RFC 2046 section 5.1.1, RFC 7578)::
     body      = [preamble CRLF] "--" boundary 1*part "--" [epilogue]
     part      = CRLF head CRLF CRLF content CRLF "--" boundary
     delimiter = CRLF "--" boundary
-
-Bytes in, events out: a L{PartHead}, the part's content as C{bytes} in pieces, L{PART_END}. However
-the bytes are cut, the events are the same. The parser of the package C{multipart} is not used: what
-it takes before the first boundary, after the last one and around a lone LF in a head depends on how
-the bytes were cut, and it does not know C{filename*}.
-
-The head of one part of a form (RFC 7578 section 4)::
-
     head        = *( field-name ":" value CRLF )
     disposition = "form-data" *( ";" parameter )
     parameter   = token "=" ( quoted-string / unquoted )
+
+Bytes in, events out: a L{PartHead}, the part's content as C{bytes} in pieces, L{PART_END}. However
+the bytes are cut, the events are the same. The parser of the package C{multipart} is not used: what
+it accepts before the first boundary, after the last one and around a lone LF in a head depends on
+how the bytes were cut, and it does not know C{filename*}.
 
 Three fields count: C{Content-Disposition}, C{Content-Type} and C{Content-Transfer-Encoding}; others
 are ignored, as RFC 7578 section 4.8 has it. What can be read in two ways is refused: a field or a
@@ -49,7 +46,7 @@ _FIELD_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _MEDIA_TYPE = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+/[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 _READ = frozenset({"content-disposition", "content-type", "content-transfer-encoding"})
-# The last two are no control characters, but end a line for whoever shows or logs the name.
+# The last two are no control characters, but end a line where the name is shown or logged.
 _CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 
 
@@ -71,12 +68,12 @@ class PartHead:
     What the head of a part says.
 
     @ivar name: The form field's name; empty if there is none.
-    @ivar fileName: The file's base name, L{None} if the part is no file. Empty if somebody chose
-        none: a browser sends such a part for each empty file input.
+    @ivar fileName: The file's base name, L{None} if the part is no file. Empty for an empty
+        file input, for which a browser sends such a part.
     @ivar mimeType: In lower case, without parameters.
     @ivar charset: As given, in lower case; L{None} if it is not.
-    @ivar encoding: C{Content-Transfer-Encoding} in lower case. It is told and not undone, as RFC
-        7578 section 4.7 deprecates it.
+    @ivar encoding: C{Content-Transfer-Encoding} in lower case. It is not decoded, as RFC 7578
+        section 4.7 deprecates it.
     """
 
     name: str
@@ -159,7 +156,7 @@ def _fileName(parameters: dict[str, str]) -> str | None:
 
 def _fields(block: bytes) -> dict[str, str]:
     fields: dict[str, str] = {}
-    # The names of files are UTF-8 (RFC 7578 section 5.1); what is not must not cost the upload.
+    # The names of files are UTF-8 (RFC 7578 section 5.1); other bytes must not fail the upload.
     lines = block.decode("utf-8", "replace").split("\r\n") if block else []
     if len(lines) > HEAD_LINES:
         raise BadMultipart(f"the head of a part has more than {HEAD_LINES} lines", True)
@@ -212,8 +209,8 @@ HEAD_SIZE = 16 * 1024
 """As much as a whole request may have; a long file name, percent-encoded, takes one."""
 
 PADDING_SIZE = 16 * 1024
-"""Before the first boundary and after the last nobody sends more than a line's end: a body whose
-boundary is never found is given up early."""
+"""Bytes before the first boundary and after the last one. Clients send at most a line's end there,
+and a body whose boundary is never found is refused early."""
 
 
 class PartEnd(enum.Enum):
@@ -317,7 +314,7 @@ class MultipartDecoder:
 
     def close(self) -> None:
         """
-        Hear that the body has ended.
+        Check that the form has ended with its body.
 
         @raise BadMultipart: If the form has not.
         """
@@ -325,7 +322,7 @@ class MultipartDecoder:
             raise BadMultipart("the form ends before its last boundary")
 
     def _certain(self, buffer: bytes, position: int) -> int:
-        """Tell where a delimiter may begin whose end has not come."""
+        """Return where a delimiter may begin whose end has not come."""
         # A boundary has no CR, so that only the last one can begin the delimiter.
         start = max(position, len(buffer) - len(self._delimiter) + 1)
         candidate = buffer.rfind(b"\r", start)
