@@ -378,8 +378,8 @@ class WorkerPool:
         """
         Stop all workers in order.
 
-        @param graceSeconds: What they give to what is in flight; one that still lives a little later
-            is killed; one that does not serve yet, at once: nothing is in flight there.
+        @param graceSeconds: What they give to what is in flight; one that lives somewhat longer is
+            killed; one that does not serve yet, at once: nothing is in flight there.
         @return: Fires when all have ended.
         """
         self._isStopping = True

@@ -25,7 +25,7 @@ class EndpointTests(ServedCase):
 
     async def handle(self, request: ChannelRequest) -> None:
         """Answer, and remember the transport."""
-        wire: Any = request.channel.wire
+        wire: Any = request.channel.connection
         below = getattr(wire.transport, "transport", wire.transport)
         self.seen.append((isinstance(below, FastServer), request.secure, request.clientHost))
         request.respond(200, [], b"hello")

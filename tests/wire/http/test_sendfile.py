@@ -204,7 +204,7 @@ class FileTests(ServedCase):
 
         async def handle(request: ChannelRequest) -> None:
             request.onDisconnect(lambda: gone.callback(None))
-            senders.append(request.channel.wire.fileSender)
+            senders.append(request.channel.connection.fileSender)
             request.begin(200, [], SIZE)
             self.outcomes.append(senders[0].sendFile(self.fd, 0, SIZE, self.run_))
             await gone
@@ -225,7 +225,7 @@ class FileTests(ServedCase):
 
         async def handle(request: ChannelRequest) -> None:
             request.begin(200, [], SIZE)
-            sending = request.channel.wire.fileSender.sendFile(self.fd, 0, SIZE, self.run_)
+            sending = request.channel.connection.fileSender.sendFile(self.fd, 0, SIZE, self.run_)
             cancelled.append(sending)
             sending.cancel()
             sending.addErrback(lambda reason: None)
@@ -246,7 +246,7 @@ class FileTests(ServedCase):
 
         async def handle(request: ChannelRequest) -> None:
             request.begin(200, [], SIZE)
-            sender: FastServer = request.channel.wire.fileSender
+            sender: FastServer = request.channel.connection.fileSender
             sending = sender.sendFile(self.fd, 0, SIZE, self.run_)
             for attempt in (
                 lambda: sender.write(b"x"),
