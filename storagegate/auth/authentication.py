@@ -1,5 +1,5 @@
 """
-Who calls: the providers that know tokens and keys, and which of them each wire may use::
+Authentication of calls: the providers of tokens and keys, and which of them each transport uses::
 
     readAuthentication({
         "providers": {
@@ -9,11 +9,11 @@ Who calls: the providers that know tokens and keys, and which of them each wire 
         "rules": {"http": ["jwt", "apikey"], "tcp": ["apikey"]},
     }, defaults)
 
-The providers of a wire are tried in the order of its rule; the first that recognises what the
-client sent decides. What none recognises is no authentication at all.
+The providers of a transport are tried in the order of its rule; the first one that recognises the
+credentials decides. Credentials that none recognises count as missing.
 
-Both C{jwt} and C{oauth} know JSON Web Tokens. Where both may be used, a token that says to be from
-the issuer of C{oauth} is decided by that, and any other by C{jwt}, in whatever order they are.
+Both C{jwt} and C{oauth} verify JSON Web Tokens. Where both are allowed, C{oauth} verifies those
+whose C{iss} is its issuer, and C{jwt} all others, in either order.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,21 +39,21 @@ PROVIDERS = ("jwt", "apikey", "oauth")
 """The kinds of providers."""
 
 Rules = Mapping[str, tuple[str, ...]]
-"""The names of the providers of each wire, in their order."""
+"""The names of the providers of each transport, in their order."""
 
 INVALID = "Invalid token"
-"""All that a client is told of a bad token: a reason would help to make a better one."""
+"""The message for an invalid token: a reason would help to forge a better one."""
 
 _log = Logger()
 
 
 class Authentication:
     """
-    Authenticates calls by the rules of their wires.
+    Authenticates calls by the rules of their transports.
 
-    @ivar providers: By name.
-    @ivar rules: The names of the providers of each wire, in their order.
-    @ivar ownKeys: By service, what takes the place of the provider C{apikey} for it.
+    @ivar providers: The providers by name.
+    @ivar rules: The names of the providers of each transport, in their order.
+    @ivar ownKeys: By service, the provider that replaces C{apikey} for it.
     """
 
     def __init__(self, providers: Mapping[str, TokenProvider], rules: Rules) -> None:
@@ -61,18 +61,17 @@ class Authentication:
         self.rules = rules
         self.ownKeys: dict[str, TokenProvider] = {}
         self._oauthIssuer = getattr(providers.get("oauth"), "issuer", None)
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def authenticate(
         self, context: RequestContext, credentials: CallCredentials, methods: tuple[str, ...] = ()
     ) -> Any:
         """
-        Find out who calls.
+        Authenticate a call.
 
-        @param methods: The providers that the service allows; empty for those of the wire.
-        @return: The user, C{None} if no provider recognised the credentials, or something to wait
-            for.
-        @raise ServiceError: C{UNAUTHENTICATED} if one did and they are not good.
+        @param methods: The providers that the service allows; empty for those of the transport.
+        @return: The user, C{None} if no provider recognised the credentials, or an awaitable of it.
+        @raise ServiceError: C{UNAUTHENTICATED} if the credentials are invalid.
         """
         if credentials.token is not None and len(credentials.token) > MAX_TOKEN_LENGTH:
             raise codedError("UNAUTHENTICATED", INVALID)
@@ -95,7 +94,7 @@ class Authentication:
         return None
 
     def _isOfOther(self, name: str, names: tuple[str, ...], token: str) -> bool:
-        """Tell whether a token is left to the other one of the two that know JSON Web Tokens."""
+        """Return whether a JSON Web Token is left to the other one of its two providers."""
         if name == "apikey" or self._oauthIssuer is None:
             return False
         if "jwt" not in self.providers or "jwt" not in names or "oauth" not in names:
@@ -120,13 +119,13 @@ class Authentication:
         return _admitted(user)
 
     def _refusal(self, error: Exception) -> Exception:
-        """Give what callers are told; an outage is another thing than a bad token."""
+        """Return the error for callers: that of an outage differs from that of an invalid token."""
         if isinstance(error, ServiceError | GrpcError | CancelledError):
             return error
         if isinstance(error, TokenError):
             _log.debug("a token was refused: {reason}", reason=str(error))
         else:
-            noteKind(_log, self._told, error)
+            noteKind(_log, self._logged, error)
         return codedError("UNAUTHENTICATED", INVALID)
 
 
@@ -138,10 +137,11 @@ def _admitted(user: Any) -> Any:
 
 def readRules(given: Any, defaults: Rules) -> dict[str, tuple[str, ...]]:
     """
-    Read which providers each wire may use; one that is not named keeps its default.
+    Read which providers each transport may use; one that is not named keeps its default.
 
-    @param defaults: Those of every wire that there is.
-    @raise OptionError: If a name is none.
+    @param given: Names of providers by transport.
+    @param defaults: The rules of all transports.
+    @raise OptionError: If a name is unknown.
     """
     rules = dict(defaults)
     if not isinstance(given, Mapping):
@@ -162,7 +162,7 @@ def readRules(given: Any, defaults: Rules) -> dict[str, tuple[str, ...]]:
 
 
 def _readJWT(given: Any) -> TokenProvider:
-    # PyJWT takes 2 MB that nobody needs who has no such tokens.
+    # PyJWT takes 2 MB, which is of no use without such tokens.
     from storagegate.auth.jwt import readJWT
 
     return readJWT(given)
@@ -177,7 +177,7 @@ class ProvidersDict(TypedDict, total=False):
 
 
 class RulesDict(TypedDict, total=False):
-    """The providers that each wire may use."""
+    """The providers that each transport may use."""
 
     http: Sequence[Literal["jwt", "apikey", "oauth"]]
     websocket: Sequence[Literal["jwt", "apikey", "oauth"]]
@@ -195,10 +195,9 @@ class AuthenticationDict(TypedDict, total=False):
 
 def _checkExtract(name: str, options: Mapping[str, Any], defaults: Rules) -> None:
     """
-    Check the wires that C{extractToken} has functions for.
+    Check the transports that C{extractToken} has functions for.
 
-    @param name: That of the options.
-    @raise OptionError: If there is no such wire.
+    @raise OptionError: If there is no such transport.
     """
     extract = options.get("extractToken")
     if isinstance(extract, Mapping) and not set(extract) <= set(defaults):
@@ -211,9 +210,9 @@ def readAuthentication(
     """
     Read the whole configuration: C{providers} and C{rules}.
 
-    @param defaults: The providers of every wire that there is, unless a rule says otherwise.
+    @param defaults: The rules of all transports, where the configuration has none.
     @param oauth: Reads the options of the provider C{oauth}, which needs HTTP.
-    @raise OptionError: If there is no such option, or its value is none or not safe.
+    @raise OptionError: If there is no such option, or its value is invalid or unsafe.
     """
     if not isinstance(config, Mapping):
         raise OptionError("the option authentication is a mapping of providers and rules")
@@ -239,7 +238,7 @@ def readAuthentication(
     rules = readRules(config.get("rules", {}), defaults)
     for protocol in config.get("rules", {}):
         for name in rules[protocol]:
-            # A service may have keys of its own; tokens that nobody checks are a mistake.
+            # A service may have its own API keys; tokens without a provider are a mistake.
             if name != "apikey" and name not in providers:
                 raise OptionError(
                     f"authentication.rules.{protocol} names {name}, "

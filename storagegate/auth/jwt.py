@@ -1,9 +1,9 @@
 """
-JSON Web Tokens (RFC 7519) with a key that is configured.
+JSON Web Tokens (RFC 7519) with configured keys, and public keys in PEM and JWK form (RFC 7517).
 
-PyJWT checks the signature and the claims. Here it is told what it does not insist on by itself:
-that a token ends at some time, that a key is long enough, and that nobody chooses the algorithm but
-whoever configured it.
+PyJWT verifies signatures and claims. This module adds what it does not enforce: an expiry, a
+minimum length of keys, and algorithms that are chosen by the configuration and the key, never by
+the token.
 """
 
 import json
@@ -37,16 +37,16 @@ _CURVE_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "E
 ASYMMETRIC = (*RSA_ALGORITHMS, *_CURVE_ALGORITHMS.values(), "EdDSA")
 
 MIN_RSA_BITS = 2048
-"""What RFC 7518 section 3.3 demands."""
+"""The minimum of RFC 7518 section 3.3."""
 
 MAX_RSA_BITS = 8192
-"""A check with this one takes half a millisecond of the thread that serves everybody."""
+"""With such a key a verification takes half a millisecond of the reactor thread."""
 
 MAX_RSA_EXPONENT = 1 << 32
-"""Everybody uses 65537; the time that a check takes grows with its length."""
+"""The usual exponent is 65537; the time of a verification grows with its length."""
 
 MAX_KEYS = 100
-"""Keys of a set: issuers have two or three, those with a key for each client have dozens."""
+"""Keys of a set: issuers have two or three, or dozens with a key for each client."""
 
 _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "RSA": RSAAlgorithm.from_jwk,
@@ -60,8 +60,8 @@ class VerificationKey:
     """
     A public key.
 
-    @ivar kid: Its name, C{None} if it has none.
-    @ivar algorithms: Those that it may be used with.
+    @ivar kid: Its identifier, C{None} if it has none.
+    @ivar algorithms: The algorithms that it may be used with.
     """
 
     kid: str | None
@@ -77,9 +77,11 @@ class KeySet:
 
     def find(self, kid: str | None, algorithm: str) -> VerificationKey | None:
         """
-        Find the key that a token names.
+        Return the key that a token names; C{None} if there is none.
 
-        @param kid: C{None} if it names none: then there has to be only one that could be meant.
+        @param kid: The identifier in the token; C{None} if it names none: then the only key of the
+            algorithm is returned.
+        @param algorithm: The algorithm of the token.
         """
         found = [key for key in self.keys if algorithm in key.algorithms]
         if kid is None:
@@ -89,9 +91,9 @@ class KeySet:
 
 def fittingAlgorithms(key: Any) -> tuple[str, ...]:
     """
-    Give the algorithms that a public key is good for.
+    Return the algorithms that a public key may be used with.
 
-    @raise ValueError: If there are none, for it is a private key above all, or it is weak.
+    @raise ValueError: If there are none: it is weak, or of another kind.
     """
     if isinstance(key, RSAPublicKey):
         if not MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS:
@@ -99,7 +101,7 @@ def fittingAlgorithms(key: Any) -> tuple[str, ...]:
                 f"has {key.key_size} bits; an RSA key has {MIN_RSA_BITS} to {MAX_RSA_BITS}"
             )
         if key.public_numbers().e > MAX_RSA_EXPONENT:
-            raise ValueError("has an exponent that nobody uses")
+            raise ValueError("has an exponent that is too large")
         return RSA_ALGORITHMS
     if isinstance(key, EllipticCurvePublicKey) and key.curve.name in _CURVE_ALGORITHMS:
         return (_CURVE_ALGORITHMS[key.curve.name],)
@@ -124,9 +126,9 @@ def readPublicKey(value: Any) -> VerificationKey:
 
 def readKeySet(document: bytes) -> KeySet:
     """
-    Read a set of JSON Web Keys.
+    Parse a set of JSON Web Keys.
 
-    Keys that are for something else or that are weak are left out, as RFC 7517 section 5 has it.
+    Keys for other purposes and weak ones are left out, as in RFC 7517 section 5.
 
     @raise ValueError: If it is no such set, or too large.
     """
@@ -147,7 +149,7 @@ def _readKey(entry: Any) -> VerificationKey | None:
         return None
     parser = _PARSERS.get(str(entry.get("kty")))
     if parser is None:
-        # Above all a shared secret: what everybody can read is none.
+        # Above all a shared secret, which is none once it is published.
         return None
     try:
         key = parser(dict(entry))
@@ -163,7 +165,7 @@ def _readKey(entry: Any) -> VerificationKey | None:
 
 
 def _isForSignatures(entry: Mapping[str, Any]) -> bool:
-    """Tell whether a key is meant for checking signatures (RFC 7517 section 4)."""
+    """Return whether a key is for verifying signatures (RFC 7517 section 4)."""
     operations = entry.get("key_ops", ["verify"])
     return (
         entry.get("use", "sig") == "sig" and isinstance(operations, list) and "verify" in operations
@@ -175,7 +177,7 @@ _SECRET_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}
 SYMMETRIC = tuple(_SECRET_BYTES)
 
 LEEWAY_SECONDS = 5
-"""How far clocks may differ: what NTP leaves, with room."""
+"""How far clocks may differ: more than NTP leaves."""
 
 MAX_LEEWAY_SECONDS = 300
 """Kerberos's five minutes; with more, the end of a token means little."""
@@ -188,10 +190,14 @@ _EXACT = re.compile(rf"{_PART}\.{_PART}\.{_PART}", re.ASCII)
 @frozen
 class JWTProvider:
     """
-    Knows tokens that were signed with a configured key; the user is their claims.
+    The provider C{jwt}: tokens that are signed with a configured key. The user is their claims.
 
     @ivar key: A shared secret, or a public key.
-    @ivar algorithms: Which may be used; all with a secret, or all with a public key.
+    @ivar algorithms: The allowed algorithms; all for a secret, or all for a public key.
+    @ivar audience: The accepted values of C{aud}; C{None} accepts all.
+    @ivar issuer: The accepted value of C{iss}; C{None} accepts all.
+    @ivar leeway: Seconds that clocks may differ by.
+    @ivar extract: Extracts the token, see L{readExtract}.
     """
 
     key: Any = field(repr=False)
@@ -207,15 +213,15 @@ class JWTProvider:
         return VerifiedTokenCache(self.leeway)
 
     def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
-        """Give the token, if it looks like one of these."""
+        """Return the token, if it has the form of a JSON Web Token."""
         token = extracted(self.extract, context.protocol, credentials)
         return token if token is not None and looksLikeJWT(token) else None
 
     def verify(self, token: str, context: RequestContext) -> dict[str, Any]:
         """
-        Give the claims.
+        Return the claims.
 
-        @raise TokenError: If the token is not good.
+        @raise TokenError: If the token is invalid.
         """
         return self._checked.claims(
             token,
@@ -235,9 +241,14 @@ def verifiedClaims(
     leeway: float,
 ) -> dict[str, Any]:
     """
-    Give the claims of a token.
+    Verify a token, and return its claims.
 
-    @raise TokenError: If it is not good.
+    @param key: A shared secret, or a public key.
+    @param algorithms: The allowed algorithms.
+    @param audience: The accepted values of C{aud}; C{None} accepts all.
+    @param issuer: The accepted value of C{iss}; C{None} accepts all.
+    @param leeway: Seconds that clocks may differ by.
+    @raise TokenError: If it is invalid.
     """
     if len(token) > MAX_TOKEN_LENGTH:
         raise TokenError("it is too long")
@@ -251,7 +262,7 @@ def verifiedClaims(
             audience=audience,
             issuer=issuer,
             leeway=leeway,
-            # Who has not said what it is called cannot tell whether it is meant.
+            # Without a configured name, an audience cannot be compared.
             options={
                 "require": ["exp"],
                 "verify_aud": audience is not None,
@@ -265,7 +276,7 @@ def verifiedClaims(
 
 
 def readLeeway(value: Any) -> float:
-    """Read how far clocks may differ."""
+    """Read how many seconds clocks may differ by."""
     isNumber = isinstance(value, int | float) and not isinstance(value, bool)
     if not isNumber or not 0 <= value <= MAX_LEEWAY_SECONDS:
         raise ValueError(f"is a number of seconds from 0 to {MAX_LEEWAY_SECONDS}")
@@ -273,7 +284,7 @@ def readLeeway(value: Any) -> float:
 
 
 def readAudience(value: Any) -> str | tuple[str, ...]:
-    """Read whom tokens are for: a name, or a list of names of which one is enough."""
+    """Read the audience of tokens: a name, or a list of names of which one is enough."""
     names = [value] if isinstance(value, str) else value
     isList = isinstance(names, list | tuple) and len(names) > 0
     if not isList or not all(isinstance(name, str) and name for name in names):
@@ -282,7 +293,7 @@ def readAudience(value: Any) -> str | tuple[str, ...]:
 
 
 def readAlgorithms(value: Any) -> tuple[str, ...]:
-    """Read names of algorithms: all of them for a secret, or all for a public key."""
+    """Read names of algorithms: all for a secret, or all for a public key."""
     if not isinstance(value, list | tuple) or not value:
         raise ValueError("is a list of algorithms")
     for name in value:
@@ -303,7 +314,7 @@ def _readSecret(value: Any) -> bytes:
     if not isinstance(value, str | bytes):
         raise ValueError("is text")
     secret = value.encode() if isinstance(value, str) else value
-    # Whoever gives a key as a secret means it for what publicKey is for; everybody may know it.
+    # A public key as a shared secret would let anyone who has it sign tokens.
     if b"-----BEGIN" in secret or secret.startswith((b"ssh-", b"ecdsa-")):
         raise ValueError("is a shared secret; a key in PEM is a publicKey")
     return secret
@@ -314,15 +325,15 @@ class JWTOptions:
     """
     The options of the provider C{jwt}.
 
-    @ivar secret: What both sides know, as many bytes at least as the algorithm's hash has, 32 for
+    @ivar secret: The shared secret, at least as many bytes as the algorithm's hash has, 32 for
         C{HS256}; either this or C{publicKey}.
-    @ivar publicKey: The key of whoever signs, in PEM.
+    @ivar publicKey: The public key of the signer, in PEM.
     @ivar algorithms: Those that tokens may be signed with, all for secrets or all for public keys;
         without it C{HS256} for a secret, and for a public key the first that fits it.
-    @ivar audience: Whom tokens are for; without it C{aud} is not looked at.
-    @ivar issuer: Who has signed them; without it C{iss} is not looked at.
+    @ivar audience: The audience of tokens; without it C{aud} is not checked.
+    @ivar issuer: The issuer of tokens; without it C{iss} is not checked.
     @ivar leeway: Seconds that clocks may differ by.
-    @ivar extractToken: Finds the token elsewhere in the request, message or call of a wire; a
+    @ivar extractToken: Extracts the token from the request, message or call of a transport; a
         mapping has one such function for each protocol.
     """
 

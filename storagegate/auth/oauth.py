@@ -1,13 +1,24 @@
 """
-Authentication with all that the gateway has: the provider C{oauth}, too, which needs HTTP::
+The provider C{oauth}: JSON Web Tokens of an issuer that publishes its keys::
 
     configureAuthentication({"providers": {"oauth": {
         "issuer": "https://login.example.com/",
         "audience": "orders",
     }}})
 
-Its tokens are JSON Web Tokens that an issuer has signed with a key that it publishes; C{iss},
-C{aud} and C{exp} are always checked.
+C{iss}, C{aud} and C{exp} are always verified. The keys are found by OpenID Connect Discovery or
+RFC 8414::
+
+    issuer -> /.well-known/openid-configuration -> jwks_uri -> a set of keys
+
+They are fetched at the first use, again after a while, and when a token names an unknown key, but
+never more often than the cooldown allows. Documents come from these URLs only::
+
+    https://host[:port]/path        any allowed address
+    http://localhost[:port]/path    this machine: also 127.0.0.0/8 and [::1]
+
+The document of an issuer names another URL, and a name may resolve to any address: so the address
+that is connected to is checked. Redirections are not followed.
 """
 
 import json
@@ -53,20 +64,20 @@ from storagegate.net.http.client import HTTPClient, HTTPStatusError
 from storagegate.net.tls import ClientTLSOptions
 
 MAX_DOCUMENT_BYTES = 256 * 1024
-"""Of a response: a hundred keys with certificates have half of it."""
+"""Bytes of a response: a hundred keys with certificates have half of it."""
 
 TIMEOUT_SECONDS = 10.0
-"""For one document: calls wait for it, and an issuer that takes longer is down."""
+"""Seconds for one document: calls wait for it, and an issuer that takes longer is down."""
 
 Address = IPv4Address | IPv6Address
 
-# Where clouds tell machines their secrets, besides the link-local 169.254.169.254: of AWS over
-# IPv6, Alibaba, Oracle and Azure.
+# The metadata services of clouds, which serve credentials, besides the link-local 169.254.169.254:
+# of AWS over IPv6, Alibaba, Oracle and Azure.
 _METADATA = frozenset(
     map(ip_address, ("fd00:ec2::254", "100.100.100.200", "192.0.0.192", "168.63.129.16"))
 )
 
-# RFC 6052: an IPv4 address in IPv6's clothes.
+# RFC 6052: IPv4 addresses embedded in IPv6.
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 _URL = re.compile(
@@ -76,16 +87,16 @@ _URL = re.compile(
 
 
 class FetchError(Exception):
-    """A document cannot be had, or not be used; the text says why."""
+    """A document cannot be used; the text is the reason."""
 
 
 @frozen
 class DocumentURL:
     """
-    Where a document is.
+    The URL of a document.
 
-    @ivar text: As it was written.
-    @ivar host: A name or an address, without brackets, in lower case.
+    @ivar text: The URL as it was given.
+    @ivar host: The name or address, without brackets, in lower case.
     """
 
     text: str
@@ -95,7 +106,7 @@ class DocumentURL:
 
 def readURL(value: Any) -> DocumentURL:
     """
-    Read an address that documents may be fetched from.
+    Read a URL that documents may be fetched from.
 
     @raise ValueError: If it is none.
     """
@@ -110,9 +121,11 @@ def readURL(value: Any) -> DocumentURL:
 
 def addressAllowed(text: str, url: DocumentURL, trusted: frozenset[str]) -> bool:
     """
-    Tell whether a document may be fetched from an address that the URL's host has led to.
+    Return whether a document may be fetched from an address of the URL's host.
 
-    @param trusted: The hosts that the configuration names: those may be in a private network.
+    @param text: The address that the host was resolved to.
+    @param url: The URL of the document.
+    @param trusted: The hosts of the configuration, which may be in a private network.
     """
     address = _bare(ip_address(text.partition("%")[0]))
     if url.host in trusted and _asAddress(url.host) == address:
@@ -127,7 +140,7 @@ def addressAllowed(text: str, url: DocumentURL, trusted: frozenset[str]) -> bool
 
 
 def _bare(address: Address) -> Address:
-    """Take off what an IPv4 address may be wrapped in."""
+    """Return the IPv4 address that is embedded in an address, if there is one."""
     if isinstance(address, IPv6Address):
         if address in _NAT64:
             return IPv4Address(address.packed[-4:])
@@ -154,7 +167,7 @@ class MetadataFetcher:
         self, reactor: Any, trusted: frozenset[str], tls: ClientTLSOptions | None = None
     ) -> None:
         """
-        @param trusted: The hosts that the configuration names.
+        @param trusted: The hosts of the configuration, which may be in a private network.
         @param tls: The trust roots; C{None} for those of the system.
         """
         self._reactor = reactor
@@ -180,16 +193,16 @@ class MetadataFetcher:
 
 
 REFRESH_SECONDS = 300.0
-"""From this age on keys are fetched anew while the old ones are still used."""
+"""The age at which keys are fetched again, while the old ones are still used."""
 
 MAX_AGE_SECONDS = 600.0
-"""From this age on calls wait for new ones: a withdrawn key is good no longer than this."""
+"""The age at which calls wait for new keys: a revoked key is accepted for this time."""
 
 MAX_STALE_SECONDS = 24 * 3600.0
-"""As long as this keys are used if the issuer cannot be reached: an outage of a night."""
+"""How long keys are used if the issuer cannot be reached: the outage of a night."""
 
 COOLDOWN_SECONDS = 15.0
-"""Between two fetches: four in a minute are no burden, and a new key is known after this."""
+"""The time between two fetches, after which a new key is known."""
 
 _log = Logger()
 
@@ -198,9 +211,7 @@ Fetch = Callable[[DocumentURL], Awaitable[bytes]]
 
 class JWKSCache:
     """
-    Knows the keys of an issuer.
-
-    All who wait for keys share one fetch, and nobody who leaves ends it.
+    The keys of an issuer. All calls that wait for keys share one fetch, which none of them cancels.
     """
 
     def __init__(
@@ -211,9 +222,10 @@ class JWKSCache:
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         """
-        @param fetch: Gives a document.
-        @param keysURL: Where the keys are; C{None} asks the issuer.
-        @param seconds: Gives seconds for measuring.
+        @param issuer: The URL of the issuer.
+        @param fetch: Fetches a document.
+        @param keysURL: The URL of the keys; C{None} to discover it.
+        @param seconds: Returns seconds of a monotonic clock.
         """
         self._issuer = issuer
         self._fetch = fetch
@@ -226,7 +238,7 @@ class JWKSCache:
         self._waiting: list[Deferred[None]] = []
 
     def known(self, kid: str | None, algorithm: str) -> VerificationKey | None:
-        """Give a key if it is here and young enough to be used without asking."""
+        """Return a key of the cache; C{None} if it is not in it, or too old."""
         age = self._seconds() - self._fetchedAt
         if age >= MAX_AGE_SECONDS:
             return None
@@ -236,10 +248,12 @@ class JWKSCache:
 
     async def find(self, kid: str | None, algorithm: str) -> VerificationKey | None:
         """
-        Give a key, after asking the issuer if it has not been asked just now.
+        Fetch the keys unless that was tried within the cooldown, and return one of them.
 
-        @return: C{None} if it has no such key.
-        @raise ServiceError: C{UNAVAILABLE} if nobody knows.
+        @param kid: See L{KeySet.find}.
+        @param algorithm: The algorithm of the token.
+        @return: C{None} if there is no such key.
+        @raise ServiceError: C{UNAVAILABLE} if the keys cannot be fetched, and none are known.
         """
         self._begin()
         if self._fetching:
@@ -252,7 +266,7 @@ class JWKSCache:
         return self._keys.find(kid, algorithm)
 
     def _begin(self) -> None:
-        """Begin to fetch, unless that has been tried just now."""
+        """Start to fetch, unless that was tried within the cooldown."""
         now = self._seconds()
         if self._fetching or now - self._triedAt < COOLDOWN_SECONDS:
             return
@@ -269,8 +283,8 @@ class JWKSCache:
         self._fetchedAt = self._seconds()
 
     async def _discover(self) -> DocumentURL:
-        """Ask the issuer where its keys are."""
-        first, second = _places(self._issuer)
+        """Return the URL of the keys, from the metadata of the issuer."""
+        first, second = _metadataURLs(self._issuer)
         try:
             document = await self._fetch(first)
         except HTTPStatusError as error:
@@ -281,7 +295,7 @@ class JWKSCache:
             metadata = json.loads(document)
         except RecursionError:
             raise FetchError("the issuer's document is nested too deeply") from None
-        # RFC 8414 section 3.3: who says to be somebody else is not to be believed.
+        # RFC 8414 section 3.3: a document of another issuer must not be used.
         if not isinstance(metadata, dict) or metadata.get("issuer") != self._issuer.text:
             raise FetchError(f"the document of {self._issuer.text} is about another issuer")
         url = readURL(metadata.get("jwks_uri"))
@@ -304,8 +318,8 @@ class JWKSCache:
             waiter.callback(None)
 
 
-def _places(issuer: DocumentURL) -> tuple[DocumentURL, DocumentURL]:
-    """Give where an issuer describes itself: after its path, or, RFC 8414 section 3.1, before."""
+def _metadataURLs(issuer: DocumentURL) -> tuple[DocumentURL, DocumentURL]:
+    """Return the URLs of metadata: after the path, or, RFC 8414 section 3.1, before it."""
     path = urlsplit(issuer.text).path.rstrip("/")
     root = issuer.text[: len(issuer.text.rstrip("/")) - len(path)]
     return (
@@ -336,12 +350,12 @@ class OAuthOptions:
 
     @ivar issuer: Its URL, exactly as tokens have it in C{iss}; its keys are fetched, and again when
         they change.
-    @ivar audience: Whom tokens are for; without it those for any other service would do.
+    @ivar audience: The audience of tokens; without it those for other services would be accepted.
     @ivar algorithms: Those that tokens may be signed with.
     @ivar leeway: Seconds that clocks may differ by.
-    @ivar jwksUri: Where the keys are, for an issuer that does not tell, or that names a place in a
+    @ivar jwksUri: The URL of the keys, for an issuer without metadata, or whose keys are in a
         private network.
-    @ivar extractToken: Finds the token elsewhere in the request, message or call of a wire; a
+    @ivar extractToken: Extracts the token from the request, message or call of a transport; a
         mapping has one such function for each protocol.
     """
 
@@ -355,9 +369,9 @@ class OAuthOptions:
 
 class OAuthProvider:
     """
-    Knows the tokens of an issuer; the user is their claims.
+    The provider C{oauth}: tokens of an issuer. The user is their claims.
 
-    @ivar issuer: What they have in C{iss}.
+    @ivar issuer: Their C{iss}.
     """
 
     def __init__(self, options: OAuthOptions, keys: JWKSCache) -> None:
@@ -367,24 +381,24 @@ class OAuthProvider:
         self._checked = VerifiedTokenCache(options.leeway)
 
     def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
-        """Give the token, if it looks like one of these."""
+        """Return the token, if it has the form of a JSON Web Token."""
         token = extracted(self._options.extractToken, context.protocol, credentials)
         return token if token is not None and looksLikeJWT(token) else None
 
     def verify(self, token: str, context: RequestContext) -> Any:
         """
-        Give the claims, at once if the key is here.
+        Return the claims, synchronously if the key is in the cache.
 
-        @raise TokenError: If the token is not good.
-        @raise ServiceError: C{UNAVAILABLE} if there is no key to check it with.
+        @raise TokenError: If the token is invalid.
+        @raise ServiceError: C{UNAVAILABLE} if the keys of the issuer cannot be fetched.
         """
         header = unverified(token, 0)
         kid, algorithm = header.get("kid"), header.get("alg")
-        # All else that a header may say of keys is the caller's wish: jku, x5u, jwk, x5c.
+        # Other keys in a header are those of the caller, and ignored: jku, x5u, jwk, x5c.
         if algorithm not in self._options.algorithms or not isinstance(kid, str | None):
             raise TokenError("it names no algorithm, or a key by no name")
         if unverified(token, 1).get("iss") != self.issuer:
-            # Said before the issuer is asked for keys that it has never had.
+            # Checked first: the issuer has no keys of others.
             raise TokenError("it is of another issuer")
         key = self._keys.known(kid, algorithm)
         if key is not None:
@@ -415,8 +429,9 @@ def readOAuth(
     """
     Read the options of the provider C{oauth}, see L{OAuthOptions}.
 
-    @param fetch: Gives a document; C{None} by HTTP.
-    @raise OptionError: If there is no such option, or its value is none or not safe.
+    @param fetch: Fetches a document; C{None} for HTTP.
+    @param seconds: Returns seconds of a monotonic clock.
+    @raise OptionError: If there is no such option, or its value is invalid or unsafe.
     """
     name = "authentication.providers.oauth"
     if not isinstance(given, Mapping):
@@ -429,7 +444,7 @@ def readOAuth(
 
 
 def _fetcher(trusted: frozenset[str]) -> Fetch:
-    """Fetch by HTTP; the reactor is looked for when there is something to fetch."""
+    """Return a function that fetches by HTTP, with the reactor of the time of the first fetch."""
     fetchers: list[MetadataFetcher] = []
 
     async def fetch(url: DocumentURL) -> bytes:

@@ -1,9 +1,5 @@
 """
-Where a token is, and what it looks like: what the providers of authentication share.
-
-Tokens that were good a moment ago: to check one again costs more than most calls do.
-
-API keys, each of which the user's own function knows.
+Tokens: their extraction and form, a cache of verified ones, and the provider of API keys.
 """
 
 import hmac
@@ -32,54 +28,54 @@ EXTRACT = "is a plain function, or a mapping of protocols to such functions"
 _JWT = re.compile(r"e[wy][\w-]*\.[\w-]*\.[\w-]*", re.ASCII)
 
 
-# The scheme's name is in any case, and one blank follows it or several (RFC 9110 section 11.4).
+# The name of the scheme is case-insensitive, and followed by spaces (RFC 9110 section 11.4).
 _BEARER = re.compile(r"bearer(?: +|\Z)", re.IGNORECASE)
 
 
 def bearerToken(value: str) -> str:
-    """Give the token of an C{Authorization} field or entry, which may come without its scheme."""
+    """Return the token of an C{Authorization} field, which may come without its scheme."""
     value = value.strip()
     scheme = _BEARER.match(value)
     return value if scheme is None else value[scheme.end() :]
 
 
 class TokenError(ValueError):
-    """A token is not good; the reason, which quotes nothing of it, is for the log alone."""
+    """A token is invalid; the reason, which quotes nothing of it, is for the log only."""
 
 
 class TokenProvider(Protocol):
-    """Who knows one kind of token."""
+    """Verifies one kind of token."""
 
     def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
-        """Give the token or key that this provider decides about; C{None} if there is none."""
+        """Return the token or key of the kind of this provider; C{None} if there is none."""
 
     def verify(self, token: str, context: RequestContext) -> Any:
         """
-        Find out whose it is.
+        Verify a token.
 
-        @return: The user, or something to wait for that gives it. What is falsy is nobody.
+        @return: The user, or an awaitable of it; a falsy value refuses the token.
         """
 
 
 def looksLikeJWT(token: str) -> bool:
     """
-    Tell whether a token has the three parts of a JSON Web Token, the first of them a JSON object.
+    Return whether a token has the three parts of a JSON Web Token, the first of them a JSON object.
 
-    Keys with dots in them are none.
+    API keys with dots have another form.
     """
     return _JWT.fullmatch(token) is not None
 
 
 def unverified(token: str, part: int) -> Mapping[str, Any]:
     """
-    Read what a JSON Web Token says and nobody has checked: good for choosing who checks it.
+    Decode a part of a JSON Web Token without verifying it: good for choosing its provider.
 
     @param part: 0 for the header, 1 for the claims.
-    @return: Nothing if it cannot be read.
+    @return: An empty mapping if it cannot be decoded.
     """
     text = token.split(".")[part]
     try:
-        # The parser that PyJWT uses: of a name that comes twice both take the same value.
+        # The parser of PyJWT: both take the same value of a name that occurs twice.
         value = json.loads(urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except (ValueError, RecursionError):
         return {}
@@ -88,9 +84,11 @@ def unverified(token: str, part: int) -> Mapping[str, Any]:
 
 def extracted(extract: Any, protocol: str, credentials: CallCredentials) -> str | None:
     """
-    Give the token: from the wire's place for it, or by asking the user's own function.
+    Return the token of a call; C{None} if there is none.
 
-    @param extract: See L{readExtract}.
+    @param extract: The configured function, see L{readExtract}; C{None} takes the token of the
+        credentials.
+    @param protocol: The transport of the call.
     """
     function = extract.get(protocol) if isinstance(extract, Mapping) else extract
     if function is None:
@@ -98,16 +96,16 @@ def extracted(extract: Any, protocol: str, credentials: CallCredentials) -> str 
     try:
         token = function(credentials.native)
     except (LookupError, AttributeError, TypeError):
-        # Functions that look for a token in a message fail where it has none.
+        # A function that indexes a message fails if it has no token.
         return None
     return token if isinstance(token, str) and token else None
 
 
 def readExtract(value: Any) -> Any:
     """
-    Read who finds the token: C{(native)}, or a mapping of protocols to such functions.
+    Read a function that extracts the token: C{(native)}, or a mapping of protocols to such.
 
-    C{native} is the request, message or call of the wire.
+    C{native} is the request, message or call of the transport.
     """
     functions = value.values() if isinstance(value, Mapping) else [value]
     for function in functions:
@@ -118,12 +116,12 @@ def readExtract(value: Any) -> Any:
 
 def noteKind(log: Logger, told: set[str], error: Exception) -> None:
     """
-    Log an exception of whoever verifies tokens, if it is the first of its kind.
+    Log an exception of a provider, at a visible level only if it is the first of its class.
 
-    It may be a mistake in the verifier, so it is seen; bad tokens are an everyday thing, so it is
-    not seen again. Neither its text nor its traceback is told: they may quote the token.
+    It may be a bug of the provider; invalid tokens occur every day. Neither its text nor its
+    traceback is logged: they may quote the token.
 
-    @param told: The kinds that were seen.
+    @param told: The names of the classes that were logged.
     """
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
     if kind in told:
@@ -134,30 +132,30 @@ def noteKind(log: Logger, told: set[str], error: Exception) -> None:
 
 
 MAX_CHECKED = 1024
-"""Tokens of one provider; each costs about 200 bytes, and nobody gets in without a good one."""
+"""Tokens of one provider; each takes about 200 bytes, and only valid ones are cached."""
 
 
 class VerifiedTokenCache:
     """
-    Remembers which tokens were good, by their digests: the tokens themselves are kept nowhere.
+    A cache of verified tokens, by their digests: the tokens themselves are not kept.
 
-    To find one takes a tenth of the time of checking it.
+    A look-up takes a tenth of the time of a verification, which costs more than most calls.
     """
 
     def __init__(self, leeway: float, now: Callable[[], float] = time.time) -> None:
         """
-        @param leeway: How long after its end a token is good, in seconds.
-        @param now: Gives seconds since 1970.
+        @param leeway: Seconds after its end for which a token is valid.
+        @param now: Returns seconds since 1970.
         """
         self._leeway = leeway
         self._checked: TTLCache[bytes, Any] = TTLCache(MAX_CHECKED, now)
 
     def claims(self, token: str, key: Any, check: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """
-        Give the claims of a token, which are the caller's own.
+        Return the claims of a token, in a new mapping.
 
-        @param key: What it is checked with; what was good with another one is not.
-        @param check: Gives them, or raises.
+        @param key: The key that verifies it; entries of other keys are ignored.
+        @param check: Verifies it, and returns the claims.
         """
         digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
         if self._checked.get(digest) is key:
@@ -168,23 +166,23 @@ class VerifiedTokenCache:
 
 
 HEADER = "x-api-key"
-"""Where adapters look for C{CallCredentials.apiKey}; another field is looked up in the context."""
+"""The field of C{CallCredentials.apiKey}; another one is looked up in the context."""
 
 
 class APIKeyProvider:
     """
-    Knows API keys by asking the user's function.
+    The provider C{apikey}: keys that a configured function verifies.
 
-    On HTTP and gRPC a key has a place of its own; elsewhere it stands where a token would.
+    A key has a header field of its own; in messages without fields it is in the place of the token.
 
-    @ivar header: The name of that place, as it was written.
+    @ivar header: The name of that field, as it was given.
     """
 
     def __init__(
         self, validate: Callable[..., Any], header: str = HEADER, extract: Any = None
     ) -> None:
         """
-        @param validate: C{(apiKey, context)}, plain or C{async}: gives the user.
+        @param validate: C{(apiKey, context)}, plain or C{async}: returns the user.
         @param header: The name of the field.
         @param extract: See L{readExtract}.
         """
@@ -193,7 +191,7 @@ class APIKeyProvider:
         self._extract = extract
 
     def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
-        """Give the key."""
+        """Return the key."""
         if self._extract is not None:
             key = extracted(self._extract, context.protocol, credentials)
         elif not credentials.hasFields:
@@ -205,17 +203,18 @@ class APIKeyProvider:
         return key or None
 
     def verify(self, token: str, context: RequestContext) -> Any:
-        """Ask whose it is."""
+        """Return the user of the key."""
         return self._validate(token, context)
 
 
 def staticKeys(keys: Mapping[str, Any]) -> Callable[[str, RequestContext], Any]:
     """
-    Make a C{validate} of known keys, each with its user.
+    Make a C{validate} of known keys.
 
-    Every key is compared, each in constant time: how long it takes tells nothing.
+    All keys are compared, each in constant time: the time reveals nothing.
 
-    @raise ValueError: If a key is empty, or its user is nobody.
+    @param keys: The users by key.
+    @raise ValueError: If a key is empty, or its user is falsy.
     """
     if not all(keys) or not all(keys.values()):
         raise ValueError("every key has text and a user")
@@ -246,9 +245,9 @@ class APIKeyOptions:
     """
     The options of the provider C{apikey}.
 
-    @ivar validate: C{(apiKey, context)}, plain or C{async}: gives the user, or C{None}.
+    @ivar validate: C{(apiKey, context)}, plain or C{async}: returns the user, or C{None}.
     @ivar header: The field of HTTP and the metadata of gRPC that a key is in.
-    @ivar extractToken: Finds the key elsewhere in the request, message or call of a wire; a
+    @ivar extractToken: Extracts the key from the request, message or call of a transport; a
         mapping has one such function for each protocol.
     """
 

@@ -1,9 +1,9 @@
 """
-How messages are written: JSON and MessagePack.
+The formats of messages: JSON and MessagePack.
 
-Both carry the same values: mappings with names for keys, lists, text, numbers, truth values,
-C{None} and bytes, which are base64 in JSON. Nothing else gets in or out, so that a service answers
-the same on every wire.
+Both carry the same values: mappings with text keys, lists, text, numbers, booleans, C{None} and
+bytes, which are base64 in JSON. Other values are refused, so that a service behaves the same over
+every transport.
 """
 
 import re
@@ -14,13 +14,13 @@ from typing import Any, Protocol
 import msgspec
 
 MAX_DEPTH = 100
-"""Levels of a value: what protobuf has, so that every wire carries what one of them does."""
+"""Levels of a value: the limit of protobuf, so that every transport has the same."""
 
 MAX_CONTAINERS = 250_000
-"""Lists and mappings of a JSON text. Reading them takes a quarter of a second, in which nobody else
-is served; of empty lists, 16 MiB would hold five million and take nine seconds."""
+"""Lists and mappings of a JSON text. Parsing them blocks the reactor for a quarter of a second; of
+empty lists, 16 MiB would hold five million and take nine seconds."""
 
-# The types that need no second look, for speed: most of what is in a message.
+# The types that need no further check, for speed: most parts of a message.
 _PLAIN = frozenset({str, int, bool, type(None), bytes})
 
 _INFINITY = float("inf")
@@ -30,40 +30,40 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 class Codec(Protocol):
     """
-    Writes and reads values.
+    Encodes and decodes values.
 
-    @ivar isBinary: Whether what it writes is something else than text.
+    @ivar isBinary: Whether the encoded form is not text.
     """
 
     isBinary: bool
 
     def encode(self, value: Any) -> bytes:
         """
-        Write a value.
+        Encode a value.
 
         @raise ValueError: If it has a part that messages cannot carry.
         """
 
     def decode(self, data: bytes) -> Any:
         """
-        Read a value.
+        Decode a value.
 
-        @raise ValueError: If C{data} is none.
+        @raise ValueError: If the bytes are invalid.
         """
 
 
 class JSONCodec:
-    """JSON, RFC 8259. Integers are kept however large they are."""
+    """JSON, RFC 8259. Integers have no limit."""
 
     isBinary = False
 
     def encode(self, value: Any) -> bytes:
-        """Write a value."""
+        """Encode a value."""
         return _encoded(_encodeJSON, value)
 
     def decode(self, data: bytes) -> Any:
-        """Read a value."""
-        # A value is no deeper than it has brackets, and few have so many.
+        """Decode a value."""
+        # The depth is at most the number of brackets, and few values have so many.
         brackets = _brackets(data) if len(data) > MAX_DEPTH else 0
         if brackets > MAX_CONTAINERS and _brackets(_STRING.sub(b"", data)) > MAX_CONTAINERS:
             raise ValueError(f"it has more than {MAX_CONTAINERS} lists and objects")
@@ -82,11 +82,11 @@ class MsgpackCodec:
     isBinary = True
 
     def encode(self, value: Any) -> bytes:
-        """Write a value."""
+        """Encode a value."""
         return _encoded(_encodeMsgpack, value)
 
     def decode(self, data: bytes) -> Any:
-        """Read a value."""
+        """Decode a value."""
         try:
             value = _decodeMsgpack(data)
         except RecursionError:
@@ -123,7 +123,7 @@ def checkValue(value: Any, depth: int = MAX_DEPTH) -> None:
             if type(part) not in _PLAIN:
                 checkValue(part, depth - 1)
     elif type(value) is float:
-        # So written, it is true of NaN, too.
+        # So written, it also refuses NaN.
         if not -_INFINITY < value < _INFINITY:
             raise ValueError(f"messages carry no {value}")
     elif type(value) not in _PLAIN and not isinstance(value, bytearray | memoryview):

@@ -1,8 +1,4 @@
-"""
-What a handler is told of the call that it answers.
-
-Whom a client's calls count for.
-"""
+"""The context of a call, which handlers get, and the keys of its rate limits."""
 
 from collections.abc import Mapping
 from socket import AF_INET6, inet_ntoa, inet_ntop, inet_pton
@@ -11,18 +7,18 @@ from typing import Any
 from attrs import Factory, define, field, frozen
 
 MAX_TOKEN_LENGTH = 8 * 1024
-"""Characters of a token or key: as long as a header may be; longer ones are not looked at."""
+"""Characters of a token or key: as long as a header may be; longer ones are refused."""
 
 MAX_DEADLINE_MS = 24 * 60 * 60 * 1000
-"""A day: a longer deadline is a unit that was mistaken."""
+"""A day: a longer deadline is a mistake in the unit."""
 
 
 @frozen
 class ClientInfo:
     """
-    Who calls.
+    The client of a call.
 
-    @ivar id: Names the client's connection, or its address where there is none.
+    @ivar id: The identifier of its connection, or its address without one.
     @ivar address: Its IP address, or the path of a UNIX socket.
     @ivar port: Its port; 0 where there is none.
     """
@@ -37,12 +33,12 @@ class ClientInfo:
 @frozen
 class Tracing:
     """
-    Where a call belongs.
+    The trace of a call.
 
     @ivar traceId: 32 hexadecimal digits.
-    @ivar spanId: 16 of them: the caller's span, C{None} if it named none.
-    @ivar sampled: Whether it is recorded: what the caller says, until it is decided here.
-    @ivar state: The C{tracestate} that came with it; empty where there is none.
+    @ivar spanId: 16 hexadecimal digits: the caller's span, C{None} if it named none.
+    @ivar sampled: Whether it is recorded: the caller's flag, until it is decided here.
+    @ivar state: The C{tracestate} of the caller; empty if there is none.
     @ivar ownId: 16 hexadecimal digits: the span of this call, C{None} unless it is recorded.
     """
 
@@ -61,13 +57,12 @@ class RequestContext:
     @ivar protocol: C{http}, C{websocket}, C{grpc}, C{udp} or C{tcp}.
     @ivar service: The name of the service.
     @ivar method: The bare name of the method.
-    @ivar headers: What came beside the request, names in lower case.
-    @ivar metadata: What else the wire tells; C{deadline} is when the call ends, in seconds since
-        1970, C{route} what a method is counted as that nobody has described, C{path} what was
-        asked for where there is no such method. What a handler leaves
-        as C{setCookie} becomes a field of that kind where the wire is HTTP.
-    @ivar authentication: The user, C{None} if nobody is known.
-    @ivar credentials: What the client said of itself, for a call that goes on to somebody else.
+    @ivar headers: The header fields or metadata of the request, names in lower case.
+    @ivar metadata: Values of the transport: C{deadline}, in seconds since 1970; C{route}, the name
+        under which a method that is not described is counted; C{path}, the requested path where
+        there is no such method. A handler's C{setCookie} becomes a C{Set-Cookie} field over HTTP.
+    @ivar authentication: The user, C{None} for an anonymous call.
+    @ivar credentials: The credentials of the client, for a call that is forwarded.
     """
 
     protocol: str
@@ -78,11 +73,11 @@ class RequestContext:
     headers: Mapping[str, str] = Factory(dict)
     metadata: dict[str, Any] = Factory(dict)
     authentication: Any = None
-    # Whoever writes a context down writes no secret down.
+    # A context in a log shows no secret.
     credentials: Any = field(default=None, repr=False, eq=False)
 
 
-# What a provider gives one customer: within it, addresses cost nothing.
+# The network of one customer of a provider, which has all of its addresses.
 _NETWORK_BYTES = 7
 _NETWORK = f"/{_NETWORK_BYTES * 8}"
 _MAPPED = bytes(10) + b"\xff\xff"
@@ -90,9 +85,10 @@ _MAPPED = bytes(10) + b"\xff\xff"
 
 def rateLimitKey(address: str) -> str:
     """
-    Give the key of a client's address.
+    Return the key under which the requests of an address are counted.
 
-    An IPv6 address counts as its network of 56 bits, one that stands for an IPv4 address as that.
+    @param address: An IPv6 address counts as its network of 56 bits, or as the IPv4 address that is
+        mapped into it; other text stands for itself.
     """
     if ":" not in address:
         return address

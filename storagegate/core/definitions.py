@@ -1,4 +1,4 @@
-"""What a service is: its methods, how each of them streams, and who may call it how often."""
+"""Definitions of services: methods, streaming, authentication and rate limits."""
 
 import inspect
 import re
@@ -8,13 +8,13 @@ from typing import Any, TypedDict
 from attrs import evolve, field, frozen
 
 STREAMING = ("none", "client", "server", "bidirectional")
-"""How a method may stream: not, requests, responses, or both."""
+"""The kinds of streaming: none, requests, responses, or both."""
 
-# A name is a part of a path on most wires.
+# A name is a part of a path over most transports.
 _NAME = re.compile(r"[^\s/]+")
 
 MAX_METHOD_NAME = 200
-"""Characters of the name of a method that nobody has defined: longer than any that people give."""
+"""Characters of the name of an undefined method; defined ones are shorter."""
 
 _ASYNCHRONOUS = re.compile(r"\bAsync(Iterable|Iterator|Generator)\b")
 
@@ -22,7 +22,7 @@ _PROVIDERS = ("jwt", "apikey", "oauth")
 
 
 class DefinitionError(ValueError):
-    """A service is not defined as it has to be; the message names what is wrong."""
+    """The definition of a service is invalid; the message names the problem."""
 
 
 @frozen
@@ -41,11 +41,11 @@ class RateLimit:
 @frozen
 class ServiceAuthentication:
     """
-    Who may call a service.
+    Authentication and authorisation of the calls of a service.
 
-    @ivar required: Whether somebody must be known.
-    @ivar methods: The providers that may know them; empty for those that the wire allows.
-    @ivar authorize: C{authorize(user, method, request)}, asked for every call; C{None} lets all in.
+    @ivar required: Whether anonymous calls are refused.
+    @ivar methods: The allowed providers; empty for those of the transport.
+    @ivar authorize: C{authorize(user, method, request)}, called for every call; C{None} allows all.
     """
 
     required: bool = False
@@ -64,7 +64,7 @@ class ServiceMethod:
     @ivar output: The schema of a response.
     @ivar authentication: Overrides the service's C{required}; C{None} does not.
     @ivar rateLimit: Overrides the service's limit.
-    @ivar idempotent: Whether a call may be repeated when nobody knows what became of it.
+    @ivar idempotent: Whether a call may be repeated when its outcome is unknown.
     """
 
     handler: Callable[..., Any]
@@ -77,12 +77,12 @@ class ServiceMethod:
 
     @property
     def streamsRequests(self) -> bool:
-        """Tell whether a call has a stream of requests."""
+        """Return whether a call has a stream of requests."""
         return self.streaming in ("client", "bidirectional")
 
     @property
     def streamsResponses(self) -> bool:
-        """Tell whether a call has a stream of responses."""
+        """Return whether a call has a stream of responses."""
         return self.streaming in ("server", "bidirectional")
 
 
@@ -91,11 +91,11 @@ class ServiceDefinition:
     """
     A service.
 
-    @ivar name: Its name on every wire.
+    @ivar name: Its name, on every transport.
     @ivar methods: Its methods by name.
     @ivar middleware: C{async (request, context, next)}, the first one outermost.
-    @ivar others: Answers methods that are not named here, all of them in one way: C{None} where
-        there are no others. They are unary, and gRPC does not know them.
+    @ivar others: The method for all names that are not defined; C{None} if these are unknown. It is
+        unary, and not available over gRPC.
     """
 
     name: str
@@ -125,12 +125,11 @@ class ServiceDefinitionDict(TypedDict, total=False):
 
 def readService(definition: Any, name: str | None = None) -> ServiceDefinition:
     """
-    Read a service's definition.
+    Read the definition of a service.
 
-    @param definition: A mapping with C{methods} and whatever else a L{ServiceDefinition} has, or
-        one of those.
+    @param definition: A L{ServiceDefinition}, or a mapping of its attributes.
     @param name: The name, where the definition does not have it.
-    @raise DefinitionError: If it is none.
+    @raise DefinitionError: If it is invalid.
     """
     if isinstance(definition, ServiceDefinition):
         return definition if name is None else evolve(definition, name=_readName(name))
@@ -154,13 +153,13 @@ def readService(definition: Any, name: str | None = None) -> ServiceDefinition:
 
 def streamingOf(handler: Callable[..., Any]) -> str:
     """
-    Read from a function how it streams, where that can be seen.
+    Return the kind of streaming of a function, as far as it can be seen.
 
-    An asynchronous generator gives a stream of responses; a first parameter that is annotated as
-    an asynchronous iterable takes one of requests.
+    @param handler: An asynchronous generator function streams responses; a first parameter that is
+        annotated as an asynchronous iterable streams requests.
     """
     function = inspect.unwrap(handler)
-    # An object that can be called is what its method is.
+    # The kind of a callable object is that of its method.
     called = getattr(type(function), "__call__", None)  # noqa: B004
     gives = inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(called)
     takes = False
@@ -224,12 +223,12 @@ def _readOthers(service: str, value: Any) -> ServiceMethod | None:
         return None
     method = _readMethod(service, "others", value)
     if method.streaming != "none":
-        raise DefinitionError(f"{service}.others does not stream: nobody knows what others do")
+        raise DefinitionError(f"{service}.others does not stream: clients do not know its kind")
     return method
 
 
 def isMethodName(name: str) -> bool:
-    """Tell whether a text that somebody sent can be the name of a method."""
+    """Return whether text from a client can be the name of a method."""
     return (
         len(name) <= MAX_METHOD_NAME and _NAME.fullmatch(name) is not None and name.strip(".") != ""
     )
@@ -272,10 +271,10 @@ def _readAuthentication(name: str, value: Any) -> ServiceAuthentication:
 
 def readRateLimit(name: str, value: Any) -> RateLimit | None:
     """
-    Read a limit.
+    Read a rate limit.
 
-    @param name: What it is the limit of.
-    @raise DefinitionError: If it is none.
+    @param name: The name of the service or method, for errors.
+    @raise DefinitionError: If it is invalid.
     """
     if value is None or isinstance(value, RateLimit):
         return value

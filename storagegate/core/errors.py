@@ -1,8 +1,8 @@
 """
-The errors of services, one tree and one table for every wire.
+The errors of services: one tree, and one table of codes for every transport.
 
-A handler raises L{ServiceError} or L{GrpcError}; L{asServiceError} and L{asGrpcError} make either
-of whatever else it raised, and nothing of an unknown exception's text gets out.
+A handler raises L{ServiceError} or L{GrpcError}; L{asServiceError} and L{asGrpcError} convert any
+exception to either, and hide the text of unexpected ones.
 """
 
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ CODES: Mapping[str, tuple[int, int]] = MappingProxyType(
 )
 """The error codes that the gateway itself uses, each with its HTTP status and its gRPC code."""
 
-# What becomes of a gRPC code that has no error code of its own above.
+# The error code and the HTTP status of a gRPC code.
 _CODE_OF_GRPC: Mapping[int, tuple[str, int]] = MappingProxyType(
     {
         1: ("CANCELLED", 499),
@@ -78,30 +78,30 @@ _CODE_OF_GRPC: Mapping[int, tuple[str, int]] = MappingProxyType(
     }
 )
 
-# Exceptions of Python whose C{name} is the one of something else: an undefined C{ValidationError}
-# is no failed validation.
+# Exceptions of Python whose C{name} is not their own: an undefined C{ValidationError} is no failed
+# validation.
 _NAMERS = (AttributeError, ImportError, NameError)
 
-# What PEP 249 puts below C{DatabaseError} and no retry heals: wrong statements and wrong rows.
+# Subclasses of C{DatabaseError} in PEP 249 that a retry cannot fix: wrong statements and rows.
 _STATEMENT_ERRORS = frozenset(
     {"DataError", "IntegrityError", "NotSupportedError", "ProgrammingError"}
 )
 
 UNKNOWN_MESSAGE = "Internal error"
-"""All that a client is told of an exception that nobody foresaw."""
+"""The message of an unexpected exception for clients."""
 
 DATABASE_MESSAGE = "Database temporarily unavailable"
-"""All that a client is told of a C{DatabaseError}: its own text may quote a statement."""
+"""The message of a C{DatabaseError} for clients: its own text may quote a statement."""
 
 
 class ServiceError(Exception):
     """
     A failure that a service reports to its callers.
 
-    @ivar code: What went wrong, such as C{"NOT_FOUND"}.
-    @ivar message: The same for people.
+    @ivar code: The kind of the failure, such as C{"NOT_FOUND"}.
+    @ivar message: A description for people.
     @ivar statusCode: The HTTP status.
-    @ivar details: What else callers should know, in JSON's values; C{None} if nothing.
+    @ivar details: Further information for callers, in JSON's values; C{None} for none.
     @ivar grpcCode: The gRPC code; C{None} takes that of the status.
     """
 
@@ -125,7 +125,7 @@ class ServiceError(Exception):
 
     @property
     def grpcStatus(self) -> int:
-        """Give the gRPC code, the one named or that of the HTTP status."""
+        """Return the gRPC code; without an explicit one that of the HTTP status."""
         if self.grpcCode is not None:
             return self.grpcCode
         return GRPC_OF_HTTP.get(self.statusCode, GRPC_STATUSES["INTERNAL"])
@@ -136,10 +136,10 @@ class GrpcError(Exception):
     A call that ends with a gRPC status.
 
     @ivar status: The status's number.
-    @ivar message: What it is about, for people.
-    @ivar details: What travels in C{grpc-status-details-bin}: C{None}, a mapping, or a list of
+    @ivar message: A description for people.
+    @ivar details: The content of C{grpc-status-details-bin}: C{None}, a mapping, or a list of
         mappings and protobuf messages.
-    @ivar metadata: Trailers that came with it, as a client sees them; C{None} on a server.
+    @ivar metadata: The trailers, on a client; C{None} on a server.
     """
 
     def __init__(self, status: Any, message: str = "", details: Any = None) -> None:
@@ -160,18 +160,18 @@ class GrpcError(Exception):
 
     @property
     def statusName(self) -> str:
-        """Give the status's name, such as C{"NOT_FOUND"}."""
+        """Return the name of the status, such as C{"NOT_FOUND"}."""
         return GRPC_NAMES[self.status]
 
     @property
     def code(self) -> int:
-        """Give the status's number, by the name that other libraries have for it."""
+        """Return the number of the status, by the name that other libraries use."""
         return self.status
 
 
 def grpcStatus(status: Any) -> int:
     """
-    Give the number of a status.
+    Return the number of a status.
 
     @param status: Its number or name, or one of C{grpc.StatusCode}.
     @raise ValueError: If there is no such status.
@@ -185,16 +185,20 @@ def grpcStatus(status: Any) -> int:
 
 
 def codedError(code: str, message: str, details: Any = None) -> ServiceError:
-    """Make an error with one of L{CODES}, its status and its gRPC code."""
+    """
+    Make an error with a code of L{CODES}, its HTTP status and its gRPC code.
+
+    @param details: Further information for callers, in JSON values.
+    """
     statusCode, grpcCode = CODES[code]
     return ServiceError(code, message, statusCode, details, grpcCode)
 
 
 def isExpected(error: BaseException) -> bool:
     """
-    Tell whether somebody meant a caller to see this error; any other one is to be logged.
+    Return whether an error is expected; an unexpected one is logged with a traceback.
 
-    What a database says is for nobody but the log.
+    Errors of databases are unexpected.
     """
     if isinstance(error, ServiceError | GrpcError):
         return True
@@ -202,7 +206,7 @@ def isExpected(error: BaseException) -> bool:
 
 
 def asServiceError(error: BaseException) -> ServiceError:
-    """Make a service's error of whatever was raised."""
+    """Convert an exception to the error of a service."""
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, GrpcError):
@@ -212,17 +216,17 @@ def asServiceError(error: BaseException) -> ServiceError:
 
 
 def asGrpcError(error: BaseException) -> GrpcError:
-    """Make a gRPC error of whatever was raised."""
+    """Convert an exception to a gRPC error."""
     if isinstance(error, GrpcError):
         return error
     known = asServiceError(error)
-    # OK would be no error: whoever named it as the code of one was mistaken.
+    # OK as the code of an error is a mistake.
     status = known.grpcStatus or GRPC_STATUSES["INTERNAL"]
     return GrpcError(status, known.message, known.details)
 
 
 def _named(error: BaseException) -> ServiceError | None:
-    """Make a service's error of one that says by its class's name what it is."""
+    """Convert an exception that is known by the name of its class."""
     kind = _kindOf(error)
     if kind == "ValidationError":
         details = getattr(error, "details", None)
@@ -238,7 +242,7 @@ def _named(error: BaseException) -> ServiceError | None:
 
 
 def _kindOf(error: BaseException) -> str | None:
-    """Give the name that an error goes by, of those that mean something here."""
+    """Return the known name of an exception, its own or of a base class."""
     names = {kind.__name__ for kind in type(error).__mro__}
     name = getattr(error, "name", None)
     if isinstance(name, str) and not isinstance(error, _NAMERS):
@@ -254,5 +258,5 @@ def _textOf(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:
-        # Its author's mistake; the caller gets the status all the same.
+        # A bug of the exception; the caller gets the status nevertheless.
         return "Validation failed"

@@ -1,11 +1,8 @@
 """
-Files that are small by what they are: they are read whole, and seen to have changed.
+Small files, which are read whole, and CRCs as the AWS library computes them: CRC32C at 59 GB/s.
 
-The CRCs that contents are checked by, as the AWS library computes them: CRC32C at 59 GB/s.
-
-The library is loaded by the first content that is checked. It tests itself then, which takes 45 ms
-of CPU time, and keeps 4.4 MB: a start waits for neither, and a daemon that keeps no objects yet, or
-is asked for none, never needs them.
+The library is imported at its first use: it takes 45 ms of CPU time to test itself, and 4.4 MB,
+which a start or a daemon without objects does not pay.
 """
 
 import os
@@ -17,7 +14,7 @@ _PEM_LIMIT = 1024 * 1024
 
 
 class FileTooLong(ValueError):
-    """A file is larger than any of its kind; the text says no name."""
+    """A file is too large; the text does not have its name."""
 
 
 class PEMFileError(ValueError):
@@ -26,8 +23,9 @@ class PEMFileError(ValueError):
 
 def readSmallFile(path: str | os.PathLike[str], limit: int) -> bytes:
     """
-    Read a file, in any thread; no more than one byte beyond the limit is ever read.
+    Read a file, in any thread.
 
+    @param limit: The largest number of bytes; one byte more is read at most.
     @raise OSError: If it cannot be read.
     @raise FileTooLong: If it is larger than the limit.
     """
@@ -53,7 +51,7 @@ def readPEM(path: str | os.PathLike[str]) -> bytes:
 
 
 def fileStamp(path: str | os.PathLike[str]) -> tuple[int, ...]:
-    """Give what is another when a file has changed; nothing if it cannot be looked at."""
+    """Return values that differ after a change of a file; none if it cannot be read."""
     try:
         found = os.stat(path)
     except OSError:
@@ -108,7 +106,7 @@ def combineCRC64NVME(first: int, second: int, length: int) -> int:
 
 @cache
 def _library() -> Any:
-    # See the head of this file for what it saves that this is not at the top.
+    # Imported late, see the head of this file.
     from awscrt import checksums
 
     return checksums

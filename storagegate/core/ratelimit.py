@@ -1,17 +1,12 @@
 """
-Where a rate limit keeps its counts.
+Stores of the counts of rate limits: in the memory of one process, or shared by all of a machine.
 
 A window begins with the first request of a key and ends C{windowMs} later, whatever comes between.
+The shared store is exact: a window that allows a hundred requests lets a hundred through, whichever
+process they come to. A process that finds a count locked by another one does not wait: it counts by
+itself on top of the value that it reads there, and adds its own count when the lock is free.
 
-There is a store for one process here and one for the processes of a machine in
-L{storagegate.core.ratelimit}; one for several machines takes a server, and is what
-L{IRateLimitStore} says.
-
-The counts of rate limits in memory that the processes of one machine share.
-
-Exact over all of them: a window that allows a hundred requests lets a hundred through, whichever
-process they come to. A process that finds a count held by another one does not wait: it goes by
-what it reads there and has counted itself, and adds that when the count is free again.
+A store for several machines needs a server; it implements L{IRateLimitStore}.
 """
 
 import time
@@ -25,30 +20,30 @@ from storagegate.core.cache import TTLCache
 from storagegate.core.sharedtable import Change, SharedTable, TableBusy
 
 Count = tuple[int, float]
-"""How many requests a window has seen, and when it ends, in seconds since 1970."""
+"""The requests of a window, and its end, in seconds since 1970."""
 
 RateStoreMaker = Callable[[str, float], "IRateLimitStore"]
 """
-C{rateStore(name, windowMs)} makes a store: C{name} tells it from all others, today and after a
-restart, so that processes which share their counts find each other's.
+C{rateStore(name, windowMs)} makes a store; C{name} is unique and stable, so that processes which
+share their counts find each other's.
 """
 
 MAX_KEYS = 100_000
-"""Keys that a store in memory remembers: about 25 MB of them, whoever makes them up."""
+"""Keys of a store in memory, about 25 MB: the bound for a flood of made-up keys."""
 
 
 class IRateLimitStore(Interface):
     """
     Counts by key.
 
-    Every method may give its answer or something to wait for, a Deferred or a coroutine; one that
-    answers at once keeps requests out of the coroutine machinery.
+    Every method may return its result or an awaitable of it; a synchronous one avoids the overhead
+    of coroutines.
 
-    What counts for several machines, in a server like Valkey, promises as much: C{increment} is one
-    atomic step that adds one and, only if that makes one, sets the expiry (a script, or C{INCR} and
-    C{PEXPIRE NX} in one transaction), so that two machines never begin the same window, and no
-    window is left without an end. It answers within the time that a request may take, and knows by
-    itself what to do while its server is away: an error that it gives is that of the request.
+    A store on a server like Valkey has to make the same guarantees: C{increment} is one atomic step
+    that adds one and, only if the result is one, sets the expiry (a script, or C{INCR} and
+    C{PEXPIRE NX} in one transaction), so that two machines never begin the same window, and every
+    window has an end. It returns within the time that a request may take, and handles the outage of
+    its server: its exceptions fail the request.
     """
 
     def increment(key: str) -> Count | Awaitable[Count]:
@@ -62,17 +57,17 @@ class IRateLimitStore(Interface):
         """Take one request back. Does nothing if the key has no open window, or nothing in it."""
 
     def resetKey(key: str) -> Awaitable[None] | None:
-        """Forget a key."""
+        """Remove a key."""
 
     def get(key: str) -> Count | Awaitable[Count | None] | None:
-        """Give the state of a key, C{None} if it has no open window."""
+        """Return the count of a key, C{None} if it has no open window."""
 
 
 def checkWindow(windowMs: object) -> None:
     """
-    Refuse a window that cannot be.
+    Check the length of a window.
 
-    @raise ValueError: If it has no length.
+    @raise ValueError: If it is no positive finite number.
     """
     isNumber = isinstance(windowMs, int | float) and not isinstance(windowMs, bool)
     if not isNumber or not 0 < windowMs < float("inf"):  # type: ignore[operator]
@@ -90,9 +85,9 @@ class MemoryRateLimitStore:
     """
     Counts in the memory of this process.
 
-    Each new window clears two that have ended away, so there is never a sweep that requests
-    wait for. When C{maxKeys} windows are open, the oldest one, which would have ended first, leaves
-    for a new one: its key starts afresh, and nobody is locked out by a flood of made-up keys.
+    Each new window removes two that have ended, so that no request waits for a sweep. When
+    C{maxKeys} windows are open, a new one replaces the oldest, whose key then starts again: a flood
+    of made-up keys locks no client out.
     """
 
     def __init__(
@@ -104,8 +99,10 @@ class MemoryRateLimitStore:
         """
         Make an empty store.
 
-        @param now: Gives the time in seconds since 1970.
-        @raise ValueError: If a window has no length, or there is no room for a single key.
+        @param windowMs: The length of a window in milliseconds.
+        @param maxKeys: The largest number of keys.
+        @param now: Returns seconds since 1970.
+        @raise ValueError: If a window has no length, or C{maxKeys} is less than one.
         """
         checkWindow(windowMs)
         if maxKeys < 1:
@@ -115,7 +112,7 @@ class MemoryRateLimitStore:
         self._windows: TTLCache[str, _Window] = TTLCache(maxKeys, now, self._seconds)
 
     def __len__(self) -> int:
-        """Count the keys that are remembered."""
+        """Return the number of keys."""
         return len(self._windows)
 
     def increment(self, key: str) -> Count:
@@ -138,19 +135,19 @@ class MemoryRateLimitStore:
             window.hits -= 1
 
     def resetKey(self, key: str) -> None:
-        """Forget a key."""
+        """Remove a key."""
         self._windows.pop(key)
 
     def get(self, key: str) -> Count | None:
-        """Give the state of a key, C{None} if it has no open window."""
+        """Return the count of a key, C{None} if it has no open window."""
         window = self._windows.get(key)
         return None if window is None else (window.hits, window.end)
 
 
 ROWS = 200_000
 """
-Windows in the table of the daemon, for the 100,000 that a store in memory remembers: 10 MB, of
-which those are taken up that were used.
+Rows of the table of the daemon, twice as many as the keys of a store in memory: 10 MB, of which
+only used pages take memory.
 """
 
 _BYTES = 8
@@ -158,8 +155,9 @@ _BYTES = 8
 
 def makeRateMemory(rows: int = ROWS) -> int:
     """
-    Make the memory of a table for rate limits.
+    Make the shared memory of rate limits.
 
+    @param rows: The number of windows that fit.
     @return: Its descriptor, see L{SharedTable.make}.
     """
     return SharedTable.make("storagegate-rates", rows, _BYTES)
@@ -167,10 +165,10 @@ def makeRateMemory(rows: int = ROWS) -> int:
 
 def sharedRateStores(fd: int) -> Callable[[str, float], "SharedRateLimitStore"]:
     """
-    Give what makes the stores of an L{Invoker<storagegate.core.invoker.Invoker>} by name and
-    window, all of them on one table.
+    Return the factory of stores for an L{Invoker<storagegate.core.invoker.Invoker>}, all of them on
+    one table.
 
-    @param fd: What L{makeRateMemory} gave.
+    @param fd: The descriptor of L{makeRateMemory}.
     @raise ValueError: If there is no table.
     """
     table = SharedTable.attach(fd)
@@ -180,18 +178,19 @@ def sharedRateStores(fd: int) -> Callable[[str, float], "SharedRateLimitStore"]:
 @implementer(IRateLimitStore)
 class SharedRateLimitStore:
     """
-    Counts in a shared table. It answers at once.
+    Counts in a shared table, synchronously.
 
-    A key is known by its digest, so its length takes up nothing. When a bucket of the table is
-    full, the window that ends first leaves for a new one.
+    A key is stored as a digest, so its length takes no memory. In a full bucket of the table a new
+    window replaces the one that ends first.
     """
 
     def __init__(self, table: SharedTable, windowMs: float = 60_000, prefix: str = "") -> None:
         """
         Share the counts of all processes that give the same prefix and window.
 
-        @param prefix: What tells the counts of this store from those of others in the table.
-        @raise ValueError: If a window has no length, or the table is one for something smaller.
+        @param windowMs: The length of a window in milliseconds.
+        @param prefix: The name of this store in the table.
+        @raise ValueError: If a window has no length, or the records of the table are too small.
         """
         checkWindow(windowMs)
         if table.size < _BYTES:
@@ -225,11 +224,11 @@ class SharedRateLimitStore:
         try:
             self._table.change(self._digested(key), _takeBack)
         except TableBusy:
-            # One is too many until the window ends: better than one too few.
+            # The count is one too high until the window ends: better than one too low.
             return
 
     def resetKey(self, key: str) -> None:
-        """Forget a key."""
+        """Remove a key."""
         self._own.resetKey(key)
         try:
             self._table.change(self._digested(key), _takeOut)
@@ -238,7 +237,7 @@ class SharedRateLimitStore:
             return
 
     def get(self, key: str) -> Count | None:
-        """Give the state of a key, C{None} if it has no open window."""
+        """Return the count of a key, C{None} if it has no open window."""
         name, own = self._digested(key), self._own.get(key)
         try:
             found = self._table.read(name)
@@ -249,12 +248,12 @@ class SharedRateLimitStore:
         return None if found is None else _count(found)
 
     def _apart(self, key: str) -> int:
-        """Tell how many requests of an open window have not found their way into the table."""
+        """Return how many requests of an open window are not in the table yet."""
         own = self._own.get(key) if self._own else None
         return 0 if own is None else own[0]
 
     def _digested(self, key: str) -> bytes:
-        # A key is whatever somebody's function made of a request, perhaps of half a character.
+        # The key of a user's function may have a lone surrogate.
         return self._prefix + key.encode("utf-8", "surrogatepass")
 
     def _add(self, hits: int, record: bytes | None, until: float, now: float) -> Change:
@@ -268,7 +267,7 @@ def _count(record: Change) -> Count:
 
 
 def _together(own: Count, shared: Change | None) -> Count:
-    """Add what is counted here to what is in the table, whose window it is then."""
+    """Add the count of this process to that of the table, whose window applies."""
     if shared is None:
         return own
     hits, until = _count(shared)

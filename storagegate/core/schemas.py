@@ -1,27 +1,16 @@
 """
-Schemas of requests and responses.
+Schemas of requests and responses: JSON Schema, with two additions.
 
-A schema is JSON Schema with one habit of its own: a property may say C{"required": True} of itself,
-besides the list that JSON Schema has::
+A property may have C{"required": True} itself, besides the list of JSON Schema::
 
     {"type": "object", "properties": {"id": {"type": "string", "required": True}}}
 
-Text with C{"contentEncoding": "base64"} is bytes in handlers: what came as text is decoded here,
-what came as bytes, from a wire that has them, is left.
+Text with C{"contentEncoding": "base64"} is bytes in handlers: text is decoded here, and bytes, from
+a transport that has them, are left.
 
-Values of plain schemas, which need no validator to be found good.
-
-Most schemas name the type of each property and which have to be there, and most values fit. To see
-that takes a quarter of the time of a validator of JSON Schema. What is not sure to fit is for the
-validator: it has the last word, and all errors are its own.
-
-What a value that does not fit its schema is said to be.
-
-The compiler of schemas.
-
-A module of its own, for the library takes a megabyte that nobody needs before the first schema.
-
-Streams of requests and results, each item held against its schema as it comes by.
+Most schemas only have the types of properties, and which are required, and most values are valid.
+L{fastValidator} finds that in a quarter of the time of a validator of JSON Schema, which decides
+about all other values and makes all errors.
 """
 
 from base64 import b64decode
@@ -35,7 +24,7 @@ from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.httpurls import SCHEMES
 
 Fits = Callable[[Any], bool]
-"""Tells whether a value is sure to fit; C{False} says nothing."""
+"""Returns whether a value is certainly valid; C{False} means unknown."""
 
 _TYPES: Mapping[str, frozenset[type]] = {
     "string": frozenset({str}),
@@ -47,7 +36,7 @@ _TYPES: Mapping[str, frozenset[type]] = {
     "array": frozenset({list}),
 }
 
-# What says nothing of values.
+# Keywords that do not constrain values.
 _NOTES = frozenset({"title", "description", "default", "examples", "$comment"})
 
 _OBJECT = frozenset({"type", "properties", "required"})
@@ -55,11 +44,10 @@ _OBJECT = frozenset({"type", "properties", "required"})
 
 def fastValidator(schema: Any) -> Fits | None:
     """
-    Give what sees whether values fit a schema.
+    Make the fast validator of a schema.
 
-    @param schema: One that is known to be good, in plain JSON Schema: an object whose properties
-        have a type and no more.
-    @return: C{None} if it is any other.
+    @param schema: A valid schema in plain JSON Schema.
+    @return: C{None} unless it is an object whose properties have a type only.
     """
     properties = schema.get("properties", {})
     required = schema.get("required", ())
@@ -85,7 +73,7 @@ def fastValidator(schema: Any) -> Fits | None:
 
 
 def _typesOf(schema: Any) -> frozenset[type] | None:
-    """Give the types whose every value fits a schema; C{None} if that takes more than a type."""
+    """Return the types whose every value is valid; C{None} if the type does not decide."""
     if not isinstance(schema, Mapping) or schema.keys() - _NOTES != {"type"}:
         return None
     name = schema["type"]
@@ -93,11 +81,11 @@ def _typesOf(schema: Any) -> frozenset[type] | None:
 
 
 Validator = Callable[[Any], None]
-"""Raises C{VALIDATION_ERROR} for a value that does not fit."""
+"""Raises C{VALIDATION_ERROR} for an invalid value."""
 
 
 def isBytes(schema: Any) -> bool:
-    """Tell whether a schema is one of bytes."""
+    """Return whether a schema is one of bytes."""
     return (
         isinstance(schema, Mapping)
         and schema.get("type") == "string"
@@ -106,13 +94,13 @@ def isBytes(schema: Any) -> bool:
 
 
 def errorDetail(path: str, message: str) -> ServiceError:
-    """Say what does not fit, and where."""
+    """Make the error of an invalid value, with its path."""
     reason = f"{path} {message}" if path else f"the request {message}"
     return codedError("VALIDATION_ERROR", reason, [{"path": path, "message": message}])
 
 
 _MAX_DEPTH = 64
-"""Schemas are nested by hand; this deep is a circle."""
+"""Levels of a schema: a deeper one is a cycle."""
 
 _SUBSCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains")
 _SCHEMA_LISTS = ("allOf", "anyOf", "oneOf")
@@ -128,9 +116,10 @@ class Schema:
 
     def __init__(self, schema: Mapping[str, Any], name: str, isKnown: bool = False) -> None:
         """
-        @param name: What it is the schema of, for errors.
-        @param isKnown: Whether it is known to be good: then it is compiled when it is needed.
-        @raise DefinitionError: If it is none.
+        @param schema: The schema.
+        @param name: Its name, for errors.
+        @param isKnown: Whether it is known to be valid: then it is compiled at its first use.
+        @raise DefinitionError: If it is invalid.
         """
         self._name = name
         try:
@@ -138,36 +127,33 @@ class Schema:
         except ValueError as error:
             raise DefinitionError(f"{name} has a schema that is none: {error}") from None
         self._bytes = _bytesReader(self.document)
-        self._validate = self._compileAndValidate if isKnown else self._compiled()
+        self._validate: Validator = self._compileAndValidate
+        if not isKnown:
+            self._validate = compileSchema(self.document, name)
         self._fits = fastValidator(self.document)
 
-    def _compiled(self) -> Validator:
-        # A megabyte that a daemon without calls does not need.
-
-        return compileSchema(self.document, self._name)
-
-    def _compileAndValidate(self, value: Any) -> Any:
-        self._validate = self._compiled()
-        return self._validate(value)
+    def _compileAndValidate(self, value: Any) -> None:
+        self._validate = compileSchema(self.document, self._name)
+        self._validate(value)
 
     def read(self, value: Any) -> Any:
         """
-        Check a request.
+        Validate a request.
 
-        @return: The same with bytes where the schema has them.
-        @raise ServiceError: C{VALIDATION_ERROR} if it does not fit.
+        @return: The request, with bytes where the schema has them.
+        @raise ServiceError: C{VALIDATION_ERROR} if it is invalid.
         """
         if self._fits is not None and self._fits(value):
-            # Not one that has bytes: their text has more to it than its type.
+            # A schema with bytes has no fast validator: it constrains their text.
             return value
         self._validate(value)
         return value if self._bytes is None else self._bytes(value, "")
 
     def check(self, value: Any) -> None:
         """
-        Check a value.
+        Validate a value.
 
-        @raise ServiceError: C{VALIDATION_ERROR} if it does not fit.
+        @raise ServiceError: C{VALIDATION_ERROR} if it is invalid.
         """
         if self._fits is None or not self._fits(value):
             self._validate(value)
@@ -175,8 +161,9 @@ class Schema:
 
 def normalised(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     """
-    Make plain JSON Schema of a schema in which properties say themselves that they are required.
+    Convert a schema to plain JSON Schema: C{required} moves from properties to the list.
 
+    @param depth: The number of levels above it.
     @raise ValueError: If it is nested too deeply, or a part of it is no schema.
     """
     if depth > _MAX_DEPTH:
@@ -207,7 +194,7 @@ def normalised(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
 
 
 def _inner(part: Any, depth: int) -> Any:
-    # JSON Schema has True and False for anything and nothing.
+    # True and False are schemas for any value and for none.
     return part if isinstance(part, bool) else normalised(part, depth + 1)
 
 
@@ -215,7 +202,7 @@ Reader = Callable[[Any, str], Any]
 
 
 def _bytesReader(schema: Any) -> Reader | None:
-    """Give what decodes the bytes in a value of a schema; C{None} where it has none."""
+    """Return the decoder of the bytes in values of a schema; C{None} if it has none."""
     if isBytes(schema):
         return _readBytes
     if not isinstance(schema, Mapping):
@@ -260,9 +247,9 @@ def compileSchema(document: Mapping[str, Any], name: str) -> Validator:
     """
     Compile a schema.
 
-    @param document: In plain JSON Schema.
-    @param name: What it is the schema of, for errors.
-    @raise DefinitionError: If it is none.
+    @param document: The schema in plain JSON Schema.
+    @param name: Its name, for errors.
+    @raise DefinitionError: If it is invalid.
     """
     try:
         check = compile(
@@ -285,7 +272,7 @@ def compileSchema(document: Mapping[str, Any], name: str) -> Validator:
 
 
 def _masked(schema: Any) -> Any:
-    """Leave out what bytes would not fit, although their base64 does."""
+    """Remove schemas of bytes, which would refuse bytes that are not base64 text."""
     if isBytes(schema):
         return {}
     if isinstance(schema, Mapping):
@@ -319,16 +306,18 @@ def _refuse(uri: str) -> Any:
 async def checkedRequests(
     requests: AsyncIterable[Any], check: Callable[[Any], Any]
 ) -> AsyncIterator[Any]:
-    """Give the requests of a stream, each as the check gives it."""
+    """Yield the requests of a stream, each as C{check} returns it."""
     async for request in requests:
         yield check(request)
 
 
 async def checkedResults(output: Schema | None, name: str, results: Any) -> AsyncIterator[Any]:
     """
-    Give the responses of a handler, whatever kind of stream it made; each is checked.
+    Yield the validated responses of a handler's stream.
 
-    @param name: The method's, for errors.
+    @param output: The schema; C{None} for any.
+    @param name: The name of the method, for errors.
+    @param results: A stream, see L{ResultStream}.
     """
     async with ResultStream(results, name) as items:
         async for result in items:
@@ -339,18 +328,19 @@ async def checkedResults(output: Schema | None, name: str, results: Any) -> Asyn
 
 class ResultStream:
     """
-    The stream that a handler made, of whatever kind: to be entered, and walked through.
+    The stream of a handler, asynchronous or not, as an asynchronous context of an iterable.
 
-    It is closed when it is left, for what a handler holds is let go of when nobody reads on. An
-    asynchronous stream is walked through as it is: nothing stands between it and its reader.
+    It is closed at the end of the context, which releases the resources of the handler. An
+    asynchronous stream is iterated directly.
     """
 
     __slots__ = ("_items",)
 
     def __init__(self, results: Any, name: str) -> None:
         """
-        @param name: The method's, for the error.
-        @raise TypeError: If it is no stream. Neither a mapping nor a text is one.
+        @param results: An iterable other than a mapping or text, perhaps asynchronous.
+        @param name: The name of the method, for the error.
+        @raise TypeError: If it is none.
         """
         if isinstance(results, AsyncIterable):
             self._items: AsyncIterable[Any] = results
@@ -375,10 +365,10 @@ async def _each(items: Iterable[Any]) -> AsyncIterator[Any]:
 
 def checkResult(output: Schema, name: str, result: Any) -> None:
     """
-    Check a result.
+    Validate a result.
 
-    @param name: The method's, for the error.
-    @raise ValueError: If it does not fit: that is the method's mistake, not its caller's.
+    @param name: The name of the method, for the error.
+    @raise ValueError: If it is invalid: that is a bug of the method, not of its caller.
     """
     try:
         output.check(result)

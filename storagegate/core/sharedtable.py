@@ -1,30 +1,17 @@
 """
-A hash table in memory that the processes of one machine share.
+Shared memory of the processes of one machine: a hash table, byte locks, and process liveness.
 
-One process makes the memory (a C{memfd}) and hands its descriptor down, each of the others maps it.
-Nothing serves it: whoever wants a record locks its bucket, reads or writes, and goes on::
+One process makes the memory of a table (a C{memfd}); its children inherit the descriptor and map
+it. There is no server: a process locks the bucket of a record, and reads or writes it::
 
     header:  magic, number of buckets, bytes of a record, random key       one page
     bucket:  heads of its 16 rows, then their records
-    head:    digest of the key (16 bytes), when it began, length, until when it holds
+    head:    digest of the key (16 bytes), start, length, end of validity
 
-The random key makes the digests, so nobody who chooses keys can choose a bucket. The lock of a
-bucket is a POSIX record lock on one byte of the descriptor (C{fcntl(2)}), which the kernel takes
-back from a process that dies. What such a process was writing is not seen by the others: a head
-holds from the moment in which its last field is written, and that is C{until}.
-
-Locks on the bytes of a file, or of memory with a descriptor, that processes share.
-
-They are locks of an open file (fcntl(2), C{F_OFD_SETLK}) and not of a process: they do not go when
-somebody closes another descriptor of the file, and the kernel takes them back at any death of those
-who have it open. A byte needs not exist to be locked.
-
-Which of the processes that share some memory are there.
-
-Each takes a number that nobody had before, and a lock on the byte of the shared descriptor that has
-this number, which the kernel takes back when the process ends, however it ends. So a number that
-was written down tells for all times whether its process is still there, which an id of a process
-does not: those are used again, and a worker's place among the others is, too.
+The random key makes the digests unpredictable, so that clients cannot choose a bucket. The lock of
+a bucket is a POSIX record lock on one byte of the descriptor (C{fcntl(2)}), which the kernel
+releases when a process dies. Others do not see what such a process was writing: a head is valid
+from the moment in which its last field, the end of validity, is written.
 """
 
 import errno
@@ -45,23 +32,23 @@ digest among so many costs a third of a microsecond.
 """
 
 MAX_BYTES = 1 << 32
-"""Of a table: more is a number that was mistaken for another."""
+"""Bytes of a table: more is a mistake in the number."""
 
 TRIES = 16
 """
-How often an operation tries for a bucket that another process holds: 25 microseconds, five times as
-long as who has a processor holds it. Who has lost it may be away for long, and a reactor cannot
-wait for that.
+How often an operation tries to lock a bucket: 25 microseconds, five times as long as a running
+process holds it. A process that was preempted may hold it for longer, and a reactor cannot wait for
+that.
 """
 
 STOPPED_SECONDS = 0.5
 """
-Who holds a bucket for longer did not just lose the processor, which takes tens of milliseconds on a
-machine that has more to do than it can: it was stopped, and somebody should know.
+A process that holds a bucket for longer was not just preempted, which takes tens of milliseconds on
+an overloaded machine: it was stopped, which is logged.
 """
 
 WARN_SECONDS = 60.0
-"""The least time between two lines of the log that say so."""
+"""The least time between two such log lines."""
 
 _MAGIC = b"storagegate-tab1"
 _PAGE = 4096
@@ -73,30 +60,28 @@ _UNTIL_AT = _HEAD.size - _UNTIL.size
 _FIELDS = 4
 
 Change = tuple[bytes, float]
-"""What is to be kept, and until when; a time that is over takes the record out."""
+"""The new record, and the end of its validity; an end that has passed removes the record."""
 
 Act = Callable[[bytes | None, float, float], Change | None]
 """
-C{act(record, until, now)} gives the change of a record; C{None} leaves it as it is. It gets C{None}
-for a record that is not there, or not any more.
+C{act(record, until, now)} returns the change of a record; C{None} leaves it as it is. The record is
+C{None} if it is absent or has expired.
 """
 
 
 class TableBusy(Exception):
-    """Another process holds the place of a record for now."""
+    """Another process holds the bucket of a record."""
 
 
 class SharedTable:
     """
-    Records of bounded size by key, each until a time of its own.
+    Records of bounded size by key, each with an end of validity.
 
-    When a bucket is full, the record that ends first leaves for a new one. What began after now is
-    not there: somebody has set the clock back.
+    In a full bucket a new record replaces the one that ends first. A record that starts in the
+    future counts as absent: the clock was set back.
 
-    Nobody waits for another process: who finds a bucket held goes on alone, and tries again with
-    what comes next.
-
-    One thread of a process: record locks keep processes apart, not threads.
+    No process waits for another: after L{TableBusy} a caller continues without the table. To be
+    used in one thread of a process: record locks exclude processes, not threads.
 
     @ivar refusals: How often a bucket was held.
     """
@@ -104,14 +89,14 @@ class SharedTable:
     @classmethod
     def make(cls, name: str, rows: int, size: int) -> int:
         """
-        Make the memory of a table. It takes up what is used of it.
+        Make the memory of a table. Only used pages take memory.
 
-        @param name: For whoever looks at the process's memory.
-        @param rows: Records that fit, at least. As the buckets do not fill evenly, take twice as
-            many as are to be kept.
-        @param size: Bytes that a record has at most.
-        @return: A descriptor, which processes inherit that are told to.
-        @raise ValueError: If there can be no such table.
+        @param name: The name of the memory in the maps of processes.
+        @param rows: The least number of records that fit. As buckets do not fill evenly, it should
+            be twice the number of records.
+        @param size: The largest number of bytes of a record.
+        @return: A descriptor, which can be passed to child processes.
+        @raise ValueError: If a number is not positive, or the table is too large.
         """
         buckets = -(-rows // WAYS)
         whole = _PAGE + buckets * _stride(size)
@@ -121,7 +106,7 @@ class SharedTable:
         try:
             os.ftruncate(fd, whole)
             os.pwrite(fd, _HEADER.pack(_MAGIC, buckets, size, token_bytes(32)), 0)
-            # Whoever touches memory that was cut off is killed.
+            # Access to truncated memory would kill a process.
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
         except BaseException:
@@ -139,10 +124,10 @@ class SharedTable:
         """
         Use a table.
 
-        @param fd: What L{make} gave, here or in the process that this one has it from. It stays
-            open as long as the table is used, and is the caller's.
-        @param now: Gives the time in seconds: by the same clock in every process.
-        @param seconds: Gives seconds of a clock that only goes forward.
+        @param fd: The descriptor of L{make}, perhaps inherited. It has to stay open as long as the
+            table is used; the caller closes it.
+        @param now: Returns seconds of a clock that all processes share.
+        @param seconds: Returns seconds of a monotonic clock.
         @raise ValueError: If there is no table.
         """
         return cls(fd, now, seconds)
@@ -161,21 +146,21 @@ class SharedTable:
         self.fd = fd
         self._buckets: int = buckets
         self._stride = _stride(size)
-        self._room = _room(size)
+        self._rowBytes = _rowBytes(size)
         self._hash = blake2b(key=key, digest_size=16)
         self._thread = get_ident()
         self._seconds = seconds
         self.refusals = 0
-        # Buckets that were held when they were last tried, and since when.
+        # Buckets that were held at the last try, and since when.
         self._held: dict[int, float] = {}
         self._warnsAgain = 0.0
 
     def close(self) -> None:
-        """Let go of the memory; the descriptor stays."""
+        """Unmap the memory; the descriptor stays open."""
         self._memory.close()
 
     def __len__(self) -> int:
-        """Count the records that hold now. It walks through the whole table: for tests."""
+        """Return the number of valid records. It reads the whole table: for tests."""
         count, now = 0, self.now()
         for bucket in range(self._buckets):
             fields = _HEADS.unpack_from(self._memory, _PAGE + bucket * self._stride)
@@ -185,9 +170,9 @@ class SharedTable:
 
     def read(self, key: bytes) -> Change | None:
         """
-        Give a record and until when it holds, C{None} if there is none.
+        Return a record and the end of its validity, C{None} if there is none.
 
-        @raise TableBusy: If it cannot be had for now.
+        @raise TableBusy: If another process holds its bucket.
         """
         found: list[Change] = []
 
@@ -200,9 +185,9 @@ class SharedTable:
 
     def peek(self, key: bytes) -> Change | None:
         """
-        Give a record and until when it holds, whoever has its place.
+        Return a record and the end of its validity without a lock.
 
-        It may be a moment old, and mixed of two that follow each other.
+        It may be a moment old, or a mixture of two versions.
         """
         bucket, digest = self._digested(key)
         _, record, until, _ = self._find(self._heads(bucket), digest, self.now())
@@ -210,11 +195,12 @@ class SharedTable:
 
     def change(self, key: bytes, act: Act) -> Change | None:
         """
-        Change a record; nobody else reads or writes it in the meantime.
+        Change a record under its lock.
 
-        @return: What C{act} has given.
-        @raise TableBusy: If it cannot be had for now.
-        @raise ValueError: If what is to be kept is larger than the table's records.
+        @param act: Returns the change.
+        @return: The change.
+        @raise TableBusy: If another process holds its bucket.
+        @raise ValueError: If the new record is too large.
         """
         assert get_ident() == self._thread, "one thread of a process may use a table"
         bucket, digest = self._digested(key)
@@ -230,27 +216,27 @@ class SharedTable:
             fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, bucket)
 
     def _digested(self, key: bytes) -> tuple[int, bytes]:
-        """Give the bucket of a key, and its digest."""
+        """Return the bucket of a key, and its digest."""
         hash = self._hash.copy()
         hash.update(key)
         digest = hash.digest()
         return int.from_bytes(digest[:6], "little") % self._buckets, digest
 
     def _heads(self, bucket: int) -> int:
-        """Give where a bucket begins."""
+        """Return the offset of a bucket."""
         return _PAGE + bucket * self._stride
 
     def _find(
         self, heads: int, digest: bytes, now: float
     ) -> tuple[int, bytes | None, float, float]:
-        """Give the head of a digest, -1 if there is none, its record, its end and its beginning."""
-        # Nothing else among the heads is sixteen bytes that look like this one.
+        """Return the head of a digest, -1 if there is none, its record, its end and its start."""
+        # No other field of the heads contains these sixteen bytes.
         head = self._memory.find(digest, heads, heads + _HEADS.size)
         if head >= 0:
             _, began, length, until = _HEAD.unpack_from(self._memory, head)
             if began <= now < until and length <= self.size:
-                place = self._place(heads, head)
-                return head, self._memory[place : place + length], until, began
+                start = self._recordAt(heads, head)
+                return head, self._memory[start : start + length], until, began
         return head, None, 0.0, now
 
     def _change(self, heads: int, digest: bytes, act: Act) -> Change | None:
@@ -267,24 +253,24 @@ class SharedTable:
             if end <= now:
                 return change
             head = self._free(heads, now)
-        place = self._place(heads, head)
-        # Not to be seen before all of it is there: whoever is killed in between leaves nothing.
+        start = self._recordAt(heads, head)
+        # Invalid until it is complete: a process that is killed in between leaves nothing.
         _UNTIL.pack_into(memory, head + _UNTIL_AT, 0.0)
-        memory[place : place + len(kept)] = kept
+        memory[start : start + len(kept)] = kept
         _HEAD.pack_into(memory, head, digest, began, len(kept), end)
         return change
 
-    def _place(self, heads: int, head: int) -> int:
-        """Give where the record of a head is."""
-        return heads + _HEADS.size + (head - heads) // _HEAD.size * self._room
+    def _recordAt(self, heads: int, head: int) -> int:
+        """Return the offset of the record of a head."""
+        return heads + _HEADS.size + (head - heads) // _HEAD.size * self._rowBytes
 
     def _free(self, heads: int, now: float) -> int:
-        """Give the head that a new record takes."""
+        """Return the head for a new record."""
         fields = _HEADS.unpack_from(self._memory, heads)
         untils = fields[3::_FIELDS]
         ends = min(untils)
         if ends > now:
-            # All rows hold, unless the clock was set back: then they are of a time to come.
+            # All rows are valid, unless the clock was set back: then some start in the future.
             for index, began in enumerate(fields[1::_FIELDS]):
                 if began > now:
                     return heads + index * _HEAD.size
@@ -292,11 +278,11 @@ class SharedTable:
 
     def _tryAgain(self, bucket: int, error: OSError) -> None:
         """
-        Try again for a bucket that somebody else has.
+        Try again to lock a bucket.
 
-        @raise TableBusy: If it stays so.
+        @raise TableBusy: If another process still holds it.
         """
-        # One that was held before may be so for long: the try that has failed was enough.
+        # A bucket that was held before may stay so for long: one try is enough.
         for _ in range(0 if bucket in self._held else TRIES):
             try:
                 fcntl.lockf(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, bucket)
@@ -309,13 +295,13 @@ class SharedTable:
         raise TableBusy("another process holds the shared memory") from error
 
     def _refused(self, bucket: int) -> None:
-        """Count a bucket that was held; say, once a minute, when it has been for long."""
+        """Count a bucket that was held; log one that is held for long, once a minute."""
         self.refusals += 1
         now = self._seconds()
         since = self._held.setdefault(bucket, now)
         if now - since >= STOPPED_SECONDS and now >= self._warnsAgain:
             self._warnsAgain = now + WARN_SECONDS
-            # Only then a log is loaded.
+            # Imported late: processes without a log use tables, too.
             from twisted.logger import Logger
 
             Logger().warn(
@@ -325,13 +311,13 @@ class SharedTable:
             )
 
 
-def _room(size: int) -> int:
-    """Give what a record takes up: whole words, so that the heads are aligned."""
+def _rowBytes(size: int) -> int:
+    """Return the bytes of a row: whole words, so that the heads are aligned."""
     return (size + 7) & ~7
 
 
 def _stride(size: int) -> int:
-    return _HEADS.size + WAYS * _room(size)
+    return _HEADS.size + WAYS * _rowBytes(size)
 
 
 # struct flock of Linux on machines with 64 bits: type, whence, start, length, process.
@@ -340,22 +326,26 @@ _FLOCK = Struct("@hhqqi4x")
 
 class ByteLocks:
     """
-    The locks of one process, which an inherited descriptor would share with whoever else has it.
+    Locks of one process on the bytes of a shared file or memory.
 
-    @ivar fd: The same file, opened anew: it has the locks.
+    They are locks of an open file (C{fcntl(2)}, C{F_OFD_SETLK}), not of a process: closing another
+    descriptor of the file does not release them, and the kernel does when the process dies. A byte
+    need not exist to be locked.
+
+    @ivar fd: The file, opened again: an inherited descriptor would share the locks.
     """
 
     def __init__(self, fd: int) -> None:
         """
-        Open the file once more, until L{close}.
+        Open the file again, until L{close}.
 
         @param fd: The shared descriptor.
-        @raise OSError: There is none.
+        @raise OSError: If it is not open.
         """
         self.fd = os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
 
     def tryLock(self, byte: int) -> bool:
-        """Lock a byte, if nobody else has it locked."""
+        """Lock a byte, if no other process has it locked; return whether it is."""
         try:
             self._control(fcntl.F_OFD_SETLK, fcntl.F_WRLCK, byte)
         except BlockingIOError:
@@ -367,37 +357,41 @@ class ByteLocks:
         self._control(fcntl.F_OFD_SETLKW, fcntl.F_WRLCK, byte)
 
     def unlock(self, byte: int) -> None:
-        """Give a lock back."""
+        """Release a lock."""
         self._control(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, byte)
 
     def isFree(self, byte: int) -> bool:
-        """Tell whether nobody else has a byte locked."""
+        """Return whether no other process has a byte locked."""
         found = self._control(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, byte)
         kind: int = _FLOCK.unpack(found)[0]
         return kind == fcntl.F_UNLCK
 
     def close(self) -> None:
-        """Give all locks back."""
+        """Release all locks."""
         os.close(self.fd)
 
     def _control(self, command: int, kind: int, byte: int) -> bytes:
         return fcntl.fcntl(self.fd, command, _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
 
 
-# After the bytes that stand for buckets of a table, see storagegate.core.sharedtable.
+# Behind the bytes of the buckets of a table.
 _FIRST = 1 << 60
 
 
 class ProcessLiveness:
     """
-    One process, as the others see it.
+    Publishes that this process is alive.
 
-    @ivar number: Its own number, never 0.
+    A process takes a number that was never used, and locks the byte of that offset, which the
+    kernel unlocks at the end of the process. So a stored number tells forever whether its process
+    is alive; an id of a process, or the index of a worker, is used again.
+
+    @ivar number: The number of this process, never 0.
     """
 
     def __init__(self, fd: int) -> None:
         """
-        Be there until L{close}, or the end of the process.
+        Count as alive until L{close}, or the end of the process.
 
         @param fd: The shared descriptor.
         """
@@ -408,10 +402,10 @@ class ProcessLiveness:
             if self._locks.tryLock(_FIRST + number):
                 self.number = number
 
-    def isThere(self, number: int) -> bool:
-        """Tell whether the process of a number, perhaps this one, is there."""
+    def isAlive(self, number: int) -> bool:
+        """Return whether the process of a number, perhaps this one, is alive."""
         return number == self.number or not self._locks.isFree(_FIRST + number)
 
     def close(self) -> None:
-        """Be gone."""
+        """Count as ended."""
         self._locks.close()

@@ -39,7 +39,6 @@ AFFINITY_FILE = "affinity-secret"
 
 _SECRET_BYTES = 32
 
-_DEFAULT, _GRPC = "default", "grpc"
 
 _TOKEN_LENGTH = 32
 """Hexadecimal digits of a signature: 128 bits."""

@@ -271,12 +271,12 @@ class PresenceTests(SynchronousTestCase):
         script = PRESENT.replace("fd)", f"{fd})")
         ending, killed = Sharer(self, fds, script), Sharer(self, fds, script)
         numbers = [int(each.read()) for each in (ending, killed)]
-        self.assertEqual([own.isThere(number) for number in (own.number, *numbers)], [True] * 3)
+        self.assertEqual([own.isAlive(number) for number in (own.number, *numbers)], [True] * 3)
         ending.tell("end")
         self.assertEqual(ending.process.wait(), 0)
-        self.assertEqual([own.isThere(number) for number in numbers], [False, True])
+        self.assertEqual([own.isAlive(number) for number in numbers], [False, True])
         killed.end()
-        self.assertEqual([own.isThere(number) for number in numbers], [False, False])
+        self.assertEqual([own.isAlive(number) for number in numbers], [False, False])
 
     def test_descriptors(self) -> None:
         """Who closes another descriptor of the memory is still there."""
@@ -285,6 +285,6 @@ class PresenceTests(SynchronousTestCase):
         own, other = ProcessLiveness(fd), ProcessLiveness(fd)
         self.addCleanup(own.close)
         os.close(os.dup(fd))
-        self.assertTrue(own.isThere(other.number))
+        self.assertTrue(own.isAlive(other.number))
         other.close()
-        self.assertFalse(own.isThere(other.number))
+        self.assertFalse(own.isAlive(other.number))

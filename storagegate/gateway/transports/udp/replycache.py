@@ -195,7 +195,7 @@ class SharedAnswerCache:
         def act(record: bytes | None, until: float, now: float) -> Change | None:
             if record is not None:
                 state, length, process = _RECORD.unpack_from(record)
-                if state != _UNDER_WAY or self._presence.isThere(process):
+                if state != _UNDER_WAY or self._presence.isAlive(process):
                     answer = None if state == _UNDER_WAY else record[_RECORD.size :]
                     known.append(CachedReply(until, length, answer, state == _ANSWERED_KNOWN))
                     return None
