@@ -24,7 +24,7 @@ from storagegate.auth.oauth import OAuthOptions
 from storagegate.auth.tokens import APIKeyOptions
 from storagegate.core.definitions import RateLimit, readRateLimit
 from storagegate.core.options import MERGED
-from storagegate.daemon.configkeys import KEYS, Key
+from storagegate.daemon.config import KEYS, Key
 from storagegate.daemon.gatewayservice import LISTENER_OPTIONS
 from storagegate.gateway.gateway import ErrorOptions
 from storagegate.gateway.options import MonitoringOptions

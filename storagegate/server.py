@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-# Imported when it is asked for: a script with one of them does not pay for the other.
+# Imported by the functions: a script that uses one of them does not load the other.
 if TYPE_CHECKING:
     from storagegate.http.application import Application
     from storagegate.rpc.application import GRPCServer

@@ -10,8 +10,7 @@ from twisted.python import usage
 
 from storagegate import __version__
 from storagegate.daemon.components import Components
-from storagegate.daemon.config import CONFIG_VARIABLE, ConfigurationError, load
-from storagegate.daemon.configkeys import KEYS, Key
+from storagegate.daemon.config import CONFIG_VARIABLE, KEYS, ConfigurationError, Key, load
 from storagegate.daemon.daemon import Daemon
 from storagegate.daemon.process import startError
 from storagegate.daemon.service import ProcessSetup
@@ -27,7 +26,7 @@ class Options(usage.Options):
     """
     The flags, made from the table of configuration keys.
 
-    What is not given stays L{None}: a default here would win over the variables and the file.
+    An absent flag is L{None}: a default here would win over the variables and the file.
     """
 
     synopsis = "[options]"

@@ -10,7 +10,7 @@ from unittest import skipUnless
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.daemon.configkeys import KEYS
+from storagegate.daemon.config import KEYS
 from tests.support.modules import CHECKOUT
 from tests.support.units import DEPLOY, dockerSteps, serviceValue, unitValues
 

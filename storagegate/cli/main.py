@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 from attrs import asdict
 
 from storagegate import __version__
-from storagegate.daemon.config import CONFIG_VARIABLE, Configuration
-from storagegate.daemon.configkeys import KEYS
+from storagegate.daemon.config import CONFIG_VARIABLE, KEYS, Configuration
 from storagegate.daemon.process import oneLine
 from storagegate.daemon.rootcredentials import (
     CredentialsError,

@@ -28,8 +28,7 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress
 from twisted.python.failure import Failure
 
-from storagegate.daemon.config import Configuration, ConfigurationError
-from storagegate.daemon.configkeys import KEYS
+from storagegate.daemon.config import KEYS, Configuration, ConfigurationError
 from storagegate.daemon.process import setParentDeathSignal
 from storagegate.daemon.rootcredentials import CredentialsError
 from storagegate.daemon.service import ProcessService, ProcessSetup, formatAddress, servingText

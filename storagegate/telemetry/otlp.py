@@ -248,7 +248,7 @@ class SpanPipeline:
         return self._exporter.failed
 
     def admit(self) -> bool:
-        """Return whether there is room for a span. One without room is counted as dropped."""
+        """Return whether the queue accepts a span; count it as dropped if not."""
         # The processor would drop the oldest, uncounted, and make a log record for each.
         if self._added - self._exporter.taken < self._queueSize and not self._isStopping:
             return True
@@ -269,7 +269,7 @@ class SpanPipeline:
         isClient: bool = False,
     ) -> None:
         """
-        Add a span for which L{admit} has found room.
+        Add a span that L{admit} has accepted.
 
         @param tracing: Its own span is C{ownId}, its parent C{spanId}.
         @param endNs: When it ended, in nanoseconds since 1970.

@@ -276,7 +276,7 @@ class ISpanPipeline(Protocol):
     """What makes and exports spans: L{SpanPipeline<storagegate.telemetry.otlp.SpanPipeline>}."""
 
     def admit(self) -> bool:
-        """Return whether there is room for a span."""
+        """Return whether the queue accepts a span."""
 
     def add(
         self,
@@ -332,7 +332,7 @@ class Tracer:
 
     def admit(self, tracing: Tracing) -> bool:
         """
-        Return whether a span is to be made: it is sampled, and there is room for it.
+        Return whether a span is to be made: it is sampled, and the queue accepts it.
 
         @param tracing: As L{decide} returned it.
         """

@@ -15,7 +15,7 @@ from storagegate.auth.authentication import readRules
 from storagegate.auth.jwt import VerificationKey
 from storagegate.auth.oauth import DocumentURL
 from storagegate.core.options import makeOptions, readNumber
-from storagegate.daemon.configkeys import KEYS
+from storagegate.daemon.config import KEYS
 from storagegate.daemon.gatewayservice import configureGateway
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.options import GatewayOptions
