@@ -202,7 +202,7 @@ class ClosingTests(ServedCase):
         port = await self.serve(handle)
         idle, busy = await self.connect(port), await self.connect(port)
         busy.write(GET)
-        await self.turnUntil(lambda: self.sites[0]._requests == 1)
+        await self.turnUntil(lambda: self.sites[0].requests == 1)
         drained = self.sites[0].drain(self.timeout)
         self.assertEqual(await idle.closed, b"")
         self.assertNoResult(drained)

@@ -71,7 +71,7 @@ class WebSocketTests(ServedCase):
         """A WebSocket works, and the site forgets its connection."""
         address: Any = (await self.serve(self.tree())).getHost()
         await self.converse(f"tcp:127.0.0.1:{address.port}", f"ws://127.0.0.1:{address.port}/ws")
-        self.assertEqual(self.sites[0]._requests, 0)
+        self.assertEqual(self.sites[0].requests, 0)
         self.assertEqual(self.sites[0]._channels, set())
 
     async def test_tls(self) -> None:
