@@ -62,6 +62,7 @@ class MethodEntry:
     handler: Callable[[Any, RequestContext], Any] = field(repr=False)
     streamsRequests: bool = field(init=False)
     streamsResponses: bool = field(init=False)
+    whole: str = field(init=False)
 
     @streamsRequests.default
     def _readsStream(self) -> bool:
@@ -71,9 +72,8 @@ class MethodEntry:
     def _givesStream(self) -> bool:
         return self.method.streamsResponses
 
-    @property
-    def whole(self) -> str:
-        """Return its name with that of its service."""
+    @whole.default
+    def _wholeName(self) -> str:
         return f"{self.service.name}.{self.name}"
 
     @property
@@ -189,6 +189,7 @@ class Invoker:
     Calls the methods of services.
 
     @ivar services: The services by name.
+    @ivar authenticator: Verifies the credentials of calls.
     @ivar observers: The observers of calls.
     @ivar rateLimit: The limit of methods that have none of their own.
     @ivar onUnknown: Called with the transport of a call to an unknown method, which observers do
@@ -212,7 +213,7 @@ class Invoker:
             C{None} for stores in the memory of this process.
         """
         self.services: dict[str, ServiceDefinition] = {}
-        self._authenticator = authenticator
+        self.authenticator = authenticator
         self.observers = list(observers)
         self.onUnknown: Callable[[str], None] | None = None
         self.rateLimit = rateLimit
@@ -385,7 +386,7 @@ class Invoker:
         if credentials is not ANONYMOUS:
             methods = bound.service.authentication.methods
             try:
-                user = self._authenticator.authenticate(context, credentials, methods)
+                user = self.authenticator.authenticate(context, credentials, methods)
             except ServiceError as error:
                 _checkForgiven(bound, error)
             if user is not None and hasattr(user, "__await__"):

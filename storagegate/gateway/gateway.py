@@ -21,7 +21,6 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from storagegate.auth.authentication import Authentication, AuthenticationDict
-from storagegate.core.context import RequestContext
 from storagegate.core.definitions import (
     DefinitionError,
     RateLimitDict,
@@ -30,7 +29,7 @@ from storagegate.core.definitions import (
     readRateLimit,
     readService,
 )
-from storagegate.core.invoker import CallCredentials, Invoker
+from storagegate.core.invoker import Invoker
 from storagegate.core.options import joinOptions, makeOptions, readFunction
 from storagegate.gateway.host import ErrorHook, GatewayResources, TransportContext, TransportSet
 from storagegate.gateway.metrics import CallMetrics
@@ -190,6 +189,7 @@ class Configurable:
         ownKeys = self.authentication.ownKeys
         self.authentication = readProviders(joinOptions(config, more), defaultRules())
         self.authentication.ownKeys.update(ownKeys)
+        self.invoker.authenticator = self.authentication
         return self
 
     def configureErrorHandling(
@@ -300,7 +300,7 @@ class ProtocolGateway(Configurable):
         self._surroundings = around = surroundings or GatewayResources()
         self.protos: dict[str, Any] = {}
         self._metrics = CallMetrics(around.meters, self._streaming)
-        self.invoker = Invoker(self, [self._metrics], rateStore=around.rateStore)
+        self.invoker = Invoker(self.authentication, [self._metrics], rateStore=around.rateStore)
         self.tracer: Any = around.tracer
         self._ownTracer: Any = None
         self._forwarding: Any = None
@@ -345,12 +345,6 @@ class ProtocolGateway(Configurable):
     def services(self) -> Mapping[str, ServiceDefinition]:
         """Give the services by name."""
         return self.invoker.services
-
-    def authenticate(
-        self, context: RequestContext, credentials: CallCredentials, methods: tuple[str, ...]
-    ) -> Any:
-        """Find out who calls, by what C{configureAuthentication} has set."""
-        return self.authentication.authenticate(context, credentials, methods)
 
     # Serving.
 

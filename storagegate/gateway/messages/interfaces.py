@@ -60,7 +60,9 @@ def messageResult(
         "data": result,
         "timestamp": int(now() * 1000),
     }
-    return _identified(message)
+    if id is None:
+        del message["id"]
+    return message
 
 
 def messageItem(id: MessageId, item: Any) -> dict[str, Any]:

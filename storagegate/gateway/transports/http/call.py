@@ -1,14 +1,8 @@
 """
-One call over HTTP: what its request says, and the answer.
+A call over HTTP: reads the request, calls the method, writes the response.
 
-An answer is one of three: a body with the result, a stream, or a status with an error. An error
+A response is one of three: a body with the result, a stream, or a status with an error. An error
 after the first item of a stream is its last line.
-
-What the header fields and the body of a call over HTTP say.
-
-Errors as answers over HTTP.
-
-Who calls over HTTP, or has asked for a WebSocket there.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -26,7 +20,7 @@ from storagegate.core.context import MAX_DEADLINE_MS, ClientInfo, RequestContext
 from storagegate.core.errors import ServiceError, asServiceError, codedError, isExpected
 from storagegate.core.invoker import CallCredentials, MethodEntry
 from storagegate.core.options import parseDecimal
-from storagegate.core.task import resolveThen, runWithDeadline
+from storagegate.core.task import, runWithDeadline
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import httpError, httpFields, httpResult, readDeadline
 from storagegate.gateway.transports.http import PROTOCOL, HTTPOptions, HTTPRoute, mergeRequest
@@ -42,6 +36,7 @@ from storagegate.net.http.lines import (
     StreamFormat,
     lineFormat,
 )
+from storagegate.telemetry.tracecontext import tracingOfFields
 
 _UNTYPED = (b"application/x-www-form-urlencoded", b"text/plain")
 
@@ -59,8 +54,12 @@ def readObject(data: bytes) -> dict[str, Any]:
     try:
         value = JSON.decode(data) if data else {}
     except ValueError as error:
-        raise codedError("INVALID_ARGUMENT", f"A request is JSON: {error!s:.200}") from None
+        raise _notJSON(error) from None
     return _object(value)
+
+
+def _notJSON(error: ValueError) -> ServiceError:
+    return codedError("INVALID_ARGUMENT", f"A request is JSON: {error!s:.200}")
 
 
 def readParsed(value: Any) -> dict[str, Any]:
@@ -261,7 +260,7 @@ class Endpoint:
 
 
 class HTTPCall:
-    """A call on its way."""
+    """A call in flight."""
 
     __slots__ = (
         "_context",
@@ -270,13 +269,15 @@ class HTTPCall:
         "_format",
         "_req",
         "_res",
-        "_room",
         "_seconds",
+        "_shared",
+        "_takesBody",
     )
 
-    def __init__(self, room: HTTPCallContext, endpoint: Endpoint, req: Any, res: Any) -> None:
-        self._room = room
+    def __init__(self, shared: HTTPCallContext, endpoint: Endpoint, req: Any, res: Any) -> None:
+        self._shared = shared
         self._endpoint = endpoint
+        self._takesBody = endpoint.route is None or endpoint.route.takesBody
         self._req = req
         self._res = res
         self._seconds: float | None = None
@@ -289,8 +290,7 @@ class HTTPCall:
 
         @return: Fires when that is done; C{None} if it is.
         """
-        host = self._room.host
-        self._req.raw.onEnd(self._count)
+        host = self._shared.host
         try:
             self._readHead()
         except ServiceError as error:
@@ -312,7 +312,7 @@ class HTTPCall:
 
     def _count(self) -> None:
         """Count the bytes of both bodies."""
-        meter, raw = self._room.meter, self._req.raw
+        meter, raw = self._shared.meter, self._req.raw
         meter.bytesIn += raw.body.taken
         meter.bytesOut += raw.bodySent
 
@@ -327,19 +327,22 @@ class HTTPCall:
         req, bound = self._req, self._endpoint.bound
         raw = req.raw
         headers = raw.headers
-        tracing = self._room.host.nameTrace(headers, self._res)
+        host = self._shared.host
+        tracing = tracingOfFields(headers, host.traceKey)
+        self._res.setChecked({host.traceName: (host.correlationHeader, tracing.traceId)})
         metadata: dict[str, Any] = {}
         self._context = RequestContext(
             PROTOCOL,
             bound.service.name,
             bound.name,
-            self._room.clients.of(req),
+            self._shared.clients.of(req),
             tracing,
             {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()},
             metadata,
         )
+        raw.onEnd(self._count)
         token = headers.get(b"authorization")
-        apiKey = headers.get(self._room.apiKeyHeader)
+        apiKey = headers.get(self._shared.apiKeyHeader)
         self._credentials = CallCredentials(
             None if token is None else bearerToken(token.decode("latin-1")),
             None if apiKey is None else apiKey.decode("latin-1"),
@@ -348,40 +351,22 @@ class HTTPCall:
         )
         if b"x-deadline-ms" in headers:
             self._seconds = readDeadlineField(headers[b"x-deadline-ms"])
-            metadata["deadline"] = self._room.host.invoker.now() + self._seconds
-        if self._takesBody() and raw.contentLength != 0:
+            metadata["deadline"] = self._shared.host.invoker.now() + self._seconds
+        if self._takesBody and raw.contentLength != 0:
             checkType(headers)
 
-    def _takesBody(self) -> bool:
-        route = self._endpoint.route
-        return route is None or route.takesBody
-
-    def _readRequest(self) -> Any:
-        """Give the request, the stream of them, or something to wait for that gives it."""
-        body: Any = {}
-        if self._endpoint.bound.streamsRequests:
-            body = self._requestStream()
-        elif self._takesBody():
-            body = self._readBody()
-        return resolveThen(body, self._makeRequest)
-
     def _makeRequest(self, body: Any) -> Any:
+        """Return the request that a body and the route's parameters make."""
         endpoint, req = self._endpoint, self._req
-        request = req.body = body
-        if endpoint.route is not None and not endpoint.bound.streamsRequests:
-            schema = endpoint.bound.input
-            document = None if schema is None else schema.document
-            request = mergeRequest(req.query, body, req.params, document)
-        transform = self._room.options.transformRequest
-        if transform is None:
-            return request
-        # A hook that has nothing to say of this method returns nothing.
-        return resolveThen(
-            transform(req, endpoint.name), lambda made: request if made is None else made
-        )
+        req.body = body
+        if endpoint.route is None or endpoint.bound.streamsRequests:
+            return body
+        schema = endpoint.bound.input
+        document = None if schema is None else schema.document
+        return mergeRequest(req.query, body, req.params, document)
 
     def _requestStream(self) -> AsyncIterator[Any]:
-        if not self._takesBody():
+        if not self._takesBody:
             return _stream()
         if getattr(self._req, "bodyParsed", False):
             return _stream(readParsed(self._req.body))
@@ -389,7 +374,7 @@ class HTTPCall:
 
     def _readBody(self) -> Any:
         """Give the body as an object, at once if it is here and small."""
-        raw, limit = self._req.raw, self._room.options.maxRequestBodySize
+        raw, limit = self._req.raw, self._shared.options.maxRequestBodySize
         if getattr(self._req, "bodyParsed", False):
             # The application's own parser was here before.
             return readParsed(self._req.body)
@@ -400,7 +385,11 @@ class HTTPCall:
             return self._readLargeBody(data, limit)
         if len(data) > limit:
             raise tooLarge(limit)
-        return readObject(data)
+        try:
+            value = JSON.decode(data) if data else {}
+        except ValueError as error:
+            raise _notJSON(error) from None
+        return value if type(value) is dict else _object(value)
 
     async def _readLargeBody(self, data: bytes | None, limit: int) -> Any:
         if data is None:
@@ -412,11 +401,11 @@ class HTTPCall:
             raise tooLarge(limit)
         if len(data) <= INLINE_SIZE:
             return readObject(data)
-        return await self._room.host.run(readObject, data)
+        return await self._shared.host.run(readObject, data)
 
     async def _requests(self) -> AsyncIterator[Any]:
         """Give a client's stream as it comes; the client waits while nobody asks."""
-        limit = self._room.options.maxRequestBodySize
+        limit = self._shared.options.maxRequestBodySize
         lines = NDJSONDecoder(limit)
         try:
             async for chunk in self._req.raw.body:
@@ -435,21 +424,36 @@ class HTTPCall:
     async def _answer(self) -> None:
         """Call the method. What comes after the call has ended, the response refuses to take."""
         try:
-            request = self._readRequest()
-            if hasattr(request, "__await__"):
-                request = await request
+            body: Any = {}
+            if self._endpoint.bound.streamsRequests:
+                body = self._requestStream()
+            elif self._takesBody:
+                body = self._readBody()
+                if hasattr(body, "__await__"):
+                    body = await body
+            request = self._makeRequest(body)
+            transform = self._shared.options.transformRequest
+            if transform is not None:
+                made = transform(self._req, self._endpoint.name)
+                if hasattr(made, "__await__"):
+                    made = await made
+                # A hook returns nothing for a method that it does not change.
+                request = request if made is None else made
         except _PARTINGS:
             raise
         except Exception as error:
-            self._room.host.refuse(self._context, error)
+            self._shared.host.refuse(self._context, error)
             raise
-        result = await self._room.host.invoker.call(self._context, request, self._credentials)
+        result = await self._shared.host.invoker.call(self._context, request, self._credentials)
         if self._endpoint.bound.streamsResponses:
             await self._answerStream(result)
             return
-        shaped = self._shape(result, httpResult)
-        if hasattr(shaped, "__await__"):
-            shaped = await shaped
+        if self._shared.options.transformResponse is None:
+            shaped: Any = {"data": result}
+        else:
+            shaped = self._shape(result, httpResult)
+            if hasattr(shaped, "__await__"):
+                shaped = await shaped
         self._respond(self._encode(shaped))
 
     async def _answerStream(self, items: AsyncIterator[Any]) -> None:
@@ -485,7 +489,7 @@ class HTTPCall:
 
     def _shape(self, result: Any, shape: Any) -> Any:
         """Give what JSON carries of a result, or something to wait for that gives it."""
-        transform = self._room.options.transformResponse
+        transform = self._shared.options.transformResponse
         if transform is None:
             return shape(result)
         return transform(result, self._endpoint.name, self._req)
@@ -499,7 +503,8 @@ class HTTPCall:
 
     def _respond(self, body: bytes) -> None:
         res = self._res
-        self._setCookie()
+        if "setCookie" in self._context.metadata:
+            self._setCookie()
         res.setChecked(JSON_FIELD)
         if self._req.method in ("GET", "HEAD"):
             res.send(body)
@@ -522,9 +527,9 @@ class HTTPCall:
     def _fail(self, error: ServiceError) -> None:
         res = self._res
         if self._format is None or not res.headersSent:
-            sendError(self._room.host, res, error)
+            sendError(self._shared.host, res, error)
         else:
-            res.end(self._format.error(writeError(self._room.host, error)[1]))
+            res.end(self._format.error(writeError(self._shared.host, error)[1]))
 
     def _done(self, result: Any) -> None:
         raw = self._req.raw
