@@ -5,14 +5,8 @@ from typing import Any
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.schemas import Schema
 from storagegate.gateway.asyncapi import describeMessages
-from storagegate.gateway.messages.interfaces import (
-    frameError,
-    frameResult,
-    messageEnd,
-    messageError,
-    messageItem,
-    messageResult,
-)
+from storagegate.gateway.messages.frames import frameError, frameResult
+from storagegate.gateway.messages.json import messageEnd, messageError, messageItem, messageResult
 from storagegate.gateway.options import GatewayOptions, readOptions
 from tests.gateway.describing import ORDERS, references, resolved
 from tests.gateway.httpcase import HTTPCase

@@ -27,12 +27,7 @@ from storagegate.gateway.gateway import (
     createProtocolGateway,
 )
 from storagegate.gateway.messages import frames, interfaces, json, session
-from storagegate.gateway.messages.interfaces import (
-    messageEnd,
-    messageError,
-    messageItem,
-    messageResult,
-)
+from storagegate.gateway.messages.json import messageEnd, messageError, messageItem, messageResult
 from storagegate.gateway.options import GatewayOptions
 from storagegate.gateway.transports.registry import (
     ITransport,

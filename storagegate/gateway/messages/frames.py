@@ -38,6 +38,7 @@ Lines of JSON on TCP: one message a line.
 
 Twisted's C{LineReceiver} searches and copies all that it holds for each piece that comes, so that
 one of 15 MiB that comes byte by byte takes 25 ms a byte. This goes on where it stopped.
+
 """
 
 from collections.abc import Awaitable, Callable
@@ -49,15 +50,26 @@ from attrs import define
 from storagegate.core.codecs import JSON
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.gateway.host import TransportContext
-from storagegate.gateway.messages.interfaces import (
-    MessageId,
-    frameEnd,
-    frameError,
-    frameResult,
-    readId,
-)
+from storagegate.gateway.messages.interfaces import MessageId, detailedError
 from storagegate.gateway.messages.json import encodeError
-from storagegate.gateway.messages.session import PeerSession
+from storagegate.gateway.messages.session import PeerSession, readId
+
+
+def frameResult(id: MessageId, result: Any) -> Any:
+    """Give the payload of a result, or of an item."""
+    return result if id is None else {"id": id, "data": result}
+
+
+def frameEnd(id: MessageId) -> dict[str, Any]:
+    """Give the payload of a stream's end."""
+    return {} if id is None else {"id": id}
+
+
+def frameError(id: MessageId, error: ServiceError) -> dict[str, Any]:
+    """Give the payload of an error."""
+    payload = detailedError({"error": error.code, "message": error.message}, error)
+    return payload if id is None else {"id": id, **payload}
+
 
 VERSION = 1
 

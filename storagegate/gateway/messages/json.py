@@ -19,8 +19,10 @@ A call may say C{type: "request"}. To the client::
 
 C{id} is text or a whole number, and goes back as it came; without one there is none in the answer.
 Keys that are not named here are ignored.
+
 """
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -29,15 +31,49 @@ from twisted.logger import Logger
 from storagegate.core.codecs import Codec
 from storagegate.core.errors import UNKNOWN_MESSAGE, ServiceError, codedError
 from storagegate.gateway.host import TransportContext
-from storagegate.gateway.messages.interfaces import (
-    MessageId,
-    messageEnd,
-    messageError,
-    messageItem,
-    messageResult,
-    readId,
-)
-from storagegate.gateway.messages.session import PeerSession
+from storagegate.gateway.messages.interfaces import MessageId, detailedError
+from storagegate.gateway.messages.session import PeerSession, readId
+
+
+def messageResult(
+    id: MessageId, method: str, result: Any, now: Callable[[], float] = time.time
+) -> dict[str, Any]:
+    """Give the message of a result; its timestamp is in milliseconds since 1970."""
+    message = {
+        "id": id,
+        "type": "response",
+        "method": method,
+        "data": result,
+        "timestamp": int(now() * 1000),
+    }
+    if id is None:
+        del message["id"]
+    return message
+
+
+def _identified(message: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the id if there is none."""
+    if message["id"] is None:
+        del message["id"]
+    return message
+
+
+def messageItem(id: MessageId, item: Any) -> dict[str, Any]:
+    """Give the message of an item of a stream."""
+    return _identified({"id": id, "type": "stream", "data": item})
+
+
+def messageEnd(id: MessageId) -> dict[str, Any]:
+    """Give the message of a stream's end."""
+    return _identified({"id": id, "type": "stream_end"})
+
+
+def messageError(id: MessageId, error: ServiceError) -> dict[str, Any]:
+    """Give the message of an error; it has an id where the request's was readable."""
+    inner = detailedError({"code": error.code, "message": error.message}, error)
+    message: dict[str, Any] = {"type": "error", "error": inner}
+    return message if id is None else {"id": id, **message}
+
 
 CONTROLS = ("stream", "stream_end", "cancel", "ping")
 """The types of what is no call."""

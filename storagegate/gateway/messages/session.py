@@ -14,6 +14,7 @@ One call of a peer on a wire of messages, and the stream of its requests.
 A L{session<storagegate.gateway.messages.session>} begins it, gives it the items that come for it,
 and hears
 of its end. However it ends, that is once: what a handler makes of being cancelled is no answer.
+
 """
 
 from collections import deque
@@ -27,8 +28,9 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from storagegate.core.context import RequestContext
+from storagegate.core.context import MAX_DEADLINE_MS, RequestContext
 from storagegate.core.errors import ServiceError, asServiceError, codedError, isExpected
+from storagegate.core.invoker import CallCredentials
 from storagegate.core.options import Hook
 from storagegate.core.task import Task, resolve
 from storagegate.gateway.messages.interfaces import (
@@ -37,11 +39,49 @@ from storagegate.gateway.messages.interfaces import (
     MessageId,
     Peer,
     StreamHooks,
-    readCredentials,
-    readDeadline,
-    readId,
 )
 from storagegate.telemetry.tracecontext import receiveTracing
+
+
+def readDeadline(value: Any) -> float | None:
+    """
+    Read a deadline in milliseconds from now.
+
+    @return: In seconds.
+    @raise ServiceError: If it is none.
+    """
+    if value is None:
+        return None
+    isNumber = isinstance(value, int | float) and not isinstance(value, bool)
+    if not isNumber or not 0 < value <= MAX_DEADLINE_MS:
+        raise codedError("INVALID_ARGUMENT", "A deadline is a number of milliseconds up to a day")
+    return float(value) / 1000
+
+
+MAX_ID_LENGTH = 128
+"""Characters of an id, which goes out again with every item."""
+
+
+def readId(value: Any) -> MessageId:
+    """
+    Read an id: text or a whole number; C{None} where there is none.
+
+    @raise ServiceError: If it is anything else.
+    """
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    if isinstance(value, str) and len(value) <= MAX_ID_LENGTH:
+        return value
+    raise codedError("INVALID_ARGUMENT", f"An id is a number or text of at most {MAX_ID_LENGTH}")
+
+
+def readCredentials(message: Mapping[str, Any], native: Any = None) -> CallCredentials:
+    """Read who calls from C{auth.token} of a message."""
+    auth = message.get("auth")
+    # To ask whether something is a mapping takes 0.2 microseconds; most say nothing here.
+    token = auth.get("token") if auth is not None and isinstance(auth, Mapping) else None
+    return CallCredentials(token if isinstance(token, str) else None, None, native or message)
+
 
 ITEMS_AHEAD = 8
 """Items of a client's stream that are held before its handler asks for them."""

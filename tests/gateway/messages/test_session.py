@@ -5,8 +5,7 @@ from itertools import product
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.errors import ServiceError
-from storagegate.gateway.messages.interfaces import readId
-from storagegate.gateway.messages.session import PeerSession
+from storagegate.gateway.messages.session import PeerSession, readId
 from tests.support.gateway import TOKEN, Boom
 from tests.support.sessions import SessionCase
 

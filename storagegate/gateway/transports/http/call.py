@@ -3,10 +3,12 @@ A call over HTTP: reads the request, calls the method, writes the response.
 
 A response is one of three: a body with the result, a stream, or a status with an error. An error
 after the first item of a stream is its last line.
+
 """
 
 from collections.abc import AsyncIterator, Mapping
 from functools import lru_cache
+from math import ceil
 from typing import Any
 
 from attrs import Factory, frozen
@@ -22,7 +24,8 @@ from storagegate.core.invoker import CallCredentials, MethodEntry
 from storagegate.core.options import parseDecimal
 from storagegate.core.task import, runWithDeadline
 from storagegate.gateway.host import TransportContext
-from storagegate.gateway.messages.interfaces import httpError, httpFields, httpResult, readDeadline
+from storagegate.gateway.messages.interfaces import detailedError
+from storagegate.gateway.messages.session import readDeadline
 from storagegate.gateway.transports.http import PROTOCOL, HTTPOptions, HTTPRoute, mergeRequest
 from storagegate.gateway.transports.metrics import WireMeter
 from storagegate.http.contenttypes import matchesType, parseContentType
@@ -37,6 +40,31 @@ from storagegate.net.http.lines import (
     lineFormat,
 )
 from storagegate.telemetry.tracecontext import tracingOfFields
+
+_HTTP_UNKNOWN = "INTERNAL_ERROR"
+
+
+def httpResult(result: Any) -> dict[str, Any]:
+    """Give the body of a response."""
+    return {"data": result}
+
+
+def httpError(error: ServiceError) -> tuple[int, dict[str, Any]]:
+    """Give the status and the body of an error."""
+    body = {"error": error.code or _HTTP_UNKNOWN, "message": error.message}
+    return error.statusCode or 500, detailedError(body, error)
+
+
+def httpFields(error: ServiceError) -> dict[str, str]:
+    """Give the header fields that go with an error."""
+    if error.statusCode == 429 and isinstance(error.details, Mapping):
+        retryAfterMs = error.details.get("retryAfterMs")
+        if isinstance(retryAfterMs, int):
+            return {"Retry-After": str(ceil(retryAfterMs / 1000))}
+    if error.statusCode == 401:
+        return {"WWW-Authenticate": "Bearer"}
+    return {}
+
 
 _UNTYPED = (b"application/x-www-form-urlencoded", b"text/plain")
 

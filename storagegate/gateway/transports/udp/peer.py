@@ -41,16 +41,13 @@ from storagegate.gateway.messages.frames import (
     REQUEST,
     RESPONSE,
     encodeFrame,
-)
-from storagegate.gateway.messages.interfaces import (
-    MessageId,
     frameEnd,
     frameError,
     frameResult,
-    readId,
 )
+from storagegate.gateway.messages.interfaces import MessageId
 from storagegate.gateway.messages.json import describedError, encodeError
-from storagegate.gateway.messages.session import PeerSession
+from storagegate.gateway.messages.session import PeerSession, readId
 from storagegate.gateway.transports.metrics import WireMeter
 from storagegate.gateway.transports.udp.replycache import CachedReply, IReplyCache
 

@@ -24,9 +24,9 @@ from storagegate.core.context import ClientInfo
 from storagegate.core.invoker import MethodEntry
 from storagegate.gateway.asyncapi import ID, Channel, message, objectSchema
 from storagegate.gateway.host import TransportContext
-from storagegate.gateway.messages.interfaces import ListenerState, httpError
+from storagegate.gateway.messages.interfaces import ListenerState
 from storagegate.gateway.openapi import reference
-from storagegate.gateway.transports.http.call import Clients
+from storagegate.gateway.transports.http.call import Clients, httpError
 from storagegate.gateway.transports.registry import IGuest, InvokedTransport, loadReference
 from storagegate.gateway.transports.websocket import OriginRule, WebSocketOptions
 from storagegate.gateway.transports.websocket.connection import (
