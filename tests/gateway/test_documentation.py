@@ -211,7 +211,7 @@ class ShapeTests(SynchronousTestCase):
             codecs.MAX_DEPTH,
             codecs.MAX_CONTAINERS,
             MAX_TOKEN_LENGTH,
-            interfaces.MAX_ID_LENGTH,
+            session.MAX_ID_LENGTH,
             MAX_DEADLINE_MS,
             session.ITEMS_AHEAD,
             json.MAX_ANSWER,

@@ -22,7 +22,7 @@ from storagegate.core.context import MAX_DEADLINE_MS, ClientInfo, RequestContext
 from storagegate.core.errors import ServiceError, asServiceError, codedError, isExpected
 from storagegate.core.invoker import CallCredentials, MethodEntry
 from storagegate.core.options import parseDecimal
-from storagegate.core.task import, runWithDeadline
+from storagegate.core.task import runWithDeadline
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import detailedError
 from storagegate.gateway.messages.session import readDeadline
