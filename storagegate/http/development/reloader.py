@@ -166,7 +166,6 @@ class Reloader:
         Report an error to the supervisor, if it keeps this process from taking over.
 
         @param error: An error of the program, or of its C{listen}.
-
         @return: Whether it was reported; if not, it is for the process to show.
         """
         if not self._isSuccessor or self._isServing:

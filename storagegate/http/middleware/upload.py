@@ -572,7 +572,7 @@ class Upload:
 
     def none(self) -> MiddlewareHandler:
         """Accept text fields only."""
-        return self._make({}, _setNothing)
+        return self._make({}, lambda request, files: None)
 
     def any(self) -> MiddlewareHandler:
         """Accept files of any field, as the list C{req.files}."""
@@ -657,13 +657,9 @@ def _setList(request: Any, files: list[UploadedFile]) -> None:
 
 
 def _setLists(request: Any, files: list[UploadedFile]) -> None:
-    byField: dict[str, list[UploadedFile]] = {}
+    request.files = {}
     for file in files:
-        byField.setdefault(file.fieldname, []).append(file)
-    request.files = byField
-
-
-def _setNothing(request: Any, files: list[UploadedFile]) -> None: ...
+        request.files.setdefault(file.fieldname, []).append(file)
 
 
 def _fieldName(name: Any) -> str:
