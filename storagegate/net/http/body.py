@@ -79,12 +79,13 @@ class RequestBody:
         else:
             stream = self._stream
             # As stream.getAll(), without a coroutine of its own for each read.
-            while not (chunks := stream.takeAll()):
+            while not stream.held:
                 if stream.error is not None:
                     raise stream.error
                 if stream.isEnded:
                     raise StopAsyncIteration
                 await stream.readable()
+            chunks = stream.takeAll()
             chunk = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         if not chunk:
             raise StopAsyncIteration
