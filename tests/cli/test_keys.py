@@ -173,7 +173,7 @@ class Probe:
     tried.
 
     @ivar one: How many C{{"a": 1}} there are,
-        which L{somebody<storagegate.some.body>} counts.
+        which L{something<storagegate.some.thing>} counts.
     @ivar two: Less.
     """
 
@@ -187,7 +187,7 @@ class ProgramTests(SynchronousTestCase):
     def test_ivars(self) -> None:
         """What a class says of its fields is reStructuredText on one line."""
         told = PROGRAM["ivars"](Probe)
-        one = 'How many ``{"a": 1}`` there are, which ``somebody`` counts.'
+        one = 'How many ``{"a": 1}`` there are, which ``something`` counts.'
         self.assertEqual(told, {"one": one, "two": "Less."})
         self.assertEqual(PROGRAM["summary"](Probe), "What is tried.")
 
@@ -204,5 +204,5 @@ class ProgramTests(SynchronousTestCase):
         self.assertRaises(ValueError, PROGRAM["expected"], str)
 
     def test_unclosed(self) -> None:
-        """So is a brace that nobody closes."""
+        """So is a brace that is never closed."""
         self.assertRaises(ValueError, PROGRAM["plain"], "C{a")

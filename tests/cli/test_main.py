@@ -189,7 +189,7 @@ class FsckTests(ScriptCase):
         """A file that no object names is a problem and exit code 1; repair takes it away."""
         orphan = self.data / "blobs" / "ab" / "cd" / ("abcd" + "0" * 28)
         orphan.parent.mkdir(parents=True)
-        orphan.write_bytes(b"nobody's")
+        orphan.write_bytes(b"orphaned")
         code, output, _errors = self.script("fsck", "--data", str(self.data))
         self.assertEqual((code, output.splitlines()[-1]), (1, "1 problem"))
         self.assertTrue(orphan.exists())

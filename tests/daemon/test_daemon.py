@@ -270,8 +270,8 @@ class StopTests(DaemonCase):
 
     def test_retired(self) -> None:
         """
-        Whoever is replaced by another process stops once, and says to nobody that the service
-        ends; whoever stops for good does.
+        A daemon that another process replaces stops once, and does not report that the service
+        ends; one that stops for good does.
         """
         for stop, status in (
             (lambda daemon: daemon.drainAndExit(2), "ok"),

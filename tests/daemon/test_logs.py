@@ -117,7 +117,7 @@ class AttachTests(SynchronousTestCase):
         self.assertIn("old", Path(f"{path}.1").read_text())
 
     def test_others(self) -> None:
-        """Whoever brings an observer of his own keeps it, and calls are logged by it."""
+        """An observer of the operator is kept, and calls are logged by it."""
         self.assertIsNone(self.attach(logger="module.observer"))
         theirs = textFileLogObserver(StringIO())
         self.application.setComponent(ILogObserver, theirs)

@@ -35,7 +35,7 @@ class ListUsersTests(UserCase):
         self.assertEqual(first, await self.call("GetUser", {"id": first["id"]}))
 
     async def test_empty(self) -> None:
-        """Where there is nobody the stream is empty."""
+        """Without users the stream is empty."""
         self.assertEqual(await self.listed(), [])
 
     async def test_offset(self) -> None:
@@ -101,7 +101,7 @@ class ListUsersTests(UserCase):
             self.assertEqual(await self.mistakes("ListUsers", {"sortOrder": value}), ["sortOrder"])
 
     async def test_changesMeanwhile(self) -> None:
-        """Users that come and go between batches make nobody else appear twice or not at all."""
+        """Users that come and go between batches do not repeat or hide another user."""
         names = [f"user{number:02}" for number in range(20)]
         await self.fill(*names)
         users = await self.stream("ListUsers", {})
@@ -116,7 +116,7 @@ class ListUsersTests(UserCase):
         self.assertEqual(seen, expected)
 
     async def test_noTransaction(self) -> None:
-        """A listing that stands still holds nobody up: others write, and the log is cut back."""
+        """A listing that stands still blocks no other call: others write, and the log is cut back."""
         await self.fill(*(f"user{number:02}" for number in range(10)))
         listing = self.call("ListUsers", {"limit": 2})
         await anext(listing)
@@ -203,7 +203,7 @@ class SearchUsersTests(UserCase):
         self.assertEqual(await self.found("mu\u0308ll"), ["Mü"])
         self.assertEqual(await self.found("STRASSE"), ["St"])
         self.assertEqual(await self.found("admin"), [])
-        self.assertEqual(await self.found("nobody"), [])
+        self.assertEqual(await self.found("absent"), [])
 
     async def test_fields(self) -> None:
         """Only the named fields are looked at."""
@@ -318,14 +318,14 @@ class CreateMultipleUsersTests(UserCase):
         )
 
     async def test_none(self) -> None:
-        """A stream without requests, or with none that can be done, creates nobody."""
+        """A stream without requests, or with none that can be done, creates no user."""
         result = await self.call("CreateMultipleUsers", ended())
         self.assertEqual(result, {"count": 0, "users": []})
         result = await self.call("CreateMultipleUsers", ended({}))
         self.assertEqual((result["count"], len(result["errors"])), (0, 1))
 
     async def test_cut(self) -> None:
-        """A stream that is cut or cancelled before its end creates nobody."""
+        """A stream that is cut or cancelled before its end creates no user."""
         requests = Requests([ADA])
         calling = Deferred.fromCoroutine(self.call("CreateMultipleUsers", requests))
         requests.end(ConnectionError("cut"))
@@ -336,7 +336,7 @@ class CreateMultipleUsersTests(UserCase):
         self.assertEqual(await self.stream("ListUsers", {}), [])
 
     async def test_tooMany(self) -> None:
-        """Past the bounds, in number or in size, the call is refused and creates nobody."""
+        """Past the bounds, in number or in size, the call is refused and creates no user."""
         for requests in ([{}] * 10_001, [{"name": "x" * 1_000_000}] * 5):
             error = await self.refused("CreateMultipleUsers", ended(ADA, *requests))
             self.assertEqual((error.code, error.grpcStatus), ("PAYLOAD_TOO_LARGE", 8))

@@ -34,8 +34,8 @@ class ChatTests(StreamCase):
         requests = Requests()
         return requests, self.call(method, requests)
 
-    def nobody(self) -> None:
-        """See that nobody is in the room any more."""
+    def assertEmpty(self) -> None:
+        """Assert that no call is in the chat any more."""
         handler: Any = self.definition.methods["Chat"].handler
         self.assertEqual(len(handler.__self__), 0)
 
@@ -50,7 +50,7 @@ class ChatTests(StreamCase):
             ],
         )
         self.assertEqual(await self.stream("ChatWithUsers", ended()), [])
-        self.nobody()
+        self.assertEmpty()
 
     async def test_relay(self) -> None:
         """Whatever anybody says, all who are there hear, in one order."""
@@ -65,7 +65,7 @@ class ChatTests(StreamCase):
             requests.end()
         for _, stream in chats:
             self.assertEqual([said async for said in stream], [])
-        self.nobody()
+        self.assertEmpty()
 
     async def test_welcome(self) -> None:
         """C{Chat} begins with a welcome from the system; every item has an id and a time."""
@@ -81,7 +81,7 @@ class ChatTests(StreamCase):
             self.assertRegex(item["timestamp"], "^2023-11-14T22:13:20")
         self.assertEqual(len({item["id"] for item in (welcome, *said)}), 3)
         await stream.aclose()
-        self.nobody()
+        self.assertEmpty()
 
     async def test_oneRoom(self) -> None:
         """Those in one kind of chat hear those in the other, but no welcome of theirs."""
@@ -108,7 +108,7 @@ class ChatTests(StreamCase):
             self.assertEqual(said["timestamp"], time)
 
     async def test_invalid(self) -> None:
-        """A message that is none ends the chat of whoever sent it, and nobody else's."""
+        """A message that is none ends the chat of its sender, and no other."""
         other, stream = self.open()
         waiting = self.after(stream)
         for change, path in (
@@ -133,7 +133,7 @@ class ChatTests(StreamCase):
         other.put({**HELLO, "message": "one\ntwo"})
         self.assertEqual((await waiting)["message"], "one\ntwo")
         await stream.aclose()
-        self.nobody()
+        self.assertEmpty()
 
     async def test_errorLast(self) -> None:
         """What was said before a mistake is heard before its error."""
@@ -154,7 +154,7 @@ class ChatTests(StreamCase):
             waiting.cancel()
             self.failureResultOf(waiting, CancelledError)
             self.assertFalse(requests.isAwaited)
-            self.nobody()
+            self.assertEmpty()
 
     async def test_closed(self) -> None:
         """Who is closed between two items leaves at once as well."""
@@ -165,7 +165,7 @@ class ChatTests(StreamCase):
             await waiting
             await stream.aclose()
             self.assertFalse(requests.isAwaited)
-            self.nobody()
+            self.assertEmpty()
 
     async def test_closedWhileSaying(self) -> None:
         """Who is closed by hearing its own words leaves, and nothing breaks."""
@@ -179,7 +179,7 @@ class ChatTests(StreamCase):
         requests.put(HELLO, HELLO, HELLO)
         await waiting
         await closed[0]
-        self.nobody()
+        self.assertEmpty()
         self.assertEqual(requests.read, 1)
 
     async def test_cutRequests(self) -> None:
@@ -188,7 +188,7 @@ class ChatTests(StreamCase):
         waiting = self.after(stream)
         requests.end(ConnectionError("cut"))
         self.failureResultOf(waiting, ConnectionError)
-        self.nobody()
+        self.assertEmpty()
 
     async def test_eager(self) -> None:
         """Who says much and reads nothing is not listened to any more, and loses nothing."""
@@ -215,7 +215,7 @@ class ChatTests(StreamCase):
         self.assertEqual((error.code, error.grpcStatus), ("RATE_LIMITED", 8))
         waiting.cancel()
         self.failureResultOf(waiting, CancelledError)
-        self.nobody()
+        self.assertEmpty()
 
 
 class StreamUserUpdatesTests(StreamCase):
@@ -284,7 +284,7 @@ class StreamUserUpdatesTests(StreamCase):
         await stream.aclose()
 
     async def test_unknown(self) -> None:
-        """A user that is not there is NOT_FOUND, and nobody watches it."""
+        """A user that is not there is NOT_FOUND, and is not watched."""
         error = await self.refused("StreamUserUpdates", {"userId": UNKNOWN})
         self.assertEqual(error.code, "NOT_FOUND")
         self.assertEqual(self.watchers(), 0)
@@ -298,7 +298,7 @@ class StreamUserUpdatesTests(StreamCase):
         self.assertEqual(self.watchers(), 0)
 
     async def test_cancelledUpdate(self) -> None:
-        """A change that was made is told, though whoever made it has left meanwhile."""
+        """A change that was made is told, although its caller has left meanwhile."""
         user = await self.create()
         stream, waiting = await self.watch(user)
         request = {"id": user["id"], "name": "New"}
@@ -307,7 +307,7 @@ class StreamUserUpdatesTests(StreamCase):
         await stream.aclose()
 
     async def test_slow(self) -> None:
-        """A reader for whom too many changes wait is ended."""
+        """A stream with too many waiting changes is ended."""
         user = await self.create()
         stream, waiting = await self.watch(user)
         requests = ({"id": user["id"], "name": f"{number}"} for number in range(MAX_ITEMS + 2))

@@ -50,7 +50,7 @@ class Requests:
 
     @property
     def isAwaited(self) -> bool:
-        """Tell whether somebody waits for the next one."""
+        """Return whether a reader waits for the next one."""
         return self._waiting is not None and not self._waiting.called
 
     def __aiter__(self) -> "Requests":

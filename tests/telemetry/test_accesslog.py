@@ -141,7 +141,7 @@ class TokenTests(SynchronousTestCase):
         self.assertEqual(line(":pid"), str(os.getpid()))
 
     def test_remoteUser(self) -> None:
-        """The user is the one of Basic credentials, and nobody where they cannot be read."""
+        """The user is the one of Basic credentials, and absent if they cannot be decoded."""
         for credentials, user in (
             ("basic YWxpY2U6c2VjcmV0", "alice"),
             ("Basic  YWxpY2U6 ", "alice"),

@@ -201,7 +201,7 @@ class TurnTests(WriterCase):
         self.output.room = 0
         self.writer.write(b"more", isUrgent=True)
         self.writer.write(b"more", isUrgent=True)
-        # Whoever does not read is not asked with each line.
+        # A full output is not tried with each line.
         self.assertEqual(self.output.writes, 2)
 
     def test_before(self) -> None:
@@ -298,7 +298,7 @@ class FullTests(WriterCase):
         self.assertTrue(self.output.data.endswith(line + b"\n"))
 
     def test_laterFull(self) -> None:
-        """Deferred lines count like others while nobody reads."""
+        """Deferred lines count like others while the output is full."""
         self.output.room = 0
         self.writer.write(b"x", isUrgent=True)
         line = b"x" * 1023
@@ -310,7 +310,7 @@ class FullTests(WriterCase):
         self.assertEqual(len(self.output.data), LIMIT_BYTES - 1024 + 2)
 
     def test_failure(self) -> None:
-        """A disk that is full harms nobody, and is tried again."""
+        """A full disk raises no error, and is tried again."""
         self.output.failure = OSError(28, "No space left on device")
         self.writer.write(b"one")
         self.reactor.advance(0)
@@ -461,7 +461,7 @@ class EitherTests(ObserverCase):
             self.assertNotIn(b"token=abc", line)
 
     def test_forged(self) -> None:
-        """Whoever puts control characters into a message or an error gets no line of his own."""
+        """Control characters in a message or an error begin no line."""
         for form in ("json", "text"):
             self.observer.format = form
             self.log.failure("{text}", self.failure(FORGED), text=FORGED)

@@ -102,7 +102,7 @@ class MeterTests(MetersCase):
         self.assertEqual(counts, expected)
 
     def test_defaultRoom(self) -> None:
-        """Nobody has to think of the bound."""
+        """The bound holds for every meter."""
         counter = self.meters.counter("c_total", "help", ("x",))
         for number in range(metrics.MAX_LABEL_SETS + 50):
             counter.add(1, (str(number),))
@@ -114,7 +114,7 @@ class RegistryTests(MetersCase):
     """The meters of a process."""
 
     def test_sameName(self) -> None:
-        """Whoever asks for a meter that is there gets it."""
+        """A name returns the meter that exists."""
         first = self.meters.counter("c", "help", ("x",))
         self.assertIs(self.meters.counter("c", "help", ("x",)), first)
 

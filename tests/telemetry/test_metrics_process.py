@@ -42,7 +42,7 @@ class ReactorLagTests(SynchronousTestCase):
         self.clock.pump([LAG_SECONDS] * round(seconds / LAG_SECONDS))
 
     def test_asleep(self) -> None:
-        """Nothing is measured before somebody looks, and nothing any more when nobody does."""
+        """Nothing is measured before the first scrape, and nothing long after the last."""
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.lag.worst()
         self.assertEqual(len(self.clock.getDelayedCalls()), 1)

@@ -94,7 +94,7 @@ class PageTests(SynchronousTestCase):
         self.assertEqual(found["storagegate_c_seconds"].type, "histogram")
 
     def test_preference(self) -> None:
-        """OpenMetrics is for whoever puts it first; everybody else gets text."""
+        """OpenMetrics is for clients that prefer it; all others get text."""
         for accept, expected in (
             ("", False),
             ("*/*", False),
@@ -132,7 +132,7 @@ class PageTests(SynchronousTestCase):
 
     def test_workers(self) -> None:
         """
-        Workers are one page. What they have is added up, what they have counted is not: whoever
+        Workers are one page. What they have is added up, what they have counted is not: one that
         reads it must see which of them began anew.
         """
         one, other = FakeLink(0), FakeLink(1)

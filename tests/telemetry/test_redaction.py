@@ -16,7 +16,7 @@ SECRET = "f00BAR/5ecret+value"
 
 
 class ShapeTests(SynchronousTestCase):
-    """Secrets that nobody knows, by what they look like."""
+    """Unknown secrets, by their shape."""
 
     def test_hidden(self) -> None:
         """In every form that libraries, exceptions and handlers print, the secret is gone."""

@@ -330,7 +330,7 @@ class AttributeTests(TracerCase):
             self.assertEqual({len(span.attributes) for span in self.pipeline.spans}, {6})
             self.assertEqual(len(self.pipeline.spans), 3)
             self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError, TypeError)), 1)
-            # Nor is there a word of a coroutine that nobody has waited for.
+            # No warning of a coroutine that was never awaited.
             self.assertEqual(self.flushWarnings(), [])
         self.assertEqual(asynchronous, 0)
 

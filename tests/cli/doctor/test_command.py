@@ -70,7 +70,7 @@ class EveryErrorTests(SynchronousTestCase):
         self.assertNotIn("geheimnis", " ".join(self.errors("secretKey = 1\n")))
 
 
-# How fast the disk is that tests run on, and how full, nobody knows.
+# The speed and the free space of the disk under the tests are unknown.
 DISK = " disk: "
 
 
@@ -160,7 +160,7 @@ class CommandTests(ScriptCase):
     def test_secretInFile(self) -> None:
         """A file with the secret key that everybody may read is a problem."""
         path = self.data.parent / "storagegate.toml"
-        path.write_text('accessKey = "someone"\nsecretKey = "geheimnis"\n')
+        path.write_text('accessKey = "an-access-key"\nsecretKey = "geheimnis"\n')
         for mode, count in ((0o644, 1), (0o600, 0)):
             path.chmod(mode)
             code, found = self.doctor("--config", str(path))

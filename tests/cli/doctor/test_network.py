@@ -97,7 +97,7 @@ class PortTests(SynchronousTestCase):
 
     def test_free(self) -> None:
         """A free port is free afterwards, too."""
-        # Where nobody else is: on 127.0.0.1 any program may be given the number next.
+        # An address of its own: on 127.0.0.1 any program may be given the number next.
         with socket.create_server(("127.0.9.2", 0)) as free:
             port = free.getsockname()[1]
         where = f"tcp:{port}:interface=127.0.9.2"
@@ -137,7 +137,7 @@ class PortTests(SynchronousTestCase):
     def test_datagrams(self) -> None:
         """A port of UDP is another one than that of TCP."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-            # Where nobody else is: on 127.0.0.1 any client may have the same number for TCP.
+            # An address of its own: on 127.0.0.1 any client may have the same number for TCP.
             taken.bind(("127.0.9.1", 0))
             where = f"127.0.9.1:{taken.getsockname()[1]}"
             self.assertRegex(self.check(udp=where)[0], f"^problem .* by process {os.getpid()} ")
@@ -154,7 +154,7 @@ class PortTests(SynchronousTestCase):
         self.assertEqual(line, "ok s3: systemd opens it")
 
     def test_path(self) -> None:
-        """A UNIX socket is taken while somebody listens on it, and not by what is left of it."""
+        """A UNIX socket is taken while a process listens on it, and not by a stale file."""
         path = os.path.relpath(self.mktemp())
         self.assertEqual(self.check(s3=f"unix:{path}"), [f"ok s3: {path} is free"])
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as taken:
@@ -242,7 +242,7 @@ class CertificateTests(SynchronousTestCase):
         self.assertEqual(lines(configuration.checkEndpoint("tcp:80:interface=::1", 14)), [])
 
     def test_directory(self) -> None:
-        """A directory that is empty, or none, answers nobody."""
+        """A directory that is empty or absent is a problem."""
         [line] = lines(configuration.checkEndpoint(f"tls:{self.directory}", 14))
         self.assertIn("holds no *.pem", line)
         [line] = lines(configuration.checkEndpoint("tls:/nowhere", 14))
@@ -317,7 +317,7 @@ class NeighbourTests(SynchronousTestCase):
         self.assertIn("etcd at ::1:1 does not answer", second)
 
     def test_name(self) -> None:
-        """A name that nobody knows is a warning, within seconds."""
+        """An unknown name is a warning, within seconds."""
         tables = {"discovery": {"provider": "consul", "consul": {"address": "http://x.invalid"}}}
         [line] = lines(network.checkPeers(tables))
         self.assertRegex(line, "^warning Consul: (there is no host|the name) x.invalid")

@@ -119,7 +119,7 @@ class StartTests(DaemonCase):
         self.assertEqual(request(daemon.address(), "GET", "/", headers=headers)[0], 200)
 
     def test_dataIsPrivate(self) -> None:
-        """Nobody but the owner gets into the data directory."""
+        """Only the owner can enter the data directory."""
         with self.daemon():
             self.assertEqual(stat.S_IMODE(self.data.stat().st_mode), 0o700)
 

@@ -179,7 +179,7 @@ class PlaceTests(SynchronousTestCase):
         self.directory.mkdir()
 
     def test_fullPipe(self) -> None:
-        """A daemon whose output nobody reads goes on serving, and stops in order."""
+        """A daemon whose output is not read keeps serving, and stops in order."""
         process = subprocess.Popen(
             daemonCommand(self.directory / "data"),
             env=daemonEnvironment({"STORAGEGATE_LOG_FORMAT": "json"}),

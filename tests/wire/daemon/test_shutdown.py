@@ -112,16 +112,16 @@ class ShutdownTests(SynchronousTestCase):
     def test_inFlight(self) -> None:
         """
         Every listener closes at once, the last one but C{admin}, which says why; what is in flight
-        on each is answered; whoever only stays connected is told; the exit code is 0.
+        on each is answered; idle connections are notified; the exit code is 0.
         """
-        # So long that whoever is not told waits too long.
+        # So long that a client without notification waits too long.
         self.start(3600)
         where = {"began": str(self.began), "go": str(self.go)}
         begun = {wire: self.client(wire).begin("Slow", "wait", "none", [where]) for wire in PORTS}
         put = self.halfPut()
         frames = socket.create_connection(self.daemon.address("tcp"), SECONDS)
         self.addCleanup(frames.close)
-        # Whoever has said nothing may as well speak lines.
+        # A silent client may as well speak lines.
         frames.sendall(struct.pack(">BBI", 1, 6, 2) + b"{}")
         self.assertEqual(frames.recv(8)[1], 7)
         host, port = self.daemon.address("http")
@@ -161,7 +161,7 @@ class ShutdownTests(SynchronousTestCase):
             except json.JSONDecodeError:
                 halves.append(wire)
 
-        # UDP has nobody who could notice.
+        # UDP has no connection that could end.
         threads = [
             threading.Thread(target=read, args=[wire])
             for wire in ("http", "websocket", "grpc", "tcp")

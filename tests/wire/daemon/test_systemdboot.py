@@ -104,7 +104,7 @@ class BootTests(SynchronousTestCase):
 
         machine.run("systemctl", "stop", "storagegate")
         self.assertStopped()
-        # Whoever comes is let in by systemd, which starts the service for him.
+        # systemd accepts the connection, and starts the service for it.
         self.assertEqual(self.ask("GET", "/bucket/key")[0], 200)
 
         dropIn = machine.root / "etc/systemd/system/storagegate.service.d/watchdog.conf"

@@ -1,4 +1,4 @@
-"""The daemon with two workers: one store, one set of limits, one log, and nobody is refused."""
+"""The daemon with two workers: one store, one set of limits, one log, and no client is refused."""
 
 import contextlib
 import json
@@ -96,7 +96,7 @@ class ServingTests(WorkersCase):
         """
         Both serve on every listener, and the process that started them does not; an object that
         was stored by one is there for the other; limits hold for both together; metrics are those
-        of both; an answer to a datagram is known to whoever gets it again.
+        of both; an answer to a datagram is known to the worker that receives it again.
         """
         with self.daemon("--service", "probing:Probe") as daemon:
             pids = self.both(daemon)
@@ -113,7 +113,7 @@ class ServingTests(WorkersCase):
             self.assertFalse(Path(f"/proc/{pid}").exists())
 
     def limits(self, daemon: Daemon) -> None:
-        """Five calls are let in, whoever answers them."""
+        """Five calls are admitted, whichever worker serves them."""
         # One after the other: who finds the other at the count does not wait, but counts by itself.
         statuses = [self.call(daemon, "limited")[0] for _ in range(30)]
         self.assertEqual(statuses.count(200), 5)

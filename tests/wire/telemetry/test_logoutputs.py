@@ -27,7 +27,7 @@ class DescriptorTests(SynchronousTestCase):
         return total
 
     def test_pipe(self) -> None:
-        """A pipe that nobody reads is full, not a reason to wait; its own flags stay."""
+        """A pipe without a reader is full, not a reason to wait; its own flags stay."""
         reading, writing = os.pipe()
         self.addCleanup(os.close, reading)
         self.addCleanup(os.close, writing)
@@ -121,7 +121,7 @@ class FileTests(SynchronousTestCase):
         )
 
     def test_asked(self) -> None:
-        """It is moved before the next line when somebody asks for it, once."""
+        """It is moved before the next line when a rotation is due, once."""
         self.write(b"old")
         self.output.isRotationDue = True
         self.write(b"new", b"er")
@@ -159,7 +159,7 @@ class FileTests(SynchronousTestCase):
         self.assertEqual(self.text(), "there\n")
 
     def test_diskFull(self) -> None:
-        """A disk that is full is no error to whoever logs; what does not fit is counted."""
+        """A full disk is no error to the logging code; what does not fit is counted."""
         output = FileOutput("/dev/full")
         self.addCleanup(output.close)
         writer = BufferedLogWriter(output, limit=100)

@@ -258,7 +258,7 @@ class CollectorTests(TracedCase):
         self.assertEqual(daemon.stop(), 0)
 
     def test_away(self) -> None:
-        """Nobody listens."""
+        """The port is closed."""
         self.check("", "the collector does not answer: .*refused")
 
     def test_error(self) -> None:
@@ -266,7 +266,7 @@ class CollectorTests(TracedCase):
         self.check("away", "the collector answers 500", timeoutMs=5_000)
 
     def test_elsewhere(self) -> None:
-        """It sends away: spans are not sent to whoever it names."""
+        """It sends away: spans are not sent to the address that it names."""
         self.check("elsewhere", "the collector answers 302", timeoutMs=5_000)
         self.assertEqual(
             {each["path"] for each in self.collector.requests(1)}, {"/elsewhere/v1/traces"}
@@ -290,7 +290,7 @@ class CollectorTests(TracedCase):
         self.assertNotIn("spans are lost", daemon.log)
 
     def test_huge(self) -> None:
-        """It answers without end: nobody reads that to its end, and the spans are taken."""
+        """Its response has no end: it is not read to its end, and the spans are accepted."""
         daemon = self.started(f'endpoint = "{self.collector.url("huge")}"\ntimeoutMs = 60000')
         for _ in range(3):
             self.assertEqual(self.callHTTP(daemon)[0], 200)
