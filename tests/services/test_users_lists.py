@@ -116,7 +116,7 @@ class ListUsersTests(UserCase):
         self.assertEqual(seen, expected)
 
     async def test_noTransaction(self) -> None:
-        """A listing that stands still blocks no other call: others write, and the log is cut back."""
+        """An idle listing blocks no other call: others write, and the log is cut back."""
         await self.fill(*(f"user{number:02}" for number in range(10)))
         listing = self.call("ListUsers", {"limit": 2})
         await anext(listing)
