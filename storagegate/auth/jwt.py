@@ -314,7 +314,7 @@ def _readSecret(value: Any) -> bytes:
     if not isinstance(value, str | bytes):
         raise ValueError("is text")
     secret = value.encode() if isinstance(value, str) else value
-    # A public key as a shared secret would let anyone who has it sign tokens.
+    # A public key as a shared secret would let its holders sign tokens.
     if b"-----BEGIN" in secret or secret.startswith((b"ssh-", b"ecdsa-")):
         raise ValueError("is a shared secret; a key in PEM is a publicKey")
     return secret

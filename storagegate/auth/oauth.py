@@ -459,7 +459,7 @@ def readProviders(config: Mapping[str, Any], defaults: Rules) -> Authentication:
     """
     Read the whole configuration of authentication: C{providers} and C{rules}.
 
-    @param defaults: The providers of every wire that there is, unless a rule says otherwise.
+    @param defaults: The rules of all transports, where the configuration has none.
     @raise OptionError: If there is no such option, or its value is none or not safe.
     """
     return readAuthentication(config, defaults, readOAuth)

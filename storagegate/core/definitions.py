@@ -161,7 +161,7 @@ def streamingOf(handler: Callable[..., Any]) -> str:
     function = inspect.unwrap(handler)
     # The kind of a callable object is that of its method.
     called = getattr(type(function), "__call__", None)  # noqa: B004
-    gives = inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(called)
+    streams = inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(called)
     takes = False
     try:
         first = next(iter(inspect.signature(function).parameters.values()), None)
@@ -169,7 +169,7 @@ def streamingOf(handler: Callable[..., Any]) -> str:
         first = None
     if first is not None and first.annotation is not first.empty:
         takes = _ASYNCHRONOUS.search(str(first.annotation)) is not None
-    return STREAMING[takes + 2 * gives]
+    return STREAMING[takes + 2 * streams]
 
 
 def _readName(name: Any) -> str:
@@ -198,10 +198,9 @@ def _readMethod(service: str, key: Any, value: Any) -> ServiceMethod:
     streaming = value.get("streaming") or streamingOf(handler)
     if streaming not in STREAMING:
         raise DefinitionError(f"{name} streams {streaming!r}; there is {', '.join(STREAMING)}")
-    required = value.get("authentication")
-    if required is not None and not isinstance(required, bool):
+    required, idempotent = value.get("authentication"), value.get("idempotent", False)
+    if not isinstance(required, bool | None):
         raise DefinitionError(f"the authentication of {name} is True or False")
-    idempotent = value.get("idempotent", False)
     if not isinstance(idempotent, bool):
         raise DefinitionError(f"idempotent of {name} is True or False")
     for key in ("input", "output"):

@@ -11,23 +11,28 @@ from typing import Any
 
 GRPC_STATUSES: Mapping[str, int] = MappingProxyType(
     {
-        "OK": 0,
-        "CANCELLED": 1,
-        "UNKNOWN": 2,
-        "INVALID_ARGUMENT": 3,
-        "DEADLINE_EXCEEDED": 4,
-        "NOT_FOUND": 5,
-        "ALREADY_EXISTS": 6,
-        "PERMISSION_DENIED": 7,
-        "RESOURCE_EXHAUSTED": 8,
-        "FAILED_PRECONDITION": 9,
-        "ABORTED": 10,
-        "OUT_OF_RANGE": 11,
-        "UNIMPLEMENTED": 12,
-        "INTERNAL": 13,
-        "UNAVAILABLE": 14,
-        "DATA_LOSS": 15,
-        "UNAUTHENTICATED": 16,
+        name: number
+        for number, name in enumerate(
+            [
+                "OK",
+                "CANCELLED",
+                "UNKNOWN",
+                "INVALID_ARGUMENT",
+                "DEADLINE_EXCEEDED",
+                "NOT_FOUND",
+                "ALREADY_EXISTS",
+                "PERMISSION_DENIED",
+                "RESOURCE_EXHAUSTED",
+                "FAILED_PRECONDITION",
+                "ABORTED",
+                "OUT_OF_RANGE",
+                "UNIMPLEMENTED",
+                "INTERNAL",
+                "UNAVAILABLE",
+                "DATA_LOSS",
+                "UNAUTHENTICATED",
+            ]
+        )
     }
 )
 """The status codes of gRPC (U{https://grpc.io/docs/guides/status-codes/})."""
@@ -59,22 +64,15 @@ CODES: Mapping[str, tuple[int, int]] = MappingProxyType(
 )
 """The error codes that the gateway itself uses, each with its HTTP status and its gRPC code."""
 
-# The error code and the HTTP status of a gRPC code.
+# The error code and the HTTP status of a gRPC code: of several codes above the last one, but for 13.
 _CODE_OF_GRPC: Mapping[int, tuple[str, int]] = MappingProxyType(
     {
-        1: ("CANCELLED", 499),
-        3: ("INVALID_ARGUMENT", 400),
-        4: ("DEADLINE_EXCEEDED", 504),
-        5: ("NOT_FOUND", 404),
-        6: ("ALREADY_EXISTS", 409),
-        7: ("PERMISSION_DENIED", 403),
-        8: ("RATE_LIMITED", 429),
+        **{grpcCode: (code, statusCode) for code, (statusCode, grpcCode) in CODES.items()},
         9: ("FAILED_PRECONDITION", 400),
         10: ("ABORTED", 409),
         11: ("OUT_OF_RANGE", 400),
         12: ("UNIMPLEMENTED", 501),
-        14: ("UNAVAILABLE", 503),
-        16: ("UNAUTHENTICATED", 401),
+        13: ("INTERNAL_ERROR", 500),
     }
 )
 

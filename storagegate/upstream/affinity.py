@@ -157,12 +157,12 @@ class AffinitySelector:
         return context.protocol if context.protocol in self._strategies else _DEFAULT
 
     def _isSticky(self, context: RequestContext) -> bool:
-        """Return whether calls of a session stay together on the call's wire."""
+        """Return whether calls of a session stay together on the call's transport."""
         group = getattr(self._routing, context.protocol, None)
         return isinstance(group, HTTPRouting) and group.sticky_sessions
 
     def _isPinned(self, context: RequestContext) -> bool:
-        """Return whether calls of a connection stay together on the call's wire."""
+        """Return whether calls of a connection stay together on the call's transport."""
         group = getattr(self._routing, context.protocol, None)
         return isinstance(group, WebSocketRouting) and group.connection_affinity
 

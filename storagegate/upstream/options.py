@@ -299,7 +299,7 @@ class DiscoveredService:
     @ivar strategy: How calls are spread over instances.
     @ivar instances: Where they are; without it, or with C{auto-discover}, the provider knows.
     @ivar name: Its name at the provider; without it its own.
-    @ivar methods: What is to be known of its methods, by name; one that is not named is unary.
+    @ivar methods: Its methods by name; one that is not named is unary.
     @ivar tls: How they are called over TLS; C{None} unless it was given: then TLS is used only for
         instances that are listed with it.
     @ivar basePath: The path of the gateways of the instances.

@@ -194,13 +194,13 @@ class HTTPClient:
             lines.append(f"Content-Length: {len(body or b'')}")
         if not all(line.isprintable() for line in lines):
             raise ValueError("a field of the request has a control character")
-        wire = "\r\n".join([*lines, "\r\n"]).encode("ascii")
+        message = "\r\n".join([*lines, "\r\n"]).encode("ascii")
         name = host.strip("[]")
         context = makeContext(self._tls, name) if scheme == HTTPS else None
         endpoint = HostnameEndpoint(self._resolving, name, port, CONNECT_SECONDS)
         connection = await openConnection(endpoint, self._reactor, CONNECT_SECONDS, context)
         try:
-            request = connection.begin(wire, body or b"", endsByClosing=True)
+            request = connection.begin(message, body or b"", endsByClosing=True)
             return connection, request, await request.head()
         except BaseException:
             connection.abort()

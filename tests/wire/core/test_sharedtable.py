@@ -61,8 +61,8 @@ while True:
 """
 
 PRESENT = """
-from storagegate.core.sharedtable import Presence
-say(Presence(fd).number)
+from storagegate.core.sharedtable import ProcessLiveness
+say(ProcessLiveness(fd).number)
 sys.stdin.readline()
 """
 
@@ -254,13 +254,13 @@ class StoppedTests(SynchronousTestCase):
         self.assertEqual(self.store.increment("a")[0], 3)
 
 
-class PresenceTests(SynchronousTestCase):
-    """Who is there."""
+class ProcessLivenessTests(SynchronousTestCase):
+    """Which processes are alive."""
 
     timeout = 60
 
     def test_processes(self) -> None:
-        """A process is there until it ends, however it ends."""
+        """A process is alive until it ends, however it ends."""
         fd = os.memfd_create("test")
         self.addCleanup(os.close, fd)
         own = ProcessLiveness(fd)
@@ -279,7 +279,7 @@ class PresenceTests(SynchronousTestCase):
         self.assertEqual([own.isAlive(number) for number in numbers], [False, False])
 
     def test_descriptors(self) -> None:
-        """Who closes another descriptor of the memory is still there."""
+        """A process that closes another descriptor of the memory is still alive."""
         fd = os.memfd_create("test")
         self.addCleanup(os.close, fd)
         own, other = ProcessLiveness(fd), ProcessLiveness(fd)
