@@ -64,7 +64,7 @@ CODES: Mapping[str, tuple[int, int]] = MappingProxyType(
 )
 """The error codes that the gateway itself uses, each with its HTTP status and its gRPC code."""
 
-# The error code and the HTTP status of a gRPC code: of several codes above the last one, but for 13.
+# The error code and HTTP status of a gRPC code: of several codes above the last, but for 13.
 _CODE_OF_GRPC: Mapping[int, tuple[str, int]] = MappingProxyType(
     {
         **{grpcCode: (code, statusCode) for code, (statusCode, grpcCode) in CODES.items()},
