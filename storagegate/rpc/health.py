@@ -1,14 +1,12 @@
 """
 The health of a server and of its services, by the protocol C{grpc.health.v1}.
 
-C{Check} answers once, C{Watch} at once, on every change, and every five seconds, C{List} for all
-services together. The empty name stands for the server as a whole.
+C{Check} responds once, C{Watch} first, on every change, and every five seconds, C{List} for all
+services together. The empty name is the server as a whole.
 
-The services that gRPC itself has defined: health and reflection.
-
-Their messages are described here instead of being compiled from a file: every server has health,
-also one that needs no compiler otherwise, which would cost it 7 ms and 6.5 MB. The files are named
-as gRPC names them, so that nobody's own C{health.proto} is taken for this one.
+The messages of health and reflection are described here and not compiled from files: the compiler
+would take 7 ms and 6.5 MB of every server. The files have gRPC's own names, so that they do not
+collide with a user's C{health.proto}.
 """
 
 import re
@@ -27,8 +25,7 @@ from twisted.internet.interfaces import IReactorTime
 from storagegate.core.errors import GrpcError
 from storagegate.rpc.protos import RPCService, serviceOf
 
-# A message's fields are lines of "type name = number" as in a proto file. A field of a oneof has
-# the oneof's name and a colon before it.
+# Fields are lines of "type name = number" as in a proto file, after "oneof: " for a field of one.
 _HEALTH = {
     "HealthCheckRequest": ("string service = 1",),
     "HealthCheckResponse": ("HealthCheckResponse.ServingStatus status = 1",),
@@ -82,7 +79,7 @@ def healthService() -> RPCService:
     status = response.enum_type.add(name="ServingStatus")
     for number, name in enumerate(_HEALTH_STATUSES):
         status.value.add(name=name, number=number)
-    # This is what a map is in a descriptor.
+    # The descriptor of a map.
     entry = several.nested_type.add(name="StatusesEntry")
     entry.options.map_entry = True
     _addFields(entry, package, _HEALTH_ENTRY)
@@ -132,7 +129,7 @@ def _addFields(message: DescriptorProto, package: str, fields: Iterable[str]) ->
         if kind in _SCALARS:
             field.type = _SCALARS[kind]
         else:
-            # The pool finds out whether this is a message or an enum.
+            # The pool finds whether this is a message or an enum.
             field.type_name = f".{package}.{kind}"
         if oneof is not None:
             if not message.oneof_decl:
@@ -141,7 +138,7 @@ def _addFields(message: DescriptorProto, package: str, fields: Iterable[str]) ->
 
 
 def _service(file: FileDescriptorProto) -> RPCService:
-    # A pool of its own: it is no matter then what else a process has loaded by that name.
+    # A pool of its own, without other files of that name.
     pool = DescriptorPool()
     pool.Add(file)
     (service,) = pool.FindFileByName(file.name).services_by_name.values()
@@ -155,7 +152,7 @@ SERVING = "SERVING"
 NOT_SERVING = "NOT_SERVING"
 
 SERVICE_UNKNOWN = "SERVICE_UNKNOWN"
-"""What C{Watch} says of a service that it does not know: nobody can set it."""
+"""The status of an unknown service in C{Watch}; it cannot be set."""
 
 OVERALL = ""
 """The name of the server as a whole."""
@@ -166,47 +163,47 @@ HEALTH = healthService()
 
 class Health:
     """
-    Knows what is served, and tells it.
+    The statuses of the services, and the implementation of C{grpc.health.v1.Health}.
 
-    Nothing is served before L{begin} and after L{shutdown}, whatever its status was set to.
+    Before L{begin} and after L{shutdown} no service is serving, with any status that was set.
     """
 
     def __init__(self) -> None:
         self._statuses = {OVERALL: SERVING}
         self._isServing = False
         self._clock: IReactorTime | None = None
-        # The names are whatever clients ask for, so each goes with its last watcher.
+        # Clients choose the names, so that each is dropped with its last watcher.
         self._watchers: dict[str, set[_Watcher]] = {}
 
     def begin(self, clock: IReactorTime, services: Iterable[str] = ()) -> None:
         """
-        Serve.
+        Begin to serve.
 
-        @param clock: What C{Watch} counts its seconds by.
+        @param clock: Counts the seconds of C{Watch}.
         @param services: The names of the services; one that has a status already keeps it.
         """
         self._clock = clock
         self._isServing = True
         for service in services:
             self._statuses.setdefault(service, SERVING)
-        self._tell(self._watchers)
+        self._notify(self._watchers)
 
     def shutdown(self) -> None:
         """
-        Say that nothing is served any more, and end every C{Watch} after this last word.
+        Set all services to not serving, and end every C{Watch} after this last response.
 
-        Otherwise each would keep a server from stopping until the end of its grace. One that comes
-        later stays open: a client begins anew at once where it got an answer.
+        Otherwise each would delay the stop of a server until the end of its grace. A later one
+        stays open: a client that got a response would retry without a delay.
         """
         self._isServing = False
         for watchers in self._watchers.values():
             for watcher in watchers:
                 watcher.isEnding = True
-        self._tell(self._watchers)
+        self._notify(self._watchers)
 
     def setServingStatus(self, service: str, status: str) -> None:
         """
-        Say how a service is.
+        Set the status of a service.
 
         @param service: Its name, or L{OVERALL}; a new one is known from now on.
         @param status: C{"SERVING"} or C{"NOT_SERVING"}.
@@ -215,31 +212,31 @@ class Health:
         if status not in (SERVING, NOT_SERVING):
             raise ValueError(f"a serving status is {SERVING!r} or {NOT_SERVING!r}, not {status!r}")
         self._statuses[service] = status
-        self._tell((service,))
+        self._notify((service,))
 
     def status(self, service: str = OVERALL) -> str:
-        """Tell how a service is."""
+        """Return the status of a service."""
         status = self._statuses.get(service, SERVICE_UNKNOWN)
         return NOT_SERVING if status == SERVING and not self._isServing else status
 
     @property
     def watching(self) -> dict[str, int]:
-        """Count the open streams of each name that is asked for."""
+        """The numbers of open C{Watch} streams by service."""
         return {name: len(watchers) for name, watchers in self._watchers.items()}
 
     def Check(self, call: Any) -> dict[str, Any]:
-        """Answer for one service."""
+        """Return the status of one service."""
         status = self.status(call.request.get("service", OVERALL))
         if status == SERVICE_UNKNOWN:
             raise GrpcError("NOT_FOUND", "Unknown service")
         return {"status": status}
 
     def List(self, call: Any) -> dict[str, Any]:
-        """Answer for all services and the server as a whole."""
+        """Return the statuses of all services and of the server as a whole."""
         return {"statuses": {name: {"status": self.status(name)} for name in self._statuses}}
 
     async def Watch(self, call: Any) -> AsyncIterator[dict[str, Any]]:
-        """Answer for one service for as long as the client listens."""
+        """Yield the statuses of one service until the client leaves."""
         if self._clock is None:
             raise GrpcError("UNAVAILABLE", "The server has not begun to serve")
         service = call.request.get("service", OVERALL)
@@ -247,10 +244,10 @@ class Health:
         self._watchers.setdefault(service, set()).add(watcher)
         try:
             while True:
-                told = self.status(service)
-                yield {"status": told}
-                # What changed meanwhile is told at once, and only as it is now.
-                while told == self.status(service) and not watcher.takeDue():
+                sent = self.status(service)
+                yield {"status": sent}
+                # A change in the meantime is sent directly, and only the latest one.
+                while sent == self.status(service) and not watcher.takeDue():
                     if watcher.isEnding:
                         return
                     await watcher.wait()
@@ -260,8 +257,8 @@ class Health:
             if not self._watchers[service]:
                 del self._watchers[service]
 
-    def _tell(self, services: Iterable[str]) -> None:
-        # Whoever is told may end at once, so the watchers are listed before.
+    def _notify(self, services: Iterable[str]) -> None:
+        # A watcher that is woken may leave synchronously, so they are listed before.
         woken = [watcher for service in services for watcher in self._watchers.get(service, ())]
         for watcher in woken:
             watcher.wake()
@@ -269,9 +266,7 @@ class Health:
 
 class _Watcher:
     """
-    Wakes a C{Watch} that waits.
-
-    It keeps no statuses, so a client that reads slowly costs no more than one that does not read.
+    Wakes a C{Watch} that waits. It keeps no statuses: slow clients cost no memory.
     """
 
     __slots__ = ("_clock", "_isDue", "_timer", "_waiting", "isEnding")
@@ -284,23 +279,23 @@ class _Watcher:
         self.isEnding = False
 
     async def wait(self) -> None:
-        """Wait for something to happen."""
+        """Wait for a change or the end of the interval."""
         self._waiting = Deferred()
         await self._waiting
 
     def takeDue(self) -> bool:
-        """Tell whether the status is to be repeated, once for every time that it is."""
+        """Return whether the interval has ended, once for each interval."""
         isDue, self._isDue = self._isDue, False
         return isDue
 
     def wake(self) -> None:
-        """End the waiting, if there is any."""
+        """Resume the C{Watch}, if it waits."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             waiting.callback(None)
 
     def stop(self) -> None:
-        """Wake nobody any more."""
+        """Stop the timer."""
         self._waiting = None
         self._timer.cancel()
 

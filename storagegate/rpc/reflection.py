@@ -1,17 +1,10 @@
 """
-What a server serves, told to clients that have no files of it: C{grpc.reflection.v1} and
-C{v1alpha}.
+Reflection, C{grpc.reflection.v1} and C{v1alpha}: the server's service and the client of it.
 
-A client asks one thing a message, and gets one answer for each. What is not found is an answer too
-and does not end the call.
-
-The files that define a server's services, as reflection looks them up.
-
-Learning from a server itself what its services are.
-
-The reflection service gives files as C{FileDescriptorProto}: those that define a service, and those
-that they import, in any number of answers. It is asked in version 1 and, where a server does not
-have that, in its forerunner, which is the same but for the name.
+A client sends one request a message, and gets one response for each; a response of "not found" does
+not end the call. Responses have files as C{FileDescriptorProto}: those that define a service, and
+their imports, in any number of responses. The client uses version 1 and, if the server does not
+have it, v1alpha, which differs by its name alone.
 """
 
 import importlib
@@ -36,16 +29,16 @@ from storagegate.rpc.protos import RPCService, serviceOf
 
 _log = Logger()
 
-# Everybody imports these, each from its own release of protobuf, and they fit one another.
+# Imported by most files, from their own release of protobuf each; they are compatible.
 _WELL_KNOWN = "google/protobuf/"
 
 
 class DescriptorIndex:
     """
-    The files of some services, all that they import, and all that extends their messages.
+    The files of some services, their imports, and those that extend their messages.
 
-    The services may come from several pools, and a name is unique only in one of them. Where it is
-    in several, the first one wins; a file is always given with the imports of its own pool.
+    The services may come from several pools, and a name is unique only in one of them. If it is in
+    several, the first one is used; a file is returned with the imports of its own pool.
     """
 
     def __init__(self, roots: Iterable[FileDescriptor]) -> None:
@@ -60,8 +53,9 @@ class DescriptorIndex:
         """
         Find a file by its name.
 
-        @return: The file, then all that it imports, each before what it imports itself: some
-            clients take the first for their answer. C{None} if there is no such file.
+        @param name: Its path, C{google/rpc/status.proto}.
+        @return: The file, then its imports, each before its own imports: some clients use the first
+            one only. C{None} if the file is unknown.
         """
         file = self._byName.get(name)
         return None if file is None else self._withImports(file)
@@ -82,7 +76,7 @@ class DescriptorIndex:
         return None
 
     def extensionNumbers(self, message: str) -> list[int] | None:
-        """Give the numbers of a message's extensions; C{None} if there is no such message."""
+        """Return the numbers of a message's extensions; C{None} if the message is unknown."""
         extensions = self._extensions(message)
         return None if extensions is None else sorted({each.number for each in extensions})
 
@@ -135,7 +129,7 @@ class DescriptorIndex:
         return [self._wire(each) for each in reversed(ordered)]
 
     def _wire(self, file: FileDescriptor) -> bytes:
-        # The descriptor would serialise itself anew each time.
+        # The descriptor serialises itself anew each time.
         if file not in self._wires:
             self._wires[file] = file.serialized_pb
         return self._wires[file]
@@ -169,11 +163,11 @@ VERSIONS = ("v1", "v1alpha")
 """The versions that are served, newer one first."""
 
 Services = Callable[[], Mapping[str, RPCService]]
-"""Gives the services by their full names, as they are at the moment."""
+"""Returns the current services by their full names."""
 
 
 class Reflection:
-    """The implementation of every version: they differ by their names alone."""
+    """The implementation of both versions, which differ by their names alone."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -181,15 +175,15 @@ class Reflection:
         self._files = DescriptorIndex(())
 
     async def ServerReflectionInfo(self, call: Any) -> AsyncIterator[dict[str, Any]]:
-        """Answer each question of a stream."""
+        """Respond to each request of a stream."""
         async for request in call:
             yield {
                 "validHost": request.get("host", ""),
                 "originalRequest": request,
-                **self._answer(request),
+                **self._response(request),
             }
 
-    def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _response(self, request: Mapping[str, Any]) -> dict[str, Any]:
         files = self._current()
         match request:
             case {"listServices": _}:
@@ -225,7 +219,7 @@ def reflectionServices(services: Services) -> list[tuple[RPCService, Reflection]
     """
     Make the reflection of a server.
 
-    @param services: Gives all services, these ones included.
+    @param services: Returns all services, these ones included.
     @return: The definition of each version with its implementation.
     """
     implementation = Reflection(services)
@@ -239,16 +233,16 @@ def _fileAnswer(files: list[bytes] | None, missing: str) -> dict[str, Any]:
 
 
 def _error(status: str, message: str) -> dict[str, Any]:
-    # What was asked for stands in the original request beside it.
+    # The original request stands beside it.
     return {"errorResponse": {"errorCode": GRPC_STATUSES[status], "errorMessage": message}}
 
 
-# A large company's services have some hundred files; past this somebody means harm.
 _MAX_FILES = 2000
 _MAX_BYTES = 32 * 1024 * 1024
 _MAX_SERVICES = 1000
+"""Limits against hostile servers: large ones have some hundred files."""
 
-# These are part of protobuf itself: what they mean here does not depend on a server.
+# Files of protobuf itself, which are not taken from a server.
 _KNOWN_FILES = re.compile(
     "google/protobuf/"
     r"(any|api|descriptor|duration|empty|field_mask|source_context|struct|timestamp|type|wrappers)"
@@ -257,46 +251,41 @@ _KNOWN_FILES = re.compile(
 
 
 class ReflectionError(Exception):
-    """What a server tells of its services cannot be used."""
+    """The reflection of a server cannot be used."""
 
 
 async def fetchServices(
     engine: IClientEngine, deadline: float, waitForReady: bool = False, name: str | None = None
 ) -> dict[str, RPCService]:
     """
-    Ask a server for services.
+    Fetch the services of a server by reflection.
 
+    @param engine: Carries the call.
     @param deadline: When to give up, in seconds since 1970.
     @param waitForReady: Whether to wait for a connection.
     @param name: The full name of one; C{None} for all but those that gRPC itself has defined.
     @return: The services by their full names.
-    @raise GrpcError: If the server does not answer, or has no reflection.
-    @raise ReflectionError: If it does not know the service, or its answers make no sense.
+    @raise GrpcError: If the server is unavailable, or has no reflection.
+    @raise ReflectionError: If it does not know the service, or its responses are invalid.
     """
-    try:
-        return await _learn(engine, "v1", deadline, waitForReady, name)
-    except GrpcError as error:
-        if error.status != GRPC_STATUSES["UNIMPLEMENTED"]:
-            raise
-    return await _learn(engine, "v1alpha", deadline, waitForReady, name)
-
-
-async def _learn(
-    engine: IClientEngine, version: str, deadline: float, waitForReady: bool, name: str | None
-) -> dict[str, RPCService]:
-    inquiry = _Inquiry(engine, version, deadline, waitForReady)
-    try:
-        names = [name] if name is not None else await inquiry.names()
-        services = {each: await inquiry.service(each) for each in names}
-    except BaseException:
-        inquiry.giveUp()
-        raise
-    inquiry.end()
+    for version in VERSIONS:
+        session = _ReflectionSession(engine, version, deadline, waitForReady)
+        try:
+            names = [name] if name is not None else await session.names()
+            services = {each: await session.service(each) for each in names}
+        except BaseException as error:
+            session.cancel()
+            isAbsent = isinstance(error, GrpcError) and error.statusName == "UNIMPLEMENTED"
+            if not isAbsent or version == VERSIONS[-1]:
+                raise
+        else:
+            session.end()
+            break
     return services
 
 
-class _Inquiry:
-    """One conversation with a server's reflection: a question, an answer, and so on."""
+class _ReflectionSession:
+    """One call of a server's reflection, with one request at a time."""
 
     def __init__(
         self, engine: IClientEngine, version: str, deadline: float, waitForReady: bool
@@ -309,44 +298,44 @@ class _Inquiry:
         self._added: set[str] = set()
 
     def end(self) -> None:
-        """Ask nothing more: the server ends the call in order, for a log that tells of it."""
+        """Send the end of the requests, so that the server ends the call with C{OK}."""
         self._wire.sendEnd()
 
-    def giveUp(self) -> None:
-        """Wait for no answer any more."""
+    def cancel(self) -> None:
+        """Cancel the call."""
         self._wire.cancel()
 
     async def names(self) -> list[str]:
-        """Give the names of the services that are not gRPC's own."""
-        answer = await self._ask("listServices", "*")
-        services = answer.get("listServicesResponse", {}).get("service", ())
+        """Fetch the names of the services that are not gRPC's own."""
+        response = await self._request("listServices", "*")
+        services = response.get("listServicesResponse", {}).get("service", ())
         names = [service.get("name", "") for service in services]
         if len(names) > _MAX_SERVICES:
             raise ReflectionError(f"the server has {len(names)} services, more than can be meant")
         return [name for name in names if not name.startswith("grpc.")]
 
     async def service(self, name: str) -> RPCService:
-        """Learn one service."""
+        """Fetch one service."""
         given = await self._fetch("fileContainingSymbol", name)
         owner = next((file for file in given if _defines(self._files[file], name)), None)
         if owner is None:
             raise ReflectionError(f"the server's reflection gives no file that defines {name}")
-        await self._complete(owner)
+        await self._fetchImports(owner)
         try:
             self._add(owner)
             return serviceOf(self._pool.FindServiceByName(name))
-        # This is how protobuf says that files are not as they have to be.
+        # protobuf raises these for invalid files.
         except (TypeError, KeyError, ValueError) as error:
             raise ReflectionError(f"the description of {name} is wrong: {error}") from error
 
-    async def _complete(self, owner: str) -> None:
-        """Fetch what a file imports, and what that imports."""
+    async def _fetchImports(self, owner: str) -> None:
+        """Fetch the imports of a file, and theirs."""
         wanted, seen = [owner], {owner}
         while wanted:
             for name in self._files[wanted.pop()].dependency:
                 if name in seen:
                     continue
-                if name not in self._files and not self._takeOwn(name):
+                if name not in self._files and not self._addWellKnown(name):
                     await self._fetch("fileByFilename", name)
                 if name not in self._files:
                     raise ReflectionError(f"the server's reflection does not give {name}")
@@ -354,9 +343,9 @@ class _Inquiry:
                 wanted.append(name)
 
     async def _fetch(self, question: str, value: str) -> list[str]:
-        """Ask for files and give the names of those that came."""
-        answer = await self._ask(question, value)
-        given = answer.get("fileDescriptorResponse", {}).get("fileDescriptorProto", ())
+        """Request files and return the names of those that were received."""
+        response = await self._request(question, value)
+        given = response.get("fileDescriptorResponse", {}).get("fileDescriptorProto", ())
         names = []
         for wire in given:
             self._bytes += len(wire)
@@ -367,22 +356,28 @@ class _Inquiry:
             if len(self._files) >= _MAX_FILES or self._bytes > _MAX_BYTES:
                 raise ReflectionError("the server's services are described at too great a length")
             names.append(file.name)
-            if not self._takeOwn(file.name):
+            if not self._addWellKnown(file.name):
                 self._files.setdefault(file.name, file)
         return names
 
-    def _takeOwn(self, name: str) -> bool:
-        """Take a file of protobuf itself from this side, which means the same and is whole."""
+    def _addWellKnown(self, name: str) -> bool:
+        """Add a file of protobuf itself from this process; return whether the file is known."""
         if name in self._files:
             return True
-        file = _wellKnownFile(name)
-        if file is None:
+        found = _KNOWN_FILES.fullmatch(name)
+        if found is None:
             return False
-        self._files[name] = file
+        try:
+            # The import puts it into the pool.
+            module = importlib.import_module(f"google.protobuf.{found[1]}_pb2")
+        except ModuleNotFoundError:
+            return False
+        file = self._files[name] = FileDescriptorProto()
+        module.DESCRIPTOR.CopyToProto(file)
         return True
 
     def _add(self, owner: str) -> None:
-        """Put a file into the pool, after those that it imports."""
+        """Put a file into the pool, after its imports."""
         waiting: list[tuple[str, bool]] = [(owner, False)]
         opened: set[str] = set()
         while waiting:
@@ -397,43 +392,28 @@ class _Inquiry:
                 waiting.append((name, True))
                 waiting += [(each, False) for each in self._files[name].dependency]
 
-    async def _ask(self, question: str, value: str) -> dict[str, Any]:
-        """Send one question and wait for its answer."""
+    async def _request(self, question: str, value: str) -> dict[str, Any]:
+        """Send one request and wait for its response."""
         self._wire.send(self._method.request.encode({question: value}))
-        answered: Deferred[bytes | None] = Deferred()
-        self._wire.read(answered.callback)
-        message = await answered
+        received: Deferred[bytes | None] = Deferred()
+        self._wire.read(received.callback)
+        message = await received
         if message is None:
             status, text, trailers = await self._wire.ended()
             if status == 0:
-                raise ReflectionError("the server's reflection ended before it had answered")
+                raise ReflectionError("the server's reflection ended before it had received")
             raise statusError(status, text, CallMetadata(trailers))
         try:
-            answer: dict[str, Any] = self._method.response.decode(message)
+            response: dict[str, Any] = self._method.response.decode(message)
         except ConversionError as error:
             raise ReflectionError(f"the server's reflection cannot be read: {error}") from error
-        if "errorResponse" in answer:
-            reason = answer["errorResponse"].get("errorMessage", "")
+        if "errorResponse" in response:
+            reason = response["errorResponse"].get("errorMessage", "")
             raise ReflectionError(f"the server's reflection does not know {value}: {reason:.200}")
-        return answer
+        return response
 
 
 def _defines(file: FileDescriptorProto, name: str) -> bool:
-    """Tell whether a service is of this file."""
+    """Return whether a file defines a service."""
     prefix = f"{file.package}." if file.package else ""
     return any(prefix + service.name == name for service in file.service)
-
-
-def _wellKnownFile(name: str) -> FileDescriptorProto | None:
-    """Give a file of protobuf itself."""
-    found = _KNOWN_FILES.fullmatch(name)
-    if found is None:
-        return None
-    try:
-        # Importing it is what puts it into the pool.
-        module = importlib.import_module(f"google.protobuf.{found[1]}_pb2")
-    except ModuleNotFoundError:
-        return None
-    file = FileDescriptorProto()
-    module.DESCRIPTOR.CopyToProto(file)
-    return file
