@@ -1,7 +1,7 @@
 """
-The gRPC room: a server and a client whose handlers run in the reactor thread.
+The gRPC package: a server and a client whose handlers run in the reactor thread.
 
-The public names are imported when they are first asked for.
+The public names are imported when they are first used.
 """
 
 import os
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from storagegate.core import lazyExports
 
-# By itself gRPC starts its threads anew in every fork of the process. They are in the way of what
-# follows: once the descriptors they wait on are closed, as before any program is run, they abort
-# the child. It is read when grpc is first imported; whoever has set it knows why.
+# By default gRPC restarts its threads in every fork of the process. Once the descriptors that they
+# wait on are closed, as before any program is run, they abort the child. The variable is read when
+# grpc is first imported; a value that is set already is kept.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 EXPORTS = (

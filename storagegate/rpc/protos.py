@@ -28,7 +28,7 @@ import ast
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -128,11 +128,22 @@ def findSources(path: Path, includePaths: Sequence[Path], ours: Path) -> Sources
     for folder in includePaths:
         if not folder.is_dir():
             raise ProtoError(str(folder), "there is no such folder to include")
-    around = [path.parent, *_foldersAround(path.parent)]
+    around = [path.parent]
+    for parent in path.parent.parents:
+        # Such as /tmp: other users' files are not part of the project.
+        if parent.stat().st_mode & stat.S_IWOTH:
+            break
+        around.append(parent)
+    libraries = []
+    for package, depth in (("grpc_tools", 0), ("google.rpc", 1)):
+        spec = find_spec(package)
+        for location in (spec and spec.submodule_search_locations) or ():
+            folder = Path(location)
+            libraries.append(folder.parents[depth] if depth else folder / "_proto")
     # The first root has to be the one that the file's name is relative to: any other could hold
     # another file of that name.
     home = next((each for each in includePaths if path.is_relative_to(each)), path.parent)
-    roots = dict.fromkeys([home, *includePaths, *around, ours, *_libraries()])
+    roots = dict.fromkeys([home, *includePaths, *around, ours, *libraries])
     return Sources(path.relative_to(home).as_posix(), tuple(roots))
 
 
@@ -151,24 +162,12 @@ def compileFile(sources: Sources) -> list[FileDescriptorProto]:
     try:
         modules = compiler.get_protos(os.fsencode(sources.name), roots)
     except compiler.ProtocErrors as error:
-        raise _errorOf(sources, error.errors()) from None
+        found = [_readError(sources, each) for each in error.errors()[:_MOST_ERRORS]]
+        # The wrong import comes before the file that it does not find.
+        found.sort(key=lambda each: each.line is None)
+        first, *others = found
+        raise ProtoError(first.file, first.message, first.line, first.column, others) from None
     return [FileDescriptorProto.FromString(_descriptorIn(code)) for _, code in modules]
-
-
-def _foldersAround(folder: Path) -> Iterator[Path]:
-    for parent in folder.parents:
-        # Such as /tmp: other users' files are not part of the project.
-        if parent.stat().st_mode & stat.S_IWOTH:
-            return
-        yield parent
-
-
-def _libraries() -> Iterator[Path]:
-    for package, depth in (("grpc_tools", 0), ("google.rpc", 1)):
-        spec = find_spec(package)
-        for location in (spec and spec.submodule_search_locations) or ():
-            folder = Path(location)
-            yield folder.parents[depth] if depth else folder / "_proto"
 
 
 def _descriptorIn(code: bytes) -> bytes:
@@ -181,16 +180,8 @@ def _descriptorIn(code: bytes) -> bytes:
     raise RuntimeError("this version of grpcio-tools writes code without descriptors")
 
 
-def _errorOf(sources: Sources, errors: Sequence[Any]) -> ProtoError:
-    """Make one error of the compiler's, which count lines from 0 and have -1 for none."""
-    found = [_readError(sources, error) for error in errors[:_MOST_ERRORS]]
-    # The wrong import comes before the file that it does not find.
-    found.sort(key=lambda error: error.line is None)
-    first, *others = found
-    return ProtoError(first.file, first.message, first.line, first.column, others)
-
-
 def _readError(sources: Sources, error: Any) -> ProtoError:
+    """Convert an error of the compiler, which counts lines from 0 and has -1 for none."""
     name = os.fsdecode(error.filename)
     message = error.message.decode("utf-8", "replace")
     file = str(sources.find(name) or name)

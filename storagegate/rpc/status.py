@@ -6,13 +6,13 @@ The details of a L{GrpcError<storagegate.core.errors.GrpcError>} become messages
     [{"path": "user.email", "message": "no email"}]    google.rpc.BadRequest
     {"retryAfterMs": 1500}                             google.rpc.RetryInfo
     {"limit": 5, "retryAfterMs": 1500}                 RetryInfo and a Struct with the rest
-    {"@type": "google.rpc.ErrorInfo", "reason": "R"}   that message, as handlers have an Any
+    {"@type": "google.rpc.ErrorInfo", "reason": "R"}   that message, as in an Any of a handler
     any other mapping                                  google.protobuf.Struct
     any other value that JSON has                      google.protobuf.Value
     a protobuf message                                 itself
     a list                                             each of these in turn
 
-Violations that stand among other things in a list are gathered in one C{BadRequest}.
+Violations among other items of a list are one C{BadRequest}.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,15 +33,15 @@ DETAILS_KEY = "grpc-status-details-bin"
 
 MAX_DETAILS = 4096
 """
-Bytes of the trailer: base64 adds a third, C{grpc-message} stands beside it, and 8 KiB of metadata
-in all is what a client takes by default.
+Bytes of the trailer: base64 adds a third, C{grpc-message} is sent beside it, and by default clients
+accept 8 KiB of metadata in all.
 """
 
 MESSAGE_LENGTH = 1024
 """Bytes of a status's message: as C{grpc-message} each of them may be written as three."""
 
 RETRY_AFTER = "retryAfterMs"
-"""The key of details that say when to come again."""
+"""The key of the milliseconds after which to retry."""
 
 # What google.protobuf.Duration may hold.
 _MAX_SECONDS = 315_576_000_000
@@ -53,9 +53,11 @@ _log = Logger()
 
 def statusMessage(text: str) -> str:
     """
-    Give the message of a status as it is sent: not too long, and nothing that UTF-8 cannot have.
+    Return the message of a status as it is sent: shortened, without unpaired surrogates.
 
-    It is the same in C{grpc-message} and in the details, or clients take neither.
+    It is the same in C{grpc-message} and in the details, or clients accept neither.
+
+    @param text: The message of the error.
     """
     wire = str(text).encode("utf-8", "replace")
     return wire[:MESSAGE_LENGTH].decode("utf-8", "ignore")
@@ -63,11 +65,12 @@ def statusMessage(text: str) -> str:
 
 def encodeDetails(error: GrpcError) -> bytes | None:
     """
-    Give the trailer of an error.
+    Encode the details of an error.
 
-    What cannot be told, and all details that are too long, are left out and logged: the error
-    itself reaches the client.
+    A detail that cannot be converted, and all details if they are too long, are left out and
+    logged: the error itself reaches the client.
 
+    @param error: The error, with its details in the forms above.
     @return: A C{google.rpc.Status}; C{None} if the error has no details.
     """
     if error.details is None or error.details == []:
@@ -92,8 +95,9 @@ def decodeDetails(wire: bytes) -> Any:
     """
     Read the details from a trailer, in the form that L{encodeDetails} takes.
 
-    @return: What the only detail says; a list where there are several; C{None} where there is none,
-        or the trailer is not what it should be.
+    @param wire: A C{google.rpc.Status}.
+    @return: The only detail, or a list of several; C{None} if there is none, or if the trailer is
+        invalid.
     """
     from google.rpc.status_pb2 import Status
 
@@ -107,7 +111,7 @@ def decodeDetails(wire: bytes) -> Any:
     return details[0] if details else None
 
 
-# To the wire
+# Encoding
 
 
 def _packAll(details: Any) -> list[any_pb2.Any]:
@@ -123,7 +127,7 @@ def _packAll(details: Any) -> list[any_pb2.Any]:
                 isPacked = True
                 packed.append(_pack(_badRequest(violations)))
         except Exception as error:
-            # Its text may quote what nobody meant to log.
+            # Not its text, which may quote secrets.
             _log.warn(
                 "a detail of an error is left out, for it has no form on the wire: {kind} {path}",
                 kind=type(error).__name__,
@@ -141,7 +145,7 @@ def _pack(message: Message) -> any_pb2.Any:
 
 
 def _messages(item: Any) -> Iterable[Message]:
-    """Make messages of one detail."""
+    """Convert one detail to messages."""
     if isinstance(item, Message):
         return [item]
     if isinstance(item, list | tuple) and item and all(map(_isViolation, item)):
@@ -177,7 +181,7 @@ def _badRequest(violations: Iterable[Mapping[str, str]]) -> Message:
 def _isViolation(item: Any) -> bool:
     return (
         isinstance(item, Mapping)
-        # A Struct says that it is a mapping, too.
+        # A Struct is a Mapping, too.
         and not isinstance(item, Message)
         and item.keys() == {"path", "message"}
         and all(isinstance(value, str) for value in item.values())
@@ -185,7 +189,7 @@ def _isViolation(item: Any) -> bool:
 
 
 def _delay(ms: Any) -> Duration | None:
-    """Make a duration of milliseconds; C{None} if they are no time to wait."""
+    """Convert milliseconds to a duration; C{None} if they are not a number in its range."""
     if not isinstance(ms, int | float) or isinstance(ms, bool):
         return None
     if not 0 <= ms <= _MAX_SECONDS * 1000:
@@ -196,8 +200,10 @@ def _delay(ms: Any) -> Duration | None:
 
 
 def _typed(item: Mapping[str, Any]) -> Message | None:
-    """Make the message that a mapping names, in an C{Any}; C{None} if it is none of that type."""
-    _loadTypes()
+    """Convert a mapping to the message that it names; C{None} if it does not fit that type."""
+    # Adds the types of details to the pool in which an Any looks them up.
+    from google.rpc import error_details_pb2  # noqa: F401
+
     url = item["@type"]
     if not _nameOf(url):
         return None
@@ -209,7 +215,7 @@ def _typed(item: Mapping[str, Any]) -> Message | None:
         return None
 
 
-# From the wire
+# Decoding
 
 
 def _unpack(packed: any_pb2.Any) -> Any:
@@ -220,7 +226,7 @@ def _unpack(packed: any_pb2.Any) -> Any:
         messageClass, read = found
         return read(messageClass.FromString(packed.value))
     except (ConversionError, DecodeError):
-        # Somebody else's message of that name: its bytes are what can be told.
+        # Another message of that name: only its bytes are returned.
         return {"@type": packed.type_url, "value": packed.value}
 
 
@@ -228,17 +234,18 @@ def _unpack(packed: any_pb2.Any) -> Any:
 def _readers() -> Mapping[str, tuple[type[Message], Callable[[Any], Any]]]:
     from google.rpc.error_details_pb2 import BadRequest, RetryInfo
 
-    _loadTypes()
     return {
-        "google.rpc.BadRequest": (BadRequest, _readBadRequest),
+        "google.rpc.BadRequest": (
+            BadRequest,
+            lambda message: [
+                {"path": each.field, "message": each.description}
+                for each in message.field_violations
+            ],
+        ),
         "google.rpc.RetryInfo": (RetryInfo, _readRetryInfo),
         "google.protobuf.Struct": (struct_pb2.Struct, codecOf(struct_pb2.Struct).toDict),
         "google.protobuf.Value": (struct_pb2.Value, codecOf(struct_pb2.Value).toDict),
     }
-
-
-def _readBadRequest(message: Any) -> Any:
-    return [{"path": each.field, "message": each.description} for each in message.field_violations]
 
 
 def _readRetryInfo(message: Any) -> Any:
@@ -249,8 +256,3 @@ def _readRetryInfo(message: Any) -> Any:
 
 def _nameOf(url: str) -> str:
     return url.rpartition("/")[2]
-
-
-def _loadTypes() -> None:
-    """Have the types of details in the pool that an C{Any} looks them up in."""
-    from google.rpc import error_details_pb2  # noqa: F401
