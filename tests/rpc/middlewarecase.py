@@ -1,4 +1,4 @@
-"""What a test of a middleware needs: calls that nobody made, and a handler at the end."""
+"""Support for tests of middleware: calls without a client, and a handler at the end."""
 
 from collections.abc import Callable
 from typing import Any

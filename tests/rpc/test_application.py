@@ -216,7 +216,7 @@ class AcceptTests(SynchronousTestCase):
         )
 
     def test_toldInVain(self) -> None:
-        """Calls are answered all the same if whoever is told fails."""
+        """Calls are answered all the same if the observer fails."""
 
         def refused(call: Call, error: Exception) -> None:
             raise Boom

@@ -222,7 +222,7 @@ class TLSTests(SynchronousTestCase):
         self.assertIsNone(changeOptions(options, {"tls": None}).tls)
 
     def test_clientAuth(self) -> None:
-        """A certificate is required of clients if somebody vouches for them, unless told else."""
+        """A certificate is required of clients if C{ca} is set, unless C{clientAuth} is "none"."""
         for more, expected in [
             ({}, False),
             ({"clientAuth": "none"}, False),

@@ -144,7 +144,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(self.wire.ahead, READ_AHEAD)
 
     def test_cancel(self) -> None:
-        """Who waits can be cancelled; a message that comes later hurts nobody."""
+        """The wait can be cancelled; a message that arrives later does no harm."""
         reading = self.readAll()
         reading.cancel()
         self.failureResultOf(reading, CancelledError)

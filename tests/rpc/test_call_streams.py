@@ -200,7 +200,7 @@ class LeavingTests(CallCase):
         self.assertEqual(self.ended, 1)
 
     def test_errorAfter(self) -> None:
-        """What a handler raises after its client has left is logged and sent to nobody."""
+        """An error of a handler whose client has left is logged, not sent."""
 
         async def answer(call: Call) -> str:
             try:

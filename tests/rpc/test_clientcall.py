@@ -118,7 +118,7 @@ class ClientCallTests(SynchronousTestCase):
         self.assertEqual(self.engine.cancelled, 0)
 
     def test_nobodyWaits(self) -> None:
-        """An error that nobody asks for is not logged."""
+        """An error that is not awaited is not logged."""
         self.end(13, None, "bad")
         del self.call
         self.assertEqual(self.flushLoggedErrors(), [])

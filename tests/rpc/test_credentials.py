@@ -94,7 +94,7 @@ class StartTests(FilesCase):
         )
 
     def test_password(self) -> None:
-        """A key with a password is refused, and nobody is asked for it."""
+        """A key with a password is refused, without a prompt."""
         path = self.other(keyText(ec.generate_private_key(ec.SECP256R1()), b"secret"))
         self.assertIn("needs a password", self.refused(key=path))
 
@@ -165,7 +165,7 @@ class ReloadTests(FilesCase):
         """Files that change while they are checked are checked again at the next handshake."""
 
         class Busy(CertificateFiles):
-            """Files in which somebody writes whenever they are looked at."""
+            """Files that are being written whenever they are read."""
 
             def _stamp(self):  # type: ignore[no-untyped-def]
                 os.utime(self._tls.cert)

@@ -98,7 +98,7 @@ class UnaryTests(CallCase):
         self.assertIn("name: is no text", str(failure.value))
 
     def test_missing(self) -> None:
-        """A method of the definition that nobody implements is said to be that."""
+        """A method of the definition without a handler is UNIMPLEMENTED."""
         self.begin(None, b"")
         self.assertStatus(UNIMPLEMENTED, "/test.Service/Method is not implemented")
 

@@ -1,4 +1,4 @@
-"""The health of a server, told once and for as long as somebody listens."""
+"""The health of a server, by C{Check} and C{Watch}."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -22,7 +22,7 @@ class Asked:
 
 
 class Listener:
-    """Somebody who watches, and takes whatever comes at once."""
+    """A client that watches, and reads every response immediately."""
 
     def __init__(self, health: Health, **request: Any) -> None:
         self.statuses: list[str] = []
@@ -70,7 +70,7 @@ class HealthTests(SynchronousTestCase):
         self.assertEqual(self.check("Storage"), "SERVING")
 
     def test_unknown(self) -> None:
-        """A check of a service that nobody knows is NOT_FOUND."""
+        """A check of an unknown service is NOT_FOUND."""
         error = self.assertRaises(GrpcError, self.check, "user.userservice")
         self.assertEqual(error.statusName, "NOT_FOUND")
 
@@ -107,7 +107,7 @@ class HealthTests(SynchronousTestCase):
         self.health.shutdown()
         self.health.setServingStatus("Storage", "SERVING")
         self.assertEqual([self.check(), self.check("Storage")], ["NOT_SERVING"] * 2)
-        self.assertRaises(GrpcError, self.check, "nobody")
+        self.assertRaises(GrpcError, self.check, "absent")
 
     def test_again(self) -> None:
         """A server that listens again is serving again."""
@@ -131,7 +131,7 @@ class HealthTests(SynchronousTestCase):
 
 
 class WatchTests(SynchronousTestCase):
-    """What is answered for as long as somebody listens."""
+    """Streams of C{Watch}."""
 
     def setUp(self) -> None:
         """Serve two services."""
@@ -145,7 +145,7 @@ class WatchTests(SynchronousTestCase):
         self.failureResultOf(listener.ended, CancelledError)
 
     def assertNothingLeft(self) -> None:
-        """Nobody is remembered, and nothing is to be done any more."""
+        """No watcher and no timer is left."""
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.assertEqual(self.health.watching, {})
 
@@ -156,7 +156,7 @@ class WatchTests(SynchronousTestCase):
         self.assertEqual(Listener(self.health).statuses, ["SERVING"])
 
     def test_onChange(self) -> None:
-        """Every change is told when it happens, to who watches that service and to nobody else."""
+        """Every change is sent when it happens, to watchers of that service only."""
         storage, other = (
             Listener(self.health, service="Storage"),
             Listener(self.health, service="UserService"),
@@ -183,7 +183,7 @@ class WatchTests(SynchronousTestCase):
             self.assertEqual(listener.statuses, ["SERVING"] * (count + 1))
 
     def test_periodOfUnknown(self) -> None:
-        """A service that nobody knows is said to be so, again and again, until it is known."""
+        """An unknown service has SERVICE_UNKNOWN, repeated until it is known."""
         listener = Listener(self.health, service="Orders")
         self.clock.advance(5)
         self.assertEqual(listener.statuses, ["SERVICE_UNKNOWN"] * 2)

@@ -23,7 +23,7 @@ class TokenTests(MiddlewareCase):
         self.assertEqual(call.user, {"id": "1"})
 
     def test_missing(self) -> None:
-        """Without a token a call is UNAUTHENTICATED, and nobody is asked about it."""
+        """Without a token a call is UNAUTHENTICATED, and the verifier is not called."""
         for metadata in ({}, {"authorization": ""}, {"authorization": "  "}, {"x": "secret"}):
             error = self.refusal(
                 authentication(raising(AssertionError())), self.makeCall(**metadata)
@@ -70,11 +70,11 @@ class TokenTests(MiddlewareCase):
         self.assertEqual(str(error), "UNAUTHENTICATED: Invalid token")
 
     def test_unknown(self) -> None:
-        """Whoever verifies refuses by giving nothing, now or later."""
-        for nobody in (None, False, "", {}):
+        """A verifier refuses by an empty result, plain or awaited."""
+        for empty in (None, False, "", {}):
             for verify in (
-                lambda token, nobody=nobody: nobody,
-                lambda token, nobody=nobody: succeed(nobody),
+                lambda token, empty=empty: empty,
+                lambda token, empty=empty: succeed(empty),
             ):
                 call = self.makeCall(authorization="Bearer x")
                 error = self.refusal(authentication(verify), call)
@@ -206,7 +206,7 @@ class PublicTests(MiddlewareCase):
             self.assertEqual(self.status(middleware, call), expected, (service, method))
 
     def test_notVerified(self) -> None:
-        """On a public method a token is nobody's concern."""
+        """On a public method a token is not verified."""
         middleware = authentication(raising(AssertionError()), ["GetUser"])
         call = self.makeCall(authorization="Bearer x")
         self.assertEqual(self.answer(middleware, call), "answer")

@@ -66,7 +66,7 @@ class RuleTests(MiddlewareCase):
         self.assertEqual(event["peer"], "192.0.2.7:5000")
 
     def test_cancelled(self) -> None:
-        """A call that was cancelled stays one: nobody is there to be told."""
+        """A cancelled call stays cancelled: its client has left."""
         waiting: Deferred[Any] = Deferred()
         answer = self.start(errorHandler(), handler=lambda: waiting)
         answer.cancel()
@@ -92,7 +92,7 @@ class HookTests(RuleTests):
         return super().raised(error, middleware or errorHandler(self.see))
 
     def test_seen(self) -> None:
-        """The hook sees what nobody foresaw, and only that."""
+        """The hook gets unexpected errors, and no others."""
         for error in (KeyError(), DatabaseError(), ValidationError(), GrpcError(5)):
             self.raised(error)
         self.assertEqual(self.seen, [(KeyError, "GetUser"), (DatabaseError, "GetUser")])

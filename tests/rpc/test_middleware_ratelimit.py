@@ -87,7 +87,7 @@ class WindowTests(LimitCase):
 
 
 class KeyTests(LimitCase):
-    """Whom a call counts for."""
+    """The keys that calls count for."""
 
     def test_peers(self) -> None:
         """Each address has a window of its own, whatever port it calls from."""

@@ -74,7 +74,7 @@ class ServiceTests(SynchronousTestCase):
         self.assertIsNone(self.service.find("putItem"))
 
     def test_frozen(self) -> None:
-        """Nobody adds a method later."""
+        """No method can be added later."""
         with self.assertRaises(TypeError):
             self.service.methods["More"] = self.service.methods["Talk"]  # type: ignore[index]
 

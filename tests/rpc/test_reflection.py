@@ -245,7 +245,7 @@ class ReflectionTests(ReflectionCase):
             self.assertEqual(self.files(file_containing_symbol=symbol)[0].name, name, symbol)
 
     def test_missing(self) -> None:
-        """What is not there is answered by an error, and so is what nobody serves."""
+        """The response for an absent or unserved definition is an error."""
         for symbol in ("shop", "shop.Nothing", "shop.Orders.Nothing", ".shop.Orders", "", "Ordêrs"):
             self.assertNotFound(file_containing_symbol=symbol)
         for name in ("nothing.proto", "shop", "", "../shop.proto", "google/protobuf/any.proto"):

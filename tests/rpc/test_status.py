@@ -262,7 +262,7 @@ class DecodeTests(LogCase):
             packed = any_pb2.Any(type_url=URL + name, value=b"\xff\xff")
             wire = status_pb2.Status(code=3, details=[packed]).SerializeToString()
             self.assertEqual(decodeDetails(wire), {"@type": URL + name, "value": b"\xff\xff"})
-        # An enum's number that nobody knows, a time that is none, no name at all.
+        # An enum's unknown number, a time that is none, no name at all.
         for packed in (
             any_pb2.Any(
                 type_url=URL + "google.protobuf.Timestamp", value=b"\x08" + b"\xff" * 9 + b"\x01"

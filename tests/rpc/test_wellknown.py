@@ -155,7 +155,7 @@ class StructTests(ConversionCase):
             self.assertEqual(VALUE.decode(VALUE.encode(value)), expected)
 
     def test_unset(self) -> None:
-        """A value that nobody set is nothing."""
+        """A value that was not set is C{None}."""
         self.assertIsNone(VALUE.decode(b""))
 
     def test_mappings(self) -> None:

@@ -11,7 +11,7 @@ from tests.support.rpcwire import FakeServerCall
 
 
 class Boom(Exception):
-    """What nobody foresaw."""
+    """An unexpected error."""
 
 
 class CallCase(SynchronousTestCase):

@@ -106,7 +106,7 @@ class FakeServerCall:
 
     def read(self, got: Callable[[bytes | None], object], ahead: int = 0) -> None:
         """Give the next message, now or when it arrives."""
-        assert self._got is None, "somebody reads already"
+        assert self._got is None, "a read is pending already"
         self.ahead = ahead
         if self._incoming:
             got(self._incoming.popleft())
@@ -114,7 +114,7 @@ class FakeServerCall:
             self._got = got
 
     def watch(self, cancelled: Callable[[], object]) -> None:
-        """Keep whom to tell."""
+        """Keep the function."""
         self.isWatched = True
         self._cancelled = cancelled
 
@@ -158,7 +158,7 @@ class FakeServerCall:
             self._makeRoom()
 
     def whenClosed(self, told: Callable[[bool], object]) -> None:
-        """Keep whom to tell of the end."""
+        """Keep the function."""
         self._told = told
 
     def _makeRoom(self) -> None:

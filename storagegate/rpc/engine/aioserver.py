@@ -332,7 +332,7 @@ class AioServer:
         self._running: set[asyncio.Task[Any]] = set()
 
         async def make() -> Any:
-            return grpc.aio.server(handlers=(_Handler(self._serve),), options=tuple(arguments))
+            return grpc.aio.server(handlers=(_BytesHandler(self._serve),), options=tuple(arguments))
 
         self._server: Any = self.bridge.wait(make())
 
@@ -455,7 +455,7 @@ class AioServer:
         self._shutdown.ended()
 
 
-class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
+class _BytesHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Serves every method in one way, as bytes."""
 
     def __init__(self, serve: Callable[[str, Any], Coroutine[Any, Any, None]]) -> None:

@@ -35,7 +35,7 @@ class ApplicationCase(RPCCase):
         self.app = server.grpc()
 
     async def ask(self, use: Callable[[grpc.Channel], Any]) -> Any:
-        """Listen, if nobody has, and do something with a connection; in a thread."""
+        """Listen, if not done yet, and use a connection; in a thread."""
         if not hasattr(self, "port"):
             self.port = await self.listen(self.app)
 

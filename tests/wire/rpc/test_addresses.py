@@ -17,7 +17,7 @@ class PlaceTests(SynchronousTestCase):
         return str(error)
 
     def test_free(self) -> None:
-        """A port that nobody has can be had, again and again: it is not kept."""
+        """A free port passes, again and again: it is not kept open."""
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = other.getsockname()[1]
         for _ in range(2):
@@ -35,13 +35,13 @@ class PlaceTests(SynchronousTestCase):
         with socket.create_server(("127.0.0.1", 0)) as other:
             place = other.getsockname()
             with socket.create_connection(place) as client:
-                # Whoever closes first waits for stray packets, RFC 9293 section 3.6.1.
+                # The end that closes first waits for stray packets, RFC 9293 section 3.6.1.
                 other.accept()[0].close()
                 self.assertEqual(client.recv(1), b"")
         checkAddress(*place, False)
 
     def test_taken(self) -> None:
-        """One that somebody has cannot, and the reason is told; not on all interfaces either."""
+        """A taken port fails with the reason; on all interfaces, too."""
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = other.getsockname()[1]
             for host in ("127.0.0.1", "0.0.0.0"):
@@ -50,7 +50,7 @@ class PlaceTests(SynchronousTestCase):
                 self.assertIn(f"{host}:{port}", said)
 
     def test_shared(self) -> None:
-        """One that is shared can be had by those who share it, and by nobody else."""
+        """A shared port passes if it is shared here, too, and only then."""
         with socket.create_server(("127.0.0.1", 0), reuse_port=True) as other:
             port = other.getsockname()[1]
             checkAddress("127.0.0.1", port, True)

@@ -58,7 +58,7 @@ class ListenTests(ApplicationCase):
         self.assertEqual(await self.unary("/Probe/echo", {"text": text}), {"text": text})
 
     async def test_stop(self) -> None:
-        """A call in flight ends in the grace; a new one finds nobody."""
+        """A call in flight ends in the grace; a new one finds no server."""
         began: Deferred[None] = Deferred()
         goOn: Deferred[None] = Deferred()
 

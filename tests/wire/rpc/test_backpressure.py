@@ -1,4 +1,4 @@
-"""Whoever stalls stops who sends to him, both ways, after a bounded number of messages."""
+"""A stalled end stops its sender, both ways, after a bounded number of messages."""
 
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -54,7 +54,7 @@ class StreamingService:
         self.stall: Deferred[None] = Deferred()
 
     async def download(self, call: Any) -> AsyncIterator[str]:
-        """Send as fast as somebody takes it."""
+        """Send as fast as the client reads."""
         try:
             while self.sent < TOTAL:
                 self.sent += 1

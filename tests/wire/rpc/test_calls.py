@@ -159,7 +159,7 @@ class ErrorTests(ApplicationCase):
         self.app.addService(name="Probe", methods={"fail": {"handler": fail}})
         for error, code, message in (
             (GrpcError("INVALID_ARGUMENT", "no id"), "INVALID_ARGUMENT", "no id"),
-            (GrpcError(5, "nobody"), "NOT_FOUND", "nobody"),
+            (GrpcError(5, "absent"), "NOT_FOUND", "absent"),
             (GrpcError(grpc.StatusCode.ALREADY_EXISTS, "twice"), "ALREADY_EXISTS", "twice"),
             (GrpcError("PERMISSION_DENIED"), "PERMISSION_DENIED", ""),
             (GrpcError(8, "slower"), "RESOURCE_EXHAUSTED", "slower"),
@@ -182,7 +182,7 @@ class ErrorTests(ApplicationCase):
         """Details are those of C{google.rpc.Status}, as grpcio's own package reads it."""
 
         def fail(request: Any) -> Any:
-            raise GrpcError("NOT_FOUND", "nobody", {"id": "7"})
+            raise GrpcError("NOT_FOUND", "absent", {"id": "7"})
 
         self.app.addService(name="Probe", methods={"fail": {"handler": fail}})
         error = await self.assertFailure(
@@ -192,5 +192,5 @@ class ErrorTests(ApplicationCase):
         assert status is not None
         struct = Struct()
         self.assertTrue(status.details[0].Unpack(struct))
-        self.assertEqual((status.code, status.message), (5, "nobody"))
+        self.assertEqual((status.code, status.message), (5, "absent"))
         self.assertEqual(MessageToDict(struct), {"id": "7"})

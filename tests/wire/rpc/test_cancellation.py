@@ -77,7 +77,7 @@ class WaitingService:
         return ""
 
     async def endless(self, call: Any) -> AsyncIterator[str]:
-        """Send as long as somebody takes it."""
+        """Send as long as the client reads."""
         self.began.put(call.method)
         try:
             while True:

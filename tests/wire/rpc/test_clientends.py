@@ -84,7 +84,7 @@ class CancelTests(ClientCase):
         self.assertTrue(await deferToThread(self.server.echo.ended.wait, 20))
 
     async def test_awaiting(self) -> None:
-        """To cancel whoever awaits a call cancels it."""
+        """Cancelling the wait for a call cancels the call."""
 
         async def wait() -> None:
             await self.client.send(text="wait")

@@ -16,7 +16,7 @@ class PressureTests(ClientCase):
     """Who is slow slows the other side down."""
 
     async def test_slowReader(self) -> None:
-        """Whoever does not take responses stops the server after a bounded number of them."""
+        """A consumer that takes no responses stops the server after a bounded number of them."""
         body = bytes(100_000)
         responses = aiter(self.client.split(count=100_000, body=body))
         first = await anext(responses)

@@ -71,7 +71,7 @@ class TLSTests(ClientCase):
             [self.pair], self.authority.path.read_bytes(), require_client_auth=True
         )
         self.server = await self.serve(credentials)
-        certificate, key = self.authority.issue("somebody")
+        certificate, key = self.authority.issue("another")
         ca = self.authority.path
         await self.assertServed({"ca": ca, "cert": certificate, "key": key})
         await self.assertServed({"ca": ca, "cert": certificate.read_bytes(), "key": str(key)})

@@ -141,7 +141,7 @@ class ProgramTests(SynchronousTestCase):
     """What is written into files, each run as a process."""
 
     def setUp(self) -> None:
-        """Write the files, with a port that nobody else gets, and deadlines of a busy machine."""
+        """Write the files, with a port of its own, and deadlines of a busy machine."""
         self.directory = Path(self.mktemp()).absolute()
         self.directory.mkdir()
         port = str(heldPort(self))

@@ -121,7 +121,7 @@ class ExitTests(SynchronousTestCase):
         )
 
     def test_dropped(self) -> None:
-        """An application that nobody holds serves on until its reactor stops."""
+        """An application without references serves until its reactor stops."""
         self.assertEnds("""
             def drop(none):
                 global app
@@ -145,7 +145,7 @@ class ExitTests(SynchronousTestCase):
         self.assertEqual(said, "stopped\n")
 
     def test_clientLeft(self) -> None:
-        """A client that nobody closes, with a call that waits for its server, keeps nobody."""
+        """A client that is not closed, with a waiting call, does not keep the process."""
         begin = """
             client = createGrpcClient("127.0.0.1:1", "insecure", "P")
             client["echo"]({}, waitForReady=True).deferred().addErrback(lambda failure: None)

@@ -42,7 +42,7 @@ react(lambda reactor: Deferred.fromCoroutine(main(reactor)))
 
 
 class ForkTests(SynchronousTestCase):
-    """Between C{fork} and C{exec} of a child is nobody but who makes it."""
+    """Between C{fork} and C{exec} a child has one thread."""
 
     def run_(self, **environment: str) -> list[str]:
         """Run the script and give its lines."""
@@ -64,6 +64,6 @@ class ForkTests(SynchronousTestCase):
         self.assertEqual(self.run_(), ["threads 1  1  0", "{'text': 'y'}"])
 
     def test_wanted(self) -> None:
-        """Whoever asks for gRPC's care of forks has it."""
+        """gRPC's support for forks can be enabled."""
         [threads, _answer] = self.run_(GRPC_ENABLE_FORK_SUPPORT="1")
         self.assertNotIn(" 1 ", threads)

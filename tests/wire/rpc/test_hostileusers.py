@@ -109,7 +109,7 @@ class DaemonTests(SynchronousTestCase):
         self.assertNotIn("Traceback", self.daemon.log)
 
     def test_crowd(self) -> None:
-        """In a chat of 300, one who reads nothing keeps nobody from hearing what is said."""
+        """In a chat of 300, a client that reads nothing delays no others."""
         # A window that is full after the welcome.
         settings = {SettingsFrame.INITIAL_WINDOW_SIZE: 1000}
         clients = [H2Client(self.port, timeout=PATIENCE) for _ in range(3)]

@@ -150,7 +150,7 @@ class LyingServerTests(TestCase):
         found = await self.lied(saying(begin(), end(TRAILERS)))
         self.assertEqual(found, ["UNIMPLEMENTED", "OK", "UNIMPLEMENTED"])
         found = await self.lied(saying(begin(), body(MESSAGE + MESSAGE), end(TRAILERS)), "one")
-        # grpc core waits for somebody to take the second one of a unary call, up to its deadline.
+        # grpc core waits for the second one to be read of a unary call, up to its deadline.
         self.assertEqual(found, ["DEADLINE_EXCEEDED", "OK", "UNIMPLEMENTED"])
 
     async def test_badMessages(self) -> None:

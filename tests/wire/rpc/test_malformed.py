@@ -212,7 +212,7 @@ class BodyTests(MalformedCase):
         self.assertEqual((stream.status, self.handled), (INVALID_ARGUMENT, 0))
 
     async def test_length(self) -> None:
-        """A length that nobody could send is refused when it is read."""
+        """A length that cannot be sent is refused when it is read."""
         stream = await self.attack(bodied(b"\0\xff\xff\xff\xffabc"))
         self.assertEqual((stream.status, self.handled), (RESOURCE_EXHAUSTED, 0))
 

@@ -107,7 +107,7 @@ class AuthenticationTests(MiddlewareCase):
     """Tokens on the wire."""
 
     async def test_tokens(self) -> None:
-        """Nobody gets in without a token or with a bad one; with a good one, the user is known."""
+        """A call without a valid token is refused; with one, the user is known."""
         middleware = authentication({"secret": "ann"}.get, ["free"])
         await self.serve(middleware, echo=echo, count=count, free=echo)
         missing = "UNAUTHENTICATED: Missing authorization"
@@ -136,7 +136,7 @@ class AuthenticationTests(MiddlewareCase):
         self.assertEqual(await self.ask(streaming("count")), (0, "UNAUTHENTICATED"))
 
     async def test_health(self) -> None:
-        """A probe without a token sees how a server is that lets in nobody else."""
+        """A probe without a token gets the health of a server that refuses other calls."""
         from grpc_health.v1 import health_pb2, health_pb2_grpc
 
         await self.serve(authentication(lambda token: None), echo=echo)
@@ -182,7 +182,7 @@ class DetailTests(MiddlewareCase):
         return rpc_status.from_call(found)
 
     async def test_violations(self) -> None:
-        """Violations are a BadRequest, whoever's exception has them."""
+        """Violations are a BadRequest, in any exception."""
         status = await self.read(lambda: ValidationError("2 problems"))
         self.assertEqual((status.code, status.message), (3, "2 problems"))
         [packed] = status.details
@@ -235,7 +235,7 @@ class DetailTests(MiddlewareCase):
 
 
 class LogTests(MiddlewareCase):
-    """Lines on calls that somebody made."""
+    """Lines on calls of a client."""
 
     def setUp(self) -> None:
         """Keep the lines, and wait for them."""

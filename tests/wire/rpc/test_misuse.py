@@ -1,4 +1,4 @@
-"""Clients and handlers that use a server as nobody should, and what the others see of it."""
+"""Clients and handlers that misuse a server, and their effect on others."""
 
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -219,7 +219,7 @@ class MisuseTests(RPCCase):
         await self.assertServes()
 
     async def test_silent(self) -> None:
-        """Connections and calls on which nothing comes hold nobody up, and end with the server."""
+        """Idle connections and calls delay no others, and end with the server."""
         for _ in range(100):
             client = self.connect()
             client.begin(self.path("Unary"))

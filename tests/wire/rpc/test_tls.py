@@ -97,14 +97,14 @@ class ClientTests(TLSCase):
     async def test_required(self) -> None:
         """With C{ca} a client needs a certificate that it vouches for; handlers see its name."""
         port = await self.serveTLS(ca=self.authority.path)
-        mine = self.authority.issue("somebody")
+        mine = self.authority.issue("another")
         stranger = Authority(self.directory / "other").issue("stranger")
         ca = self.authority.path
         self.assertEqual(await self.call(port, ca), grpc.StatusCode.UNAVAILABLE)
         self.assertEqual(await self.call(port, ca, stranger), grpc.StatusCode.UNAVAILABLE)
         self.assertEqual(self.context, {})
         self.assertEqual(await self.call(port, ca, mine), grpc.StatusCode.OK)
-        self.assertEqual(self.context["x509_common_name"], [b"somebody"])
+        self.assertEqual(self.context["x509_common_name"], [b"another"])
         self.assertEqual(
             x509.load_pem_x509_certificate(self.context["x509_pem_cert"][0]),
             x509.load_pem_x509_certificate(mine[0].read_bytes()),
