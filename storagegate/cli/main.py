@@ -37,7 +37,7 @@ from storagegate.storage.records import AccessKey
 
 if TYPE_CHECKING:
     from storagegate.cli.doctor import Finding
-    from storagegate.storage.catalog.admin import CatalogAdmin
+    from storagegate.storage.catalog.buckets import CatalogAdmin
 
 # Names and patterns are parts of one line of a listing.
 _NAME_LENGTH = 128
@@ -230,7 +230,7 @@ def _backup(options: argparse.Namespace) -> int:
 
 
 def _catalog(options: argparse.Namespace) -> AbstractContextManager["CatalogAdmin"]:
-    from storagegate.storage.catalog.admin import openForTools
+    from storagegate.storage.catalog.buckets import openForTools
 
     return closing(openForTools(_catalogPath(options)))
 

@@ -154,7 +154,7 @@ class Components:
         """
         from storagegate.core.ratelimit import makeRateMemory
         from storagegate.gateway.transports.udp.replycache import makeAnswerMemory
-        from storagegate.storage.multiprocess.memory import ProcessGroupConfig
+        from storagegate.storage.sharedmemory import ProcessGroupConfig
 
         store = os.memfd_create("storagegate-store")
         os.ftruncate(store, ProcessGroupConfig.memorySize())
@@ -177,7 +177,7 @@ class Components:
         sharing = None
         link = self._link
         if link is not None:
-            from storagegate.storage.multiprocess.memory import ProcessGroupConfig
+            from storagegate.storage.sharedmemory import ProcessGroupConfig
 
             sharing = ProcessGroupConfig(
                 link.index, link.count, link.memory["store"], link.broadcast, link.subscribe

@@ -15,9 +15,9 @@ from functools import lru_cache
 
 from attrs import field, frozen
 
-from storagegate.storage.accesskeys import AccessKeySnapshot
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.records import AccessKey
+from storagegate.storage.store import AccessKeySnapshot
 
 _GRANTS = {
     "readwrite": frozenset({"read", "write", "list", "admin"}),

@@ -222,7 +222,7 @@ class ObjectService:
         @param expectedSize: Bytes that it will get; L{None} if unknown.
         @param inlineLimit: Content up to this size, in bytes, is returned inline.
         """
-        return self.store.blobs.sink(inlineLimit, expectedSize)
+        return self.store.blobs.writer(inlineLimit, expectedSize)
 
     async def putObject(
         self,
@@ -311,7 +311,7 @@ async def digest(
             try:
                 count = await handle.digest(hashers, segment.offset, segment.length)
             finally:
-                handle.release()
+                handle.close()
             if count < segment.length:
                 raise CorruptBlob(f"blob {segment.blob} has become shorter")
     finally:

@@ -109,7 +109,7 @@ async def _pieces(store: ObjectStore, segment: Segment) -> AsyncGenerator[bytes,
             offset += len(piece)
             yield piece
     finally:
-        handle.release()
+        handle.close()
 
 
 async def _verified(store: ObjectStore, segment: Segment) -> AsyncGenerator[bytes, None]:

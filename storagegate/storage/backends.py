@@ -1,8 +1,8 @@
 """
-The back ends of a store by name: where its catalog can be, and where its blobs.
+The back ends of a store by name: one table for catalogs, one for blobs.
 
-A row says what opens the back end, as C{"module:function"}; the module is imported when a store
-uses it. A new back end is a module of its own and a row here.
+A row names the function that opens the back end, as C{"module:function"}; the module is imported
+when a store uses it. A new back end is a module of its own and a row here.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -11,21 +11,20 @@ from typing import Any
 
 from attrs import frozen
 
-from storagegate.storage.blobs.fsync import WriteFence
-from storagegate.storage.files import Files
+from storagegate.storage.files import FailStopLatch, Files
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.threadpool import IWorkPool
 
 CATALOGS = {"sqlite": "storagegate.storage.catalog.sqlite:openCatalog"}
 """
 Catalogs: C{openCatalog(context) -> OpenCatalog}. Blocks until the catalog is connected and has read
-what L{ICatalog} answers from memory.
+all that L{ICatalog} returns from memory.
 """
 
 BLOBS = {"files": "storagegate.storage.blobs.filestore:openBlobs"}
 """
-Blobs: C{openBlobs(context, openCatalog) -> IBlobs}. Blocks until what a crash has left is
-recovered.
+Blobs: C{openBlobs(context, openCatalog) -> IBlobStore}. Blocks until files that a crash has left
+are recovered.
 """
 
 DEFAULT_CATALOG = "sqlite"
@@ -38,19 +37,19 @@ KnownBlobs = Callable[[Sequence[str]], Collection[str]]
 @frozen
 class BackEndContext:
     """
-    What a back end gets to open itself with.
+    The argument of a function that opens a back end.
 
-    @ivar directory: The data directory of this machine; it is there, and locked.
+    @ivar directory: The data directory of this machine; it exists and is locked.
     @ivar reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
     @ivar pool: The threads of the store.
     @ivar files: The operating system's calls.
     @ivar durability: C{"full"}, or C{"os"} for no fsyncs.
-    @ivar random: C{os.urandom} or what replaces it.
+    @ivar random: C{os.urandom} or a replacement.
     @ivar onGarbage: Called with the blobs that have lost their last reference, after the commit.
-    @ivar latch: Falls when this machine's disk fails.
-    @ivar commons: What the embedded catalog shares with the other processes that serve the
-        directory; L{None} where this process is the only one.
-    @ivar owner: What the ids of new blobs end with, where there are several.
+    @ivar latch: Is set when this machine's disk fails.
+    @ivar catalogState: The state that the embedded catalog shares with the other processes that
+        serve the directory; L{None} if this process is alone.
+    @ivar owner: The bytes that the ids of new blobs end with, if there are several processes.
     """
 
     directory: str
@@ -60,8 +59,8 @@ class BackEndContext:
     durability: str
     random: Callable[[int], bytes]
     onGarbage: Callable[[Sequence[str]], object]
-    latch: WriteFence
-    commons: Any
+    latch: FailStopLatch
+    catalogState: Any
     owner: bytes
 
 
@@ -75,10 +74,10 @@ class OpenCatalog:
 
 def loadBackEnd(rows: dict[str, str], name: str) -> Callable[..., Any]:
     """
-    Import what opens a back end.
+    Import the function that opens a back end.
 
     @param rows: L{CATALOGS} or L{BLOBS}.
-    @raise KeyError: There is no row of this name.
+    @raise KeyError: No row has this name.
     """
     module, _, function = rows[name].partition(":")
     opener: Callable[..., Any] = getattr(import_module(module), function)

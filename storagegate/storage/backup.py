@@ -2,16 +2,16 @@
 C{storagegate backup}: a copy of the data of one moment, while the daemon serves.
 
 The moment is a read transaction of the catalog. Blobs never change, but one that loses its last
-name after that moment is removed, so all of them are held first, by a second name::
+reference after that moment is removed, so each gets a second name first::
 
     1  read what the catalog names, and link it          blobs/ab/cd/ID -> TARGET/blobs/ab/cd/ID
-    2  was a blob gone: again, with a later moment; what is there already costs nothing
-    3  gone again: once more with the catalog's write lock, under which nothing loses its name
+    2  was a blob gone: again, with a later moment; links that exist stay
+    3  gone again: once more with the catalog's write lock, under which no reference ends
     4  copy the catalog out of the same read transaction, then the other files
 
 Where the target is another file system, the links are in C{DATA/backup-hold}, the blobs are copied
 from there, and the directory goes at the end. C{catalog.sqlite} comes last of all, under its name
-when everything is on the disk: what has one is whole.
+when everything is on the disk: a directory that has one is complete.
 """
 
 import ctypes
@@ -47,22 +47,22 @@ _ROUNDS = 4
 _LOCK_SECONDS = 3.0
 
 _BATCH = 500
-"""Ids in one question to the catalog."""
+"""Ids in one query of the catalog."""
 
 Report = Callable[[str], object]
 
 
 class BackupError(StoreError):
-    """There is no copy; one line says why."""
+    """There is no copy; the text is one line with the reason."""
 
 
 def backup(data: str, to: str, verify: bool, report: Report, files: Files | None = None) -> int:
     """
     Copy a store that may be in use, and check the copy. Blocks.
 
-    @param to: A directory that is empty or not there; when the copy fails, it is empty again.
+    @param to: A directory that is empty or does not exist; when the copy fails, it is empty again.
     @param verify: Whether every byte of the copy is read and compared with its checksum.
-    @param report: Told of what was done and of each problem, one line each.
+    @param report: Called with one line for each step and each problem.
     @return: How many problems the copy has.
     @raise BackupError: If there is nothing to copy, the target is none, or it cannot be done.
     """
@@ -115,27 +115,27 @@ class _Backup:
 
     @contextmanager
     def _holding(self) -> Iterator[BlobLayout]:
-        """Give the place for second names: the target, or a directory beside the blobs."""
+        """Yield the layout for second names: the target, or a directory beside the blobs."""
         if self._canLink():
             yield self._target
             return
-        place = os.path.join(self._source.data, _HOLD)
-        makeDirectory(place, 0o700)
-        descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+        holdPath = os.path.join(self._source.data, _HOLD)
+        makeDirectory(holdPath, 0o700)
+        descriptor = os.open(holdPath, os.O_RDONLY | os.O_DIRECTORY)
         try:
             _lock(descriptor)
-            # What a copy left that was killed.
-            _empty(place)
+            # Names that a killed copy has left.
+            _empty(holdPath)
             try:
-                self._files.makeDirectory(BlobLayout(place).blobs)
-                yield BlobLayout(place)
+                self._files.makeDirectory(BlobLayout(holdPath).blobs)
+                yield BlobLayout(holdPath)
             finally:
-                shutil.rmtree(place)
+                shutil.rmtree(holdPath)
         finally:
             os.close(descriptor)
 
     def _canLink(self) -> bool:
-        """Tell whether a file of the store can have a second name in the target."""
+        """Return whether a file of the store can have a second name in the target."""
         first = os.path.join(self._source.data, f"backup-{os.getpid()}")
         second = os.path.join(self._target.data, "probe")
         self._files.close(self._files.create(first))
@@ -154,7 +154,7 @@ class _Backup:
         for self._rounds in range(1, _ROUNDS + 1):
             reader.execute("BEGIN")
             gone = self._link(reader, hold)
-            # What is named now as well as then and was never there is damage, and no race.
+            # A blob that is missing at both moments is damage, and no race.
             if gone <= before:
                 return
             before = gone
@@ -171,7 +171,7 @@ class _Backup:
     def _link(
         self, reader: sqlite3.Connection, hold: BlobLayout, deadline: float | None = None
     ) -> set[str]:
-        """Give second names to what the catalog names; return what was gone."""
+        """Link all blobs with references; return those that were gone."""
         gone: set[str] = set()
         for ids in self._named(reader):
             for shard, group in groupby(ids, hold.shard):
@@ -203,12 +203,12 @@ class _Backup:
             after = ids[-1]
 
     def _prune(self, reader: sqlite3.Connection) -> None:
-        """Take away what was named at an earlier moment only."""
+        """Remove links of blobs that had references at an earlier moment only."""
         blobs = 0
         for directory, _, names in os.walk(self._target.blobs):
             for start in range(0, len(names), _BATCH):
                 batch = names[start : start + _BATCH]
-                # The first moment is the one: nothing else was linked.
+                # After one round no other blob was linked.
                 named = batch if self._rounds == 1 else refcounts.referencedBlobs(reader, batch)
                 blobs += len(named)
                 for blob in set(batch).difference(named):
@@ -223,13 +223,13 @@ class _Backup:
                 try:
                     _copyFile(hold.path(blob), self._target.path(blob))
                 except FileNotFoundError:
-                    # It was not there to be held: the check will tell.
+                    # It was missing before: the check reports it.
                     continue
                 blobs += 1
         self._report(f"{blobs} blobs copied")
 
     def _copyCatalog(self, reader: sqlite3.Connection) -> str:
-        """Copy the catalog of the pinned moment, without what was garbage then; give its path."""
+        """Copy the catalog of the pinned moment without its garbage; return the path."""
         draft = os.path.join(self._target.data, f"{_CATALOG}.draft")
         _copyDatabase(reader, draft)
         with closing(connect(draft, Durability.FULL, Purpose.WRITER)) as copy:
@@ -238,7 +238,7 @@ class _Backup:
         return draft
 
     def _copyOthers(self) -> None:
-        """Copy what else is in the data directory: databases such as the users', and the key."""
+        """Copy other files of the data directory: databases such as the users', and the key."""
         for name in sorted(os.listdir(self._source.data)):
             path = os.path.join(self._source.data, name)
             if name.endswith(_SUFFIX) and name != _CATALOG:

@@ -1,10 +1,10 @@
-"""What can go wrong in the store, in the store's own words; S3 codes are made above it."""
+"""The errors of the store. S3 maps them to its own codes."""
 
 from storagegate.storage.records import Bucket
 
 
 class StoreError(Exception):
-    """Anything that the store refuses or cannot do."""
+    """Base class of the store's errors."""
 
 
 class NoSuchBucket(StoreError):
@@ -15,7 +15,7 @@ class BucketExists(StoreError):
     """
     There is a bucket of that name.
 
-    @ivar bucket: The one that is there.
+    @ivar bucket: The existing one.
     """
 
     def __init__(self, bucket: Bucket) -> None:
@@ -36,7 +36,7 @@ class NoSuchUpload(StoreError):
 
 
 class InvalidPart(StoreError):
-    """A part that was named is not there, or its ETag is another."""
+    """A part that the request lists does not exist, or its ETag is another."""
 
 
 class PreconditionFailed(StoreError):
@@ -44,7 +44,7 @@ class PreconditionFailed(StoreError):
 
 
 class ConcurrentChange(StoreError):
-    """What was to be copied or completed changed in between; try again."""
+    """The source of a copy or completion changed in between; try again."""
 
 
 class StoreFull(StoreError):
@@ -53,12 +53,12 @@ class StoreFull(StoreError):
 
 class StoreReadOnly(StoreError):
     """
-    An fsync failed: what the disk holds is not known, so nothing more is written until a restart.
+    An fsync failed: the content of the disk is unknown, so nothing more is written until a restart.
     """
 
 
 class StoreBusy(StoreError):
-    """More work is waiting than the store takes."""
+    """The queue of the store is full."""
 
 
 class CorruptBlob(StoreError):

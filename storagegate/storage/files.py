@@ -1,20 +1,50 @@
 """
-The file operations of the store.
+The file operations of the store, the lock of its directory, and the end of writing.
 
-Everything that the store does to the disk, the catalog's own file apart, goes through a L{Files}
-that is handed in, so that a test can make the N-th operation fail.
-
-Directories that survive a power cut.
-
-One process a data directory.
+All that the store does to the disk, except to the catalog's own file, passes a L{Files} that is an
+argument, so that a test can make the N-th operation fail.
 """
 
 import fcntl
 import os
 from collections.abc import Sequence
 
+from twisted.logger import Logger
+
 from storagegate.net.transport import Buffer
-from storagegate.storage.errors import StoreError
+from storagegate.storage.errors import StoreError, StoreReadOnly
+
+
+class FailStopLatch:
+    """
+    Ends all writing until a restart.
+
+    After a failed fsync the kernel may have dropped what it could not write, and would report
+    success the next time: so a failure is not retried, and the latch is never reset. All methods
+    may run in any thread.
+
+    @ivar failure: Why nothing may be written; L{None} while writing is safe.
+    """
+
+    _log = Logger()
+
+    def __init__(self) -> None:
+        self.failure: str | None = None
+
+    def set(self, reason: str) -> None:
+        """Stop all writes. The first reason stays."""
+        if self.failure is None:
+            self.failure = reason
+            self._log.critical("the store is read-only until a restart: {reason}", reason=reason)
+
+    def check(self) -> None:
+        """
+        Let a write pass.
+
+        @raise StoreReadOnly: The latch is set.
+        """
+        if self.failure is not None:
+            raise StoreReadOnly(self.failure)
 
 
 class Files:
@@ -33,11 +63,11 @@ class Files:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def write(self, fd: int, buffers: Sequence[Buffer]) -> int:
-        """Write some of the buffers; return how many bytes went, which may be fewer than given."""
+        """Write some of the buffers; return how many bytes were written, which may be fewer."""
         return os.writev(fd, buffers)
 
     def read(self, fd: int, length: int, offset: int) -> bytes:
-        """Read up to C{length} bytes from C{offset}; nothing is the end."""
+        """Read up to C{length} bytes from C{offset}; none at the end."""
         return os.pread(fd, length, offset)
 
     def sync(self, fd: int) -> None:
@@ -61,7 +91,7 @@ class Files:
         os.link(source, target)
 
     def unlink(self, path: str) -> None:
-        """Take a name away."""
+        """Remove a name."""
         os.unlink(path)
 
     def makeDirectory(self, path: str) -> None:
@@ -81,7 +111,7 @@ class Files:
         return os.stat(path).st_size
 
     def dropCache(self, fd: int, offset: int, length: int) -> None:
-        """Tell the kernel that these bytes will not be read again soon."""
+        """Remove a range of a file from the page cache."""
         os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
 
     def space(self, path: str) -> tuple[int, int]:
@@ -92,7 +122,7 @@ class Files:
 
 def unlinkIfThere(files: Files, path: str) -> bool:
     """
-    Take a name away, or say that it was not there. Blocks; may run in a pool thread.
+    Remove a name; return whether it existed. Blocks; may run in a pool thread.
     """
     try:
         files.unlink(path)
@@ -112,11 +142,11 @@ def syncDirectory(path: str) -> None:
 
 def makeDirectory(path: str, mode: int = 0o777) -> None:
     """
-    Make a directory where there is none, and those above it, durably.
+    Make a directory and those above it, durably, unless they exist.
 
     @param path: An absolute path.
     @param mode: For the last one; those above have the usual mode.
-    @raise OSError: If it cannot be made, or something else is there.
+    @raise OSError: It cannot be made, or the path is another file's.
     """
     if os.path.isdir(path):
         return
@@ -136,10 +166,10 @@ class StoreLocked(StoreError):
 
 class DirectoryLock:
     """
-    An exclusive lock on C{DATA/lock}, which the system takes back when the process ends, and every
+    An exclusive lock on C{DATA/lock}, which the system releases when the process ends, and every
     process that has inherited the descriptor.
 
-    @ivar descriptor: What holds it.
+    @ivar descriptor: The locked file.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -150,7 +180,7 @@ class DirectoryLock:
         """
         Lock a data directory.
 
-        @raise StoreLocked: Somebody else has. One line that an operator can read.
+        @raise StoreLocked: Another process has it locked. The text is one line for an operator.
         """
         path = os.path.join(directory, "lock")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -163,7 +193,7 @@ class DirectoryLock:
 
     @staticmethod
     def isTaken(directory: str) -> bool:
-        """Say whether somebody has a data directory locked."""
+        """Return whether a process has a data directory locked."""
         try:
             DirectoryLock.take(directory).release()
         except StoreLocked:
@@ -171,5 +201,5 @@ class DirectoryLock:
         return False
 
     def release(self) -> None:
-        """Give the lock back, unless another process has inherited it. Once."""
+        """Release the lock, unless another process has inherited it. Once."""
         os.close(self.descriptor)

@@ -1,12 +1,8 @@
 """
-C{storagegate fsck}: whether the catalog and the files agree, in a store that nobody has open.
+C{storagegate fsck}: whether the catalog agrees with itself and with the files of a closed store.
 
-What can be put right without losing anything is repaired on request: counts of references, files
-that nothing names, leftovers of uploads, rows of blobs that nothing names. The rest is reported.
-
-The checks of C{storagegate fsck}: whether the catalog agrees with itself.
-
-Reads whole tables; for a catalog that nobody else has open.
+Problems whose repair loses nothing are repaired on request: reference counts, files and rows of
+blobs without references, files of uploads that have ended. The others are reported.
 """
 
 import os
@@ -17,9 +13,7 @@ from sqlite3 import Connection
 
 from attrs import frozen
 
-from storagegate.storage.blobids import isBlobId
-from storagegate.storage.blobs.fsync import SyncGroup, WriteFence
-from storagegate.storage.blobs.layout import BlobLayout, Shards
+from storagegate.storage.blobs.layout import BlobLayout, Shards, SyncGroup, isBlobId
 from storagegate.storage.blobs.writer import checksumOf
 from storagegate.storage.catalog import refcounts
 from storagegate.storage.catalog.connections import Durability as CatalogDurability
@@ -32,13 +26,13 @@ from storagegate.storage.catalog.transactions import (
     oneByOne,
     runAlone,
 )
-from storagegate.storage.files import DirectoryLock, Files, unlinkIfThere
+from storagegate.storage.files import DirectoryLock, FailStopLatch, Files, unlinkIfThere
 from storagegate.storage.records import BlobRow
 from storagegate.storage.recovery import sweepStaging
 from storagegate.storage.scrub import checkBlob
 from storagegate.storage.sqlite import CatalogUnusable
 
-# Where segments are kept.
+# The references to each blob, from the segments of objects and parts.
 _NAMED = """
     SELECT segment.value ->> 0 AS id, count(*) AS n
     FROM (SELECT segments FROM objects WHERE segments IS NOT NULL
@@ -51,10 +45,10 @@ _NAMED = """
 @frozen
 class Mismatch:
     """
-    A blob whose row is not what the segments say.
+    A blob whose row contradicts the segments.
 
-    @ivar recorded: References by its row; L{None} without a row.
-    @ivar counted: Segments that name it.
+    @ivar recorded: The references in its row; L{None} without a row.
+    @ivar counted: The segments of the blob.
     """
 
     blob: str
@@ -63,13 +57,13 @@ class Mismatch:
 
 
 def integrity(connection: Connection) -> list[str]:
-    """Let SQLite check the file's structure; give what it found, one line each."""
+    """Let SQLite check the file's structure; return one line for each problem."""
     lines = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(100)")]
     return [] if lines == ["ok"] else lines
 
 
 def recount(connection: Connection) -> list[Mismatch]:
-    """Count all references anew and give the blobs where the rows say otherwise."""
+    """Count all references; return the blobs whose rows have other counts."""
     rows = connection.execute(
         f"WITH named AS MATERIALIZED ({_NAMED})"
         " SELECT named.id, blobs.refs, named.n FROM named LEFT JOIN blobs USING (id)"
@@ -81,7 +75,7 @@ def recount(connection: Connection) -> list[Mismatch]:
 
 
 def owners(connection: Connection, blob: str) -> list[tuple[str, bytes]]:
-    """Give bucket and key of the objects and the uploads that name a blob."""
+    """Return bucket and key of the objects and the uploads that have references to a blob."""
     rows = connection.execute(
         "SELECT b.name, o.key FROM objects AS o JOIN buckets AS b ON b.id = o.bucketId"
         " WHERE o.segments IS NOT NULL"
@@ -99,8 +93,8 @@ def setCounts(transaction: Transaction, mismatches: list[Mismatch]) -> None:
     """
     Write the counted references into the rows.
 
-    A blob without a row gets none: its bytes were never vouched for, and the objects that name it
-    are for the operator to judge.
+    A blob without a row gets none: its checksum is unknown, and the operator has to decide about
+    the objects that have references to it.
     """
     transaction.execute(
         "UPDATE blobs SET refs = truth.n"
@@ -122,9 +116,9 @@ def check(
     """
     Check a store. Blocks, for as long as it takes to look at every file.
 
-    @param repair: Put right what can be.
-    @param verify: Read all bytes again and compare their checksums.
-    @param report: Told of each problem, one line each.
+    @param repair: Whether problems are repaired if that is possible.
+    @param verify: Whether all bytes are read and compared with their checksums.
+    @param report: Called with one line for each problem.
     @return: How many problems are left.
     @raise StoreLocked: The store is open.
     @raise StoreError: There is no store, or its catalog cannot be opened.
@@ -150,7 +144,7 @@ _PIECE = 1024 * 1024
 
 
 class _Check:
-    """One run over one store."""
+    """One check of one store."""
 
     def __init__(
         self,
@@ -165,11 +159,11 @@ class _Check:
         self._files = files
         self._repair = repair
         self._report = report
-        self._durability = SyncGroup(files, WriteFence(), True)
+        self._syncs = SyncGroup(files, FailStopLatch(), True)
         self._left = 0
 
     def run(self, verify: bool) -> int:
-        """Look at everything; return how many problems are left."""
+        """Check everything; return how many problems are left."""
         try:
             self._all(verify)
         except sqlite3.DatabaseError as error:
@@ -181,26 +175,26 @@ class _Check:
         for line in damage:
             self._problem(f"catalog: {line}")
         if damage:
-            # Nothing that such a catalog says may be acted on.
+            # Repairs must not follow such a catalog.
             return
         unknown = self._references()
         self._staging()
         self._rows(verify)
-        self._strangers(unknown)
+        self._unknownFiles(unknown)
         if verify:
             self._inline()
 
-    def _problem(self, text: str, mend: Callable[[], object] | None = None) -> None:
-        """Tell a problem; put it right if that is wanted and possible."""
-        if mend is not None and self._repair:
-            mend()
+    def _problem(self, text: str, repair: Callable[[], object] | None = None) -> None:
+        """Report a problem; repair it if that is requested and possible."""
+        if repair is not None and self._repair:
+            repair()
             self._report(f"{text}: repaired")
         else:
             self._left += 1
             self._report(text)
 
     def _references(self) -> frozenset[str]:
-        """Count references again; return the blobs that are named and have no row."""
+        """Check reference counts; return the blobs with references that have no row."""
         mismatches = recount(self._connection)
         for each in mismatches:
             if each.recorded is None:
@@ -221,8 +215,8 @@ class _Check:
             self._problem(f"{len(left)} uploads were left in staging", self._sweep)
 
     def _sweep(self) -> None:
-        shards = Shards(self._layout, self._files, self._durability)
-        sweepStaging(self._layout, self._files, shards, self._durability, self._known)
+        shards = Shards(self._layout, self._files, self._syncs)
+        sweepStaging(self._layout, self._files, shards, self._syncs, self._known)
 
     def _rows(self, verify: bool) -> None:
         """Compare each row with its file."""
@@ -235,12 +229,12 @@ class _Check:
                 elif (problem := self._compare(row, verify)) is not None:
                     self._problem(f"blob {row.id} {problem}; named by {self._owners(row.id)}")
                     if self._repair:
-                        self._mutate(refcounts.markDamaged, row.id)
+                        self._mutate(refcounts.markCorrupt, row.id)
                 elif row.damaged:
                     self._problem(f"blob {row.id} was found damaged before")
 
     def _compare(self, row: BlobRow, verify: bool) -> str | None:
-        """Say what is wrong with a blob that is named."""
+        """Return the problem with a blob that has references."""
         path = self._layout.path(row.id)
         try:
             if not verify:
@@ -249,7 +243,7 @@ class _Check:
             try:
                 offset = crc = 0
                 while piece := self._files.read(fd, _PIECE, offset):
-                    # What is hot for readers of other files stays in memory.
+                    # Pages that are read for a check must not displace others.
                     self._files.dropCache(fd, offset, len(piece))
                     crc = checksumOf(piece, crc)
                     offset += len(piece)
@@ -262,12 +256,12 @@ class _Check:
             return f"cannot be read: {error.strerror or error}"
 
     def _collect(self, blob: str) -> None:
-        """Remove a blob that nothing names, and then its row."""
+        """Remove a blob without references, and then its row."""
         self._remove(self._layout.path(blob))
         self._mutate(refcounts.forgetBlobs, [blob])
 
-    def _strangers(self, unknown: frozenset[str]) -> None:
-        """Find files under C{blobs/} that no row speaks of."""
+    def _unknownFiles(self, unknown: frozenset[str]) -> None:
+        """Find files under C{blobs/} without a row."""
         for shard, names in self._shards():
             known = self._known(names) | unknown
             for name in names:
@@ -278,7 +272,7 @@ class _Check:
                     self._problem(f"blob {name} is named by nothing", partial(self._remove, path))
 
     def _shards(self) -> Iterator[tuple[str, list[str]]]:
-        """Give each directory of blobs and what is in it; files above count as its content."""
+        """Yield each directory of blobs with its names; files above it count as its content."""
         for first in sorted(self._files.names(self._layout.blobs)):
             path = os.path.join(self._layout.blobs, first)
             if not os.path.isdir(path):
@@ -304,7 +298,7 @@ class _Check:
 
     def _remove(self, path: str) -> None:
         if unlinkIfThere(self._files, path):
-            self._durability.syncDirectory(os.path.dirname(path))
+            self._syncs.syncDirectory(os.path.dirname(path))
 
     def _known(self, ids: Sequence[str]) -> frozenset[str]:
         return refcounts.knownBlobs(self._connection, ids)

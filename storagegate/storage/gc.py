@@ -1,13 +1,10 @@
 """
-Blobs that no object names any more, and the readers that still have them.
+The garbage collector of blobs, and the leases of readers.
 
-A reader may need an object's next blob long after the object was replaced, so what a reader holds
-stays. Where a look-up may come back late, a reader's lease may come later than the end of the last
-reference; there a blob is removed only when the catalog's C{graceSeconds} are over.
-
-The catalog keeps a row for each blob until L{GarbageCollector} says that its file is gone:
-nothing is lost
-track of, whenever the process ends.
+A reader may need an object's next blob long after the object was replaced, so a blob with a lease
+is kept. If look-ups suspend, a lease may begin after the end of the last reference; then a blob is
+removed only when the catalog's C{graceSeconds} are over. The catalog keeps a row for each blob
+until its file is removed, so that no end of the process can lose track of one.
 """
 
 from collections import deque
@@ -22,18 +19,18 @@ from storagegate.core.task import IdleWaiters
 from storagegate.storage.errors import StoreError
 
 if TYPE_CHECKING:
-    # A process that is alone has no use for it.
-    from storagegate.storage.multiprocess.readers import PeerReaders
+    # A process that is alone does not import it.
+    from storagegate.storage.processgroup import PeerReaders
 
 BATCH = 1000
-"""Blobs a round: one job and one commit for as many as a bulk delete names."""
+"""Blobs in a batch: one job and one commit for as many as a bulk delete names."""
 
 _BACKLOG = 100_000
-"""Ids kept in memory (10 MB of them); beyond it the catalog is asked again."""
+"""Ids kept in memory (10 MB of them); more are read from the catalog again."""
 
 
 class BlobLease:
-    """A reader's claim on the blobs of one object."""
+    """The right of a reader to the blobs of one object, until L{release}."""
 
     __slots__ = ("_blobs", "_release")
 
@@ -42,83 +39,83 @@ class BlobLease:
         self._release = release
 
     def release(self) -> None:
-        """Say that the blobs are not needed any more. A second time does nothing."""
+        """End the lease. A second time does nothing."""
         blobs, self._blobs = self._blobs, ()
         self._release(blobs)
 
 
 class GarbageCollector:
     """
-    Removes garbage in the background, one round at a time. All methods: reactor thread.
+    Removes garbage in the background, one batch at a time. All methods: reactor thread.
 
-    @param discard: Removes files.
-    @param forget: Removes the rows of blobs whose files are gone.
-    @param garbage: Reads ids of blobs without references, in order: after this id, so many.
-    @param neighbours: The other processes of the store, where there may be some.
-    @param graceSeconds: How long a blob stays after its last reference went; see
-        L{storagegate.storage.interfaces.ICatalog}. What waits so long when the process ends keeps
-        its row, and is removed after the next start.
-    @param clock: Keeps that time; needed if there is any.
-    @param removeUnconfirmed: Removes what was never committed; called when L{catchUp} is.
+    @param remove: Removes blobs.
+    @param forget: Removes the rows of blobs that are removed.
+    @param garbage: Reads a page of the ids of blobs without references: after an id, a number.
+    @param peers: The other processes of the store, if there may be some.
+    @param graceSeconds: How long a blob is kept after the end of its last reference; see
+        L{storagegate.storage.interfaces.ICatalog}. Blobs that wait when the process ends keep their
+        rows, and are removed after the next start.
+    @param clock: Measures that time; needed if C{graceSeconds} is not 0.
+    @param removeUnconfirmed: Removes blobs that were never committed, during L{resumeCollection}.
     """
 
     _log = Logger()
 
     def __init__(
         self,
-        discard: Callable[[Sequence[str]], Awaitable[None]],
+        remove: Callable[[Sequence[str]], Awaitable[None]],
         forget: Callable[[Sequence[str]], Awaitable[None]],
         garbage: Callable[[str, int], Awaitable[Sequence[str]]],
-        neighbours: "PeerReaders | None" = None,
+        peers: "PeerReaders | None" = None,
         graceSeconds: float = 0.0,
         clock: IReactorTime | None = None,
         removeUnconfirmed: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        self._discard = discard
+        self._removeBlobs = remove
         self._forget = forget
         self._garbage = garbage
-        self._neighbours = neighbours
+        self._peers = peers
         self._graceSeconds = graceSeconds
         self._clock = clock
         self._removeUnconfirmed = removeUnconfirmed
         self._checksUnconfirmed = False
-        # What has lost its last reference, and until when it stays; the empty id stands for blobs
-        # that the catalog is asked for again.
-        self._graced: deque[tuple[float, str]] = deque()
-        self._grace: IDelayedCall | None = None
+        # Garbage, and until when it is kept; the empty id stands for blobs that are read from the
+        # catalog again.
+        self._inGrace: deque[tuple[float, str]] = deque()
+        self._graceTimer: IDelayedCall | None = None
         self._isStopping = False
-        self._holds: dict[str, int] = {}
-        self._kept: set[str] = set()
+        self._leases: dict[str, int] = {}
+        self._leased: set[str] = set()
         self._queue: list[str] = []
-        self._behind = False
+        self._mustReadCatalog = False
         self._running = False
         self._waiters = IdleWaiters()
 
     @property
     def backlog(self) -> int:
-        """Count the blobs that are to be removed, and are known here."""
-        return len(self._queue) + len(self._kept) + len(self._graced)
+        """How many blobs are to be removed, as far as they are known here."""
+        return len(self._queue) + len(self._leased) + len(self._inGrace)
 
     def hold(self, blobs: Iterable[str]) -> BlobLease:
         """
-        Keep blobs until the hold is released.
+        Keep blobs until the lease is released.
 
-        Called in the iteration of the reactor in which a look-up returned the blobs, it comes
-        before any removal of them: at once after a look-up that does not suspend, within the grace
-        after any other.
+        It must be called in the reactor iteration in which a look-up returned the blobs. So it
+        precedes their removal: a look-up that does not suspend is in the same iteration, and any
+        other ends within the grace.
         """
         held = tuple(blobs)
         for blob in held:
-            holders = self._holds.get(blob, 0)
-            self._holds[blob] = holders + 1
-            if not holders and self._neighbours is not None:
-                self._neighbours.presence.hold(blob)
+            count = self._leases.get(blob, 0)
+            self._leases[blob] = count + 1
+            if not count and self._peers is not None:
+                self._peers.epoch.hold(blob)
         return BlobLease(held, self._release)
 
     def reclaim(self, blobs: Iterable[str]) -> None:
         """
-        Remove blobs that have just lost their last reference, once their grace is over; those that
-        are held then, after that.
+        Remove blobs that have just lost their last reference, when their grace and their leases
+        have ended.
         """
         if not self._graceSeconds:
             self._collect(blobs)
@@ -128,95 +125,95 @@ class GarbageCollector:
         assert self._clock is not None
         due = self._clock.seconds() + self._graceSeconds
         for blob in blobs:
-            if len(self._graced) < _BACKLOG:
-                self._graced.append((due, blob))
-            elif self._graced[-1][1]:
-                self._graced.append((due, ""))
+            if len(self._inGrace) < _BACKLOG:
+                self._inGrace.append((due, blob))
+            elif self._inGrace[-1][1]:
+                self._inGrace.append((due, ""))
             else:
-                self._graced[-1] = (due, "")
+                self._inGrace[-1] = (due, "")
         self._waitForGrace()
 
     def _waitForGrace(self) -> None:
-        if self._grace is None and self._graced:
+        if self._graceTimer is None and self._inGrace:
             assert self._clock is not None
-            seconds = max(0.0, self._graced[0][0] - self._clock.seconds())
-            self._grace = self._clock.callLater(seconds, self._endGrace)
+            seconds = max(0.0, self._inGrace[0][0] - self._clock.seconds())
+            self._graceTimer = self._clock.callLater(seconds, self._endGrace)
 
     def _endGrace(self) -> None:
         assert self._clock is not None
-        self._grace = None
+        self._graceTimer = None
         now = self._clock.seconds()
         over = []
-        while self._graced and self._graced[0][0] <= now:
-            blob = self._graced.popleft()[1]
+        while self._inGrace and self._inGrace[0][0] <= now:
+            blob = self._inGrace.popleft()[1]
             if blob:
                 over.append(blob)
             else:
-                self._behind = True
+                self._mustReadCatalog = True
         self._waitForGrace()
         self._collect(over)
 
     def _collect(self, blobs: Iterable[str]) -> None:
         for blob in blobs:
-            if blob in self._holds:
-                self._kept.add(blob)
+            if blob in self._leases:
+                self._leased.add(blob)
             elif len(self._queue) < _BACKLOG:
                 self._queue.append(blob)
             else:
-                self._behind = True
+                self._mustReadCatalog = True
         self._start()
 
-    def catchUp(self) -> None:
+    def resumeCollection(self) -> None:
         """
-        Remove what the catalog knows as garbage from earlier, once its grace is over, and blobs
-        that were never committed.
+        Remove garbage of earlier processes that the catalog lists, when its grace is over, and
+        blobs that were never committed.
         """
         self._checksUnconfirmed = self._removeUnconfirmed is not None
         if self._graceSeconds:
             assert self._clock is not None
-            self._graced.append((self._clock.seconds() + self._graceSeconds, ""))
+            self._inGrace.append((self._clock.seconds() + self._graceSeconds, ""))
             self._waitForGrace()
             return
-        self._behind = True
+        self._mustReadCatalog = True
         self._start()
 
     def idle(self) -> Deferred[None]:
-        """Wait until nothing is left but what is held."""
-        return self._waiters.wait(self._running or bool(self._graced))
+        """Wait until only blobs with leases are left."""
+        return self._waiters.wait(self._running or bool(self._inGrace))
 
     def stop(self) -> Deferred[None]:
         """
-        Wait as L{idle}, but not for a grace, and not for long for other processes: what they may
-        still read keeps its rows, and L{isClean} is false.
+        Wait as L{idle}, but not for a grace, and not for long for other processes: blobs that they
+        may still read keep their rows, and L{isClean} is false.
         """
-        if self._grace is not None:
-            self._grace.cancel()
-            self._grace = None
-            self._graced.clear()
+        if self._graceTimer is not None:
+            self._graceTimer.cancel()
+            self._graceTimer = None
+            self._inGrace.clear()
             if not self._running:
                 self._waiters.notify()
         self._isStopping = True
-        if self._neighbours is None:
+        if self._peers is None:
             return self.idle()
-        neighbours = self._neighbours
-        neighbours.closeSoon()
-        return self.idle().addCallback(lambda _: neighbours.close())
+        peers = self._peers
+        peers.scheduleClose()
+        return self.idle().addCallback(lambda _: peers.close())
 
     @property
     def isClean(self) -> bool:
-        """Whether nothing that was to be removed is left."""
-        return not self._kept and (self._neighbours is None or self._neighbours.isClean)
+        """Whether all garbage is removed."""
+        return not self._leased and (self._peers is None or self._peers.isClean)
 
     def _release(self, blobs: Sequence[str]) -> None:
         free = []
         for blob in blobs:
-            self._holds[blob] -= 1
-            if not self._holds[blob]:
-                del self._holds[blob]
-                if self._neighbours is not None:
-                    self._neighbours.presence.release(blob)
-                if blob in self._kept:
-                    self._kept.discard(blob)
+            self._leases[blob] -= 1
+            if not self._leases[blob]:
+                del self._leases[blob]
+                if self._peers is not None:
+                    self._peers.epoch.release(blob)
+                if blob in self._leased:
+                    self._leased.discard(blob)
                     free.append(blob)
         if free:
             self._collect(free)
@@ -230,42 +227,42 @@ class GarbageCollector:
 
     async def _work(self) -> None:
         try:
-            while self._queue or self._behind:
+            while self._queue or self._mustReadCatalog:
                 if self._queue:
                     batch, self._queue = self._queue[:BATCH], self._queue[BATCH:]
                     await self._remove(batch)
                 else:
-                    self._behind = False
+                    self._mustReadCatalog = False
                     await self._readGarbage()
                     if self._checksUnconfirmed and self._removeUnconfirmed is not None:
                         self._checksUnconfirmed = False
                         await self._removeUnconfirmed()
         except CancelledError:
-            # The store closes, and other processes may still read what is left: it keeps its rows.
+            # The store closes, and other processes may still read the rest: it keeps its rows.
             self._queue.clear()
-            self._behind = False
+            self._mustReadCatalog = False
         except (StoreError, OSError) as error:
-            # All of it keeps its rows: the next start finds it.
+            # All garbage keeps its rows: the next start finds it.
             self._queue.clear()
-            self._behind = False
+            self._mustReadCatalog = False
             self._log.error("garbage was not read: {error}", error=str(error))
         finally:
             self._running = False
-            if not self._graced:
+            if not self._inGrace:
                 self._waiters.notify()
 
     async def _readGarbage(self) -> None:
         after = ""
         while page := await self._garbage(after, BATCH):
             after = page[-1]
-            self._kept.update(blob for blob in page if blob in self._holds)
-            await self._remove([blob for blob in page if blob not in self._holds])
+            self._leased.update(blob for blob in page if blob in self._leases)
+            await self._remove([blob for blob in page if blob not in self._leases])
 
     async def _remove(self, blobs: Sequence[str]) -> None:
         try:
-            if self._neighbours is not None:
-                blobs = await self._neighbours.spare(blobs, self._collect)
-            await self._discard(blobs)
+            if self._peers is not None:
+                blobs = await self._peers.withoutReaders(blobs, self._collect)
+            await self._removeBlobs(blobs)
             await self._forget(blobs)
         except (StoreError, OSError) as error:
             # Their rows stay: the next start tries again.

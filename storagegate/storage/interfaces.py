@@ -1,9 +1,9 @@
 """
-The two halves of the store, cut so that each can be exchanged.
+The two halves of the store, each of which can be exchanged.
 
-All methods are called in the reactor thread, and what they return fires there. A look-up is a
-coroutine: the embedded catalog answers from memory or from a warm page in about ten microseconds
-and never suspends, a catalog behind a network does. So a caller that needs its blobs to stay takes
+All methods are called in the reactor thread, and their Deferreds fire there. A look-up is a
+coroutine: the embedded catalog reads from memory or from a cached page in about ten microseconds
+and never suspends, a catalog on a network does. So a caller that needs the blobs of an object takes
 a lease on them (L{ObjectStore.hold<storagegate.storage.store.ObjectStore.hold>}) before it awaits
 anything else, and a catalog whose look-ups suspend has L{ICatalog.graceSeconds} besides. Contract
 suites: C{tests/contract/}.
@@ -35,23 +35,23 @@ class ICatalog(Interface):
     """
     Metadata, transactions, and the reference counts of blobs.
 
-    Look-ups and lists are coroutines; to cancel one is to hear no more of it. A read that begins
+    Look-ups and lists are coroutines; the result of a cancelled one is dropped. A read that begins
     after the Deferred of a mutation has fired sees that mutation, in every process; only buckets
     may be C{bucketStaleSeconds} old.
 
     Every mutation is durable (as far as the store's durability says) when its Deferred fires, and
-    is atomic: its condition is judged in the same transaction that writes. A mutation that fails
-    has changed nothing. All mutations that wait are committed together. A mutation goes on if its
-    Deferred is cancelled. Besides the errors named, each may fail with C{StoreFull},
+    is atomic: its condition is evaluated in the same transaction that writes. A mutation that fails
+    has changed nothing. All mutations that wait are committed together. To cancel its Deferred does
+    not stop a mutation. Besides the errors named, each may fail with C{StoreFull},
     C{StoreReadOnly} or C{StoreBusy}.
     """
 
     bucketStaleSeconds: float = Attribute(
-        "How old a bucket may be that a look-up finds; 0 where it is never old."
+        "How old a bucket may be that a look-up finds; 0 if it is never old."
     )
     graceSeconds: float = Attribute(
-        "How long a blob stays after its last reference went: longer than a look-up may take to"
-        " come back. 0 where look-ups do not suspend, so that leases suffice."
+        "How long a blob is kept after the end of its last reference: longer than a look-up may"
+        " take. 0 if look-ups do not suspend, so that leases suffice."
     )
     failure: str | None = Attribute(
         "Why nothing more is written until a restart; C{None} while writes are possible."
@@ -68,7 +68,7 @@ class ICatalog(Interface):
         Look up a bucket and an object in it, in one query.
 
         @param verify: Whether the content's C{inline} is compared with its storage checksum.
-        @raise DamagedObject: The bytes are missing or not those that were written.
+        @raise CorruptObject: The bytes are missing or not those that were written.
         """
 
     async def upload(bucket: str, key: bytes, uploadId: str) -> MultipartUpload | None:
@@ -91,48 +91,48 @@ class ICatalog(Interface):
         contentTypes: bool = ...,
     ) -> ObjectListing:
         """
-        List a page of current objects in key order, at the cost of the answer's size.
+        List a page of current objects in key order, in time proportional to the page.
 
         @param delimiter: Empty, or the text that ends a common prefix (searched behind C{prefix}).
-        @param after: Start strictly after this. Where it equals a common prefix of this query
+        @param after: Start strictly after this. If it equals a common prefix of this query
             (starts with C{prefix}, ends with C{delimiter}), the whole group is skipped.
         @param limit: Objects and common prefixes together; 0 gives an empty page with no C{last}.
-        @param contentTypes: Whether the rows have their content types, which costs a look into the
+        @param contentTypes: Whether the rows have their content types, which are parsed from the
             attributes of each.
-        @raise NoSuchBucket: The bucket is not there.
+        @raise NoSuchBucket: The bucket does not exist.
         """
 
     def createBucket(bucket: Bucket) -> Deferred[None]:
         """
         Create a bucket.
 
-        @raise BucketExists: It is there already, whoever owns it.
+        @raise BucketExists: It exists already, of any account.
         """
 
     def deleteBucket(name: str) -> Deferred[None]:
         """
         Remove an empty bucket.
 
-        @raise NoSuchBucket: It is not there.
+        @raise NoSuchBucket: It does not exist.
         @raise BucketNotEmpty: It holds objects or uploads in progress.
         """
 
     def putObject(
-        record: ObjectRecord, condition: WriteCondition, crcs: Mapping[str, int] = ...
+        record: ObjectRecord, condition: WriteCondition, newBlobs: Mapping[str, int] = ...
     ) -> Deferred[ObjectRecord]:
         """
-        Store an object under its key in place of the current one, and take over its content.
+        Store an object under its key in place of the current one, and reference its content.
 
         Each of C{record.content.segments} is one reference to its blob.
 
-        @param crcs: The new blobs among those that the segments name, with their CRC-32C: they
-            become known. All others must be known already (a copy).
+        @param newBlobs: The new blobs of the segments, with their CRC-32C; they get a row. All
+            others must have one already (a copy).
         @return: The record with its C{sequence}.
-        @raise NoSuchBucket: The bucket is not there (any more).
-        @raise NoSuchKey: C{If-Match} on a key that is not there.
+        @raise NoSuchBucket: The bucket does not exist (any more).
+        @raise NoSuchKey: C{If-Match} on a key without an object.
         @raise PreconditionFailed: The condition did not hold.
-        @raise ConcurrentChange: A segment names a blob that is being removed, or is neither
-            known nor new.
+        @raise ConcurrentChange: The blob of a segment is being removed, or is neither known
+            nor new.
         """
 
     def deleteObjects(
@@ -142,26 +142,26 @@ class ICatalog(Interface):
         Remove objects in one transaction.
 
         @param entries: Key, version id or L{None}, condition.
-        @return: For each entry whether something was removed, or the exception that concerns it
+        @return: For each entry whether an object was removed, or its exception
             (C{PreconditionFailed}, C{NoSuchKey}).
-        @raise NoSuchBucket: The bucket is not there.
+        @raise NoSuchBucket: The bucket does not exist.
         """
 
     def createUpload(upload: MultipartUpload) -> Deferred[None]:
         """
-        Begin a multipart upload.
+        Create a multipart upload.
 
-        @raise NoSuchBucket: The bucket is not there.
+        @raise NoSuchBucket: The bucket does not exist.
         """
 
     def putPart(
-        bucket: str, key: bytes, uploadId: str, part: Part, crcs: Mapping[str, int] = ...
+        bucket: str, key: bytes, uploadId: str, part: Part, newBlobs: Mapping[str, int] = ...
     ) -> Deferred[None]:
         """
-        Store a part in place of one of the same number, and take over its content.
+        Store a part in place of one of the same number, and reference its content.
 
-        @param crcs: As for L{putObject}.
-        @raise NoSuchUpload: The upload is not there (any more).
+        @param newBlobs: As for L{putObject}.
+        @raise NoSuchUpload: The upload does not exist (any more).
         @raise ConcurrentChange: As for L{putObject}.
         """
 
@@ -169,7 +169,7 @@ class ICatalog(Interface):
         """
         List parts by number, those after C{after}.
 
-        @raise NoSuchUpload: The upload is not there.
+        @raise NoSuchUpload: The upload does not exist.
         """
 
     async def uploads(
@@ -181,7 +181,7 @@ class ICatalog(Interface):
         @param idAfter: With C{keyAfter}: uploads of that very key with a greater id are included;
             empty: only keys strictly after C{keyAfter}.
         @return: Uploads, common prefixes, and (key, upload id) after which the next page starts.
-        @raise NoSuchBucket: The bucket is not there.
+        @raise NoSuchBucket: The bucket does not exist.
         """
 
     def completeUpload(
@@ -193,19 +193,19 @@ class ICatalog(Interface):
         """
         Turn the named parts into an object and end the upload; other parts are dropped.
 
-        @param record: The object to be; its content is made here from the parts, in this order,
-            and writes no bytes.
+        @param record: The new object; its content is replaced by the segments of the parts, in
+            this order.
         @param parts: Part number and ETag.
-        @raise NoSuchUpload: The upload is not there (any more).
-        @raise InvalidPart: A part is not there or has another ETag (it was uploaded again).
-        @raise PreconditionFailed: The condition did not hold. The upload goes on.
+        @raise NoSuchUpload: The upload does not exist (any more).
+        @raise InvalidPart: A part does not exist or has another ETag (it was uploaded again).
+        @raise PreconditionFailed: The condition did not hold. The upload continues.
         """
 
     def abortUpload(bucket: str, key: bytes, uploadId: str) -> Deferred[None]:
         """
         End an upload and drop its parts.
 
-        @raise NoSuchUpload: The upload is not there (any more).
+        @raise NoSuchUpload: The upload does not exist (any more).
         """
 
     async def accessKeys() -> tuple[int, list[AccessKey]]:
@@ -222,17 +222,17 @@ class ICatalog(Interface):
         """
 
     def removeAccessKey(accessKey: str) -> Deferred[bool]:
-        """Revoke a key; the result says whether it was there."""
+        """Revoke a key; the result is whether it existed."""
 
     async def knownBlobs(ids: Sequence[str]) -> frozenset[str]:
         """Find which of these blobs have a row."""
 
     async def referenced(ids: Sequence[str]) -> frozenset[str]:
-        """Find which of these blobs an object or a part names."""
+        """Find which of these blobs have references."""
 
     async def garbage(after: str, limit: int) -> list[str]:
         """
-        List blobs that nothing names since more than C{graceSeconds}, by id.
+        List blobs without references since more than C{graceSeconds}, by id.
 
         @param after: Ids strictly after this one.
         """
@@ -257,19 +257,19 @@ class ICatalog(Interface):
 
     def newBlobId() -> str:
         """
-        Make an id that no blob has had, at once, from memory. On a network it carries the lease
-        of this node, and a write that brings a new blob is refused once that lease is over.
+        Make an id that no blob has had, from memory. On a network it contains the lease of this
+        node, and a write with a new blob is refused after the end of that lease.
 
         @raise StoreReadOnly: This node may not write now.
         """
 
     def forgetBlobs(ids: Sequence[str]) -> Deferred[None]:
-        """Remove the rows of blobs that were removed. Those that are named stay."""
+        """Remove the rows of blobs that were removed. Those with references stay."""
 
-    def markDamaged(blob: str) -> Deferred[None]:
+    def markCorrupt(blob: str) -> Deferred[None]:
         """Record that the bytes of a blob are not those that were written."""
 
-    def damagedBlobs() -> frozenset[str]:
+    def corruptBlobs() -> frozenset[str]:
         """
         Return the blobs that were marked before the catalog was opened, or by this process since;
         they are few.
@@ -280,117 +280,119 @@ class ICatalog(Interface):
 
     def health() -> Mapping[str, str | None]:
         """
-        Return of each part why the catalog cannot take writes now, or C{None}; from memory.
+        Return for each part why the catalog cannot take writes now, or C{None}; from memory.
 
-        @return: C{catalog}, and what else a back end has to report.
+        @return: C{catalog}, and further parts of a back end.
         """
 
     def measure(onBatch: Callable[[int, float], None]) -> None:
         """
-        Have each commit reported.
+        Measure each commit.
 
         @param onBatch: Called with the number of its mutations and the seconds that it took.
         """
 
     def close() -> Deferred[None]:
-        """Commit what waits, then close. Once."""
+        """Commit all mutations that wait, then close. Once."""
 
 
 class IBlobWriter(Interface):
     """
-    Takes the bytes of one upload and makes them durable.
+    Receives the bytes of one upload and makes them durable.
 
     Memory is bounded: at most two buffers of half a MiB, whatever the body's size.
     """
 
     def write(chunk: bytes) -> Deferred[None] | None:
         """
-        Take a chunk. L{None}: go on at once. A Deferred: the disk lags; wait for it before the
-        next chunk.
+        Add a chunk.
 
-        @raise StoreFull: At once or through the Deferred; the sink is then aborted.
+        @return: L{None}, or, if the disk is slower, a Deferred that fires when the next may follow.
+        @raise StoreFull: Here or through the Deferred; the writer is then aborted.
         """
 
     def finish() -> Deferred[Content]:
-        """Make everything durable. The content has no owner yet: store it or discard it."""
+        """Make all bytes durable. The blobs of the content must then be confirmed or removed."""
 
     def abort() -> None:
-        """Forget everything; files go away in the background. Harmless after an end."""
+        """Drop all bytes; files are removed in the background. Does nothing after an end."""
 
-    def handOver() -> Mapping[str, int]:
-        """Give the CRC-32C of each new blob away, once, with the duty to see to the blobs."""
+    def takeNewBlobs() -> Mapping[str, int]:
+        """
+        Return the CRC-32C of each new blob, once. The caller then confirms or removes the blobs.
+        """
 
 
-class Hashing(Protocol):
-    """What L{IBlobReader} feeds bytes to: anything that C{hashlib} makes, or a CRC."""
+class Hasher(Protocol):
+    """An object that L{IBlobReader} feeds bytes to: from C{hashlib}, or a CRC."""
 
     def update(self, data: bytes, /) -> object:
-        """Take bytes; called in a thread or in the reactor thread, never in two at one time."""
+        """Add bytes; called in any thread, but never in two at the same time."""
 
 
 class ByteSink(Protocol):
-    """What L{IBlobReader.sendTo} needs of a response that has begun."""
+    """The part of a started response that L{IBlobReader.sendTo} uses."""
 
     def send(self, chunk: bytes) -> Deferred[None] | None:
-        """Send bytes; a Deferred is to be waited for before the next."""
+        """Send bytes; a returned Deferred must fire before the next."""
 
     async def sendFile(
         self, fd: int, offset: int, count: int, run: Callable[..., Deferred[Any]]
     ) -> None:
-        """Send a run of an open file."""
+        """Send a range of an open file."""
 
 
 class IBlobReader(Interface):
-    """A blob open for reading: whether a file of this machine or bytes of another."""
+    """A blob that is open for reading, on this machine or another."""
 
     size: int = Attribute("Bytes in the blob.")
 
     async def sendTo(response: ByteSink, offset: int, length: int) -> None:
         """
-        Send a run of the blob as a part of a body: by C{sendfile} from a local file, else by
-        ranged reads, the next of which begins when the client has taken the last.
+        Send a range of the blob as a part of a body: by C{sendfile} from a local file, else by
+        ranged reads, the next of which begins when the client has received the last.
 
-        @raise DamagedBlob: The blob ended before the run, or cannot be read.
+        @raise CorruptBlob: The blob ended before the range, or cannot be read.
         """
 
-    async def read(offset: int, length: int, hashers: Sequence[Hashing] = ...) -> bytes:
+    async def read(offset: int, length: int, hashers: Sequence[Hasher] = ...) -> bytes:
         """
-        Read a run of the blob.
+        Read a range of the blob.
 
         @param length: At most a few hundred KiB: it is in memory at once.
-        @param hashers: Are fed the bytes.
+        @param hashers: Receive the bytes.
         @return: Fewer bytes than asked for only at the end of the blob.
         @raise OSError: It cannot be read.
         """
 
-    async def digest(hashers: Sequence[Hashing], offset: int, length: int) -> int:
+    async def digest(hashers: Sequence[Hasher], offset: int, length: int) -> int:
         """
-        Feed a run of the blob to hashers, without having it in memory at once.
+        Feed a range of the blob to hashers, without having it in memory at once.
 
         @return: How many bytes there were: fewer than asked for only at the end of the blob.
         @raise OSError: It cannot be read.
         """
 
-    def release() -> None:
-        """Let go of the blob. Exactly once."""
+    def close() -> None:
+        """Close the blob. Exactly once."""
 
 
 class IBlobStore(Interface):
     """
     Immutable bytes by id. The ids come from L{ICatalog.newBlobId}.
 
-    The order of a write: C{finish} of a sink (the bytes are durable, nothing names them), the
-    commit of the catalog, L{settle}, the response. The order of a removal: the commit that drops
-    the last reference, leases and grace, L{discard}, L{ICatalog.forgetBlobs}. A crash leaves blobs
-    that were not settled: L{unconfirmed} finds them.
+    The order of a write: C{finish} of a writer (the bytes are durable, without references), the
+    commit of the catalog, L{confirm}, the response. The order of a removal: the commit that ends
+    the last reference, leases and grace, L{remove}, L{ICatalog.forgetBlobs}. A crash leaves blobs
+    that were not confirmed: L{unconfirmed} finds them.
     """
 
     failure: str | None = Attribute(
         "Why nothing is written or removed until a restart; C{None} while that is possible."
     )
-    damaged: frozenset[str] = Attribute("The blobs that are known to be damaged.")
+    corrupt: frozenset[str] = Attribute("The blobs that are known to be corrupt.")
 
-    def sink(inlineLimit: int, expectedSize: int | None = None) -> IBlobWriter:
+    def writer(inlineLimit: int, expectedSize: int | None = None) -> IBlobWriter:
         """
         Begin an upload.
 
@@ -405,49 +407,53 @@ class IBlobStore(Interface):
 
         A blob of this machine that was read lately opens without suspending.
 
-        @raise DamagedBlob: It is missing, short, or known to be damaged.
+        @raise CorruptBlob: It is missing, short, or known to be corrupt.
         """
 
-    async def openToCheck(blob: str) -> IBlobReader:
+    async def openUncached(blob: str) -> IBlobReader:
         """
-        Open a blob that is read once, from beginning to end, to check it: neither the handle nor
-        the bytes are kept in a cache.
+        Open a blob that is read once, from beginning to end, to check it: neither the reader nor
+        the bytes stay in a cache.
 
-        @raise DamagedBlob: It is missing.
+        @raise CorruptBlob: It is missing.
         @raise OSError: It cannot be opened.
         """
 
-    def discard(blobs: Sequence[str]) -> Deferred[None]:
-        """Remove blobs that nothing names any more. One that is gone is removed."""
+    def remove(blobs: Sequence[str]) -> Deferred[None]:
+        """
+        Remove blobs without references. A missing blob is no error.
 
-    def settle(blobs: Sequence[str]) -> None:
-        """The catalog has committed these blobs; what marked them as new goes in the background."""
+        @raise StoreReadOnly: Nothing is removed until a restart. As a failure.
+        """
+
+    def confirm(blobs: Sequence[str]) -> None:
+        """Remove, in the background, the marks of new blobs: the catalog has committed these."""
 
     async def unconfirmed(olderThanSeconds: float) -> Sequence[str]:
         """
-        List blobs that were never settled: what a crash left, or an upload that was not removed.
+        List blobs that were never confirmed: after a crash, or an upload that was not removed.
 
         @param olderThanSeconds: Longer than an upload may last: younger ones may be in progress.
         """
 
     def forget(blobs: Sequence[str]) -> None:
-        """Let go of what is open of blobs that another process has removed."""
+        """Close, as soon as they have no readers, blobs that another process has removed."""
 
-    def markDamaged(blobs: Iterable[str]) -> None:
-        """Open these blobs no more."""
+    def markCorrupt(blobs: Iterable[str]) -> None:
+        """Refuse to open these blobs from now on."""
 
     def failStop(reason: str) -> None:
         """Write and remove nothing more until a restart. The first reason stays."""
 
     def health() -> Mapping[str, str | None]:
         """
-        Return of each part why blobs cannot be written now, or C{None}; from memory.
+        Return for each part why blobs cannot be written now, or C{None}; from memory.
 
-        @return: C{blobs}, and what else a back end has to report.
+        @return: C{blobs}, and further parts of a back end.
         """
 
     def idle() -> Deferred[None]:
-        """Wait until nothing is left to do in the background."""
+        """Wait for the end of all background work."""
 
     async def close() -> None:
-        """Finish what runs in the background, and close what is open. Once."""
+        """Finish background work, and close all files. Once."""

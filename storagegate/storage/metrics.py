@@ -1,4 +1,4 @@
-"""What is told of a store: what its parts know anyway, and what commits and fsyncs take."""
+"""The metrics of a store: the state of its parts, and the times of commits and fsyncs."""
 
 import os
 import time
@@ -17,10 +17,10 @@ from storagegate.telemetry.metrics import (
 )
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-"""Mutations in a commit, up to the most."""
+"""Mutations in a commit, up to the limit of a batch."""
 
 _SYNC_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
-"""From what a fast device takes to what a broken one does."""
+"""From the time of a fast device to that of a broken one."""
 
 
 class MeteredFiles(Files):
@@ -60,7 +60,7 @@ class _Timings:
         self._values: list[Any] = [0] * (len(_SYNC_SECONDS) + 1) + [0.0]
 
     def time(self, function: Callable[[int], None], fd: int) -> None:
-        """Call a function, whether it fails or not. Any thread."""
+        """Call a function and measure it, even if it raises. Any thread."""
         began = time.perf_counter()
         try:
             function(fd)
@@ -71,14 +71,14 @@ class _Timings:
                 self._values[-1] += seconds
 
     def values(self) -> list[Any]:
-        """Give the counts and the sum. Any thread."""
+        """Return the counts and the sum. Any thread."""
         with self._lock:
             return list(self._values)
 
 
 def watchStore(store: Any, meters: MetricsRegistry, directory: str) -> None:
     """
-    Have a store's state told.
+    Register the metrics of a store.
 
     @param store: The L{ObjectStore<storagegate.storage.store.ObjectStore>}.
     @param directory: Its data directory.
@@ -107,9 +107,9 @@ def watchStore(store: Any, meters: MetricsRegistry, directory: str) -> None:
 
 def _families(store: Any, wal: str) -> Iterable[MetricFamily]:
     """
-    Make the families of what the store knows at any time.
+    Make the families of the state of a store.
 
-    Several workers have one disk and one catalog: what they all see is not added up.
+    Workers share one disk and one catalog: figures that all of them see are not added.
     """
     figures, scrubber = store.pool.figures(), store.scrubber
     for name, help, value, merge in (
@@ -131,7 +131,7 @@ def _families(store: Any, wal: str) -> Iterable[MetricFamily]:
     try:
         free, total = store.space()
     except OSError:
-        # A disk that does not answer has no figures; the readiness says so.
+        # A disk that does not respond has no figures; the readiness reports it.
         return
     yield gaugesFamily(
         "storagegate_store_disk_bytes",

@@ -1,5 +1,5 @@
 """
-What the store keeps, as frozen values.
+The values of the store.
 
 Keys are C{bytes} (UTF-8) everywhere below the protocol: they sort as S3 sorts them and may hold
 any character. Times are whole milliseconds since the epoch. ETags carry no quotation marks.
@@ -40,8 +40,8 @@ class Content:
     """
     The bytes of an object: either C{inline}, or an ordered list of C{segments}.
 
-    A content that a sink returns is durable but belongs to nobody yet: it is handed to the
-    catalog (which counts the references) or discarded.
+    The content that a writer returns is durable but has no references yet: it is either stored in
+    the catalog, which counts them, or removed.
     """
 
     size: int
@@ -52,10 +52,10 @@ class Content:
 @frozen
 class Checksum:
     """
-    An S3 checksum as it is given back.
+    An S3 checksum as it is returned to clients.
 
     @ivar algorithm: C{"CRC32"}, C{"CRC32C"}, C{"CRC64NVME"}, C{"SHA1"} or C{"SHA256"}.
-    @ivar value: Base64, with C{-n} behind it where it is composite.
+    @ivar value: Base64, followed by C{-n} if it is composite.
     @ivar kind: C{"FULL_OBJECT"} or C{"COMPOSITE"}.
     """
 
@@ -76,7 +76,7 @@ class PartSummary:
 @frozen
 class Attributes:
     """
-    What a client said of an object besides its bytes; stored as one JSON text.
+    The properties of an object that a client has set; stored as one JSON text.
 
     @ivar headers: C{content-encoding}, C{content-disposition}, C{content-language},
         C{cache-control}, C{expires}: lower-case name to value.
@@ -131,10 +131,10 @@ class ObjectRecord:
 @frozen
 class ObjectChange:
     """
-    Something that was committed.
+    A change that was committed.
 
-    @ivar key: L{None} where the bucket itself was removed.
-    @ivar record: The object that is there now; L{None} where one was removed.
+    @ivar key: L{None} if the bucket itself was removed.
+    @ivar record: The new object; L{None} if one was removed.
     """
 
     bucket: str
@@ -145,9 +145,9 @@ class ObjectChange:
 @frozen
 class ListedObject:
     """
-    A row of a listing: what a list answer needs, and no more.
+    A row of a listing.
 
-    @ivar contentType: Empty where it was not asked for.
+    @ivar contentType: Empty if the query did not request it.
     """
 
     key: str
@@ -167,7 +167,7 @@ class ObjectListing:
     """
     A page of a listing: objects and common prefixes, each in order.
 
-    @ivar last: The key or the common prefix after which the next page starts; L{None} where this
+    @ivar last: The key or the common prefix after which the next page starts; L{None} if this
         page is the last.
     """
 
@@ -205,7 +205,7 @@ class Part:
 @frozen
 class WriteCondition:
     """
-    What must hold, at the moment of the commit, for a write to happen.
+    The condition of a write, evaluated at the moment of the commit.
 
     @ivar absent: C{If-None-Match: *}: there must be no such object.
     @ivar etags: C{If-Match}: the object must exist with one of these ETags; C{("*",)} is any.

@@ -1,8 +1,8 @@
 """
-What a crash leaves in C{staging/}, judged against the catalog.
+The removal of files that a crash has left in C{staging/}.
 
-A name there is of a blob that the catalog has committed (then only the name goes), or of one that
-it has not (then the blob goes too). Nothing else can be left over: see
+A name there belongs to a blob that the catalog has committed (then only the name is removed), or to
+one that it has not (then the blob is removed too). A crash leaves no other files: see
 L{storagegate.storage.blobs.writer}.
 """
 
@@ -11,17 +11,15 @@ from collections.abc import Callable, Collection, Sequence
 from attrs import define
 from twisted.logger import Logger
 
-from storagegate.storage.blobids import isBlobId
-from storagegate.storage.blobs.fsync import SyncGroup
-from storagegate.storage.blobs.layout import BlobLayout, Shards
+from storagegate.storage.blobs.layout import BlobLayout, Shards, SyncGroup, isBlobId
 from storagegate.storage.files import Files, unlinkIfThere
 from storagegate.storage.interfaces import IBlobStore, ICatalog
 
 _BATCH = 500
-"""Ids in one question to the catalog."""
+"""Ids in one query of the catalog."""
 
 _UNCONFIRMED_SECONDS = 24 * 3600.0
-"""An upload that has written nothing for a day is not in progress any more."""
+"""An upload that has written nothing for a day has ended."""
 
 _log = Logger()
 
@@ -29,9 +27,9 @@ _log = Logger()
 @define
 class Swept:
     """
-    What a sweep did.
+    The counts of one sweep.
 
-    @ivar settled: First names of committed blobs that were taken away.
+    @ivar settled: First names of committed blobs that were removed.
     @ivar removed: Uploads that never were committed.
     @ivar restored: Committed blobs that had only their first name left.
     """
@@ -45,51 +43,54 @@ def sweepStaging(
     layout: BlobLayout,
     files: Files,
     shards: Shards,
-    durability: SyncGroup,
+    syncs: SyncGroup,
     known: Callable[[Sequence[str]], Collection[str]],
 ) -> Swept:
     """
-    Clear C{staging/}, in which nobody else may be writing.
+    Remove all names in C{staging/}; no process may be writing there. Blocks.
 
-    Blocks. Names that are no blob's are left alone.
+    Names that are no ids of blobs stay.
 
-    @param known: Says which of these ids the catalog has.
+    @param syncs: Makes directories durable.
+    @param known: Returns those of the ids that the catalog has.
     """
     names = sorted(name for name in files.names(layout.staging) if isBlobId(name))
     swept = Swept()
     for start in range(0, len(names), _BATCH):
         batch = names[start : start + _BATCH]
         committed = known(batch)
-        _removeBlobs(layout, files, durability, [b for b in batch if b not in committed])
+        _removeBlobs(layout, files, syncs, [b for b in batch if b not in committed])
         for blob in batch:
             if blob not in committed:
                 swept.removed += 1
-            elif _restore(layout, files, shards, durability, blob):
+            elif _restore(layout, files, shards, syncs, blob):
                 swept.restored += 1
             else:
                 swept.settled += 1
             unlinkIfThere(files, layout.stagingPath(blob))
     if names:
-        _tell(swept)
+        _logSwept(swept)
     return swept
 
 
 def sweepLeft(
     layout: BlobLayout,
     files: Files,
-    durability: SyncGroup,
+    syncs: SyncGroup,
     owners: Collection[bytes],
     known: Callable[[Sequence[str]], Collection[str]],
     named: Callable[[Sequence[str]], Collection[str]],
 ) -> Swept:
     """
-    Clear from C{staging/} what processes have left that died, while others go on.
+    Remove the names in C{staging/} of processes that died, while others are writing. Blocks.
 
     As L{sweepStaging}, but nothing is restored, for no power was cut; and a blob that lost its last
-    reference is left to those who reclaim it, for somebody may still read it.
+    reference is left to the garbage collector, for another process may still read it.
 
-    @param owners: What the ids of those processes end with.
-    @param named: Says which of these ids an object or a part names.
+    @param syncs: Makes directories durable.
+    @param owners: The bytes that the ids of those processes end with.
+    @param known: Returns those of the ids that the catalog has.
+    @param named: Returns those of the ids that have references.
     """
     ends = tuple(owner.hex() for owner in owners)
     names = sorted(n for n in files.names(layout.staging) if isBlobId(n) and n.endswith(ends))
@@ -98,14 +99,14 @@ def sweepLeft(
         batch = names[start : start + _BATCH]
         committed = known(batch)
         unknown = [blob for blob in batch if blob not in committed]
-        _removeBlobs(layout, files, durability, unknown)
+        _removeBlobs(layout, files, syncs, unknown)
         swept.removed += len(unknown)
         settled = named(batch)
         swept.settled += len(settled)
         for blob in (*unknown, *settled):
             unlinkIfThere(files, layout.stagingPath(blob))
     if names:
-        _tell(swept)
+        _logSwept(swept)
     return swept
 
 
@@ -113,10 +114,10 @@ async def removeUnconfirmed(
     catalog: ICatalog, blobs: IBlobStore, olderThanSeconds: float = _UNCONFIRMED_SECONDS
 ) -> Swept:
     """
-    Remove blobs that were written and never committed, while others are; settle those that were.
+    Remove blobs that were written and never committed, and confirm those that were committed.
 
     @param olderThanSeconds: Longer than an upload may last.
-    @raise StoreError: One of the two cannot be asked, or written, now.
+    @raise StoreError: The catalog or the blobs cannot be read, or written, now.
     @raise OSError: The disk refuses.
     """
     left = await blobs.unconfirmed(olderThanSeconds)
@@ -125,16 +126,16 @@ async def removeUnconfirmed(
         batch = left[start : start + _BATCH]
         known = await catalog.knownBlobs(batch)
         unknown = [blob for blob in batch if blob not in known]
-        blobs.settle(sorted(known))
-        await blobs.discard(unknown)
+        blobs.confirm(sorted(known))
+        await blobs.remove(unknown)
         swept.settled += len(known)
         swept.removed += len(unknown)
     if left:
-        _tell(swept)
+        _logSwept(swept)
     return swept
 
 
-def _tell(swept: Swept) -> None:
+def _logSwept(swept: Swept) -> None:
     _log.info(
         "swept staging: {swept.settled} settled, {swept.removed} removed,"
         " {swept.restored} restored",
@@ -142,20 +143,16 @@ def _tell(swept: Swept) -> None:
     )
 
 
-def _removeBlobs(
-    layout: BlobLayout, files: Files, durability: SyncGroup, blobs: Sequence[str]
-) -> None:
-    """Remove what was linked but never committed, durably: its first name goes next."""
+def _removeBlobs(layout: BlobLayout, files: Files, syncs: SyncGroup, blobs: Sequence[str]) -> None:
+    """Remove blobs that were linked but never committed, durably, before their first names."""
     shards = {layout.shard(blob) for blob in blobs if unlinkIfThere(files, layout.path(blob))}
     for shard in sorted(shards):
-        durability.syncDirectory(shard)
+        syncs.syncDirectory(shard)
 
 
-def _restore(
-    layout: BlobLayout, files: Files, shards: Shards, durability: SyncGroup, blob: str
-) -> bool:
+def _restore(layout: BlobLayout, files: Files, shards: Shards, syncs: SyncGroup, blob: str) -> bool:
     """
-    Link a committed blob again if only its first name is there.
+    Link a committed blob again if it has only its first name.
 
     That happens without fsyncs: a power cut may keep the commit and lose the link.
     """
@@ -167,5 +164,5 @@ def _restore(
         return False
     shards.ensure(blob)
     files.link(layout.stagingPath(blob), layout.path(blob))
-    durability.syncDirectory(layout.shard(blob))
+    syncs.syncDirectory(layout.shard(blob))
     return True

@@ -1,16 +1,12 @@
 """
-Reads every blob again, slowly, and says which have rotted.
+The detection of corrupt blobs: by a slow background read of all, and during reads.
 
-A disk tells of a bad sector when it is read; a blob that nobody reads for a year would hide its
-damage until the last good copy elsewhere is gone.
+A disk reports a bad sector only when it is read; the damage of a blob that is not read for a year
+would not be known until the last good copy elsewhere is deleted.
 
-What becomes of a blob that was found damaged.
-
-Reads of blobs that are compared with what was written, before the reader can take them for whole.
-
-The checksum that the catalog has is one of the whole blob. A whole blob is compared while it goes
-out, and its last piece waits for the verdict. A part of a blob goes out after the whole of it has
-been compared: such a read costs a second one, of all of the blob.
+The catalog has a checksum of the whole blob. A verified read of a whole blob compares it while the
+bytes are sent, and its last piece is sent after the comparison. A part of a blob is sent after the
+whole of it has been compared: such a read takes a second one, of the whole blob.
 """
 
 import os
@@ -32,7 +28,7 @@ def checkBlob(size: int, crc: int | None, foundSize: int, foundCrc: int) -> str 
     Compare a blob with its row.
 
     @param crc: L{None} where only the sizes are compared.
-    @return: What is wrong, or L{None}.
+    @return: The problem, or L{None}.
     """
     if foundSize != size:
         return f"has {foundSize} bytes, not {size}"
@@ -43,41 +39,42 @@ def checkBlob(size: int, crc: int | None, foundSize: int, foundCrc: int) -> str 
 
 class CorruptionLog:
     """
-    Remembers damage, so that nobody is given the bytes again. Reactor thread.
+    Records corrupt blobs, so that their bytes are not sent again. Reactor thread.
 
-    @param damaged: Told of the blobs, to open them no more.
+    @param onCorrupt: Called with the blobs, which must not be opened again.
     """
 
     _log = Logger()
 
-    def __init__(self, catalog: ICatalog, damaged: Callable[[Sequence[str]], object]) -> None:
+    def __init__(self, catalog: ICatalog, onCorrupt: Callable[[Sequence[str]], object]) -> None:
         self._catalog = catalog
-        self._damaged = damaged
+        self._onCorrupt = onCorrupt
 
     async def add(self, row: BlobRow, problem: str) -> None:
         """
-        Note that a blob is damaged, for good, and tell the operator.
+        Mark a blob as corrupt, until it is deleted, and log it.
 
-        @raise StoreError: It could not be noted in the catalog.
+        @param problem: The problem, as the end of a sentence.
+        @raise StoreError: It could not be recorded in the catalog.
         """
-        # A blob that was deleted meanwhile is not damaged.
+        # A blob that was deleted meanwhile is not corrupt.
         if row.id in await self._catalog.referenced([row.id]):
             self._log.critical("blob {blob} {problem}", blob=row.id, problem=problem)
-            self._damaged([row.id])
-            await self._catalog.markDamaged(row.id)
+            self._onCorrupt([row.id])
+            await self._catalog.markCorrupt(row.id)
 
 
 BYTES_PER_SECOND = 8 * 1024 * 1024
 """A terabyte in a day and a half, at a few hundredths of what one disk reads."""
 
 PAUSE_SECONDS = 7 * 24 * 3600.0
-"""Between rounds: a week, in which a second copy elsewhere will mostly still be good."""
+"""Between rounds: a week, in which a second copy elsewhere mostly stays good."""
 
 _START_SECONDS = 60.0
 """Before the first round: a daemon that starts has more urgent reads to make."""
 
 _PIECE = 1024 * 1024
-"""Bytes read at a time: no thread of the pool is kept for long."""
+"""Bytes read at a time: no thread of the pool is occupied for long."""
 
 _PAGE = 500
 """Rows read at a time."""
@@ -88,16 +85,17 @@ _INLINE_PAGE = 64
 
 class Scrubber:
     """
-    Goes round all blobs. All methods: reactor thread.
+    Reads all blobs again and again. All methods: reactor thread.
 
-    A round begins at a random id. Ids are random, so a daemon that is restarted often still gets
-    everywhere, and nothing needs to be remembered.
+    A round begins at a random id, so that a daemon that is restarted often still reads all, without
+    a record of its progress.
 
-    @param clock: Where the pauses are made.
-    @param report: Told of blobs that are damaged.
+    @param clock: Measures the pauses.
+    @param report: Receives the blobs that are corrupt.
+    @param random: C{os.urandom} or a replacement.
     @ivar bytesRead: How many bytes have been read again.
-    @ivar rounds: How often everything has been.
-    @ivar damagedObjects: Bucket and key of the small objects that the last round found damaged.
+    @ivar rounds: How many rounds have ended.
+    @ivar corruptObjects: Bucket and key of the inline objects that the last round found corrupt.
     """
 
     _log = Logger()
@@ -124,7 +122,7 @@ class Scrubber:
         self._stopping = False
         self.bytesRead = 0
         self.rounds = 0
-        self.damagedObjects: frozenset[tuple[str, bytes]] = frozenset()
+        self.corruptObjects: frozenset[tuple[str, bytes]] = frozenset()
 
     def start(self) -> None:
         """Scrub, round after round, until L{stop}. Once."""
@@ -132,7 +130,7 @@ class Scrubber:
 
     def stop(self) -> Deferred[None]:
         """
-        Scrub no more.
+        Stop.
 
         @return: Fires when no job is left in the pool.
         """
@@ -146,7 +144,7 @@ class Scrubber:
         return stopped
 
     async def scrub(self) -> None:
-        """Go round once."""
+        """Read all blobs and all inline objects once."""
         begin = self._random(16).hex()
         await self._between(begin, "g")
         await self._between("", begin)
@@ -162,7 +160,7 @@ class Scrubber:
             await self._pause(self._pauseSeconds)
 
     async def _between(self, after: str, last: str) -> None:
-        """Check the blobs behind one id, up to another."""
+        """Check the blobs after one id, up to another."""
         while not self._stopping:
             rows = await self._catalog.blobRows(after, _PAGE)
             for row in rows:
@@ -176,19 +174,19 @@ class Scrubber:
 
     async def _inline(self) -> None:
         """Check the objects whose bytes are in the catalog."""
-        damaged: set[tuple[str, bytes]] = set()
+        corrupt: set[tuple[str, bytes]] = set()
         position: InlinePosition | None = None
         while not self._stopping:
             page = await self._catalog.checkInline(position, _INLINE_PAGE)
             for bucket, key in page.damaged:
                 self._log.critical("object {bucket}/{key!r} is damaged", bucket=bucket, key=key)
-            damaged.update(page.damaged)
+            corrupt.update(page.damaged)
             self.bytesRead += page.bytesRead
             await self._pause(page.bytesRead / self._bytesPerSecond)
             position = page.next
             if position is None:
                 self.rounds += 1
-                self.damagedObjects = frozenset(damaged)
+                self.corruptObjects = frozenset(corrupt)
                 return
 
     async def _check(self, row: BlobRow) -> None:
@@ -202,8 +200,8 @@ class Scrubber:
             await self._report.add(row, problem)
 
     async def _read(self, row: BlobRow) -> str | None:
-        """Read a blob at the rate that is allowed; say what is wrong with it."""
-        blob = await self._blobs.openToCheck(row.id)
+        """Read a blob at the configured rate; return the problem with it."""
+        blob = await self._blobs.openUncached(row.id)
         offset, crc = 0, BlobChecksum()
         try:
             while not self._stopping:
@@ -215,7 +213,7 @@ class Scrubber:
                 await self._pause(count / self._bytesPerSecond)
             return None
         finally:
-            blob.release()
+            blob.close()
 
     async def _pause(self, seconds: float) -> None:
         if self._stopping or not seconds:
@@ -230,24 +228,21 @@ class Scrubber:
 
 
 PIECE = 256 * 1024
-"""Bytes read at a time; as many are in memory for each answer under way."""
+"""Bytes read at a time; as many are in memory for each response."""
 
-Take = Callable[[bytes], Deferred[None] | None]
-"""Takes a piece; a Deferred is to be waited for before the next."""
-
-
-def _drop(piece: bytes) -> None:
-    """Take a piece that nobody wants."""
+Sink = Callable[[bytes], Deferred[None] | None]
+"""Receives a piece; a returned Deferred must fire before the next."""
 
 
-async def _wait(taken: Deferred[None] | None) -> None:
-    """Wait until the next piece may come."""
-    if taken is not None:
-        await taken
+async def _send(sink: Sink, piece: bytes) -> None:
+    """Send a piece and wait until the next may follow."""
+    sent = sink(piece)
+    if sent is not None:
+        await sent
 
 
 class VerifyingReader:
-    """Reads segments. Methods: reactor thread."""
+    """Reads segments of blobs and verifies them. Methods: reactor thread."""
 
     _log = Logger()
 
@@ -261,34 +256,34 @@ class VerifyingReader:
         self._blobs = blobs
         self._report = report
 
-    async def read(self, segment: Segment, take: Take) -> None:
+    async def read(self, segment: Segment, sink: Sink) -> None:
         """
-        Give a segment out, piece by piece.
+        Send a segment, piece by piece.
 
-        @raise CorruptBlob: The blob is not what was written; C{take} has not had the last piece.
+        @raise CorruptBlob: The blob is corrupt; C{sink} has not received the last piece.
         """
         row: BlobRow | None = await self._catalog.blobRow(segment.blob)
         if row is None:
             raise CorruptBlob(f"blob {segment.blob} is not known")
-        handle = await self._blobs.open(segment)
+        reader = await self._blobs.open(segment)
         try:
             if segment.length == row.size:
-                await self._compare(handle, row, take)
+                await self._compare(reader, row, sink)
             else:
-                await self._compare(handle, row, _drop)
-                await self._give(handle, segment, take)
+                await self._compare(reader, row, lambda piece: None)
+                await self._send(reader, segment, sink)
         finally:
-            handle.release()
+            reader.close()
 
-    async def _compare(self, handle: IBlobReader, row: BlobRow, take: Take) -> None:
-        """Read a whole blob; keep its last piece back until its checksum is right."""
-        problem = checkBlob(row.size, None, handle.size, 0)
+    async def _compare(self, reader: IBlobReader, row: BlobRow, sink: Sink) -> None:
+        """Read and send a whole blob; send its last piece only if its checksum is right."""
+        problem = checkBlob(row.size, None, reader.size, 0)
         crc, offset, piece = BlobChecksum(), 0, b""
         while problem is None and offset < row.size:
             if piece:
-                await _wait(take(piece))
+                await _send(sink, piece)
             try:
-                piece = await handle.read(offset, min(PIECE, row.size - offset), [crc])
+                piece = await reader.read(offset, min(PIECE, row.size - offset), [crc])
             except OSError as error:
                 problem = f"cannot be read: {error.strerror or error}"
             else:
@@ -296,24 +291,24 @@ class VerifyingReader:
                 if not piece or offset == row.size:
                     problem = checkBlob(row.size, row.crc, offset, crc.value)
         if problem is not None:
-            raise await self._damaged(row, problem)
-        await _wait(take(piece))
+            raise await self._corruption(row, problem)
+        await _send(sink, piece)
 
-    async def _give(self, handle: IBlobReader, segment: Segment, take: Take) -> None:
-        """Read a part of a blob that has just been compared."""
+    async def _send(self, reader: IBlobReader, segment: Segment, sink: Sink) -> None:
+        """Read and send a part of a blob that has just been compared."""
         offset, end = segment.offset, segment.offset + segment.length
         while offset < end:
-            piece = await handle.read(offset, min(PIECE, end - offset))
+            piece = await reader.read(offset, min(PIECE, end - offset))
             if not piece:
                 raise CorruptBlob(f"blob {segment.blob} has become shorter")
-            await _wait(take(piece))
+            await _send(sink, piece)
             offset += len(piece)
 
-    async def _damaged(self, row: BlobRow, problem: str) -> CorruptBlob:
-        """Report a blob, and make the error for its reader."""
+    async def _corruption(self, row: BlobRow, problem: str) -> CorruptBlob:
+        """Report a corrupt blob, and return the error for its reader."""
         try:
             await self._report.add(row, problem)
         except StoreError as error:
-            # The reader has to know of the damage, whether it could be noted or not.
+            # The read must fail even if the damage could not be recorded.
             self._log.error("damage could not be noted: {error}", error=str(error))
         return CorruptBlob(f"blob {row.id} {problem}")

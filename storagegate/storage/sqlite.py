@@ -1,11 +1,9 @@
 """
-A SQLite file that several processes have open: made, recognised, migrated, waited for.
+A SQLite file that several processes have open: creation, migration, locks and errors.
 
-Whoever keeps a table of its own in a file, users or sessions, says by a L{FileKind} what is in it.
-The catalog of objects has rules of its own, see L{storagegate.storage.catalog.connections}: of
-these it shares L{createFile}, L{transact} and L{isBusy}.
-
-What SQLite's errors mean to the store.
+A L{FileKind} describes a file that has tables of one purpose, such as users or sessions. The
+catalog of objects has rules of its own, see L{storagegate.storage.catalog.connections}; it shares
+L{createFile}, L{transact} and L{classify}.
 
 Result codes: U{https://www.sqlite.org/rescode.html}.
 """
@@ -32,22 +30,22 @@ Between two tries for a lock: about as long as a busy writer pauses between two 
 SQLite's own naps grow to a tenth of a second, and one of three busy writers waited for seconds.
 """
 
-_PRIMARY = 0xFF
+_PRIMARY_CODE = 0xFF
 
 
 @frozen
 class FileKind:
     """
-    What a file is for.
+    The purpose of a file.
 
-    @ivar keeps: What it keeps, for errors: C{users}.
+    @ivar keeps: A name of its content, for errors: C{users}.
     @ivar migrations: The statements that lead to each version from the one before; C{PRAGMA
         user_version} counts those that a file has seen.
-    @ivar mark: The name of something that only a file of ours has, in every version.
-    @ivar synchronous: C{FULL} if what was acknowledged survives a loss of power, C{NORMAL} if only
+    @ivar mark: The name of a table or index that all versions of such a file have, and no others.
+    @ivar synchronous: C{FULL} if acknowledged writes survive a loss of power, C{NORMAL} if only
         the end of the process; neither damages the file.
-    @ivar error: Is raised, with one line, where the file cannot be used.
-    @ivar makesDirectory: Whether its directory is made, too.
+    @ivar error: Is raised, with one line, if the file cannot be used.
+    @ivar makesDirectory: Whether its directory is created, too.
     """
 
     keeps: str
@@ -67,7 +65,7 @@ class SQLiteFile:
         """
         @param path: The file, or L{MEMORY}.
         @param busyMs: How long to wait for a lock that another process holds.
-        @param nap: Waits for some seconds.
+        @param nap: C{time.sleep} or a replacement.
         """
         self.path = path
         self._kind = kind
@@ -77,9 +75,9 @@ class SQLiteFile:
 
     def perform(self, act: Callable[[], T], writes: bool) -> T:
         """
-        Do something with the file; if it writes, in one transaction.
+        Call a function; if it writes, in one transaction.
 
-        @param act: Calls L{execute}. It may be called again, with nothing done before.
+        @param act: Calls L{execute}. It may be called again, after a call that changed nothing.
         @raise Exception: The error of the kind, if the file cannot be used.
         @raise sqlite3.Error: Nothing was done.
         """
@@ -167,10 +165,10 @@ class SQLiteFile:
 
 def createFile(path: str) -> bool:
     """
-    Make a file that only its owner may read, unless there is one; say whether there was none.
+    Create a file that only its owner may read; return C{False} if it exists.
 
-    SQLite gives the log and the shared memory file the mode of this one. One that is there is not
-    opened: closing it again would drop the locks that SQLite has on it in this process.
+    SQLite gives the log and the shared memory file the mode of this one. A file that exists is not
+    opened: to close it again would drop the locks that SQLite has on it in this process.
 
     @raise OSError: It cannot be made.
     """
@@ -183,9 +181,9 @@ def createFile(path: str) -> bool:
 
 def transact(connection: sqlite3.Connection, act: Callable[[], T]) -> T:
     """
-    Do something in one transaction.
+    Call a function in one transaction.
 
-    @raise Exception: Whatever went wrong; nothing was changed.
+    @raise Exception: Any error of the function or the commit; nothing was changed.
     """
     # At once for writing: a reader that turns writer while others write is refused.
     connection.execute("BEGIN IMMEDIATE")
@@ -201,14 +199,12 @@ def transact(connection: sqlite3.Connection, act: Callable[[], T]) -> T:
 
 
 def isBusy(error: sqlite3.Error) -> bool:
-    """Tell whether another process holds a lock: nothing was done, and may be tried again."""
+    """Return whether another process holds a lock: nothing was done, a retry may succeed."""
     code = getattr(error, "sqlite_errorcode", None) or 0
-    return code & _PRIMARY in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return code & _PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-_PRIMARY_CODES = 0xFF
-
-# A failed read says nothing about what the disk holds of our writes; neither does lack of memory.
+# After a failed read, or without memory, the content of the disk is still known.
 _HARMLESS = frozenset(
     {sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_NOMEM}
 )
@@ -227,7 +223,7 @@ class CatalogUnusable(StoreError):
 
 
 class Fault(Enum):
-    """The kinds of database error that the writer tells apart."""
+    """The kinds of database error that have different consequences."""
 
     FULL = auto()
     """The disk has no room; nothing of the transaction is there."""
@@ -236,18 +232,18 @@ class Fault(Enum):
     """Another process has held the write lock for too long."""
 
     UNSAFE = auto()
-    """What the disk holds is not known: no more writes until a restart."""
+    """The content of the disk is unknown: no more writes until a restart."""
 
     OTHER = auto()
     """An error of one statement."""
 
 
 def classify(error: Exception) -> Fault:
-    """Tell what kind of fault an exception of a database call is."""
+    """Return the kind of an exception of a database call."""
     code = getattr(error, "sqlite_errorcode", None)
     if not isinstance(error, sqlite3.Error) or code is None:
         return Fault.OTHER
-    primary = code & _PRIMARY_CODES
+    primary = code & _PRIMARY_CODE
     # The shared memory file could not grow: SQLite says I/O error, but it is the disk's room.
     if primary == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE:
         return Fault.FULL
@@ -256,20 +252,3 @@ def classify(error: Exception) -> Fault:
     if primary in _WRITES_UNSAFE and code not in _HARMLESS:
         return Fault.UNSAFE
     return Fault.OTHER
-
-
-class FailStopLatch:
-    """
-    Remembers that writing has become unsafe. Never unset: after a failed fsync the kernel may
-    have dropped what it could not write, and a second try would claim success.
-
-    @ivar failure: Why, or L{None}. Set by whichever thread sees it first, read by all.
-    """
-
-    def __init__(self) -> None:
-        self.failure: str | None = None
-
-    def set(self, error: Exception) -> None:
-        """Stop all writes."""
-        if self.failure is None:
-            self.failure = f"catalog: {error}"

@@ -1,14 +1,12 @@
 """
-The store: a catalog, its blobs, and the threads that they share.
+The store: a catalog, its blobs, and the threads that both use.
 
-What holds the two together is here: a write settles its new blobs when the catalog has committed
-them, and discards them when the catalog has surely refused; blobs that lose their last reference
-are removed behind their readers; and when either half cannot write, nothing is written any more.
+The order between the two halves is here: a write confirms its new blobs when the catalog has
+committed them, and removes them when the catalog has certainly refused; blobs that lose their last
+reference are removed after their readers; and when either half cannot write, all writes fail.
 
-What a store is put together from, opened in the order that its promises need.
-
-A process that is alone takes the data directory's lock. Where several serve it, whoever starts them
-has done once what comes before all of them, and keeps the lock.
+A process that is alone locks the data directory. If several processes serve it, their parent
+prepares the store (L{ObjectStore.prepare}) and keeps the lock.
 """
 
 import os
@@ -18,13 +16,13 @@ from contextlib import ExitStack, closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from attrs import frozen
-from twisted.internet.defer import Deferred, fail
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from storagegate.storage.accesskeys import AccessKeySnapshot
+from storagegate.core.task import IdleWaiters
 from storagegate.storage.backends import (
     BLOBS,
     CATALOGS,
@@ -34,19 +32,18 @@ from storagegate.storage.backends import (
     OpenCatalog,
     loadBackEnd,
 )
-from storagegate.storage.blobs.fsync import SyncGroup, WriteFence
-from storagegate.storage.blobs.layout import BlobLayout, Shards
+from storagegate.storage.blobs.layout import BlobLayout, Shards, SyncGroup
 from storagegate.storage.catalog import refcounts
 from storagegate.storage.catalog.connections import Durability as CatalogDurability
 from storagegate.storage.catalog.connections import Purpose, connect, prepare
 from storagegate.storage.catalog.wal import Reserve
 from storagegate.storage.errors import StoreError, StoreReadOnly
-from storagegate.storage.files import DirectoryLock, Files
+from storagegate.storage.files import DirectoryLock, FailStopLatch, Files
 from storagegate.storage.gc import BlobLease, GarbageCollector
 from storagegate.storage.interfaces import IBlobStore, IBlobWriter, ICatalog
-from storagegate.storage.multiprocess.memory import ProcessGroupConfig
 from storagegate.storage.records import (
     INLINE_LIMIT,
+    AccessKey,
     Content,
     ObjectChange,
     ObjectRecord,
@@ -55,231 +52,91 @@ from storagegate.storage.records import (
 )
 from storagegate.storage.recovery import removeUnconfirmed, sweepStaging
 from storagegate.storage.scrub import BYTES_PER_SECOND, CorruptionLog, Scrubber, VerifyingReader
+from storagegate.storage.sharedmemory import ProcessGroupConfig
 from storagegate.storage.sqlite import CatalogUnusable
 from storagegate.storage.threadpool import BoundedThreadPool
 
 if TYPE_CHECKING:
-    from storagegate.storage.multiprocess.group import ProcessGroup
-
-
-if TYPE_CHECKING:
-    # A process that is alone has no use for it.
-    pass
-
-
-@frozen
-class StoreSettings:
-    """
-    How a store works.
-
-    @ivar durability: C{"full"}, or C{"os"} for no fsyncs.
-    @ivar random: C{os.urandom} or what replaces it.
-    @ivar scrubBytesPerSecond: How fast blobs are read again in the background.
-    @ivar verifyReads: Whether there is a verifier.
-    @ivar catalog: The name of a back end of the catalog.
-    @ivar blobs: The name of a back end of the blobs.
-    """
-
-    durability: str
-    random: Callable[[int], bytes]
-    scrubBytesPerSecond: int
-    verifyReads: bool
-    catalog: str
-    blobs: str
-
-
-@frozen
-class StoreComponents:
-    """
-    What a store is made of.
-
-    @ivar catchUp: The reclaimer will look for what an earlier process left.
-    @ivar space: Bytes free on the disk, and all of its bytes.
-    @ivar closing: What is undone, blocking, at the very end.
-    @ivar company: The other processes, where there may be some.
-    """
-
-    catalog: ICatalog
-    accessKeys: AccessKeySnapshot
-    blobs: IBlobStore
-    pool: BoundedThreadPool
-    reclaimer: GarbageCollector
-    catchUp: IDelayedCall
-    scrubber: Scrubber
-    verifier: VerifyingReader | None
-    space: Callable[[], tuple[int, int]]
-    closing: ExitStack
-    company: "ProcessGroup | None"
-
-
-def openPieces(
-    directory: str,
-    reactor: Any,
-    files: Files,
-    options: StoreSettings,
-    sharing: ProcessGroupConfig | None,
-) -> StoreComponents:
-    """
-    Open everything; see L{storagegate.storage.store.ObjectStore.open}. Blocks.
-
-    @raise StoreError: It cannot be used; one line says why.
-    @raise OSError: The disk refuses.
-    """
-    layout = BlobLayout(directory)
-    durable = options.durability == "full"
-    path = os.path.join(directory, "catalog.sqlite")
-    with ExitStack() as opened:
-        company = _join(opened, sharing, reactor, directory)
-        latch = WriteFence() if company is None else company.latch
-        syncs = SyncGroup(files, latch, durable)
-        if company is None:
-            _makeDirectories(layout, files, syncs)
-            opened.callback(DirectoryLock.take(directory).release)
-        else:
-            company.takeOver(path, layout, files, syncs, durable)
-        pool = BoundedThreadPool(reactor)
-        context = BackEndContext(
-            directory,
-            reactor,
-            pool,
-            files,
-            options.durability,
-            options.random,
-            lambda ids: reclaimer.reclaim(ids),
-            latch,
-            None if company is None else company.commons,
-            b"" if company is None else company.owner,
-        )
-        catalog, blobs = _openBackEnds(context, options)
-        reclaimer = _makeReclaimer(catalog, blobs, reactor, company)
-        report = CorruptionLog(catalog, lambda ids: _markDamaged(blobs, company, ids))
-        scrubber = Scrubber(catalog, blobs, reactor, report, options.scrubBytesPerSecond)
-        accessKeys = AccessKeySnapshot(catalog, reactor)
-        accessKeys.start()
-        return StoreComponents(
-            catalog,
-            accessKeys,
-            blobs,
-            pool,
-            reclaimer,
-            _begin(reactor, scrubber, reclaimer, company),
-            scrubber,
-            VerifyingReader(catalog, blobs, report) if options.verifyReads else None,
-            lambda: files.space(directory),
-            opened.pop_all(),
-            company,
-        )
-
-
-def _openBackEnds(context: BackEndContext, options: StoreSettings) -> tuple[ICatalog, IBlobStore]:
-    """Open the two halves by their names, the catalog first: recovery of blobs needs it."""
-    found: OpenCatalog = loadBackEnd(CATALOGS, options.catalog)(context)
-    blobs: IBlobStore = loadBackEnd(BLOBS, options.blobs)(context, found)
-    blobs.markDamaged(found.catalog.damagedBlobs())
-    return found.catalog, blobs
-
-
-def _makeReclaimer(
-    catalog: ICatalog, blobs: IBlobStore, reactor: Any, company: "ProcessGroup | None"
-) -> GarbageCollector:
-    return GarbageCollector(
-        lambda ids: _discard(blobs, company, ids),
-        catalog.forgetBlobs,
-        catalog.garbage,
-        None if company is None else company.neighbours,
-        catalog.graceSeconds,
-        reactor,
-        partial(removeUnconfirmed, catalog, blobs),
-    )
-
-
-def prepareStore(directory: str, durability: str, files: Files) -> DirectoryLock:
-    """
-    Make a store ready for several processes; see
-    L{storagegate.storage.store.ObjectStore.prepare}. Blocks.
-
-    @raise StoreError: The store cannot be used; one line says why.
-    @raise OSError: The disk refuses.
-    """
-    layout = BlobLayout(directory)
-    syncs = SyncGroup(files, WriteFence(), durability == "full")
-    _makeDirectories(layout, files, syncs)
-    path = os.path.join(directory, "catalog.sqlite")
-    kind = CatalogDurability(durability)
-    with ExitStack() as taken:
-        lock = DirectoryLock.take(directory)
-        taken.callback(lock.release)
-        prepare(path, kind)
-        try:
-            with closing(connect(path, kind, Purpose.WRITER)) as connection:
-                Reserve(os.path.join(directory, "reserve")).ensure()
-                shards = Shards(layout, files, syncs)
-                sweepStaging(
-                    layout, files, shards, syncs, partial(refcounts.knownBlobs, connection)
-                )
-        except sqlite3.DatabaseError as error:
-            raise CatalogUnusable(f"{path} cannot be opened: {error}") from error
-        os.set_inheritable(lock.descriptor, True)
-        taken.pop_all()
-        return lock
-
-
-def _makeDirectories(layout: BlobLayout, files: Files, durability: SyncGroup) -> None:
-    """Make the directories, which only their owner may enter."""
-    os.makedirs(os.path.dirname(os.path.abspath(layout.data)), exist_ok=True)
-    for path in (layout.data, layout.blobs, layout.staging):
-        try:
-            files.makeDirectory(path)
-        except FileExistsError:
-            continue
-        durability.syncDirectory(os.path.dirname(path) or ".")
-
-
-def _join(
-    opened: ExitStack, sharing: ProcessGroupConfig | None, reactor: Any, directory: str
-) -> "ProcessGroup | None":
-    """Find the other processes, if there may be any."""
-    if sharing is None:
-        return None
-    from storagegate.storage.multiprocess.group import ProcessGroup
-
-    company = ProcessGroup(sharing, reactor, directory)
-    opened.callback(company.leave)
-    return company
-
-
-def _begin(
-    reactor: Any, scrubber: Scrubber, reclaimer: GarbageCollector, company: "ProcessGroup | None"
-) -> IDelayedCall:
-    """Begin what goes on in the background, in one process for all."""
-    if company is None or company.isFirst:
-        scrubber.start()
-    # Not now, for that would start a thread, and a process may fork before it serves.
-    catchUp: IDelayedCall = reactor.callLater(0, reclaimer.catchUp)
-    if company is not None and not company.catchesUp:
-        catchUp.cancel()
-    return catchUp
-
-
-async def _discard(blobs: IBlobStore, company: "ProcessGroup | None", ids: Sequence[str]) -> None:
-    """Remove blobs everywhere."""
-    await blobs.discard(ids)
-    if company is not None:
-        company.tellGone(ids)
-
-
-def _markDamaged(blobs: IBlobStore, company: "ProcessGroup | None", ids: Sequence[str]) -> None:
-    """Have these blobs opened no more anywhere."""
-    blobs.markDamaged(ids)
-    if company is not None:
-        company.tellDamaged(ids)
-
+    # A process that is alone does not import it.
+    from storagegate.storage.processgroup import ProcessGroup
 
 T = TypeVar("T")
 
-
 _LOW_SPACE = 20
-"""A warning comes when less than one part in twenty of the disk is free."""
+"""A warning is given when less than one part in twenty of the disk is free."""
+
+KEYS_POLL_SECONDS = 0.5
+"""Half of the second within which a key that another process revokes must stop working."""
+
+
+class AccessKeySnapshot:
+    """
+    The access keys of a store as the catalog had them half a second ago at most.
+
+    All methods: reactor thread.
+
+    @ivar generation: The catalog's number of this snapshot; -1 before the first.
+    @ivar keys: The keys by name. Replaced, never changed.
+    @ivar problem: Why the last poll failed; L{None} if it did not.
+    """
+
+    _log = Logger()
+
+    def __init__(self, catalog: ICatalog, clock: IReactorTime) -> None:
+        self._catalog = catalog
+        self._clock = clock
+        self.generation = -1
+        self.keys: Mapping[str, AccessKey] = {}
+        self.problem: str | None = None
+        self._polling: Deferred[None] | None = None
+        self._waiters = IdleWaiters()
+
+    def start(self) -> None:
+        """Poll until L{stop}; the first time at once. Once."""
+        self._polling = Deferred.fromCoroutine(self._poll())
+
+    @property
+    def isLoaded(self) -> bool:
+        """Whether the keys have been read."""
+        return self.generation >= 0
+
+    def loaded(self) -> Deferred[None]:
+        """Wait until the keys have been read for the first time."""
+        return self._waiters.wait(not self.isLoaded)
+
+    async def refresh(self) -> None:
+        """Read the keys if their generation is a newer one. A failure is kept as L{problem}."""
+        try:
+            if await self._catalog.keysGeneration() != self.generation:
+                generation, keys = await self._catalog.accessKeys()
+                # Of two concurrent reads the older one may end last.
+                if generation > self.generation:
+                    self.generation = generation
+                    self.keys = {key.accessKey: key for key in keys}
+        except CancelledError:
+            raise
+        except Exception as error:
+            if self.problem is None:
+                self._log.error("access keys were not read: {error}", error=str(error))
+            self.problem = str(error) or type(error).__name__
+            return
+        self.problem = None
+        self._waiters.notify()
+
+    async def stop(self) -> None:
+        """Poll no more."""
+        polling, self._polling = self._polling, None
+        if polling is not None:
+            polling.cancel()
+            await polling
+
+    async def _poll(self) -> None:
+        try:
+            while True:
+                await self.refresh()
+                await deferLater(self._clock, KEYS_POLL_SECONDS)
+        except CancelledError:
+            return
 
 
 class ObjectStore:
@@ -287,40 +144,71 @@ class ObjectStore:
     The embedded store. Methods: reactor thread.
 
     Every method that writes fails with L{StoreReadOnly} once an fsync has failed, in either half.
-    A write that was asked for is carried out, or refused, even if its Deferred is cancelled.
+    A write is carried out, or refused, even if its Deferred is cancelled.
 
-    @ivar catalog: The metadata. Lists and buckets are asked of it directly.
+    @ivar catalog: The metadata. Lists and buckets are read from it directly.
     @ivar accessKeys: The issued keys, kept fresh while the store is open.
     @ivar blobs: The bytes.
-    @ivar verifier: Compares blobs while they are read, where that is wanted; else L{None}.
-    @ivar run: Runs a function in the store's threads: C{run(function, *args) -> Deferred}.
-    @ivar space: Gives the bytes that are free on the disk, and all of its bytes.
-    @ivar observers: Are told of each change that this process has committed, in the reactor thread
-        and in the order of the commits; with L{ProcessGroupConfig}, of those of the other
-        processes too, whose
-        records have no bytes. They take what they need and return at once.
+    @ivar pool: The threads; C{run(function, *args)} runs a function in one.
+    @ivar verifier: Compares blobs with their checksums while they are read, if that is configured.
+    @ivar observers: Called with each change that this process has committed, in the reactor thread
+        and in the order of the commits; with L{ProcessGroupConfig}, also with those of the other
+        processes, whose records have no bytes. They must return quickly.
     """
 
     _log = Logger()
 
-    def __init__(self, pieces: StoreComponents) -> None:
-        """Put a store together; L{open} does that."""
-        self.catalog = pieces.catalog
-        self.accessKeys = pieces.accessKeys
-        self.blobs = pieces.blobs
-        self.pool = pieces.pool
-        self.run = pieces.pool.run
-        self.scrubber = pieces.scrubber
-        self.verifier = pieces.verifier
+    def __init__(
+        self,
+        directory: str,
+        reactor: Any,
+        files: Files,
+        pool: BoundedThreadPool,
+        catalog: ICatalog,
+        blobs: IBlobStore,
+        group: "ProcessGroup | None",
+        resources: ExitStack,
+        scrubBytesPerSecond: int,
+        verifyReads: bool,
+    ) -> None:
+        """
+        Connect the parts; L{open} opens them.
+
+        @param resources: Is closed, which blocks, at the very end.
+        """
+        self.catalog = catalog
+        self.blobs = blobs
+        self.pool = pool
+        self.run = pool.run
+        self._directory = directory
+        self._files = files
+        self._group = group
+        self._resources = resources
+        blobs.markCorrupt(catalog.corruptBlobs())
         self.observers: list[Callable[[ObjectChange], None]] = []
-        self._company = pieces.company
-        if self._company is not None:
-            self.observers = self._company.observers
-            self._company.begin(self.blobs, self._tellHere)
-        self._reclaimer = pieces.reclaimer
-        self._catchUp = pieces.catchUp
-        self.space = pieces.space
-        self._closing = pieces.closing
+        if group is not None:
+            self.observers = group.observers
+            group.subscribe(blobs, self._notifyObservers)
+        corruption = CorruptionLog(catalog, self._markCorrupt)
+        self.verifier = VerifyingReader(catalog, blobs, corruption) if verifyReads else None
+        self.scrubber = Scrubber(catalog, blobs, reactor, corruption, scrubBytesPerSecond)
+        if group is None or group.isFirst:
+            self.scrubber.start()
+        self._collector = GarbageCollector(
+            self._removeBlobs,
+            catalog.forgetBlobs,
+            catalog.garbage,
+            None if group is None else group.peers,
+            catalog.graceSeconds,
+            reactor,
+            partial(removeUnconfirmed, catalog, blobs),
+        )
+        # Not now, for that would start a thread, and a process may fork before it serves.
+        self._resuming = reactor.callLater(0, self._collector.resumeCollection)
+        if group is not None and not group.resumesCollection:
+            self._resuming.cancel()
+        self.accessKeys = AccessKeySnapshot(catalog, reactor)
+        self.accessKeys.start()
 
     @classmethod
     def open(
@@ -338,26 +226,68 @@ class ObjectStore:
         blobs: str = DEFAULT_BLOBS,
     ) -> "ObjectStore":
         """
-        Open a store, making it if there is none. Blocks; call it before the reactor runs.
+        Open a store, creating it if it does not exist. Blocks; call it before the reactor runs.
 
-        What a crash has left in C{staging/} is swept here, before anything is served.
+        Files that a crash has left in C{staging/} are removed first.
 
         @param reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
         @param durability: C{"full"}, or C{"os"} for no fsyncs.
+        @param files: The operating system's calls, or a replacement.
+        @param random: C{os.urandom} or a replacement.
         @param scrubBytesPerSecond: How fast blobs are read again in the background.
-        @param verifyReads: Whether readers have a L{verifier}.
-        @param sharing: The other processes that serve the same store. Somebody has done L{prepare}
-            for all of them, and this process or a parent of it keeps the lock.
+        @param verifyReads: Whether there is a C{verifier}.
+        @param sharing: The other processes that serve the same store. Their parent has called
+            L{prepare}, and keeps the lock.
         @param catalog: The back end of the catalog, a name in L{storagegate.storage.backends}.
         @param blobs: The back end of the blobs, likewise.
         @raise StoreLocked: Another process has it open.
-        @raise StoreError: It cannot be used; one line says why.
+        @raise StoreError: It cannot be used; one line gives the reason.
         @raise OSError: The disk refuses.
         """
-        options = StoreSettings(
-            durability, random, scrubBytesPerSecond, verifyReads, catalog, blobs
-        )
-        return cls(openPieces(directory, reactor, files or Files(), options, sharing))
+        files = files or Files()
+        store: ObjectStore
+        with ExitStack() as opened:
+            group = None
+            if sharing is None:
+                layout, latch = BlobLayout(directory), FailStopLatch()
+                _makeDirectories(layout, files, SyncGroup(files, latch, durability == "full"))
+                opened.callback(DirectoryLock.take(directory).release)
+            else:
+                from storagegate.storage.processgroup import ProcessGroup
+
+                group = ProcessGroup(sharing, reactor, directory)
+                opened.callback(group.leave)
+                latch = group.latch
+                group.recover(directory, files, durability)
+            pool = BoundedThreadPool(reactor)
+            context = BackEndContext(
+                directory,
+                reactor,
+                pool,
+                files,
+                durability,
+                random,
+                lambda ids: store._collector.reclaim(ids),
+                latch,
+                None if group is None else group.catalogState,
+                b"" if group is None else group.owner,
+            )
+            # The catalog first: recovery of blobs needs it.
+            found: OpenCatalog = loadBackEnd(CATALOGS, catalog)(context)
+            openedBlobs: IBlobStore = loadBackEnd(BLOBS, blobs)(context, found)
+            store = cls(
+                directory,
+                reactor,
+                files,
+                pool,
+                found.catalog,
+                openedBlobs,
+                group,
+                opened.pop_all(),
+                scrubBytesPerSecond,
+                verifyReads,
+            )
+        return store
 
     @staticmethod
     def prepare(
@@ -366,41 +296,59 @@ class ObjectStore:
         """
         Make a store ready for several processes, which each L{open} it. Blocks.
 
-        It is made if there is none, and what a crash has left is swept.
+        It is created if it does not exist, and files that a crash has left are removed.
 
+        @param files: The operating system's calls, or a replacement.
         @return: The lock. The processes inherit its descriptor; until the last of them and the
-            caller have ended, nobody else can open the store.
+            caller have ended, no other process can open the store.
         @raise StoreLocked: Another process has it open.
-        @raise StoreError: It cannot be used; one line says why.
+        @raise StoreError: It cannot be used; one line gives the reason.
         @raise OSError: The disk refuses.
         """
-        return prepareStore(directory, durability, files or Files())
+        files = files or Files()
+        layout = BlobLayout(directory)
+        syncs = SyncGroup(files, FailStopLatch(), durability == "full")
+        _makeDirectories(layout, files, syncs)
+        path = os.path.join(directory, "catalog.sqlite")
+        kind = CatalogDurability(durability)
+        with ExitStack() as taken:
+            lock = DirectoryLock.take(directory)
+            taken.callback(lock.release)
+            prepare(path, kind)
+            try:
+                with closing(connect(path, kind, Purpose.WRITER)) as connection:
+                    Reserve(os.path.join(directory, "reserve")).ensure()
+                    known = partial(refcounts.knownBlobs, connection)
+                    sweepStaging(layout, files, Shards(layout, files, syncs), syncs, known)
+            except sqlite3.DatabaseError as error:
+                raise CatalogUnusable(f"{path} cannot be opened: {error}") from error
+            os.set_inheritable(lock.descriptor, True)
+            taken.pop_all()
+            return lock
 
     def putObject(
-        self, record: ObjectRecord, sink: IBlobWriter | None, condition: WriteCondition
+        self, record: ObjectRecord, writer: IBlobWriter | None, condition: WriteCondition
     ) -> Deferred[ObjectRecord]:
         """
         Store an object whose bytes are durable; see L{ICatalog.putObject}.
 
-        @param sink: The finished sink that made the content; L{None} for a copy.
+        @param writer: The finished writer of the content; L{None} for a copy.
         """
-        crcs = {} if sink is None else sink.handOver()
-        return self._write(
-            lambda: self.catalog.putObject(record, condition, crcs=crcs), crcs, self._tellCreated
-        )
+        newBlobs = {} if writer is None else writer.takeNewBlobs()
+        args = (record, condition, newBlobs)
+        return self._write(newBlobs, self._notifyCreated, self.catalog.putObject, *args)
 
     def putPart(
-        self, bucket: str, key: bytes, uploadId: str, part: Part, sink: IBlobWriter | None
+        self, bucket: str, key: bytes, uploadId: str, part: Part, writer: IBlobWriter | None
     ) -> Deferred[None]:
         """
         Store a part whose bytes are durable; see L{ICatalog.putPart}.
 
-        @param sink: The finished sink that made the content; L{None} for a copy.
+        @param writer: The finished writer of the content; L{None} for a copy.
         """
-        crcs = {} if sink is None else sink.handOver()
-        return self._write(
-            lambda: self.catalog.putPart(bucket, key, uploadId, part, crcs=crcs), crcs
-        )
+        newBlobs = {} if writer is None else writer.takeNewBlobs()
+        args = (bucket, key, uploadId, part, newBlobs)
+        return self._write(newBlobs, None, self.catalog.putPart, *args)
 
     def completeUpload(
         self,
@@ -410,52 +358,57 @@ class ObjectStore:
         condition: WriteCondition,
     ) -> Deferred[ObjectRecord]:
         """Turn parts into an object; see L{ICatalog.completeUpload}."""
-        return self._write(
-            lambda: self.catalog.completeUpload(uploadId, record, parts, condition),
-            {},
-            self._tellCreated,
-        )
+        args = (uploadId, record, parts, condition)
+        return self._write({}, self._notifyCreated, self.catalog.completeUpload, *args)
 
     def deleteObjects(
         self, bucket: str, entries: Sequence[tuple[bytes, str | None, WriteCondition]]
     ) -> Deferred[list[bool | Exception]]:
-        """Remove objects; see L{ICatalog.deleteObjects}. Their blobs go in the background."""
+        """Remove objects; see L{ICatalog.deleteObjects}. Blobs are removed in the background."""
 
-        def tell(results: list[bool | Exception]) -> None:
+        def notify(results: list[bool | Exception]) -> None:
             for (key, _, _), removed in zip(entries, results, strict=True):
                 if removed is True:
-                    self._tell(ObjectChange(bucket, key, None))
+                    self._notify(ObjectChange(bucket, key, None))
 
-        return self._write(lambda: self.catalog.deleteObjects(bucket, entries), {}, tell)
+        return self._write({}, notify, self.catalog.deleteObjects, bucket, entries)
 
     async def deleteBucket(self, name: str) -> None:
         """Remove an empty bucket; see L{ICatalog.deleteBucket}."""
         await self.catalog.deleteBucket(name)
-        self._tell(ObjectChange(name, None, None))
+        self._notify(ObjectChange(name, None, None))
 
-    def abandon(self, sink: IBlobWriter) -> None:
+    def abort(self, writer: IBlobWriter) -> None:
         """
-        Give up an upload, whether its sink has finished or not. Harmless once the sink was given
-        to L{putObject} or L{putPart}, which see to it themselves.
+        Abort an upload, whether its writer has finished or not. Does nothing after the writer was
+        an argument of L{putObject} or L{putPart}, which confirm or remove its blobs.
         """
-        sink.abort()
-        self._discard(sink.handOver())
+        writer.abort()
+        self._removeNew(writer.takeNewBlobs())
 
     def hold(self, content: Content) -> BlobLease:
         """
-        Keep the blobs of a content until the hold is released, though the object be replaced.
+        Keep the blobs of a content until the lease is released, even if the object is replaced.
 
         Call it in the same iteration of the reactor in which the look-up returned the content.
         """
-        return self._reclaimer.hold({segment.blob for segment in content.segments})
+        return self._collector.hold({segment.blob for segment in content.segments})
 
     @property
     def readOnly(self) -> str | None:
         """Why nothing can be written until a restart, or L{None}."""
         return self.blobs.failure or self.catalog.failure
 
+    def space(self) -> tuple[int, int]:
+        """
+        Return the bytes that are free on the disk, and all of its bytes.
+
+        @raise OSError: The disk does not respond.
+        """
+        return self._files.space(self._directory)
+
     def health(self) -> dict[str, str | None]:
-        """Say of each part why the store cannot take writes, or L{None}."""
+        """Return for each part why the store cannot take writes, or L{None}."""
         return {
             **self.catalog.health(),
             **self.blobs.health(),
@@ -463,7 +416,7 @@ class ObjectStore:
         }
 
     def warnings(self) -> dict[str, str | None]:
-        """Say what an operator should look at while the store goes on: damage, a filling disk."""
+        """Return problems that an operator should see although the store works, or L{None}s."""
         damaged = self.damagedCount
         return {
             "damage": f"{damaged} objects or blobs are damaged" if damaged else None,
@@ -472,13 +425,13 @@ class ObjectStore:
 
     @property
     def damagedCount(self) -> int:
-        """How many objects and blobs are known to be damaged."""
-        return len(self.blobs.damaged) + len(self.scrubber.damagedObjects)
+        """How many objects and blobs are known to be corrupt."""
+        return len(self.blobs.corrupt) + len(self.scrubber.corruptObjects)
 
     @property
     def reclaimBacklog(self) -> int:
         """How many blobs are to be removed."""
-        return self._reclaimer.backlog
+        return self._collector.backlog
 
     def _disk(self, isLow: Callable[[int, int], bool]) -> str | None:
         try:
@@ -488,81 +441,106 @@ class ObjectStore:
         return f"{free >> 10} KiB are free" if isLow(free, total) else None
 
     def idle(self) -> Deferred[None]:
-        """Wait until everything that was deleted is gone, except what is held."""
-        return self._reclaimer.idle()
+        """Wait until all garbage is removed, except blobs with leases."""
+        return self._collector.idle()
 
     async def close(self) -> None:
-        """Finish what was taken, then let the directory go. Once."""
-        if self._catchUp.active():
-            self._catchUp.cancel()
+        """Finish all writes, then release the directory. Once."""
+        if self._resuming.active():
+            self._resuming.cancel()
         try:
             await self.accessKeys.stop()
             await self.scrubber.stop()
-            await self._reclaimer.stop()
+            await self._collector.stop()
             await self.blobs.close()
             await self.catalog.close()
         finally:
             await self.pool.stop()
-            if self._company is not None:
-                self._company.isClean = self._reclaimer.isClean
-            self._closing.close()
+            if self._group is not None:
+                self._group.isClean = self._collector.isClean
+            self._resources.close()
 
-    def _tellCreated(self, record: ObjectRecord) -> None:
-        self._tell(ObjectChange(record.bucket, record.key, record))
+    def _notifyCreated(self, record: ObjectRecord) -> None:
+        self._notify(ObjectChange(record.bucket, record.key, record))
 
-    def _tell(self, change: ObjectChange) -> None:
-        if self._company is not None and self._company.relay.isWanted:
-            self._company.relay.send(change)
-        self._tellHere(change)
+    def _notify(self, change: ObjectChange) -> None:
+        if self._group is not None and self._group.relay.isObserved:
+            self._group.relay.send(change)
+        self._notifyObservers(change)
 
-    def _tellHere(self, change: ObjectChange) -> None:
+    def _notifyObservers(self, change: ObjectChange) -> None:
         for observer in tuple(self.observers):
             try:
                 observer(change)
             except Exception:
-                # It is committed, whatever anybody makes of it.
+                # The change is committed nevertheless.
                 self._log.failure("an observer of the store failed")
 
     def _write(
         self,
-        mutate: Callable[[], Deferred[T]],
-        crcs: Mapping[str, int],
-        tell: Callable[[T], None] | None = None,
+        newBlobs: Mapping[str, int],
+        notify: Callable[[T], None] | None,
+        mutate: Callable[..., Deferred[T]],
+        *args: Any,
     ) -> Deferred[T]:
         """
-        Change the catalog, and see to the new blobs whatever comes of it.
+        Change the catalog, and confirm or remove the new blobs.
 
-        The caller's Deferred is a second one: a caller who goes away cancels his own, for a
-        mutation that is under way may be committed after all.
+        The caller gets a Deferred of its own, so that cancelling it does not affect the mutation,
+        which may be committed after all.
         """
-        if self.readOnly is not None:
-            self._discard(crcs)
-            return fail(StoreReadOnly(self.readOnly))
-        told: Deferred[T] = Deferred()
+        if (reason := self.readOnly) is not None:
+            self._removeNew(newBlobs)
+            return fail(StoreReadOnly(reason))
+        written: Deferred[T] = Deferred()
 
         def committed(result: T) -> T:
-            self.blobs.settle(tuple(crcs))
-            if tell is not None and (self.observers or self._company is not None):
-                tell(result)
+            if newBlobs:
+                self.blobs.confirm(tuple(newBlobs))
+            if notify is not None and (self.observers or self._group is not None):
+                notify(result)
             return result
 
         def refused(failure: Failure) -> Failure:
             if failure.check(StoreReadOnly):
                 # The commit may be on the disk or not. The blobs keep their names in staging/,
-                # and the next start asks the catalog about them.
+                # and the next start looks them up in the catalog.
                 self.blobs.failStop(f"the catalog failed: {failure.getErrorMessage()}")
             elif failure.check(StoreError):
-                self._discard(crcs)
+                self._removeNew(newBlobs)
             return failure
 
-        mutate().addCallbacks(committed, refused).addBoth(told.callback)
-        return told
+        mutate(*args).addCallbacks(committed, refused).addBoth(written.callback)
+        return written
 
-    def _discard(self, crcs: Mapping[str, int]) -> None:
-        # What cannot be removed now keeps its name in staging/ for the next start.
-        if crcs and self.blobs.failure is None:
-            self.blobs.discard(tuple(crcs)).addErrback(
+    def _removeNew(self, newBlobs: Mapping[str, int]) -> None:
+        # A blob that cannot be removed now keeps its name in staging/ for the next start.
+        if newBlobs and self.blobs.failure is None:
+            self.blobs.remove(tuple(newBlobs)).addErrback(
                 lambda failure: self._log.error(
                     "an upload was not removed: {error}", error=failure.getErrorMessage()
                 )
             )
+
+    async def _removeBlobs(self, ids: Sequence[str]) -> None:
+        """Remove blobs, in all processes."""
+        await self.blobs.remove(ids)
+        if self._group is not None:
+            self._group.broadcastRemoved(ids)
+
+    def _markCorrupt(self, ids: Sequence[str]) -> None:
+        """Stop reads of these blobs, in all processes."""
+        self.blobs.markCorrupt(ids)
+        if self._group is not None:
+            self._group.broadcastCorrupt(ids)
+
+
+def _makeDirectories(layout: BlobLayout, files: Files, syncs: SyncGroup) -> None:
+    """Make the directories, which only their owner may enter."""
+    os.makedirs(os.path.dirname(os.path.abspath(layout.data)), exist_ok=True)
+    for path in (layout.data, layout.blobs, layout.staging):
+        try:
+            files.makeDirectory(path)
+        except FileExistsError:
+            continue
+        syncs.syncDirectory(os.path.dirname(path) or ".")

@@ -1,12 +1,11 @@
 """
-The store's threads.
+Threads: a bounded pool, and a queue of jobs for one thread.
 
-Whatever can wait for the disk runs here. Threads start when there is work for them, and results
-come back to the reactor in batches: one wake-up for all jobs that have ended since the last.
+All that may wait for the disk runs in the L{BoundedThreadPool}. Threads start when jobs wait, and
+results come back to the reactor in batches: one wake-up for all jobs that ended since the last.
 
-Jobs for one thread, a batch at a time: what comes while a batch runs makes up the next one.
-
-So many callers wait for one transaction, and for one sync of the disk.
+A L{JobQueue} runs a batch at a time: jobs that come while one runs are the next. So many callers
+share one transaction, and one sync of the disk.
 """
 
 import time
@@ -30,11 +29,11 @@ THREADS = 16
 """More raise the rate of small durable files no further; each costs a stack."""
 
 WAITING_LIMIT = 2048
-"""Two jobs for each of the 1024 calls that a listener lets in."""
+"""Two jobs for each of the 1024 concurrent calls of a listener."""
 
 
 class IWorkPool(Interface):
-    """Runs blocking functions elsewhere."""
+    """Runs blocking functions in threads."""
 
     def run(function: Callable[..., T], *args: Any) -> Deferred[T]:
         """
@@ -45,8 +44,8 @@ class IWorkPool(Interface):
 
     def runAnyway(function: Callable[..., T], *args: Any) -> Deferred[T]:
         """
-        Run a function in a thread even if many jobs wait: for cleaning up, which frees what the
-        others wait for. The caller bounds how many of these there are.
+        Run a function in a thread even if many jobs wait: for jobs that free resources. The caller
+        limits their number.
 
         @raise StoreBusy: The pool has stopped. As a failure.
         """
@@ -69,7 +68,7 @@ class PoolFigures:
 
 @define(eq=False)
 class _Job:
-    """A function to call, and what came of it."""
+    """A function call and its result."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -125,16 +124,16 @@ class BoundedThreadPool:
         return job.deferred
 
     def figures(self) -> PoolFigures:
-        """Say how busy the pool is."""
+        """Return how busy the pool is."""
         self._forgetTaken()
         lagSeconds = self._now() - self._order[0].queuedAt if self._order else 0.0
         return PoolFigures(len(self._threads), len(self._order), lagSeconds)
 
     def stop(self) -> Deferred[None]:
         """
-        Take no more work. Once.
+        Refuse new jobs. Once.
 
-        @return: Fires when every job that was taken has ended and no thread is left.
+        @return: Fires when every accepted job has ended and no thread is left.
         """
         if not self._threads:
             self._stopped = succeed(None)
@@ -156,7 +155,7 @@ class BoundedThreadPool:
             self._order.popleft()
 
     def _work(self) -> None:
-        """Take jobs until there are no more. Runs in a pool thread."""
+        """Run jobs until the pool stops. Runs in a pool thread."""
         while (job := self._queue.get()) is not None:
             job.taken = True
             try:
@@ -164,12 +163,12 @@ class BoundedThreadPool:
             except BaseException:
                 job.result = Failure()
             self._post(job)
-            # The next job may be long in coming, and this one may hold a megabyte.
+            # The next job may come late, and this one may hold a megabyte.
             del job
         self._post(current_thread())
 
     def _post(self, ended: _Job | Thread) -> None:
-        """Hand a result over to the reactor. Runs in a pool thread."""
+        """Pass a result to the reactor. Runs in a pool thread."""
         with self._lock:
             self._ended.append(ended)
             wake, self._woken = not self._woken, True
@@ -180,7 +179,7 @@ class BoundedThreadPool:
         with self._lock:
             ended, self._ended = self._ended, []
             self._woken = False
-        # Else the queue's memory of jobs would keep the buffers of the last ones.
+        # Else the queue would keep the buffers of the last jobs.
         self._forgetTaken()
         for item in ended:
             if isinstance(item, Thread):
@@ -201,9 +200,9 @@ J = TypeVar("J")
 
 class JobQueue(Generic[J]):
     """
-    The queue of a store with such a thread. All methods: reactor thread.
+    A queue of jobs for one thread. All methods: reactor thread.
 
-    What the store adds are the four steps that only raise an error here, and how many may wait.
+    Subclasses define the four steps that raise C{NotImplementedError} here, and limit the queue.
     """
 
     def __init__(self) -> None:
@@ -212,30 +211,30 @@ class JobQueue(Generic[J]):
         self._closing: Deferred[None] | None = None
 
     def close(self) -> Deferred[None]:
-        """Close the store when everything that was asked for is done. Nothing may follow."""
+        """Close when all jobs are done. No job may follow."""
         if self._closing is None:
             self._closing = Deferred()
             if not self._isRunning:
                 self._next()
-        # One for each who asks: a Deferred has one result for one chain.
+        # One for each caller: a Deferred has one result for one chain.
         closed: Deferred[None] = Deferred()
         self._closing.addBoth(_passTo, closed)
         return closed
 
     def _take(self) -> list[J]:
-        """Take the jobs of a batch from the front; none only if there are none left."""
+        """Remove the jobs of a batch from the front; none only if there are none left."""
         raise NotImplementedError
 
     def _run(self, jobs: list[J]) -> Deferred[Any]:
-        """Do a batch in the thread."""
+        """Run a batch in the thread."""
         raise NotImplementedError
 
     def _deliver(self, results: Any, jobs: list[J]) -> None:
-        """Tell those who wait for a batch what came of it, which may be a C{Failure}."""
+        """Fire the Deferreds of a batch with its results, which may be one C{Failure}."""
         raise NotImplementedError
 
     def _finish(self) -> Deferred[None]:
-        """Let go of the file and the thread."""
+        """Close the file and end the thread."""
         raise NotImplementedError
 
     def _put(self, job: J) -> None:
@@ -252,7 +251,7 @@ class JobQueue(Generic[J]):
             self._finish().chainDeferred(self._closing)
 
     def _ended(self, results: Any, jobs: list[J]) -> None:
-        # First the next batch: whoever has waited may take its time, and ask for more.
+        # First the next batch: callbacks may take long, and add jobs.
         self._next()
         self._deliver(results, jobs)
 

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate import __version__
 from storagegate.cli.main import main
 from storagegate.daemon.rootcredentials import load, loadOrCreate
-from storagegate.storage.catalog.admin import openForTools
+from storagegate.storage.catalog.buckets import openForTools
 from storagegate.storage.records import AccessKey
 
 

@@ -18,7 +18,7 @@ MIB = 1024 * KIB
 
 async def store(blobs: Any, body: bytes, inlineLimit: int = 0, step: int = 64 * KIB) -> Content:
     """Bring a body in, in chunks of C{step} bytes, as a polite connection would."""
-    sink = blobs.sink(inlineLimit)
+    sink = blobs.writer(inlineLimit)
     for start in range(0, len(body), step):
         waiting = sink.write(body[start : start + step])
         if waiting is not None:
@@ -44,7 +44,7 @@ async def load(blobs: Any, content: Content) -> bytes:
             piece = await handle.read(offset, min(256 * KIB, end - offset))
             body += piece
             offset += len(piece)
-        handle.release()
+        handle.close()
     return body
 
 
@@ -82,12 +82,12 @@ class BlobsContract:
     async def test_provides(self: Any) -> None:
         """The blobs, their sinks and their handles provide their interfaces."""
         self.assertTrue(verifyObject(IBlobStore, self.blobs))
-        self.assertTrue(verifyObject(IBlobWriter, self.blobs.sink(0)))
+        self.assertTrue(verifyObject(IBlobWriter, self.blobs.writer(0)))
         content = await store(self.blobs, b"bytes")
         handle = await claim(self.blobs, content.segments[0].blob)
         self.assertTrue(verifyObject(IBlobReader, handle))
         self.assertEqual(handle.size, 5)
-        handle.release()
+        handle.close()
 
     async def test_inline(self: Any) -> None:
         """A body of up to the inline limit comes back inline; one byte more makes a blob."""
@@ -117,7 +117,7 @@ class BlobsContract:
         """A declared size changes nothing but speed, even where it is wrong."""
         body = os.urandom(MIB + 300)
         for declared in (0, 10, MIB, MIB + 300, 1 << 40):
-            sink = self.blobs.sink(64 * KIB, declared)
+            sink = self.blobs.writer(64 * KIB, declared)
             for start in range(0, len(body), 50_000):
                 waiting = sink.write(body[start : start + 50_000])
                 if waiting is not None:
@@ -126,7 +126,7 @@ class BlobsContract:
 
     async def test_apart(self: Any) -> None:
         """Uploads at one time do not mix, and no two have one id."""
-        sinks = [self.blobs.sink(0) for _ in range(20)]
+        sinks = [self.blobs.writer(0) for _ in range(20)]
         for number, sink in enumerate(sinks):
             sink.write(b"%d" % number)
         contents = [await sink.finish() for sink in sinks]
@@ -146,7 +146,7 @@ class BlobsContract:
             self.assertEqual(md5.digest(), hashlib.md5(run, usedforsecurity=False).digest())
         self.assertTrue(await handle.read(200 * KIB - 7, 100) == body[-7:])
         self.assertEqual(await handle.read(200 * KIB, 100), b"")
-        handle.release()
+        handle.close()
 
     async def test_sendTo(self: Any) -> None:
         """A run of a blob is sent as it was written, whatever the pace of the client."""
@@ -157,30 +157,30 @@ class BlobsContract:
             response = SlowResponse()
             await handle.sendTo(response, offset, length)
             self.assertTrue(response.body == body[offset : offset + length], (offset, length))
-        handle.release()
+        handle.close()
 
     async def test_digest(self: Any) -> None:
         """A run of a blob is fed to all hashers, in order, and the end is told by the count."""
         body = os.urandom(3 * MIB)
         content = await store(self.blobs, body)
-        for opened in (self.blobs.open(content.segments[0]), self.openToCheck(content)):
+        for opened in (self.blobs.open(content.segments[0]), self.openUncached(content)):
             handle = await opened
             for offset, length in ((0, 3 * MIB), (12345, 2 * MIB), (2 * MIB, 2 * MIB), (9, 0)):
                 hashers = [hashlib.sha256(), hashlib.md5(usedforsecurity=False)]
                 run = body[offset : offset + length]
                 self.assertEqual(await handle.digest(hashers, offset, length), len(run))
                 self.assertEqual(hashers[0].digest(), hashlib.sha256(run).digest())
-            handle.release()
+            handle.close()
 
-    def openToCheck(self: Any, content: Content) -> Any:
+    def openUncached(self: Any, content: Content) -> Any:
         """Open the blob of a content as the scrubber does."""
-        return self.blobs.openToCheck(content.segments[0].blob)
+        return self.blobs.openUncached(content.segments[0].blob)
 
     async def test_reach(self: Any) -> None:
         """A segment that is longer than its blob is damage."""
         content = await store(self.blobs, b"bytes")
         blob = content.segments[0].blob
-        (await self.blobs.open(Segment(blob, 1, 4))).release()
+        (await self.blobs.open(Segment(blob, 1, 4))).close()
         with self.assertRaises(CorruptBlob):
             await self.blobs.open(Segment(blob, 2, 4))
 
@@ -188,20 +188,20 @@ class BlobsContract:
         """A blob that was marked is opened no more, until it is removed."""
         content = await store(self.blobs, b"bytes")
         blob = content.segments[0].blob
-        self.blobs.markDamaged([blob])
-        self.assertEqual(self.blobs.damaged, {blob})
+        self.blobs.markCorrupt([blob])
+        self.assertEqual(self.blobs.corrupt, {blob})
         with self.assertRaises(CorruptBlob):
             await self.blobs.open(content.segments[0])
-        await self.blobs.discard([blob])
-        self.assertEqual(self.blobs.damaged, frozenset())
+        await self.blobs.remove([blob])
+        self.assertEqual(self.blobs.corrupt, frozenset())
 
     async def test_unconfirmed(self: Any) -> None:
         """What was written and neither settled nor removed is listed, once it is old enough."""
         contents = [await store(self.blobs, b"%d" % number) for number in range(3)]
         kept, settled, removed = (content.segments[0].blob for content in contents)
-        self.blobs.settle([settled])
+        self.blobs.confirm([settled])
         await self.blobs.idle()
-        await self.blobs.discard([removed])
+        await self.blobs.remove([removed])
         self.assertEqual(list(await self.blobs.unconfirmed(-1.0)), [kept])
         self.assertEqual(list(await self.blobs.unconfirmed(3600.0)), [])
 
@@ -216,7 +216,7 @@ class BlobsContract:
         with self.assertRaises(StoreReadOnly):
             await store(self.blobs, b"more")
         with self.assertRaises(StoreReadOnly):
-            await self.blobs.discard([content.segments[0].blob])
+            await self.blobs.remove([content.segments[0].blob])
         self.assertEqual(await load(self.blobs, content), b"bytes")
         if hasattr(self, "flushLoggedErrors"):
             self.flushLoggedErrors()
@@ -226,10 +226,10 @@ class BlobsContract:
         content = await store(self.blobs, b"shared")
         blob = content.segments[0].blob
         handles = [await claim(self.blobs, blob) for _ in range(3)]
-        handles[0].release()
-        handles[2].release()
+        handles[0].close()
+        handles[2].close()
         self.assertEqual(await handles[1].read(0, 10), b"shared")
-        handles[1].release()
+        handles[1].close()
 
     async def test_missing(self: Any) -> None:
         """A blob that is not there is damage, not a programming error."""
@@ -240,7 +240,7 @@ class BlobsContract:
         """A discarded blob is gone."""
         content = await store(self.blobs, b"old bytes")
         blob = content.segments[0].blob
-        await self.blobs.discard([blob])
+        await self.blobs.remove([blob])
         with self.assertRaises(CorruptBlob):
             await claim(self.blobs, blob)
 
@@ -248,21 +248,21 @@ class BlobsContract:
         """Discarding what is not there, or nothing, does no harm."""
         content = await store(self.blobs, b"bytes")
         blob = content.segments[0].blob
-        await self.blobs.discard([blob])
-        await self.blobs.discard([blob, "0123456789abcdef" * 2])
-        await self.blobs.discard([])
+        await self.blobs.remove([blob])
+        await self.blobs.remove([blob, "0123456789abcdef" * 2])
+        await self.blobs.remove([])
 
     async def test_settle(self: Any) -> None:
         """A settled blob stays as it is; settling what is gone does no harm."""
         content = await store(self.blobs, b"kept")
-        self.blobs.settle([content.segments[0].blob])
-        self.blobs.settle(["0123456789abcdef" * 2])
+        self.blobs.confirm([content.segments[0].blob])
+        self.blobs.confirm(["0123456789abcdef" * 2])
         self.assertEqual(await load(self.blobs, content), b"kept")
 
     async def test_abort(self: Any) -> None:
         """An aborted sink takes no more, and aborting again does no harm."""
         for size in (10, 2 * MIB):
-            sink = self.blobs.sink(64 * KIB)
+            sink = self.blobs.writer(64 * KIB)
             waiting = sink.write(b"x" * size)
             if waiting is not None:
                 await waiting
@@ -275,7 +275,7 @@ class BlobsContract:
 
     async def test_abortAfterFinish(self: Any) -> None:
         """Aborting after the finish does nothing: the content belongs to the caller."""
-        sink = self.blobs.sink(0)
+        sink = self.blobs.writer(0)
         sink.write(b"kept")
         content = await sink.finish()
         sink.abort()
@@ -284,7 +284,7 @@ class BlobsContract:
     async def test_finishTwice(self: Any) -> None:
         """A sink ends once: then it takes neither chunk nor finish."""
         for inlineLimit in (0, 100):
-            sink = self.blobs.sink(inlineLimit)
+            sink = self.blobs.writer(inlineLimit)
             await sink.finish()
             with self.assertRaises(RuntimeError):
                 sink.write(b"late")
@@ -295,6 +295,6 @@ class BlobsContract:
         """Releasing a claim twice is a mistake that shows."""
         content = await store(self.blobs, b"bytes")
         handle = await claim(self.blobs, content.segments[0].blob)
-        handle.release()
+        handle.close()
         with self.assertRaises(RuntimeError):
-            handle.release()
+            handle.close()

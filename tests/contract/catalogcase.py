@@ -65,7 +65,7 @@ def partOf(number: int, *blobs: str, etag: str = "p1") -> Part:
     return Part(number, content.size, etag, 1_700_000_000_789, content)
 
 
-def crcsOf(*blobs: str) -> dict[str, int]:
+def newBlobsOf(*blobs: str) -> dict[str, int]:
     """Say that blobs are new."""
     return dict.fromkeys(blobs, 7)
 
@@ -94,7 +94,7 @@ class CatalogCase:
         """Store objects; all their blobs are new."""
         for record in records:
             blobs = [segment.blob for segment in record.content.segments]
-            await self.catalog.putObject(record, ALWAYS, crcs=crcsOf(*blobs))
+            await self.catalog.putObject(record, ALWAYS, newBlobs=newBlobsOf(*blobs))
 
     async def assertRefused(self, refused: Deferred[Any], kind: type[Exception]) -> Any:
         """Check that a Deferred fails in this way, and give the exception."""

@@ -23,8 +23,8 @@ from tests.contract.catalogcase import (
     CatalogCase,
     blobRecord,
     bucketNamed,
-    crcsOf,
     inlineRecord,
+    newBlobsOf,
     uploadOf,
 )
 
@@ -108,7 +108,7 @@ class ObjectContract(CatalogCase):
         """An object of blobs names the same runs of bytes, in the same order."""
         segments = (Segment("z", 10, 5), Segment("a", 0, 3), Segment("z", 0, 4))
         record = inlineRecord(b"k", content=Content(12, None, segments))
-        await self.catalog.putObject(record, ALWAYS, crcs=crcsOf("z", "a"))
+        await self.catalog.putObject(record, ALWAYS, newBlobs=newBlobsOf("z", "a"))
         self.assertEqual(
             (await self.catalog.object("b", b"k"))[1].content, Content(12, None, segments)
         )

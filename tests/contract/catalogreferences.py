@@ -6,8 +6,8 @@ from tests.contract.catalogcase import (
     IF_ABSENT,
     CatalogCase,
     blobRecord,
-    crcsOf,
     inlineRecord,
+    newBlobsOf,
 )
 
 
@@ -74,14 +74,14 @@ class ReferenceContract(CatalogCase):
                 NoSuchBucket,
             ),
         ):
-            write = self.catalog.putObject(record, condition, crcs=crcsOf("x"))
+            write = self.catalog.putObject(record, condition, newBlobs=newBlobsOf("x"))
             await self.assertRefused(write, error)
         self.assertEqual(await self.catalog.knownBlobs(["x", "gone"]), frozenset())
 
     async def test_ledger(self) -> None:
         """Known, named and unnamed blobs are told apart, with size and CRC."""
         await self.catalog.putObject(
-            blobRecord(b"k", "x", "y"), ALWAYS, crcs={"x": 5, "y": 2**32 - 1}
+            blobRecord(b"k", "x", "y"), ALWAYS, newBlobs={"x": 5, "y": 2**32 - 1}
         )
         await self.catalog.putObject(blobRecord(b"l", "x"), ALWAYS)
         await self.put(blobRecord(b"m", "z"))
@@ -113,7 +113,7 @@ class ReferenceContract(CatalogCase):
     async def test_damaged(self) -> None:
         """A blob that was found damaged is remembered."""
         await self.put(blobRecord(b"k", "x", "y"))
-        await self.catalog.markDamaged("y")
-        self.assertEqual(self.catalog.damagedBlobs(), {"y"})
+        await self.catalog.markCorrupt("y")
+        self.assertEqual(self.catalog.corruptBlobs(), {"y"})
         rows = await self.catalog.blobRows("", 10)
         self.assertEqual([row.damaged for row in rows], [False, True])

@@ -16,8 +16,8 @@ from tests.contract.catalogcase import (
     CatalogCase,
     blobContent,
     blobRecord,
-    crcsOf,
     inlineRecord,
+    newBlobsOf,
     partOf,
     uploadOf,
 )
@@ -31,7 +31,7 @@ class UploadContract(CatalogCase):
         await self.catalog.createUpload(uploadOf(key, uploadId))
         for number, blob in parts:
             part = partOf(number, blob, etag=f"e{number}")
-            await self.catalog.putPart("b", key, uploadId, part, crcs=crcsOf(blob))
+            await self.catalog.putPart("b", key, uploadId, part, newBlobs=newBlobsOf(blob))
 
     async def complete(self, *parts: tuple[int, str], uploadId: str = "u") -> ObjectRecord:
         """Complete the upload of the key C{k}."""
@@ -79,7 +79,9 @@ class UploadContract(CatalogCase):
         """Nothing can be done with an upload that is not there."""
         await self.begin((1, "x"))
         for bucket, key, uploadId in (("c", b"k", "u"), ("b", b"l", "u"), ("b", b"k", "v")):
-            put = self.catalog.putPart(bucket, key, uploadId, partOf(1, "n"), crcs=crcsOf("n"))
+            put = self.catalog.putPart(
+                bucket, key, uploadId, partOf(1, "n"), newBlobs=newBlobsOf("n")
+            )
             await self.assertRefused(put, NoSuchUpload)
             parts = self.catalog.parts(bucket, key, uploadId, 0, 1)
             await self.assertRefused(parts, NoSuchUpload)

@@ -19,7 +19,7 @@ from zope.interface import implementer
 from storagegate.storage.backends import BLOBS, DEFAULT_BLOBS, BackEndContext, OpenCatalog
 from storagegate.storage.blobs.writer import BlobChecksum
 from storagegate.storage.errors import CorruptBlob, StoreReadOnly
-from storagegate.storage.interfaces import ByteSink, Hashing, IBlobReader, IBlobStore, IBlobWriter
+from storagegate.storage.interfaces import ByteSink, Hasher, IBlobReader, IBlobStore, IBlobWriter
 from storagegate.storage.records import Content, Segment
 from storagegate.storage.threadpool import IWorkPool
 
@@ -59,7 +59,7 @@ class RangedHandle:
         self.size = size
         self._blobs = blobs
         self._blob = blob
-        self._isReleased = False
+        self._isClosed = False
 
     async def sendTo(self, response: ByteSink, offset: int, length: int) -> None:
         """See L{IBlobReader.sendTo}."""
@@ -73,15 +73,15 @@ class RangedHandle:
             if wait is not None:
                 await wait
 
-    async def read(self, offset: int, length: int, hashers: Sequence[Hashing] = ()) -> bytes:
+    async def read(self, offset: int, length: int, hashers: Sequence[Hasher] = ()) -> bytes:
         """See L{IBlobReader.read}."""
-        assert not self._isReleased
+        assert not self._isClosed
         piece = await self._blobs.readRange(self._blob, offset, length)
         for hasher in hashers:
             hasher.update(piece)
         return piece
 
-    async def digest(self, hashers: Sequence[Hashing], offset: int, length: int) -> int:
+    async def digest(self, hashers: Sequence[Hasher], offset: int, length: int) -> int:
         """See L{IBlobReader.digest}."""
         done = 0
         while done < length:
@@ -91,11 +91,11 @@ class RangedHandle:
             done += len(piece)
         return done
 
-    def release(self) -> None:
-        """See L{IBlobReader.release}."""
-        if self._isReleased:
+    def close(self) -> None:
+        """See L{IBlobReader.close}."""
+        if self._isClosed:
             raise RuntimeError("the handle was released already")
-        self._isReleased = True
+        self._isClosed = True
 
 
 @implementer(IBlobWriter)
@@ -155,10 +155,10 @@ class RangedSink:
             if each is not None:
                 each.cancel()
         if self._blob is not None:
-            self._blobs.discard([self._blob])
+            self._blobs.remove([self._blob])
 
-    def handOver(self) -> Mapping[str, int]:
-        """See L{IBlobWriter.handOver}."""
+    def takeNewBlobs(self) -> Mapping[str, int]:
+        """See L{IBlobWriter.takeNewBlobs}."""
         if self._blob is None or not self._isDurable:
             return {}
         blob, self._blob = self._blob, None
@@ -207,44 +207,44 @@ class RangedBlobs:
         self._clock = clock
         self._random = Random(1)
         self._longestSeconds = longestSeconds
-        self._damaged: set[str] = set()
+        self._corrupt: set[str] = set()
 
     @property
-    def damaged(self) -> frozenset[str]:
+    def corrupt(self) -> frozenset[str]:
         """The blobs that are marked."""
-        return frozenset(self._damaged)
+        return frozenset(self._corrupt)
 
-    def sink(self, inlineLimit: int, expectedSize: int | None = None) -> RangedSink:
-        """See L{IBlobStore.sink}."""
+    def writer(self, inlineLimit: int, expectedSize: int | None = None) -> RangedSink:
+        """See L{IBlobStore.writer}."""
         return RangedSink(self, inlineLimit)
 
     async def open(self, segment: Segment) -> RangedHandle:
         """See L{IBlobStore.open}."""
-        if segment.blob in self._damaged:
+        if segment.blob in self._corrupt:
             raise CorruptBlob(f"blob {segment.blob} is damaged")
-        handle = await self.openToCheck(segment.blob)
+        handle = await self.openUncached(segment.blob)
         if handle.size < segment.offset + segment.length:
             raise CorruptBlob(f"blob {segment.blob} is short")
         return handle
 
-    async def openToCheck(self, blob: str) -> RangedHandle:
-        """See L{IBlobStore.openToCheck}."""
+    async def openUncached(self, blob: str) -> RangedHandle:
+        """See L{IBlobStore.openUncached}."""
         await self._pause()
         try:
             return RangedHandle(self, blob, os.stat(self._path(blob)).st_size)
         except FileNotFoundError as error:
             raise CorruptBlob(f"blob {blob} is missing") from error
 
-    def discard(self, blobs: Sequence[str]) -> Deferred[None]:
-        """See L{IBlobStore.discard}."""
+    def remove(self, blobs: Sequence[str]) -> Deferred[None]:
+        """See L{IBlobStore.remove}."""
         if self.failure is not None:
             return fail(StoreReadOnly(self.failure))
-        self._damaged.difference_update(blobs)
+        self._corrupt.difference_update(blobs)
         names = [path for blob in blobs for path in (self._path(blob), self._marker(blob))]
         return self._pool.runAnyway(_removeAll, names)
 
-    def settle(self, blobs: Sequence[str]) -> None:
-        """See L{IBlobStore.settle}."""
+    def confirm(self, blobs: Sequence[str]) -> None:
+        """See L{IBlobStore.confirm}."""
         _removeAll([self._marker(blob) for blob in blobs])
 
     async def unconfirmed(self, olderThanSeconds: float) -> Sequence[str]:
@@ -257,9 +257,9 @@ class RangedBlobs:
     def forget(self, blobs: Sequence[str]) -> None:
         """See L{IBlobStore.forget}: nothing is open."""
 
-    def markDamaged(self, blobs: Iterable[str]) -> None:
-        """See L{IBlobStore.markDamaged}."""
-        self._damaged.update(blobs)
+    def markCorrupt(self, blobs: Iterable[str]) -> None:
+        """See L{IBlobStore.markCorrupt}."""
+        self._corrupt.update(blobs)
 
     def failStop(self, reason: str) -> None:
         """See L{IBlobStore.failStop}."""

@@ -6,9 +6,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.s3.accounts import AccessKeyStore
-from storagegate.storage.accesskeys import POLL_SECONDS, AccessKeySnapshot
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.records import AccessKey
+from storagegate.storage.store import KEYS_POLL_SECONDS, AccessKeySnapshot
 
 
 class Issued:
@@ -70,7 +70,7 @@ class CredentialsTests(SynchronousTestCase):
         self.assertIsNone(self.credentials.find("K"))
         self.issued.keys.append(AccessKey("K", "s", "ada", "readonly", "b*", "p/*"))
         self.issued.generation = 1
-        self.clock.advance(POLL_SECONDS)
+        self.clock.advance(KEYS_POLL_SECONDS)
         found = self.credentials.find("K")
         assert found is not None
         self.assertEqual(found.identity.account, "ada")
@@ -79,15 +79,15 @@ class CredentialsTests(SynchronousTestCase):
         self.issued.keys.clear()
         self.issued.generation = 2
         self.assertIsNotNone(self.credentials.find("K"))
-        self.clock.advance(POLL_SECONDS)
+        self.clock.advance(KEYS_POLL_SECONDS)
         self.assertIsNone(self.credentials.find("K"))
-        self.assertLess(POLL_SECONDS, 1.0)
+        self.assertLess(KEYS_POLL_SECONDS, 1.0)
 
     def test_readsOnlyWhatChanged(self) -> None:
         """The keys are read again only when their generation is another."""
         self.keys.start()
         for _ in range(10):
-            self.clock.advance(POLL_SECONDS)
+            self.clock.advance(KEYS_POLL_SECONDS)
             self.credentials.find("K")
         self.assertEqual(self.issued.reads, 1)
 
@@ -123,12 +123,12 @@ class CredentialsTests(SynchronousTestCase):
         self.keys.start()
         self.assertIsNotNone(self.credentials.find("K"))
         self.issued.error = OSError("the disk is gone")
-        self.clock.advance(POLL_SECONDS)
+        self.clock.advance(KEYS_POLL_SECONDS)
         with self.assertRaises(StoreBusy):
             self.credentials.find("K")
         self.assertIsNotNone(self.credentials.find("ROOT"))
         self.issued.error = None
-        self.clock.advance(POLL_SECONDS)
+        self.clock.advance(KEYS_POLL_SECONDS)
         self.assertIsNotNone(self.credentials.find("K"))
 
     def test_stop(self) -> None:

@@ -67,7 +67,7 @@ class Sink:
         """As IBlobWriter."""
         self.aborted = True
 
-    def handOver(self) -> Mapping[str, int]:
+    def takeNewBlobs(self) -> Mapping[str, int]:
         """As IBlobWriter."""
         return {}
 

@@ -15,15 +15,15 @@ class ReclaimerTests(SynchronousTestCase):
     """L{GarbageCollector} with its two ends played by the test."""
 
     def setUp(self) -> None:
-        self.discards: list[tuple[list[str], Deferred[None]]] = []
+        self.removals: list[tuple[list[str], Deferred[None]]] = []
         self.forgotten: list[str] = []
         self.garbage: list[str] = []
-        self.reclaimer = GarbageCollector(self.discard, self.forget, self.read)
+        self.reclaimer = GarbageCollector(self.remove, self.forget, self.read)
 
-    def discard(self, blobs: Sequence[str]) -> Deferred[None]:
+    def remove(self, blobs: Sequence[str]) -> Deferred[None]:
         """Remove files when the test says."""
         deferred: Deferred[None] = Deferred()
-        self.discards.append((list(blobs), deferred))
+        self.removals.append((list(blobs), deferred))
         return deferred
 
     def forget(self, blobs: Sequence[str]) -> Deferred[None]:
@@ -39,7 +39,7 @@ class ReclaimerTests(SynchronousTestCase):
 
     def removed(self) -> list[str]:
         """Let the discard that runs succeed."""
-        blobs, deferred = self.discards.pop(0)
+        blobs, deferred = self.removals.pop(0)
         deferred.callback(None)
         return blobs
 
@@ -55,7 +55,7 @@ class ReclaimerTests(SynchronousTestCase):
         self.reclaimer.reclaim(["first"])
         for number in range(BATCH + 1):
             self.reclaimer.reclaim([str(number)])
-        self.assertEqual(len(self.discards), 1)
+        self.assertEqual(len(self.removals), 1)
         idle = self.reclaimer.idle()
         self.removed()
         self.assertEqual(len(self.removed()), BATCH)
@@ -73,21 +73,21 @@ class ReclaimerTests(SynchronousTestCase):
         first.release()
         self.assertEqual(self.removed(), ["a"])
         first.release()
-        self.assertEqual(self.discards, [])
+        self.assertEqual(self.removals, [])
         second.release()
         self.assertEqual(self.removed(), ["b"])
 
     def test_heldButNoGarbage(self) -> None:
         """A blob that was only read stays for good."""
         self.reclaimer.hold(["a"]).release()
-        self.assertEqual(self.discards, [])
-        self.assertEqual(self.reclaimer._holds, {})
+        self.assertEqual(self.removals, [])
+        self.assertEqual(self.reclaimer._leases, {})
 
     def test_catchUp(self) -> None:
         """Garbage of earlier is read page by page; what is held waits for its reader."""
         self.garbage = [f"{number:05}" for number in range(BATCH + 2)]
         hold = self.reclaimer.hold(["00001"])
-        self.reclaimer.catchUp()
+        self.reclaimer.resumeCollection()
         self.assertEqual(len(self.removed()), BATCH - 1)
         self.assertEqual(len(self.removed()), 2)
         self.successResultOf(self.reclaimer.idle())
@@ -100,7 +100,7 @@ class ReclaimerTests(SynchronousTestCase):
         self.garbage = [f"{number:06}" for number in range(100_500)]
         self.reclaimer.reclaim(["zzz"])
         self.reclaimer.reclaim(list(self.garbage))
-        while self.discards:
+        while self.removals:
             self.removed()
         self.assertEqual(self.garbage, [])
 
@@ -108,7 +108,7 @@ class ReclaimerTests(SynchronousTestCase):
         """Blobs that could not be removed are not forgotten, and the others go on."""
         self.reclaimer.reclaim(["a"])
         self.reclaimer.reclaim(["b"])
-        self.discards.pop(0)[1].errback(OSError(errno.EIO, os.strerror(errno.EIO)))
+        self.removals.pop(0)[1].errback(OSError(errno.EIO, os.strerror(errno.EIO)))
         self.assertEqual(self.removed(), ["b"])
         self.assertEqual(self.forgotten, ["b"])
 
@@ -120,12 +120,12 @@ class GraceTests(ReclaimerTests):
         super().setUp()
         self.clock = Clock()
         self.reclaimer = GarbageCollector(
-            self.discard, self.forget, self.read, graceSeconds=2.0, clock=self.clock
+            self.remove, self.forget, self.read, graceSeconds=2.0, clock=self.clock
         )
 
     def removed(self) -> list[str]:
         """Let the discard that runs, or that comes when the grace is over, succeed."""
-        if not self.discards:
+        if not self.removals:
             self.clock.advance(2)
         return super().removed()
 
@@ -145,7 +145,7 @@ class GraceTests(ReclaimerTests):
         self.clock.advance(1.9)
         first = self.reclaimer.hold(["a"])
         self.reclaimer.hold(["b"]).release()
-        self.assertEqual(self.discards, [])
+        self.assertEqual(self.removals, [])
         self.clock.advance(0.1)
         self.assertEqual(self.removed(), ["b", "c"])
         first.release()
@@ -157,15 +157,15 @@ class GraceTests(ReclaimerTests):
         self.clock.advance(1)
         self.reclaimer.reclaim(["b"])
         self.clock.advance(1)
-        self.discards.pop(0)[1].errback(OSError(errno.EIO, os.strerror(errno.EIO)))
+        self.removals.pop(0)[1].errback(OSError(errno.EIO, os.strerror(errno.EIO)))
         self.assertEqual(self.removed(), ["b"])
         self.assertEqual(self.forgotten, ["b"])
 
     def test_catchUp(self) -> None:
         """Garbage of earlier is as old as the grace when it is read."""
         self.garbage = ["a", "b"]
-        self.reclaimer.catchUp()
-        self.assertEqual(self.discards, [])
+        self.reclaimer.resumeCollection()
+        self.assertEqual(self.removals, [])
         self.assertEqual(self.removed(), ["a", "b"])
         self.assertEqual(self.garbage, [])
 
@@ -175,7 +175,7 @@ class GraceTests(ReclaimerTests):
         self.reclaimer.reclaim(list(self.garbage))
         self.assertEqual(self.reclaimer.backlog, 100_001)
         self.clock.advance(2)
-        while self.discards:
+        while self.removals:
             super().removed()
         self.assertEqual(self.garbage, [])
 
@@ -186,4 +186,4 @@ class GraceTests(ReclaimerTests):
         self.successResultOf(self.reclaimer.stop())
         self.successResultOf(idle)
         self.reclaimer.reclaim(["b"])
-        self.assertEqual((self.discards, self.clock.getDelayedCalls()), ([], []))
+        self.assertEqual((self.removals, self.clock.getDelayedCalls()), ([], []))

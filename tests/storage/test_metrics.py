@@ -75,7 +75,7 @@ class StoreMetersTests(SynchronousTestCase):
         free, total = store.space()
         self.assertEqual(self.value("disk_bytes", "total"), total)
         self.assertGreater(free, 0)
-        store.blobs.latch.trip("a test")
+        store.blobs.latch.set("a test")
         self.flushLoggedErrors()
         self.assertEqual(self.value("read_only"), 1)
 

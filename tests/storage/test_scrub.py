@@ -55,7 +55,7 @@ class ScrubberTests(SynchronousTestCase):
         """A scrubber in place of the store's own, which is stopped."""
         store, reactor = self.driver.store, self.driver.reactor
         reactor.settle(store.scrubber.stop())
-        report = CorruptionLog(catalog, store.blobs.markDamaged)
+        report = CorruptionLog(catalog, store.blobs.markCorrupt)
         return Scrubber(catalog, store.blobs, reactor, report, **named)
 
     def test_sound(self) -> None:
@@ -152,13 +152,13 @@ class ScrubberTests(SynchronousTestCase):
         store, reactor = self.driver.store, self.driver.reactor
         self.flip(b"2")
         reactor.advance(59)
-        self.assertEqual(store.blobs.damaged, frozenset())
-        reactor.turnUntil(lambda: bool(store.blobs.damaged), lambda: reactor.advance(1))
+        self.assertEqual(store.blobs.corrupt, frozenset())
+        reactor.turnUntil(lambda: bool(store.blobs.corrupt), lambda: reactor.advance(1))
         self.scrub()
         self.flip(b"4")
         reactor.turnUntil(lambda: reactor.seconds() > 6 * DAY, lambda: reactor.advance(HOUR))
-        self.assertEqual(store.blobs.damaged, frozenset({self.blob(b"2")}))
-        reactor.turnUntil(lambda: len(store.blobs.damaged) == 2, lambda: reactor.advance(HOUR))
+        self.assertEqual(store.blobs.corrupt, frozenset({self.blob(b"2")}))
+        reactor.turnUntil(lambda: len(store.blobs.corrupt) == 2, lambda: reactor.advance(HOUR))
         self.assertGreaterEqual(reactor.seconds(), 7 * DAY)
         reactor.settle(store.accessKeys.stop())
         reactor.settle(store.scrubber.stop())

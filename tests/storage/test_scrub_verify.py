@@ -32,7 +32,7 @@ class VerifyingReaderTests(SynchronousTestCase):
     def reader(self) -> VerifyingReader:
         """Make a reader of the open store."""
         store = self.driver.store
-        report = CorruptionLog(store.catalog, store.blobs.markDamaged)
+        report = CorruptionLog(store.catalog, store.blobs.markCorrupt)
         return VerifyingReader(store.catalog, store.blobs, report)
 
     def put(self, body: bytes) -> Segment:
@@ -59,8 +59,8 @@ class VerifyingReaderTests(SynchronousTestCase):
         self.assertRaises(CorruptBlob, self.read, segment)
         self.assertEqual(len(b"".join(self.taken)), taken)
         blob = frozenset({segment.blob})
-        self.assertEqual(self.driver.store.blobs.damaged, blob)
-        self.assertEqual(self.driver.store.catalog.damagedBlobs(), blob)
+        self.assertEqual(self.driver.store.blobs.corrupt, blob)
+        self.assertEqual(self.driver.store.catalog.corruptBlobs(), blob)
         self.assertRaises(CorruptBlob, self.read, segment)
         self.assertEqual(self.taken, [])
 
@@ -118,7 +118,7 @@ class VerifyingReaderTests(SynchronousTestCase):
         body = os.urandom(100)
         segment = self.put(body)
         self.change(segment, 0, bytes([body[0] ^ 1]))
-        self.driver.store.catalog._latch.set(OSError("no more"))
+        self.driver.store.catalog._latch.set("no more")
         self.assertRaises(CorruptBlob, self.read, segment)
         self.assertEqual(self.taken, [])
 

@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import DirectoryLock, StoreLocked
 from storagegate.storage.fsck import check
-from storagegate.storage.multiprocess.memory import ProcessGroupConfig
+from storagegate.storage.sharedmemory import ProcessGroupConfig
 from storagegate.storage.store import ObjectStore
 from tests.support.delayed import TurnedReactor
 from tests.support.faultyfiles import FaultyFiles
@@ -73,7 +73,7 @@ class SharingTests(SynchronousTestCase):
     def test_nobodyHoldsIt(self) -> None:
         """A store that nobody has prepared and locked is refused, and left unlocked."""
         os.makedirs(self.directory)
-        with self.assertRaisesRegex(StoreError, "nobody holds"):
+        with self.assertRaisesRegex(StoreError, "is not locked"):
             self.open(0)
         self.assertFalse(DirectoryLock.isTaken(self.directory))
 

@@ -4,11 +4,9 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.blobids import BlobIds
 from storagegate.storage.blobs.filestore import FileBlobs
-from storagegate.storage.blobs.fsync import WriteFence
-from storagegate.storage.blobs.layout import BlobLayout
-from storagegate.storage.files import Files
+from storagegate.storage.blobs.layout import BlobIds, BlobLayout
+from storagegate.storage.files import FailStopLatch, Files
 from storagegate.storage.threadpool import IWorkPool
 from tests.support.faultyfiles import FaultyFiles
 from tests.support.pools import HeldPool
@@ -21,7 +19,7 @@ def makeBlobs(
     layout = BlobLayout(directory)
     for path in (layout.blobs, layout.staging):
         os.makedirs(path)
-    return FileBlobs(layout, pool, files or Files(), WriteFence(), BlobIds().new, durable)
+    return FileBlobs(layout, pool, files or Files(), FailStopLatch(), BlobIds().new, durable)
 
 
 def filesBelow(directory: str) -> list[str]:
@@ -44,12 +42,12 @@ class BlobsCase(SynchronousTestCase):
 
     def put(self, body: bytes) -> str:
         """Store a blob and settle it."""
-        sink = self.blobs.sink(0, len(body))
+        sink = self.blobs.writer(0, len(body))
         sink.write(body)
         finished = sink.finish()
         self.pool.goAll()
         blob = self.successResultOf(finished).segments[0].blob
-        self.blobs.settle([blob])
+        self.blobs.confirm([blob])
         self.pool.goAll()
         return blob
 

@@ -118,7 +118,7 @@ class StoreDriver:
         for segment in content.segments:
             handle = self.reactor.settle(self.store.blobs.open(segment))
             body += self.reactor.settle(handle.read(segment.offset, segment.length))
-            handle.release()
+            handle.close()
         return body
 
     def delete(self, bucket: str, keys: Sequence[bytes]) -> list[bool | Exception]:
@@ -168,7 +168,7 @@ class StoreDriver:
 
     def upload(self, body: bytes, inlineLimit: int) -> tuple[Any, Content]:
         """Bring a body in; return the finished sink and the content."""
-        sink = self.store.blobs.sink(inlineLimit)
+        sink = self.store.blobs.writer(inlineLimit)
         for start in range(0, len(body), 200_000):
             waiting = sink.write(body[start : start + 200_000])
             if waiting is not None:

@@ -22,7 +22,6 @@ from twisted.python.failure import Failure
 
 from storagegate.s3.accounts import AccessKeyStore
 from storagegate.storage.errors import NoSuchKey
-from storagegate.storage.multiprocess.memory import BEGUN, ProcessGroupConfig
 from storagegate.storage.records import (
     AccessKey,
     Attributes,
@@ -34,6 +33,7 @@ from storagegate.storage.records import (
     Part,
     WriteCondition,
 )
+from storagegate.storage.sharedmemory import STARTED, ProcessGroupConfig
 from storagegate.storage.store import ObjectStore
 from tests.support.faultyfiles import Fault, FaultyFiles
 from tests.support.model import etagOf
@@ -127,7 +127,7 @@ class Worker:
                 try:
                     data = await handle.read(segment.offset, segment.length)
                 finally:
-                    handle.release()
+                    handle.close()
                 size += len(data)
                 digest.update(data)
         finally:
@@ -180,8 +180,8 @@ class Worker:
 
     async def burst(self, bucket: str, count: int) -> int:
         """Store so many objects at once; say how many commits it took."""
-        memory = self.store._company._memory
-        begun = memory.word(BEGUN, memory.slot)
+        memory = self.store._group._memory
+        begun = memory.word(STARTED, memory.slot)
         bodies = [b"%d" % number for number in range(count)]
         records = [
             _record(bucket, f"{self.sharing.index}/{body.decode()}", Content(len(body), body), "e")
@@ -190,7 +190,7 @@ class Worker:
         await gatherResults(
             [self.store.putObject(record, None, WriteCondition()) for record in records]
         )
-        commits: int = memory.word(BEGUN, memory.slot) - begun
+        commits: int = memory.word(STARTED, memory.slot) - begun
         return commits
 
     async def failSyncs(self) -> None:
@@ -239,7 +239,7 @@ class Worker:
         self.changes.append([change.bucket, key, etag])
 
     async def _upload(self, body: bytes, inlineLimit: int) -> tuple[Any, Content]:
-        sink = self.store.blobs.sink(inlineLimit)
+        sink = self.store.blobs.writer(inlineLimit)
         for start in range(0, len(body), 200_000):
             waiting = sink.write(body[start : start + 200_000])
             if waiting is not None:

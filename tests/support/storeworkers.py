@@ -11,7 +11,7 @@ from threading import Lock, Thread
 from typing import Any
 
 from storagegate.storage import errors
-from storagegate.storage.multiprocess.memory import ProcessGroupConfig
+from storagegate.storage.sharedmemory import ProcessGroupConfig
 from storagegate.storage.store import ObjectStore
 from tests.support.daemon import daemonEnvironment
 

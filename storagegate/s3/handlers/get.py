@@ -128,7 +128,7 @@ async def _sendSegments(
                     call.startResponse(code, headers, length)
                 await handle.sendTo(request, segment.offset, segment.length)
             finally:
-                handle.release()
+                handle.close()
     finally:
         hold.release()
     if request.started:

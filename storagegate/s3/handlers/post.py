@@ -107,7 +107,7 @@ async def _store(
         limits.check(ingested.content.size)
     except S3Error:
         if ingested.sink is not None:
-            call.services.store.abandon(ingested.sink)
+            call.services.store.abort(ingested.sink)
         raise
     attributes = evolve(attributes, checksum=ingested.checksum)
     return await objects.putObject(call.identity, call.bucket, key, ingested, attributes)

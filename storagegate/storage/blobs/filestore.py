@@ -1,13 +1,16 @@
 """
 Blobs as files below one directory.
 
-Unlinks that nobody waits for.
+Descriptors are kept open for the next reader, so that a repeated GET opens nothing. Names are
+unlinked in the background.
 """
 
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from weakref import WeakSet
 
 from twisted.internet.defer import Deferred, fail
@@ -17,27 +20,251 @@ from zope.interface import implementer
 
 from storagegate.core.task import IdleWaiters
 from storagegate.storage.backends import BackEndContext, OpenCatalog
-from storagegate.storage.blobids import isBlobId
-from storagegate.storage.blobs.fsync import SyncGroup, WriteFence, storeError
-from storagegate.storage.blobs.handles import CheckedBlob, HandleCache
-from storagegate.storage.blobs.layout import BlobLayout, Shards
+from storagegate.storage.blobs.layout import BlobLayout, Shards, SyncGroup, isBlobId, storeError
 from storagegate.storage.blobs.writer import FileBlobWriter, StagingFile, bufferSize
 from storagegate.storage.errors import CorruptBlob, StoreBusy, StoreReadOnly
-from storagegate.storage.files import Files, unlinkIfThere
-from storagegate.storage.interfaces import IBlobReader, IBlobStore
+from storagegate.storage.files import FailStopLatch, Files, unlinkIfThere
+from storagegate.storage.interfaces import ByteSink, Hasher, IBlobReader, IBlobStore
 from storagegate.storage.records import Segment
 from storagegate.storage.recovery import sweepStaging
 from storagegate.storage.threadpool import IWorkPool
 
+CAPACITY = 256
+"""Descriptors kept open; a quarter of the 1024 that a process may have by default."""
+
+
+DIGEST_JOB = 8 << 20
+"""Bytes that one pool job reads and hashes: worth a change of threads, yet soon over."""
+
+_READ = 1 << 20
+
+
+class _OpenFile:
+    """
+    An open file and the number of its readers.
+
+    @ivar isRemoved: The blob is gone: the last reader closes the file.
+    """
+
+    __slots__ = ("blob", "fd", "isRemoved", "size", "users")
+
+    def __init__(self, blob: str, fd: int, size: int) -> None:
+        self.blob = blob
+        self.fd = fd
+        self.size = size
+        self.users = 0
+        self.isRemoved = False
+
+
+@implementer(IBlobReader)
+class BlobReader:
+    """
+    One reader of an open file.
+
+    @param onClose: Called by L{close}.
+    @param keepsPages: Whether the bytes that are digested stay in the page cache.
+    @ivar fd: For C{pread} and C{sendfile}; its own position is never used.
+    """
+
+    __slots__ = ("_files", "_keepsPages", "_onClose", "_pool", "fd", "size")
+
+    def __init__(
+        self,
+        fd: int,
+        size: int,
+        pool: IWorkPool,
+        files: Files,
+        onClose: Callable[[], object],
+        keepsPages: bool = True,
+    ) -> None:
+        self.fd = fd
+        self.size = size
+        self._pool = pool
+        self._files = files
+        self._onClose: Callable[[], object] | None = onClose
+        self._keepsPages = keepsPages
+
+    async def sendTo(self, response: ByteSink, offset: int, length: int) -> None:
+        """See L{IBlobReader.sendTo}."""
+        await response.sendFile(self.fd, offset, length, self._pool.run)
+
+    async def read(self, offset: int, length: int, hashers: Sequence[Hasher] = ()) -> bytes:
+        """See L{IBlobReader.read}."""
+        run: bytes = await self._pool.run(self._readNow, offset, length, hashers)
+        return run
+
+    async def digest(self, hashers: Sequence[Hasher], offset: int, length: int) -> int:
+        """See L{IBlobReader.digest}; one job of the pool after the other."""
+        done = 0
+        while done < length:
+            size = min(DIGEST_JOB, length - done)
+            count: int = await self._pool.run(self._digestNow, hashers, offset + done, size)
+            done += count
+            if count < size:
+                break
+        return done
+
+    def close(self) -> None:
+        """
+        See L{IBlobReader.close}.
+
+        @raise RuntimeError: It was closed already; its number may be another file's by now.
+        """
+        if self._onClose is None:
+            raise RuntimeError("the reader was closed already")
+        onClose, self._onClose = self._onClose, None
+        onClose()
+
+    def _readNow(self, offset: int, length: int, hashers: Sequence[Hasher]) -> bytes:
+        """Read a range of the file, and hash it. Runs in a pool thread."""
+        run = self._files.read(self.fd, length, offset)
+        for hasher in hashers:
+            hasher.update(run)
+        return run
+
+    def _digestNow(self, hashers: Sequence[Hasher], offset: int, length: int) -> int:
+        """Read and hash a range of the file, a MiB at a time. Runs in a pool thread."""
+        begin, end = offset, offset + length
+        while offset < end:
+            chunk = self._readNow(offset, min(end - offset, _READ), hashers)
+            if not chunk:
+                break
+            if not self._keepsPages:
+                # Pages that are read for a check must not displace those that clients read.
+                self._files.dropCache(self.fd, offset, len(chunk))
+            offset += len(chunk)
+        return offset - begin
+
+
+class HandleCache:
+    """
+    The descriptors that were used last. All methods: reactor thread.
+
+    @param files: The operating system's calls.
+    @param openFile: From an id to a descriptor and a size; blocks, runs in the pool.
+    @param closeFile: Closes a descriptor and never fails; blocks where it is the last of a file.
+    """
+
+    def __init__(
+        self,
+        pool: IWorkPool,
+        files: Files,
+        openFile: Callable[[str], tuple[int, int]],
+        closeFile: Callable[[int], None],
+        capacity: int = CAPACITY,
+    ) -> None:
+        self._pool = pool
+        self._files = files
+        self._openFile = openFile
+        self._closeFile = closeFile
+        self._capacity = capacity
+        self._busy: dict[str, _OpenFile] = {}
+        self._idle: OrderedDict[str, _OpenFile] = OrderedDict()
+        self._opening: dict[str, list[Deferred[IBlobReader]]] = {}
+        self._removed: set[str] = set()
+        self._closed = False
+
+    def open(self, blob: str) -> BlobReader | Deferred[IBlobReader]:
+        """Return a reader of a blob; readers that miss at one time share the opening."""
+        entry = self._busy.get(blob)
+        if entry is None:
+            entry = self._idle.pop(blob, None)
+            if entry is None:
+                return self._miss(blob)
+            self._busy[blob] = entry
+        return self._newReader(entry)
+
+    def drop(self, blobs: Iterable[str]) -> list[int]:
+        """
+        Forget blobs that are about to be removed.
+
+        @return: Descriptors to be closed off the reactor thread, for that frees their space.
+        """
+        descriptors = []
+        for blob in blobs:
+            if (entry := self._idle.pop(blob, None)) is not None:
+                descriptors.append(entry.fd)
+            elif (entry := self._busy.pop(blob, None)) is not None:
+                entry.isRemoved = True
+            elif blob in self._opening:
+                self._removed.add(blob)
+        return descriptors
+
+    def close(self) -> None:
+        """Close files without readers, and the rest when they have none. Nothing opens any more."""
+        self._closed = True
+        while self._idle:
+            self._closeFile(self._idle.popitem()[1].fd)
+        for entry in self._busy.values():
+            entry.isRemoved = True
+        self._busy.clear()
+
+    def _newReader(self, entry: _OpenFile) -> BlobReader:
+        entry.users += 1
+        release = partial(self._release, entry)
+        return BlobReader(entry.fd, entry.size, self._pool, self._files, release)
+
+    def _miss(self, blob: str) -> Deferred[IBlobReader]:
+        if self._closed:
+            return fail(StoreBusy("the store is closing"))
+        waiting = self._opening.get(blob)
+        first = waiting is None
+        if waiting is None:
+            waiting = self._opening[blob] = []
+        reader: Deferred[IBlobReader] = Deferred(waiting.remove)
+        waiting.append(reader)
+        if first:
+            job = self._pool.run(self._openFile, blob)
+            job.addCallbacks(self._opened, self._notOpened, (blob,), {}, (blob,))
+        return reader
+
+    def _opened(self, file: tuple[int, int], blob: str) -> None:
+        entry = _OpenFile(blob, *file)
+        readers = self._opening.pop(blob)
+        entry.isRemoved = blob in self._removed or self._closed
+        self._removed.discard(blob)
+        # One user more, else the first reader's close could close it for the others.
+        entry.users = 1
+        if not entry.isRemoved:
+            self._busy[blob] = entry
+        # A callback may cancel another reader, which removes itself from this list.
+        while readers:
+            readers.pop(0).callback(self._newReader(entry))
+        self._release(entry)
+
+    def _notOpened(self, failure: Failure, blob: str) -> None:
+        self._removed.discard(blob)
+        readers = self._opening.pop(blob)
+        while readers:
+            readers.pop(0).errback(failure)
+
+    def _refused(self, failure: Failure, fd: int) -> None:
+        # The pool has stopped: no call waits for this thread any more.
+        failure.trap(StoreBusy)
+        self._closeFile(fd)
+
+    def _release(self, entry: _OpenFile) -> None:
+        entry.users -= 1
+        if entry.users:
+            return
+        if entry.isRemoved:
+            self._pool.runAnyway(self._closeFile, entry.fd).addErrback(self._refused, entry.fd)
+            return
+        del self._busy[entry.blob]
+        self._idle[entry.blob] = entry
+        while self._idle and len(self._busy) + len(self._idle) > self._capacity:
+            self._closeFile(self._idle.popitem(last=False)[1].fd)
+
+
 _BATCH = 512
-"""Names a job: few jobs, yet none that keeps a thread for long."""
+"""Names in a job: few jobs, yet none that occupies a thread for long."""
 
 _BACKLOG = 65_536
-"""Names that may wait (8 MB of them); any more are left for the sweep of the next start."""
+"""Names that may wait (8 MB of them); more are left for the sweep of the next start."""
 
 
 class BackgroundUnlinker:
-    """Takes names away in the pool, one job at a time. All methods but one: reactor thread."""
+    """Unlinks names in the pool, one job at a time. Methods: reactor thread but for the last."""
 
     _log = Logger()
 
@@ -49,14 +276,14 @@ class BackgroundUnlinker:
         self._waiters = IdleWaiters()
 
     def unlink(self, paths: Iterable[str]) -> None:
-        """Take these names away, some time."""
+        """Unlink these names later."""
         if len(self._paths) < _BACKLOG:
             self._paths.extend(paths)
         if not self._running:
             self._next()
 
     def idle(self) -> Deferred[None]:
-        """Wait until nothing is left to do."""
+        """Wait until no name waits."""
         return self._waiters.wait(self._running)
 
     def _next(self) -> None:
@@ -77,7 +304,7 @@ class BackgroundUnlinker:
         self._waiters.notify()
 
     def _unlinkAll(self, paths: list[str]) -> None:
-        """Take names away; one that resists is logged. Runs in a pool thread."""
+        """Unlink names; log those that cannot be. Runs in a pool thread."""
         for path in paths:
             try:
                 unlinkIfThere(self._files, path)
@@ -90,7 +317,7 @@ class FileBlobs:
     """
     The embedded L{IBlobStore}. Methods: reactor thread, unless they say otherwise.
 
-    @ivar latch: Falls when an fsync fails; nothing is written or removed then.
+    @ivar latch: Is set when an fsync fails; nothing is written or removed then.
     """
 
     _log = Logger()
@@ -100,7 +327,7 @@ class FileBlobs:
         layout: BlobLayout,
         pool: IWorkPool,
         files: Files,
-        latch: WriteFence,
+        latch: FailStopLatch,
         newId: Callable[[], str],
         durable: bool = True,
     ) -> None:
@@ -117,96 +344,97 @@ class FileBlobs:
         self._shards = Shards(layout, files, self._durability)
         self._handles = HandleCache(pool, files, self._openFile, self._closeFile)
         self._unlinker = BackgroundUnlinker(pool, files)
-        self._damaged: set[str] = set()
-        self._sinks: WeakSet[FileBlobWriter] = WeakSet()
+        self._corrupt: set[str] = set()
+        self._writers: WeakSet[FileBlobWriter] = WeakSet()
 
-    def sink(self, inlineLimit: int, expectedSize: int | None = None) -> FileBlobWriter:
-        """See L{IBlobStore.sink}."""
-        buffer = bufferSize(len(self._sinks) + 1)
-        sink = FileBlobWriter(
+    def writer(self, inlineLimit: int, expectedSize: int | None = None) -> FileBlobWriter:
+        """See L{IBlobStore.writer}."""
+        buffer = bufferSize(len(self._writers) + 1)
+        writer = FileBlobWriter(
             self._newFile, self._pool, self.latch, inlineLimit, expectedSize, buffer
         )
-        self._sinks.add(sink)
-        return sink
+        self._writers.add(writer)
+        return writer
 
     def openBlob(self, blob: str) -> IBlobReader | Deferred[IBlobReader]:
         """Open a blob: at once where its descriptor is cached, else through the pool."""
-        if blob in self._damaged:
+        if blob in self._corrupt:
             return fail(CorruptBlob(f"blob {blob} is damaged"))
         return self._handles.open(blob)
 
     async def open(self, segment: Segment) -> IBlobReader:
         """See L{IBlobStore.open}."""
         opened = self.openBlob(segment.blob)
-        handle: IBlobReader = await opened if isinstance(opened, Deferred) else opened
-        if handle.size < segment.offset + segment.length:
-            size = handle.size
-            handle.release()
+        reader: IBlobReader = await opened if isinstance(opened, Deferred) else opened
+        if reader.size < segment.offset + segment.length:
+            size = reader.size
+            reader.close()
             raise CorruptBlob(f"blob {segment.blob} is short: {size} bytes")
-        return handle
+        return reader
 
-    async def openToCheck(self, blob: str) -> CheckedBlob:
-        """See L{IBlobStore.openToCheck}."""
+    async def openUncached(self, blob: str) -> BlobReader:
+        """See L{IBlobStore.openUncached}."""
         fd, size = await self._pool.run(self._openFile, blob)
-        return CheckedBlob(fd, size, self._pool, self._files, self._closeSoon)
+        close = partial(self._closeSoon, fd)
+        return BlobReader(fd, size, self._pool, self._files, close, keepsPages=False)
 
-    def discard(self, blobs: Sequence[str]) -> Deferred[None]:
+    def remove(self, blobs: Sequence[str]) -> Deferred[None]:
         """
-        See L{IBlobStore.discard}. When it fires, no crash brings the blobs back.
+        See L{IBlobStore.remove}. After it no crash brings the blobs back.
 
         @raise StoreReadOnly: As a failure; the files stay.
         """
-        if self.latch.reason is not None:
-            return fail(StoreReadOnly(self.latch.reason))
+        if self.latch.failure is not None:
+            return fail(StoreReadOnly(self.latch.failure))
         descriptors = self._handles.drop(blobs)
-        self._damaged.difference_update(blobs)
-        # Never refused: it frees space. Garbage comes one batch at a time, and an upload that
-        # was refused has one of these.
+        self._corrupt.difference_update(blobs)
+        # Never refused: it frees space. There is one batch of garbage at a time, and one call
+        # for each upload that was refused.
         return self._pool.runAnyway(self._removeAll, tuple(blobs), descriptors)
 
     def forget(self, blobs: Sequence[str]) -> None:
-        """Let go of blobs that another process has removed; closed is what nobody reads."""
-        self._damaged.difference_update(blobs)
+        """See L{IBlobStore.forget}; files without readers are closed."""
+        self._corrupt.difference_update(blobs)
         for fd in self._handles.drop(blobs):
             self._closeSoon(fd)
 
-    def settle(self, blobs: Sequence[str]) -> None:
-        """See L{IBlobStore.settle}."""
+    def confirm(self, blobs: Sequence[str]) -> None:
+        """See L{IBlobStore.confirm}."""
         self._unlinker.unlink(self._layout.stagingPath(blob) for blob in blobs)
 
     async def unconfirmed(self, olderThanSeconds: float) -> Sequence[str]:
-        """See L{IBlobStore.unconfirmed}: a blob that was not settled has a name in C{staging/}."""
+        """See L{IBlobStore.unconfirmed}: such a blob has a name in C{staging/}."""
         found: list[str] = await self._pool.run(self._listStaging, olderThanSeconds)
         return found
 
-    def markDamaged(self, blobs: Iterable[str]) -> None:
-        """Open these blobs no more."""
-        self._damaged.update(blobs)
+    def markCorrupt(self, blobs: Iterable[str]) -> None:
+        """Refuse to open these blobs from now on."""
+        self._corrupt.update(blobs)
 
     @property
     def failure(self) -> str | None:
         """Why nothing is written or removed until a restart."""
-        return self.latch.reason
+        return self.latch.failure
 
     def failStop(self, reason: str) -> None:
         """See L{IBlobStore.failStop}."""
-        self.latch.trip(reason)
+        self.latch.set(reason)
 
     def health(self) -> Mapping[str, str | None]:
         """See L{IBlobStore.health}."""
-        return {"blobs": self.latch.reason}
+        return {"blobs": self.latch.failure}
 
     @property
-    def damaged(self) -> frozenset[str]:
-        """The blobs that are known to be damaged."""
-        return frozenset(self._damaged)
+    def corrupt(self) -> frozenset[str]:
+        """The blobs that are known to be corrupt."""
+        return frozenset(self._corrupt)
 
     def idle(self) -> Deferred[None]:
-        """Wait until every settled blob has lost its first name."""
+        """Wait until the first names of all confirmed blobs are unlinked."""
         return self._unlinker.idle()
 
     async def close(self) -> None:
-        """Finish what runs in the background, and close what is open."""
+        """Finish background work, and close all files."""
         await self._unlinker.idle()
         self._handles.close()
 
@@ -236,7 +464,7 @@ class FileBlobs:
 
     def _closeFile(self, fd: int) -> None:
         """
-        Close what was only read: the descriptor is gone whatever the system says. Any thread.
+        Close a descriptor that was only read from: it is closed even after an error. Any thread.
         """
         try:
             self._files.close(fd)
@@ -244,11 +472,11 @@ class FileBlobs:
             self._log.error("a blob did not close well: {error}", error=str(error))
 
     def _closeSoon(self, fd: int) -> None:
-        """Close a descriptor in the pool, for that may free the space of a file."""
+        """Close a descriptor in the pool, for that may free the space of a file, which blocks."""
         self._pool.runAnyway(self._closeFile, fd).addErrback(self._closeHere, fd)
 
     def _closeHere(self, failure: Failure, fd: int) -> None:
-        """Close what no thread is left for."""
+        """Close a descriptor in this thread, when the pool has stopped."""
         failure.trap(StoreBusy)
         self._closeFile(fd)
 
@@ -257,7 +485,7 @@ class FileBlobs:
         found = []
         latest = time.time() - olderThanSeconds
         for name in filter(isBlobId, self._files.names(self._layout.staging)):
-            # What was settled in the meantime is gone.
+            # A blob that was confirmed meanwhile has no such name.
             with suppress(FileNotFoundError):
                 if os.stat(self._layout.stagingPath(name)).st_mtime < latest:
                     found.append(name)
@@ -296,7 +524,7 @@ def openBlobs(context: BackEndContext, opened: OpenCatalog) -> FileBlobs:
     layout = BlobLayout(context.directory)
     files, latch = context.files, context.latch
     isDurable = context.durability == "full"
-    if context.commons is None:
+    if context.catalogState is None:
         syncs = SyncGroup(files, latch, isDurable)
         shards = Shards(layout, files, syncs)
         sweepStaging(layout, files, shards, syncs, opened.knownBlobs)

@@ -1,20 +1,177 @@
 """
-Where a blob's file is.
+The files of blobs: ids, paths, directories, and what makes them durable.
 
 ::
 
     DATA/blobs/ab/cd/abcd...    the blob, under its id: 32 hexadecimal digits
     DATA/staging/abcd...        its first name, until the catalog has committed it
-
-The directories of blobs, which the ids name.
 """
 
+import errno
 import os
+import re
+from collections.abc import Callable
+from threading import Event, Lock
 
 from attrs import frozen
 
-from storagegate.storage.blobs.fsync import SyncGroup
-from storagegate.storage.files import Files
+from storagegate.storage.errors import StoreBusy, StoreError, StoreFull, StoreReadOnly
+from storagegate.storage.files import FailStopLatch, Files
+
+BLOBS_A_SHARD = 256
+"""Successive blobs with one directory; more would make single directories large in small stores."""
+
+_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+
+
+def isBlobId(name: str) -> bool:
+    """Return whether a name is one that a blob can have."""
+    return _ID.fullmatch(name) is not None
+
+
+class BlobIds:
+    """
+    Makes ids; L{BLOBS_A_SHARD} successive ones begin with the same four digits.
+
+    These name the directory of a blob's file, which is created and synced once for all of them.
+
+    @param random: C{os.urandom} or a replacement.
+    @param owner: The bytes that all ids end with. They identify the files of a process that died.
+    """
+
+    def __init__(self, random: Callable[[int], bytes] = os.urandom, owner: bytes = b"") -> None:
+        self._random = random
+        self._owner = owner.hex()
+        self._own = 14 - len(owner)
+        self._shard = ""
+        self._left = 0
+
+    def new(self) -> str:
+        """Make an id that no blob has had. Reactor thread."""
+        if not self._left:
+            self._shard = self._random(2).hex()
+            self._left = BLOBS_A_SHARD
+        self._left -= 1
+        return self._shard + self._random(self._own).hex() + self._owner
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_STORE_ERRORS: dict[int, tuple[type[StoreError], str]] = {
+    errno.ENOSPC: (StoreFull, "the disk is full"),
+    errno.EDQUOT: (StoreFull, "the disk quota is used up"),
+    errno.EROFS: (StoreReadOnly, "the file system is read-only"),
+    errno.EMFILE: (StoreBusy, "too many files are open"),
+    errno.ENFILE: (StoreBusy, "too many files are open"),
+}
+
+
+def storeError(error: OSError) -> Exception:
+    """Return the L{StoreError} for an error of the operating system, or the error itself."""
+    kind, text = _STORE_ERRORS.get(error.errno or 0, (None, ""))
+    return error if kind is None else kind(text)
+
+
+class _SyncBatch:
+    """One sync of one directory, for all calls that came before it began."""
+
+    def __init__(self) -> None:
+        self.ended = Event()
+        self.error: StoreError | OSError | None = StoreReadOnly("an fsync did not end")
+
+
+class _Directory:
+    """A directory that is being synced: one sync runs, at most one more waits."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.next: _SyncBatch | None = None
+        self.users = 0
+
+
+class SyncGroup:
+    """
+    Syncs files and directories, or does nothing with durability C{os}.
+
+    All methods block and may run in any thread.
+
+    @param latch: Is set when a sync fails for another reason than a full disk.
+    @param enabled: Whether anything is synced.
+    """
+
+    def __init__(self, files: Files, latch: FailStopLatch, enabled: bool) -> None:
+        self._files = files
+        self._latch = latch
+        self._enabled = enabled
+        self._lock = Lock()
+        self._directories: dict[str, _Directory] = {}
+
+    def syncFile(self, fd: int) -> None:
+        """
+        Make a file's bytes durable.
+
+        @raise StoreFull: The disk had no space for them after all; this file alone is lost.
+        @raise StoreReadOnly: The content of the disk is unknown.
+        """
+        if self._enabled:
+            self._latch.check()
+            self._sync(self._files.sync, fd, "a file")
+
+    def syncDirectory(self, path: str) -> None:
+        """
+        Make a directory's entries durable. Calls that come while a sync runs share the next one.
+
+        @raise StoreFull: The disk had no space for the entries.
+        @raise StoreReadOnly: The content of the disk is unknown.
+        @raise OSError: The directory cannot be opened.
+        """
+        if not self._enabled:
+            return
+        with self._lock:
+            directory = self._directories.setdefault(path, _Directory())
+            directory.users += 1
+            leads = directory.next is None
+            if directory.next is None:
+                directory.next = _SyncBatch()
+            mine = directory.next
+        try:
+            if leads:
+                self._lead(path, directory, mine)
+            else:
+                mine.ended.wait()
+        finally:
+            with self._lock:
+                directory.users -= 1
+                if not directory.users:
+                    del self._directories[path]
+        if mine.error is not None:
+            raise mine.error
+
+    def _lead(self, path: str, directory: _Directory, mine: _SyncBatch) -> None:
+        with directory.lock:
+            # From here on a change may come too late for this sync: it needs the next one.
+            with self._lock:
+                directory.next = None
+            try:
+                self._latch.check()
+                fd = self._files.openDirectory(path)
+                try:
+                    self._sync(self._files.syncDirectory, fd, "a directory")
+                finally:
+                    self._files.close(fd)
+                mine.error = None
+            except (StoreError, OSError) as error:
+                mine.error = error
+            finally:
+                mine.ended.set()
+
+    def _sync(self, sync: Callable[[int], None], fd: int, what: str) -> None:
+        try:
+            sync(fd)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise StoreFull("the disk is full") from error
+            self._latch.set(f"fsync of {what} failed: {error.strerror or error}")
+            raise StoreReadOnly(str(self._latch.failure)) from error
 
 
 @frozen
@@ -51,7 +208,7 @@ class BlobLayout:
 
 
 _KNOWN_LIMIT = 4096
-"""Directories remembered as there; forgetting one costs a C{mkdir} and an fsync."""
+"""Directories known to exist; to forget one costs a C{mkdir} and an fsync."""
 
 
 class Shards:
@@ -66,7 +223,7 @@ class Shards:
 
     def ensure(self, blob: str) -> None:
         """
-        See that a blob's directory is there, durably.
+        Create a blob's directory, durably, unless it is known to exist.
 
         A directory that this process did not see durable may be one that a crash would take
         away, or that another thread has made but not synced: its parent is synced here as well.

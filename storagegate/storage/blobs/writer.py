@@ -1,11 +1,9 @@
 """
-The reactor's side of an upload: two buffers, and one job at a time that writes them.
+The writer of an upload: two buffers, and one job at a time that writes them to a staging file.
 
-A blob on its way to the disk.
-
-The order is the promise: bytes, fsync, second name under C{blobs/}, fsync of the directory; then
-the catalog commits; only then does the first name go. So whatever a crash leaves behind has its
-name in C{staging/}, and no start ever has to search C{blobs/}.
+The order is bytes, fsync, second name under C{blobs/}, fsync of the directory; then the catalog
+commits; only then is the first name unlinked. So every file that a crash leaves has a name in
+C{staging/}, and no start has to search C{blobs/}.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +16,9 @@ from zope.interface import implementer
 
 from storagegate.core.files import crc32c
 from storagegate.net.transport import Buffer, writeAll
-from storagegate.storage.blobs.fsync import SyncGroup, WriteFence, storeError
-from storagegate.storage.blobs.layout import BlobLayout, Shards
+from storagegate.storage.blobs.layout import BlobLayout, Shards, SyncGroup, storeError
 from storagegate.storage.errors import StoreBusy, StoreReadOnly
-from storagegate.storage.files import Files, unlinkIfThere
+from storagegate.storage.files import FailStopLatch, Files, unlinkIfThere
 from storagegate.storage.interfaces import IBlobWriter
 from storagegate.storage.records import Content, Segment
 from storagegate.storage.threadpool import IWorkPool
@@ -29,7 +26,7 @@ from storagegate.storage.threadpool import IWorkPool
 
 def checksumOf(buffer: Buffer, before: int = 0) -> int:
     """
-    Return the CRC that a blob is checked by: CRC32C, 59 GB/s here and whole in an SQLite integer.
+    Return the checksum of a blob: CRC-32C, 59 GB/s here and an SQLite integer.
 
     @param before: The CRC of the bytes before these.
     """
@@ -38,9 +35,9 @@ def checksumOf(buffer: Buffer, before: int = 0) -> int:
 
 class BlobChecksum:
     """
-    The checksum of a blob, taken as its bytes come.
+    The checksum of a blob, updated with its bytes in order.
 
-    @ivar value: That of the bytes so far.
+    @ivar value: The checksum of the bytes so far.
     """
 
     __slots__ = ("value",)
@@ -49,7 +46,7 @@ class BlobChecksum:
         self.value = 0
 
     def update(self, data: bytes) -> None:
-        """Take bytes."""
+        """Add bytes."""
         self.value = checksumOf(data, self.value)
 
 
@@ -58,7 +55,7 @@ class StagingFile:
     One blob being written. Every method blocks and runs in a pool thread, one at a time.
 
     @ivar blob: Its id.
-    @ivar crc: The CRC of what was written so far.
+    @ivar crc: The checksum of the bytes that were written so far.
     """
 
     _log = Logger()
@@ -70,7 +67,7 @@ class StagingFile:
         files: Files,
         shards: Shards,
         durability: SyncGroup,
-        latch: WriteFence,
+        latch: FailStopLatch,
     ) -> None:
         self.blob = blob
         self.crc = 0
@@ -80,20 +77,20 @@ class StagingFile:
         self._durability = durability
         self._latch = latch
         self._fd = -1
-        self._made = False
-        self._linked = False
+        self._isCreated = False
+        self._isLinked = False
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         """
         Write more bytes.
 
-        @raise StoreError: Or L{OSError} where the store has no word for it. L{remove} it then.
+        @raise StoreError: Or L{OSError} for errors without a L{StoreError}. L{remove} it then.
         """
         self._latch.check()
         try:
-            if not self._made:
+            if not self._isCreated:
                 self._fd = self._files.create(self._layout.stagingPath(self.blob))
-                self._made = True
+                self._isCreated = True
             for buffer in buffers:
                 self.crc = checksumOf(buffer, self.crc)
             writeAll(partial(self._files.write, self._fd), buffers)
@@ -118,30 +115,30 @@ class StagingFile:
 
     def remove(self) -> None:
         """
-        Take away whatever was written. What cannot be taken away is logged, and is found in
+        Remove all files of the blob. A file that cannot be removed is logged, and is found in
         C{staging/} at the next start.
         """
         try:
             self._close()
-            # In this order: the name in staging/ is what the next start looks for.
-            if self._linked:
+            # In this order: the next start searches staging/.
+            if self._isLinked:
                 unlinkIfThere(self._files, self._layout.path(self.blob))
-                self._linked = False
-            if self._made:
+                self._isLinked = False
+            if self._isCreated:
                 unlinkIfThere(self._files, self._layout.stagingPath(self.blob))
-                self._made = False
+                self._isCreated = False
         except OSError as error:
             self._log.error(
                 "upload {blob} was not removed: {error}", blob=self.blob, error=str(error)
             )
 
     def _link(self) -> None:
-        # A link that fails may have been made all the same; one that was in the way is not ours.
-        self._linked = True
+        # A link that fails may have been made nevertheless; one that existed is another blob's.
+        self._isLinked = True
         try:
             self._files.link(self._layout.stagingPath(self.blob), self._layout.path(self.blob))
         except FileExistsError:
-            self._linked = False
+            self._isLinked = False
             raise
 
     def _close(self) -> None:
@@ -153,22 +150,22 @@ class StagingFile:
 BUFFER = 512 * 1024
 """One buffer: the disk gets large writes, and an upload holds two of these at most."""
 
-WHOLE = 16
-"""So many uploads at one time have whole buffers: together they hold 16 MiB."""
+FULL_BUFFERS = 16
+"""So many concurrent uploads have buffers of full size: together they hold 16 MiB."""
 
 BUFFERS = 8 * 1024 * 1024
-"""All buffers together where there are more uploads, until each has but the least."""
+"""All buffers together if there are more uploads, until each has the least."""
 
 _LEAST = 64 * 1024
-"""A buffer is no smaller, however many uploads there are: as much as one read brings."""
+"""The least size of a buffer, whatever the number of uploads: the size of one read."""
 
 _SMALL = 4096
-"""Chunks below this are copied together: kept apart, tiny ones take forty times their size."""
+"""Chunks below this are copied together: tiny ones as objects take forty times their size."""
 
 
-def bufferSize(sinks: int) -> int:
-    """How much one buffer holds where so many uploads are under way."""
-    return BUFFER if sinks <= WHOLE else max(_LEAST, BUFFERS // (2 * sinks))
+def bufferSize(writers: int) -> int:
+    """Return the size of a buffer for this number of concurrent uploads."""
+    return BUFFER if writers <= FULL_BUFFERS else max(_LEAST, BUFFERS // (2 * writers))
 
 
 @implementer(IBlobWriter)
@@ -179,6 +176,8 @@ class FileBlobWriter:
     A body that was declared to fit in both buffers is written, synced and linked in one job.
 
     @param newFile: Makes the file, when one is needed.
+    @param latch: Refuses the upload if it is set.
+    @param inlineLimit: See L{IBlobStore.writer}; so is C{expectedSize}.
     @param buffer: Bytes of one buffer.
     """
 
@@ -188,7 +187,7 @@ class FileBlobWriter:
         self,
         newFile: Callable[[], StagingFile],
         pool: IWorkPool,
-        latch: WriteFence,
+        latch: FailStopLatch,
         inlineLimit: int,
         expectedSize: int | None,
         buffer: int = BUFFER,
@@ -210,38 +209,32 @@ class FileBlobWriter:
         self._committed = False
         self._ended = False
         self._error: Exception | None = None
-        if latch.reason is not None:
-            self._error = StoreReadOnly(latch.reason)
+        if latch.failure is not None:
+            self._error = StoreReadOnly(latch.failure)
 
-    @property
-    def crcs(self) -> Mapping[str, int]:
-        """After the finish, the CRC of each blob that was made: none or one."""
+    def takeNewBlobs(self) -> Mapping[str, int]:
+        """See L{IBlobWriter.takeNewBlobs}: none or one."""
         if self._file is None or not self._committed:
             return {}
-        return {self._file.blob: self._file.crc}
-
-    def handOver(self) -> Mapping[str, int]:
-        """Give the blobs that were made, with their CRCs, to whoever stores or discards them."""
-        crcs = self.crcs
         self._committed = False
-        return crcs
+        return {self._file.blob: self._file.crc}
 
     def write(self, chunk: bytes) -> Deferred[None] | None:
         """
         See L{IBlobWriter.write}.
 
-        @raise RuntimeError: The Deferred of the last write has not fired, or the sink has ended.
+        @raise RuntimeError: The Deferred of the last write has not fired, or the writer has ended.
         """
         if self._error is not None:
             raise self._error
         if self._ended or self._waiting is not None:
-            raise RuntimeError("the sink takes no chunk now")
-        self._gather(chunk)
+            raise RuntimeError("the writer accepts no chunk now")
+        self._append(chunk)
         if self._held < self._threshold:
             return None
         if not self._busy:
             self._writeBuffers()
-            # In a crowd others use the disk meanwhile; a second buffer would only be held.
+            # With many uploads the disk is busy meanwhile; a second buffer would only use memory.
             if self._buffer == BUFFER:
                 return None
         self._waiting = Deferred()
@@ -252,10 +245,10 @@ class FileBlobWriter:
         if self._error is not None:
             return fail(self._error)
         if self._ended:
-            return fail(RuntimeError("the sink has ended"))
+            return fail(RuntimeError("the writer has ended"))
         self._ended = True
         if self._size <= self._inlineLimit and self._inlineLimit:
-            return succeed(Content(self._size, inline=b"".join(self._take())))
+            return succeed(Content(self._size, inline=b"".join(self._takeBuffers())))
         self._finishing = Deferred(lambda _: self.abort())
         finishing = self._finishing
         if not self._busy:
@@ -263,19 +256,19 @@ class FileBlobWriter:
         return finishing
 
     def abort(self) -> None:
-        """See L{IBlobWriter.abort}. Whoever waits for the sink sees a C{CancelledError}."""
+        """See L{IBlobWriter.abort}. Deferreds that wait fail with a C{CancelledError}."""
         if self._error is not None or (self._ended and self._finishing is None):
             return
         self._ended = True
         self._error = CancelledError("the upload was aborted")
-        self._take()
-        # A job that runs has the file: it is removed behind that job.
+        self._takeBuffers()
+        # A job that runs uses the file: it is removed after that job.
         if not self._busy:
-            self._remove().addCallback(self._tell)
+            self._remove().addCallback(self._failWaiting)
         else:
-            self._tell()
+            self._failWaiting()
 
-    def _gather(self, chunk: bytes) -> None:
+    def _append(self, chunk: bytes) -> None:
         self._held += len(chunk)
         self._size += len(chunk)
         if len(chunk) >= _SMALL:
@@ -285,7 +278,7 @@ class FileBlobWriter:
         else:
             self._buffers.append(bytearray(chunk))
 
-    def _take(self) -> list[Buffer]:
+    def _takeBuffers(self) -> list[Buffer]:
         buffers, self._buffers = self._buffers, []
         self._held = 0
         return buffers
@@ -297,9 +290,9 @@ class FileBlobWriter:
 
     def _writeBuffers(self) -> None:
         self._busy = True
-        # A body longer than it was declared to be gets no larger buffers for it.
+        # A body that is longer than its declared size gets no larger buffers.
         self._threshold = self._buffer
-        job = self._pool.run(self._openFile().append, self._take())
+        job = self._pool.run(self._openFile().append, self._takeBuffers())
         job.addCallbacks(self._written, self._failed)
 
     def _written(self, _: None) -> None:
@@ -316,7 +309,7 @@ class FileBlobWriter:
 
     def _commit(self) -> None:
         self._busy = True
-        job = self._pool.run(self._openFile().commit, self._take())
+        job = self._pool.run(self._openFile().commit, self._takeBuffers())
         job.addCallbacks(self._durable, self._failed)
 
     def _durable(self, _: None) -> None:
@@ -336,9 +329,9 @@ class FileBlobWriter:
         if self._error is None:
             assert isinstance(failure.value, Exception)
             self._error = failure.value
-        self._take()
-        # Whoever waits hears of it when the space is free again.
-        self._remove().addCallback(self._tell)
+        self._takeBuffers()
+        # The Deferreds fail when the space is free again.
+        self._remove().addCallback(self._failWaiting)
 
     def _remove(self) -> Deferred[None]:
         if self._file is None:
@@ -346,11 +339,11 @@ class FileBlobWriter:
         return self._pool.runAnyway(self._file.remove).addErrback(self._notRemoved)
 
     def _notRemoved(self, failure: Failure) -> None:
-        # Only a pool that has stopped refuses; the next start sweeps then.
+        # Only a pool that has stopped refuses; the next start removes the file then.
         if failure.check(StoreBusy) is None:
             self._log.failure("an upload was not removed", failure)
 
-    def _tell(self, _: None = None) -> None:
+    def _failWaiting(self, _: None = None) -> None:
         assert self._error is not None
         for waiting in (self._waiting, self._finishing):
             if waiting is not None and not waiting.called:

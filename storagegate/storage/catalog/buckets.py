@@ -1,17 +1,34 @@
 """
-Buckets.
+Buckets and access keys.
 
-Access keys; each change counts the generation up, which other processes watch.
+Each change of the keys increments their generation, which other processes poll. L{CatalogAdmin}
+changes keys without a reactor, beside a running daemon or without one.
 """
 
 from sqlite3 import Connection
+from types import TracebackType
 
 import msgspec
 from attrs import astuple
 
-from storagegate.storage.catalog.transactions import Transaction
-from storagegate.storage.errors import BucketExists, BucketNotEmpty, KeyExists, NoSuchBucket
+from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
+from storagegate.storage.catalog.transactions import (
+    Apply,
+    Mutation,
+    Transaction,
+    oneByOne,
+    runAlone,
+)
+from storagegate.storage.errors import (
+    BucketExists,
+    BucketNotEmpty,
+    KeyExists,
+    NoSuchBucket,
+    StoreBusy,
+    StoreFull,
+)
 from storagegate.storage.records import AccessKey, Bucket
+from storagegate.storage.sqlite import Fault, classify
 
 _decodeBucket = msgspec.json.Decoder(Bucket).decode
 
@@ -32,15 +49,15 @@ def createBucket(transaction: Transaction, bucket: Bucket) -> None:
     """
     Create a bucket.
 
-    @raise BucketExists: It is there already.
+    @raise BucketExists: It exists already.
     """
-    there = transaction.value(
+    existing = transaction.value(
         "SELECT json_object('name', name, 'account', account, 'createdMs', createdMs,"
         " 'region', region) FROM buckets WHERE name = ?",
         (bucket.name,),
     )
-    if there is not None:
-        raise BucketExists(_decodeBucket(there))
+    if existing is not None:
+        raise BucketExists(_decodeBucket(existing))
     transaction.execute(
         "INSERT INTO buckets (name, account, createdMs, region) VALUES (?, ?, ?, ?)",
         (bucket.name, bucket.account, bucket.createdMs, bucket.region),
@@ -51,7 +68,7 @@ def deleteBucket(transaction: Transaction, name: str) -> None:
     """
     Remove a bucket.
 
-    @raise NoSuchBucket: It is not there.
+    @raise NoSuchBucket: It does not exist.
     @raise BucketNotEmpty: It holds objects or uploads.
     """
     number = bucketId(transaction, name)
@@ -65,7 +82,7 @@ def deleteBucket(transaction: Transaction, name: str) -> None:
 
 
 def readAccessKeys(connection: Connection) -> list[AccessKey]:
-    """Read all keys, by name."""
+    """Read all keys in the order of their names."""
     rows = connection.execute("SELECT * FROM accessKeys ORDER BY accessKey").fetchall()
     return [AccessKey(*row) for row in rows]
 
@@ -95,19 +112,90 @@ def addAccessKey(transaction: Transaction, key: AccessKey) -> None:
     if transaction.value("SELECT 1 FROM accessKeys WHERE accessKey = ?", (key.accessKey,)):
         raise KeyExists
     transaction.execute("INSERT INTO accessKeys VALUES (?, ?, ?, ?, ?, ?, ?, ?)", astuple(key))
-    _countUp(transaction)
+    _incrementGeneration(transaction)
 
 
 def removeAccessKey(transaction: Transaction, accessKey: str) -> bool:
-    """Revoke a key; say whether it was there."""
+    """Revoke a key; return whether it existed."""
     gone = transaction.value(
         "DELETE FROM accessKeys WHERE accessKey = ? RETURNING accessKey", (accessKey,)
     )
     if gone is None:
         return False
-    _countUp(transaction)
+    _incrementGeneration(transaction)
     return True
 
 
-def _countUp(transaction: Transaction) -> None:
+def _incrementGeneration(transaction: Transaction) -> None:
     transaction.execute("UPDATE meta SET value = value + 1 WHERE name = 'keysGeneration'")
+
+
+ADD_KEY = oneByOne(addAccessKey)
+REMOVE_KEY = oneByOne(removeAccessKey)
+
+
+class CatalogAdmin:
+    """
+    Issues and revokes access keys. All methods block. A context manager that closes.
+
+    @param connection: L{close} closes it.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> "CatalogAdmin":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def accessKeys(self) -> list[AccessKey]:
+        """Read all issued keys."""
+        return readAccessKeys(self._connection)
+
+    def addAccessKey(self, key: AccessKey) -> None:
+        """
+        Issue a key.
+
+        @raise KeyExists: The access key is taken.
+        """
+        self._change(ADD_KEY, key)
+
+    def removeAccessKey(self, accessKey: str) -> bool:
+        """Revoke a key; return whether it existed."""
+        return self._change(REMOVE_KEY, accessKey) is True
+
+    def _change(self, apply: Apply, argument: object) -> object:
+        try:
+            outcome, _ = runAlone(self._connection, Mutation(apply, argument))
+        except Exception as error:
+            fault = classify(error)
+            if fault is Fault.BUSY:
+                raise StoreBusy from error
+            if fault is Fault.FULL:
+                raise StoreFull from error
+            raise
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+def openForTools(path: str) -> CatalogAdmin:
+    """
+    Open a catalog, making and migrating it as the daemon would.
+
+    @param path: The C{catalog.sqlite} of a store.
+    @raise CatalogUnusable: It cannot be opened; the text says why in one line.
+    """
+    prepare(path, Durability.FULL)
+    return CatalogAdmin(connect(path, Durability.FULL, Purpose.WRITER))

@@ -1,25 +1,19 @@
 """
-Connections to the catalog file: who may wait, who may write, how much each may cache.
+Connections to the catalog file, and its tables.
 
-An opened catalog file must never be opened and closed again by this process behind SQLite's back:
-closing any descriptor of a file drops all POSIX locks that the process holds on it.
+B{Connections.} Each L{Purpose} has its own limits of waiting, writing and caching. The process must
+not open and close the file except through SQLite: closing any descriptor of a file drops all POSIX
+locks that the process holds on it. A L{SQLiteFile<storagegate.storage.sqlite.SQLiteFile>} does not
+serve here, for it is one connection that waits and makes checkpoints by SQLite's rules.
 
-It is not a L{SQLiteFile<storagegate.storage.sqlite.SQLiteFile>}, which is one connection that
-waits and makes checkpoints as SQLite does: the catalog has many, some of which never wait, its
-checkpoints follow a rule of their own, and it is opened for good before anything is served.
-
-The tables of the catalog, as a list of migrations.
-
-C{PRAGMA user_version} counts the migrations that a file has seen; a new version of the schema is
-one more entry in L{MIGRATIONS}, never an edit of an old one.
+B{Tables.} They are a list of migrations. C{PRAGMA user_version} counts those that a file has seen;
+a new version of the schema is one more entry in L{MIGRATIONS}, never an edit of an old one.
 
 Keys are blobs, so that they sort by byte as S3 sorts them. In the order of the primary key a newer
-write of a key comes before an older one.
-
-The bytes of small objects are in a table of their own, under the number of the write. Measured with
-100,000 objects of 4 KiB against bytes in the object's own row: a random read 12 against 36
-microseconds, a list of a thousand 0.8 against 5 milliseconds, a row written 54 against 79
-microseconds; for eight rows with bytes fill a page, inner pages too.
+write of a key comes before an older one. The bytes of small objects are in a table of their own,
+under the number of the write. Measured with 100,000 objects of 4 KiB against bytes in the object's
+own row: a random read 12 against 36 microseconds, a list of a thousand 0.8 against 5 milliseconds,
+a row written 54 against 79 microseconds; for eight rows with bytes fill a page, inner pages too.
 """
 
 import os
@@ -167,23 +161,23 @@ _OLDEST = (3, 38, 0)
 PAGE_SIZE = 4096
 
 # Another process (the keys command, fsck) holds the write lock for milliseconds; after this long
-# something is wrong, and the callers are told that the store is busy.
+# mutations fail with StoreBusy.
 BUSY_MS = 5_000
 
 
 class Durability(Enum):
-    """What a commit waits for."""
+    """The level at which a commit is durable."""
 
     FULL = "full"
-    """The disk: what is acknowledged survives a loss of power."""
+    """On the disk: an acknowledged write survives a loss of power."""
 
     OS = "os"
-    """The operating system: what is acknowledged survives the end of the process."""
+    """In the operating system: an acknowledged write survives the end of the process."""
 
 
 class Purpose(Enum):
     """
-    What a connection is for.
+    The use of a connection.
 
     @ivar cacheKiB: The most memory that its page cache takes.
     @ivar writes: Whether it may change anything.
@@ -211,7 +205,7 @@ def prepare(path: str, durability: Durability) -> None:
     """
     Make the catalog file if there is none, readable by its owner only, and migrate it. Blocks.
 
-    @raise CatalogUnusable: The file is no catalog of ours, or this Python's SQLite is too old.
+    @raise CatalogUnusable: The file is no catalog, or this Python's SQLite is too old.
     """
     if sqlite3.sqlite_version_info < _OLDEST:
         raise CatalogUnusable(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 is needed")
@@ -243,7 +237,7 @@ def connect(path: str, durability: Durability, purpose: Purpose) -> sqlite3.Conn
     connection.execute(f"PRAGMA cache_size = -{purpose.cacheKiB}")
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("PRAGMA trusted_schema = OFF")
-    # Some builds zero what is deleted, which writes every freed page through the WAL.
+    # Some builds overwrite deleted rows with zeros, which writes each freed page through the WAL.
     connection.execute("PRAGMA secure_delete = OFF")
     # Checkpoints are made by their own rule, away from the commits that would wait for them.
     connection.execute("PRAGMA wal_autocheckpoint = 0")

@@ -21,7 +21,7 @@ from typing import TypeVar
 import msgspec
 from attrs import frozen
 
-from storagegate.storage.catalog.rows import readAttributes, readPart
+from storagegate.storage.catalog.transactions import readAttributes, readPart
 from storagegate.storage.errors import NoSuchBucket, NoSuchUpload
 from storagegate.storage.records import (
     Attributes,

@@ -1,22 +1,24 @@
 """
-Objects: stored and removed in runs, each condition judged against what came before it.
+Objects: stored and removed in runs, each condition evaluated after the mutations before it.
 
-A run is a chunk of neighbouring mutations that concern different keys. One statement looks all of
-them up, the conditions are judged here, and one statement writes.
-
-What is there under a name, and whether a write may happen there.
+A run is a number of successive mutations of different keys. One statement looks all of them up,
+the conditions are evaluated here, and one statement writes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TypeVar
 
 import msgspec
-from attrs import field, frozen
+from attrs import frozen
 
 from storagegate.storage.catalog.refcounts import ReferenceBatch, ReferenceDelta, applyDeltas
-from storagegate.storage.catalog.rows import objectValues, readSegments
-from storagegate.storage.catalog.transactions import Transaction, asJSON, chunks
+from storagegate.storage.catalog.transactions import (
+    Transaction,
+    asJSON,
+    objectValues,
+    readSegments,
+)
 from storagegate.storage.errors import (
     ConcurrentChange,
     NoSuchBucket,
@@ -26,14 +28,17 @@ from storagegate.storage.errors import (
 )
 from storagegate.storage.records import ObjectRecord, Segment, WriteCondition
 
+CHUNK = 64
+"""Rows in one statement. Beyond this a statement of its own costs less than it saves."""
+
 Name = tuple[str, bytes]
 """A bucket and a key in it."""
 
 
 @frozen
-class Found:
+class CurrentRow:
     """
-    What is there under a name.
+    The row of the current object with a name.
 
     @ivar bucketId: L{None} without such a bucket; the rest L{None} without such an object.
     """
@@ -45,28 +50,28 @@ class Found:
     segments: str | None = None
 
 
-_decodeFound = msgspec.json.Decoder(
+_decodeRows = msgspec.json.Decoder(
     list[tuple[int | None, int | None, str | None, str | None, str | None]]
 ).decode
 
 
-def find(transaction: Transaction, names: Sequence[Name]) -> list[Found]:
-    """Look up to L{CHUNK} names up, in their order."""
+def find(transaction: Transaction, names: Sequence[Name]) -> list[CurrentRow]:
+    """Look at most L{CHUNK} names up, in their order."""
     flat = [part for name in names for part in name]
-    text = transaction.value(_findSQL(len(names)), flat)
-    return [Found(*row) for row in _decodeFound(text)]
+    ((text,),) = transaction.connection.execute(_findSQL(len(names)), flat).fetchall()
+    return [CurrentRow(*row) for row in _decodeRows(text)]
 
 
-def judge(found: Found, condition: WriteCondition) -> StoreError | None:
-    """Say why a write must not happen; L{None} if it may."""
-    if found.bucketId is None:
+def evaluate(current: CurrentRow, condition: WriteCondition) -> StoreError | None:
+    """Return the error with which a write must be refused; L{None} if it may happen."""
+    if current.bucketId is None:
         return NoSuchBucket()
-    if condition.absent and found.etag is not None:
+    if condition.absent and current.etag is not None:
         return PreconditionFailed()
     if condition.etags:
-        if found.etag is None:
+        if current.etag is None:
             return NoSuchKey()
-        if "*" not in condition.etags and found.etag not in condition.etags:
+        if "*" not in condition.etags and current.etag not in condition.etags:
             return PreconditionFailed()
     return None
 
@@ -85,70 +90,71 @@ def _findSQL(count: int) -> str:
 @frozen(eq=False)
 class Put:
     """
-    An object to be stored.
+    An object to be stored; L{preparePut} makes it.
 
-    The row is made in the reactor thread, so that the writer holds the interpreter for less long.
+    @ivar values: The columns of its row. They are encoded in the reactor thread, so that the writer
+        holds the interpreter for less long.
     """
 
     record: ObjectRecord
     condition: WriteCondition
-    claim: ReferenceDelta
-    values: tuple[object, ...] = field(init=False)
+    delta: ReferenceDelta
+    name: Name
+    values: tuple[object, ...]
 
-    @values.default
-    def _row(self) -> tuple[object, ...]:
-        # One key that is not UTF-8 would make every list of its bucket fail.
-        self.record.key.decode()
-        return objectValues(self.record)
 
-    @property
-    def name(self) -> Name:
-        """What it is called."""
-        return self.record.bucket, self.record.key
+def preparePut(record: ObjectRecord, condition: WriteCondition, newBlobs: Mapping[str, int]) -> Put:
+    """
+    Make a L{Put}. Reactor thread.
+
+    @raise UnicodeDecodeError: The key is not UTF-8: it would make every list of its bucket fail.
+    """
+    record.key.decode()
+    delta = ReferenceDelta(record.content.segments, newBlobs)
+    return Put(record, condition, delta, (record.bucket, record.key), objectValues(record))
 
 
 def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectRecord | StoreError]:
     """Store objects in place of the current ones."""
-    return [
-        outcome
-        for run in _runs(puts)
-        for chunk in chunks(run)
-        for outcome in _put(transaction, chunk)
-    ]
-
-
-def _put(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectRecord | StoreError]:
-    found = find(transaction, [put.name for put in puts])
-    tally = ReferenceBatch(transaction, [put.claim for put in puts])
     outcomes: list[ObjectRecord | StoreError] = []
-    rows: list[Row] = []
-    claims: list[ReferenceDelta] = []
-    gone: list[tuple[Name, Found]] = []
-    for put, there in zip(puts, found, strict=True):
-        refusal = judge(there, put.condition)
-        if refusal is None and not tally.grants(put.claim):
-            refusal = ConcurrentChange()
-        if refusal is not None:
-            outcomes.append(refusal)
-            continue
-        record = put.record.numbered(transaction.takeSequence())
-        outcomes.append(record)
-        rows.append(Row(there.bucketId, record, put.values))
-        claims.append(put.claim)
-        tally.count(put.claim, readSegments(there.segments))
-        if there.sequence is not None:
-            gone.append((put.name, there))
-    applyDeltas(transaction, claims, remove(transaction, gone))
-    insert(transaction, rows)
+    for chunk in _chunks(puts):
+        rows = find(transaction, [put.name for put in chunk])
+        # Objects with inline bytes that replace such objects have no references to count.
+        if any(put.delta.segments for put in chunk):
+            references = ReferenceBatch(transaction, [put.delta for put in chunk])
+        else:
+            references = None
+        inserts: list[Row] = []
+        deltas: list[ReferenceDelta] = []
+        replaced: list[tuple[Name, CurrentRow]] = []
+        for put, current in zip(chunk, rows, strict=True):
+            refusal = evaluate(current, put.condition)
+            if refusal is None and references is not None and not references.allows(put.delta):
+                refusal = ConcurrentChange()
+            if refusal is not None:
+                outcomes.append(refusal)
+                continue
+            record = put.record.numbered(transaction.takeSequence())
+            outcomes.append(record)
+            inserts.append(Row(current.bucketId, record, put.values))
+            if references is not None:
+                deltas.append(put.delta)
+                references.add(put.delta, readSegments(current.segments))
+            if current.sequence is not None:
+                replaced.append((put.name, current))
+        released = remove(transaction, replaced)
+        if deltas or released:
+            applyDeltas(transaction, deltas, released)
+        insert(transaction, inserts)
     return outcomes
 
 
 @frozen(eq=False)
 class Row:
     """
-    What is to be written of an object.
+    The row of an object that is to be inserted.
 
-    @ivar values: What L{objectValues} makes of the record.
+    @ivar values: The result of L{objectValues}.
     """
 
     bucketId: int | None
@@ -157,39 +163,40 @@ class Row:
 
 
 def insert(transaction: Transaction, rows: Sequence[Row]) -> None:
-    """Write objects whose names are free."""
-    for chunk in chunks(rows):
-        flat: list[object] = []
-        for row in chunk:
-            flat += (row.bucketId, row.record.key, row.record.sequence, *row.values)
-        transaction.execute(_insertSQL("objects", 15, len(chunk)), flat)
-    withBytes = [row.record for row in rows if row.record.content.inline is not None]
-    for some in chunks(withBytes):
-        flat = []
-        for record in some:
-            flat += (record.sequence, record.content.inline)
-        transaction.execute(_insertSQL("inline", 2, len(some)), flat)
+    """Insert objects whose names are free; their inline bytes go into a table of their own."""
+    columns = [(row.bucketId, row.record.key, row.record.sequence, *row.values) for row in rows]
+    inline = [
+        (row.record.sequence, row.record.content.inline)
+        for row in rows
+        if row.record.content.inline is not None
+    ]
+    for table, values in (("objects", columns), ("inline", inline)):
+        for start, end in _cuts(len(values)):
+            sql = _insertSQL(table, len(values[0]), end - start)
+            transaction.connection.execute(
+                sql, [value for row in values[start:end] for value in row]
+            )
 
 
-def remove(transaction: Transaction, gone: Sequence[tuple[Name, Found]]) -> list[Segment]:
+def remove(transaction: Transaction, rows: Sequence[tuple[Name, CurrentRow]]) -> list[Segment]:
     """
     Delete rows that L{find} has found.
 
-    @return: What they named, for L{applyDeltas}.
+    @return: Their segments, for L{applyDeltas}.
     """
-    if not gone:
+    if not rows:
         return []
     byBucket: dict[int | None, list[bytes]] = {}
-    for (_, key), found in gone:
-        byBucket.setdefault(found.bucketId, []).append(key)
+    for (_, key), row in rows:
+        byBucket.setdefault(row.bucketId, []).append(key)
     for bucketId, keys in byBucket.items():
-        for chunk in chunks(keys):
-            transaction.execute(_deleteSQL(len(chunk)), [bucketId, *chunk])
+        for start, end in _cuts(len(keys)):
+            transaction.execute(_deleteSQL(end - start), [bucketId, *keys[start:end]])
     transaction.execute(
         "DELETE FROM inline WHERE sequence IN (SELECT value FROM json_each(?))",
-        (asJSON([found.sequence for _, found in gone]),),
+        (asJSON([row.sequence for _, row in rows]),),
     )
-    return [segment for _, found in gone for segment in readSegments(found.segments)]
+    return [segment for _, row in rows if row.segments for segment in readSegments(row.segments)]
 
 
 @frozen(eq=False)
@@ -208,61 +215,73 @@ class _Target:
     condition: WriteCondition
 
 
-# Asks for the bucket of a request without entries; no version has an empty id.
-_NOTHING = ((b"", "", WriteCondition()),)
+# Looks up the bucket of a request without entries; no version has an empty id.
+_NO_ENTRY = ((b"", "", WriteCondition()),)
 
 
 def deleteObjects(
     transaction: Transaction, deletions: Sequence[Deletion]
 ) -> list[list[bool | Exception] | StoreError]:
-    """Remove objects; all the entries of neighbouring requests are looked up together."""
+    """Remove objects; the entries of successive requests are looked up together."""
     targets = [
         _Target(number, (deletion.bucket, key), versionId, condition)
         for number, deletion in enumerate(deletions)
-        for key, versionId, condition in deletion.entries or _NOTHING
+        for key, versionId, condition in deletion.entries or _NO_ENTRY
     ]
-    answers: list[list[bool | Exception]] = [[] for _ in deletions]
-    homeless: set[int] = set()
-    for run in _runs(targets):
-        for chunk in chunks(run):
-            gone: list[tuple[Name, Found]] = []
-            found = find(transaction, [target.name for target in chunk])
-            for target, there in zip(chunk, found, strict=True):
-                if there.bucketId is None:
-                    homeless.add(target.deletion)
-                    continue
-                verdict = _delete(target, there)
-                answers[target.deletion].append(verdict)
-                if verdict is True:
-                    gone.append((target.name, there))
-            applyDeltas(transaction, [], remove(transaction, gone))
+    results: list[list[bool | Exception]] = [[] for _ in deletions]
+    withoutBucket: set[int] = set()
+    for chunk in _chunks(targets):
+        removed: list[tuple[Name, CurrentRow]] = []
+        rows = find(transaction, [target.name for target in chunk])
+        for target, current in zip(chunk, rows, strict=True):
+            if current.bucketId is None:
+                withoutBucket.add(target.deletion)
+                continue
+            if target.versionId is not None and target.versionId != current.versionId:
+                current = CurrentRow(current.bucketId)
+            result = evaluate(current, target.condition) or current.etag is not None
+            results[target.deletion].append(result)
+            if result is True:
+                removed.append((target.name, current))
+        applyDeltas(transaction, [], remove(transaction, removed))
     return [
-        NoSuchBucket() if number in homeless else answers[number][: len(deletion.entries)]
+        NoSuchBucket() if number in withoutBucket else results[number][: len(deletion.entries)]
         for number, deletion in enumerate(deletions)
     ]
-
-
-def _delete(target: _Target, there: Found) -> bool | StoreError:
-    if target.versionId is not None and target.versionId != there.versionId:
-        there = Found(there.bucketId)
-    return judge(there, target.condition) or there.etag is not None
 
 
 _Named = TypeVar("_Named", Put, _Target)
 
 
-def _runs(items: Sequence[_Named]) -> Iterator[list[_Named]]:
-    """Cut where a name comes a second time, for it must see what the first has done."""
-    run: list[_Named] = []
+def _chunks(items: Sequence[_Named]) -> list[Sequence[_Named]]:
+    """
+    Cut into the lengths of L{_cuts}, and before a name that comes a second time, for that mutation
+    must see the result of the first.
+    """
+    chunks: list[Sequence[_Named]] = []
+    begin = 0
     seen: set[Name] = set()
-    for item in items:
+    for index, item in enumerate(items):
         if item.name in seen:
-            yield run
-            run, seen = [], set()
-        run.append(item)
+            chunks += [items[begin + start : begin + end] for start, end in _cuts(index - begin)]
+            begin, seen = index, set()
         seen.add(item.name)
-    if run:
-        yield run
+    rest = _cuts(len(items) - begin)
+    return chunks + [items[begin + start : begin + end] for start, end in rest]
+
+
+@cache
+def _cuts(count: int) -> tuple[tuple[int, int], ...]:
+    """
+    Cut a range into powers of two up to L{CHUNK}, so that few different statements are prepared.
+    """
+    cuts: list[tuple[int, int]] = []
+    start = 0
+    while start < count:
+        end = start + min(CHUNK, 1 << ((count - start).bit_length() - 1))
+        cuts.append((start, end))
+        start = end
+    return tuple(cuts)
 
 
 @cache

@@ -1,10 +1,8 @@
 """
-Which blobs are named how often.
+The rows of blobs, and how many references each blob has.
 
 Each segment of an object or a part is one reference. A blob without references keeps its row until
-its file is gone (L{forgetBlobs}), so that no crash can lose track of a file.
-
-What the catalog knows of blobs: for those who sweep, scrub and check the files.
+its file is removed (L{forgetBlobs}), so that no crash can lose track of a file.
 
 All functions may run in a pool thread.
 """
@@ -16,8 +14,7 @@ from sqlite3 import Connection
 import msgspec
 from attrs import frozen
 
-from storagegate.storage.catalog.rows import isIntact
-from storagegate.storage.catalog.transactions import Transaction, asJSON
+from storagegate.storage.catalog.transactions import Transaction, asJSON, isIntact
 from storagegate.storage.records import BlobRow, InlineCheck, InlinePosition, Segment
 
 _decodeCounts = msgspec.json.Decoder(list[tuple[str, int]]).decode
@@ -27,37 +24,37 @@ _decodeNames = msgspec.json.Decoder(list[str]).decode
 @frozen
 class ReferenceDelta:
     """
-    Blobs that a write wants to name.
+    The references that a write adds.
 
-    @ivar segments: How it names them.
-    @ivar crcs: The new ones among them, with their CRC-32C.
+    @ivar segments: One reference each.
+    @ivar newBlobs: The new ones among their blobs, with their CRC-32C.
     """
 
     segments: tuple[Segment, ...]
-    crcs: Mapping[str, int]
+    newBlobs: Mapping[str, int]
 
 
 class ReferenceBatch:
     """
-    Judges claims one after the other, each knowing what those before it have changed.
+    The reference counts that a run of writes sees, each with the changes of those before it.
 
     One statement reads the counts for all of them.
     """
 
-    def __init__(self, transaction: Transaction, claims: Iterable[ReferenceDelta]) -> None:
-        asked = {segment.blob for claim in claims for segment in claim.segments}
+    def __init__(self, transaction: Transaction, deltas: Iterable[ReferenceDelta]) -> None:
+        ids = {segment.blob for delta in deltas for segment in delta.segments}
         self._refs: dict[str, int] = {}
-        if asked:
+        if ids:
             counts = transaction.value(
                 "SELECT json_group_array(json_array(id, refs)) FROM blobs"
                 " WHERE id IN (SELECT value FROM json_each(?))",
-                (asJSON(list(asked)),),
+                (asJSON(list(ids)),),
             )
             self._refs.update(_decodeCounts(counts))
 
-    def grants(self, claim: ReferenceDelta) -> bool:
+    def allows(self, delta: ReferenceDelta) -> bool:
         """
-        Say whether a claim can be granted.
+        Return whether a write may add its references.
 
         A blob that is not new must have a reference left: one that has none, or no row any more,
         is being removed.
@@ -65,46 +62,50 @@ class ReferenceBatch:
         return all(
             self._refs[segment.blob] > 0
             if segment.blob in self._refs
-            else segment.blob in claim.crcs
-            for segment in claim.segments
+            else segment.blob in delta.newBlobs
+            for segment in delta.segments
         )
 
-    def count(self, claim: ReferenceDelta, given: Iterable[Segment]) -> None:
-        """Take note of a claim that was granted and of references that were given back."""
-        for segment in claim.segments:
+    def add(self, delta: ReferenceDelta, released: Iterable[Segment]) -> None:
+        """
+        Add the references of a write that was allowed.
+
+        @param released: The references of the row that it replaces.
+        """
+        for segment in delta.segments:
             self._refs[segment.blob] = self._refs.get(segment.blob, 0) + 1
-        for segment in given:
+        for segment in released:
             if segment.blob in self._refs:
                 self._refs[segment.blob] -= 1
 
 
 def applyDeltas(
-    transaction: Transaction, claims: Sequence[ReferenceDelta], given: Iterable[Segment]
+    transaction: Transaction, deltas: Sequence[ReferenceDelta], released: Iterable[Segment]
 ) -> None:
     """
-    Count the references of claims that a L{ReferenceBatch} has granted, and give others back.
+    Add references that a L{ReferenceBatch} has allowed, and subtract others.
 
-    Only the difference is written: an object that takes its parts' places changes no count.
-    New blobs become known; a blob that loses its last reference is garbage.
+    Only the difference is written: an object that replaces its parts changes no count. New blobs
+    get a row; a blob that loses its last reference is garbage.
     """
-    counts = Counter(segment.blob for claim in claims for segment in claim.segments)
-    counts.subtract(segment.blob for segment in given)
+    counts = Counter(segment.blob for delta in deltas for segment in delta.segments)
+    counts.subtract(segment.blob for segment in released)
     gains = {blob: n for blob, n in counts.items() if n > 0}
     losses = {blob: n for blob, n in counts.items() if n < 0}
     if gains:
-        _gain(transaction, claims, gains)
+        _gain(transaction, deltas, gains)
     if losses:
         _lose(transaction, losses)
 
 
 def _gain(
-    transaction: Transaction, claims: Sequence[ReferenceDelta], gains: Mapping[str, int]
+    transaction: Transaction, deltas: Sequence[ReferenceDelta], gains: Mapping[str, int]
 ) -> None:
     sizes: dict[str, int] = {}
     crcs: dict[str, int] = {}
-    for claim in claims:
-        crcs.update(claim.crcs)
-        for segment in claim.segments:
+    for delta in deltas:
+        crcs.update(delta.newBlobs)
+        for segment in delta.segments:
             end = segment.offset + segment.length
             sizes[segment.blob] = max(end, sizes.get(segment.blob, 0))
     rows = [(blob, sizes[blob], crcs.get(blob, 0), n) for blob, n in gains.items()]
@@ -142,8 +143,8 @@ def forgetBlobs(transaction: Transaction, arguments: Sequence[Sequence[str]]) ->
     return [None] * len(arguments)
 
 
-def markDamaged(transaction: Transaction, arguments: Sequence[str]) -> list[None]:
-    """Note that the bytes of blobs are not those that were written."""
+def markCorrupt(transaction: Transaction, arguments: Sequence[str]) -> list[None]:
+    """Record that the bytes of blobs are not those that were written."""
     transaction.execute(
         "UPDATE blobs SET damaged = 1 WHERE id IN (SELECT value FROM json_each(?))",
         (asJSON(list(arguments)),),
@@ -151,32 +152,31 @@ def markDamaged(transaction: Transaction, arguments: Sequence[str]) -> list[None
     return [None] * len(arguments)
 
 
-_decodeBlobNames = msgspec.json.Decoder(list[str]).decode
 _decodeRows = msgspec.json.Decoder(list[BlobRow]).decode
 
 
 def knownBlobs(connection: Connection, ids: Sequence[str]) -> frozenset[str]:
-    """Say which of these have a row."""
+    """Return those of the blobs that have a row."""
     return _among(connection, ids, "TRUE")
 
 
 def referencedBlobs(connection: Connection, ids: Sequence[str]) -> frozenset[str]:
-    """Say which of these are named."""
+    """Return those of the blobs that have references."""
     return _among(connection, ids, "refs > 0")
 
 
-def damagedBlobs(connection: Connection) -> frozenset[str]:
-    """List what was marked; it is few."""
+def corruptBlobs(connection: Connection) -> frozenset[str]:
+    """List the blobs that were marked; they are few."""
     return _names(connection, "SELECT id FROM blobs WHERE damaged", ())
 
 
 def garbageBlobs(connection: Connection, after: str, limit: int) -> list[str]:
-    """List a page of what nothing names."""
+    """List a page of the blobs without references, by id."""
     return _page(connection, after, limit, "refs = 0")
 
 
 def namedBlobs(connection: Connection, after: str, limit: int) -> list[str]:
-    """List a page of what is named, by id."""
+    """List a page of the blobs with references, by id."""
     return _page(connection, after, limit, "refs > 0")
 
 
@@ -192,7 +192,7 @@ def blobRow(connection: Connection, id: str) -> BlobRow | None:
 
 
 def blobRows(connection: Connection, after: str, limit: int) -> list[BlobRow]:
-    """List a page of all blobs."""
+    """List a page of all blobs, by id."""
     rows = connection.execute(
         "SELECT json_group_array(json_object('id', id, 'size', size, 'crc', crc, 'refs', refs,"
         " 'damaged', json(iif(damaged, 'true', 'false'))))"
@@ -239,4 +239,4 @@ def _page(connection: Connection, after: str, limit: int, condition: str) -> lis
 
 def _names(connection: Connection, select: str, values: tuple[object, ...]) -> frozenset[str]:
     rows = connection.execute(f"SELECT json_group_array(id) FROM ({select})", values).fetchall()
-    return frozenset(_decodeBlobNames(rows[0][0]))
+    return frozenset(_decodeNames(rows[0][0]))

@@ -1,15 +1,9 @@
 """
 The catalog in a SQLite file.
 
-Three kinds of connection: the reactor thread's, for looking up one thing; one for each pool thread,
-for lists; the writer's, in its own thread.
-
-Looking up one thing, in the reactor thread.
-
-Every answer is fetched to its end: a statement that is left half-way keeps its snapshot open, and
-the WAL could not start again.
-
-What the catalog does in the pool's threads, and the connections that it has there.
+There are three kinds of connection: the reactor thread's, for look-ups; up to L{READERS} in pool
+threads, for lists; the writer's, in its own thread. All rows of a result are fetched at once: a
+statement that is not finished keeps its snapshot open, so that the WAL could not be restarted.
 """
 
 import os
@@ -25,21 +19,30 @@ from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
 from storagegate.storage.backends import BackEndContext, OpenCatalog
-from storagegate.storage.blobids import BlobIds
+from storagegate.storage.blobs.layout import BlobIds
 from storagegate.storage.catalog import buckets, lists, objects, refcounts, uploads
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
-from storagegate.storage.catalog.coordination import SharedCatalogState
 from storagegate.storage.catalog.lists import KeyRange
-from storagegate.storage.catalog.refcounts import ReferenceDelta
-from storagegate.storage.catalog.rows import OBJECT_COLUMNS, isIntact, readAttributes, readObject
-from storagegate.storage.catalog.transactions import Mutation, oneByOne
+from storagegate.storage.catalog.transactions import (
+    OBJECT_COLUMNS,
+    Mutation,
+    isIntact,
+    oneByOne,
+    readAttributes,
+    readObject,
+)
 from storagegate.storage.catalog.wal import (
     CheckpointScheduler,
     Reserve,
     WALCheckpointer,
     prewriteBetweenCommits,
 )
-from storagegate.storage.catalog.writer import CatalogWriter, Committer, WriterReactor
+from storagegate.storage.catalog.writer import (
+    CatalogWriter,
+    Committer,
+    SharedCatalogState,
+    WriterReactor,
+)
 from storagegate.storage.errors import CorruptObject, StoreBusy
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.records import (
@@ -63,106 +66,61 @@ _OBJECT = f"""
 """
 _PLAIN = _OBJECT.format(more="")
 _WITH_CHECKSUM = _OBJECT.format(more=", o.storageChecksum")
+_UPLOAD = """
+    SELECT u.account, u.startedMs, u.attributes, u.checksumAlgorithm, u.checksumKind
+    FROM buckets AS b JOIN uploads AS u ON u.bucketId = b.id
+    WHERE b.name = ? AND u.key = ? AND u.uploadId = ?
+"""
 
-_SEQUENCE = 10
-
-
-def readBucket(connection: Connection, name: str) -> Bucket | None:
-    """Look a bucket up."""
-    rows = connection.execute(
-        "SELECT name, account, createdMs, region FROM buckets WHERE name = ?", (name,)
-    ).fetchall()
-    return Bucket(*rows[0]) if rows else None
-
-
-def lookUp(
-    connection: Connection, bucket: str, key: bytes, versionId: str | None
-) -> tuple[Bucket | None, ObjectRecord | None]:
-    """Look up a bucket and an object in it."""
-    rows = connection.execute(_PLAIN, (key, bucket)).fetchall()
-    return _found(bucket, key, versionId, rows[0]) if rows else (None, None)
-
-
-def lookUpVerified(
-    connection: Connection, bucket: str, key: bytes, versionId: str | None
-) -> tuple[Bucket | None, ObjectRecord | None]:
-    """
-    Look up a bucket and an object in it, whose inline bytes are compared.
-
-    @raise CorruptObject: They are not those that were written.
-    """
-    rows = connection.execute(_WITH_CHECKSUM, (key, bucket)).fetchall()
-    if not rows:
-        return None, None
-    *row, checksum = rows[0]
-    found = _found(bucket, key, versionId, row)
-    if found[1] is not None and not isIntact(found[1].content.inline, checksum):
-        raise CorruptObject(f"object {bucket}/{key!r} is damaged")
-    return found
-
-
-def _found(
-    bucket: str, key: bytes, versionId: str | None, row: Any
-) -> tuple[Bucket | None, ObjectRecord | None]:
-    home = Bucket(bucket, row[0], row[1], row[2])
-    if row[_SEQUENCE] is None:
-        return home, None
-    record = readObject(bucket, key, row[3], row[4:])
-    if versionId is not None and record.versionId != versionId:
-        return home, None
-    return home, record
-
-
-def readUpload(
-    connection: Connection, bucket: str, key: bytes, uploadId: str
-) -> MultipartUpload | None:
-    """Look an upload up."""
-    rows = connection.execute(
-        "SELECT u.account, u.startedMs, u.attributes, u.checksumAlgorithm, u.checksumKind"
-        " FROM buckets AS b JOIN uploads AS u ON u.bucketId = b.id"
-        " WHERE b.name = ? AND u.key = ? AND u.uploadId = ?",
-        (bucket, key, uploadId),
-    ).fetchall()
-    if not rows:
-        return None
-    account, startedMs, attributes, *checksum = rows[0]
-    return MultipartUpload(
-        bucket, key, uploadId, account, startedMs, readAttributes(attributes), *checksum
-    )
-
-
-def readSecret(connection: Connection) -> bytes:
-    """Read the store's own random bytes."""
-    secret: bytes = connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchall()[
-        0
-    ][0]
-    return secret
+_SEQUENCE = 6
 
 
 T = TypeVar("T")
 
+
+def lookUp(
+    connection: Connection, bucket: str, key: bytes, versionId: str | None, verify: bool = False
+) -> tuple[Bucket | None, ObjectRecord | None]:
+    """See L{ICatalog.object}. Blocks."""
+    rows = connection.execute(_WITH_CHECKSUM if verify else _PLAIN, (key, bucket)).fetchall()
+    if not rows:
+        return None, None
+    ((account, createdMs, region, inline, *columns),) = rows
+    found = Bucket(bucket, account, createdMs, region)
+    checksum = columns.pop() if verify else None
+    # Without a sequence there is no such object.
+    if columns[_SEQUENCE] is None:
+        return found, None
+    record = readObject(bucket, key, inline, columns)
+    if versionId is not None and record.versionId != versionId:
+        return found, None
+    if verify and not isIntact(inline, checksum):
+        raise CorruptObject(f"object {bucket}/{key!r} is damaged")
+    return found, record
+
+
 READERS = 3
 """
-Reads at a time: two lists, and one who checks or sweeps. A list is bound by the interpreter's lock:
+Reads at a time: two lists, and a check or a collection. A list is bound by the interpreter's lock:
 sixteen at once were no faster than two, and each has some 3 MB in memory.
 """
 
-WAITING = 2048
+MAX_WAITING = 2048
 """Reads that may wait: as many as the pool lets wait."""
 
 
 @define(eq=False)
 class _Read:
-    """A read that waits or is under way."""
+    """A read that waits or runs."""
 
     function: Callable[..., Any]
     arguments: tuple[object, ...]
-    answer: Deferred[Any] = field(factory=Deferred)
+    result: Deferred[Any] = field(factory=Deferred)
 
 
 @define(eq=False)
 class ReaderSlot:
-    """A place for one reader; the connection stays for the next."""
+    """The right of one read to run; its connection is kept for the next."""
 
     connection: Connection | None = None
 
@@ -180,11 +138,11 @@ class ReaderPool:
     ) -> None:
         self._run = run
         self._connect = connect
-        self._seats = [ReaderSlot() for _ in range(READERS)]
+        self._slots = [ReaderSlot() for _ in range(READERS)]
         # The last one to be free is the next to be taken: its page cache is the warmest.
-        self._free = list(self._seats)
+        self._free = list(self._slots)
         self._waiting: deque[_Read] = deque()
-        self._seating = False
+        self._isAssigning = False
         self._busy = 0
         self._closed: Deferred[None] | None = None
 
@@ -192,16 +150,16 @@ class ReaderPool:
         """
         Call C{function(connection, *arguments)} in a thread.
 
-        To cancel it is to hear no more of it; a read that is under way goes on to its end.
+        A read that is cancelled while it runs continues to its end; its result is dropped.
         """
         if self._closed is not None:
             return fail(StoreBusy("the catalog is closed"))
-        if len(self._waiting) >= WAITING:
+        if len(self._waiting) >= MAX_WAITING:
             return fail(StoreBusy("too many lists wait"))
         read = _Read(function, arguments)
         self._waiting.append(read)
-        self._seat()
-        return read.answer
+        self._assign()
+        return read.result
 
     def run(self, function: Callable[..., T], *arguments: object) -> Deferred[T]:
         """Call a function in a thread; L{close} waits for it."""
@@ -211,36 +169,36 @@ class ReaderPool:
         return self._run(function, *arguments).addBoth(self._ended)
 
     def close(self) -> Deferred[None]:
-        """Wait for what is under way, then close the connections. Once."""
+        """Wait for what runs, then close the connections. Once."""
         self._closed = Deferred() if self._busy else succeed(None)
         while self._waiting:
-            self._waiting.popleft().answer.errback(StoreBusy("the catalog is closed"))
+            self._waiting.popleft().result.errback(StoreBusy("the catalog is closed"))
         return self._closed.addCallback(self._closeAll)
 
-    def _seat(self) -> None:
-        """Let those who wait take the seats that are free."""
-        if self._seating:
-            # A busy pool refuses at once: the seat is free again, and the loop below goes on.
+    def _assign(self) -> None:
+        """Assign free slots to reads that wait."""
+        if self._isAssigning:
+            # A busy pool refuses synchronously: the slot is free again, and the loop below runs.
             return
-        self._seating = True
+        self._isAssigning = True
         while self._waiting and self._free:
             read = self._waiting.popleft()
-            # Else nobody wants it any more.
-            if not read.answer.called:
-                seat = self._free.pop()
-                self.run(self._readHere, seat, read).addBoth(self._leave, seat, read)
-        self._seating = False
+            # Else it was cancelled.
+            if not read.result.called:
+                slot = self._free.pop()
+                self.run(self._readHere, slot, read).addBoth(self._leave, slot, read)
+        self._isAssigning = False
 
-    def _readHere(self, seat: ReaderSlot, read: _Read) -> Any:
-        """Read with the seat's connection. Pool thread."""
-        if seat.connection is None:
-            seat.connection = self._connect()
-        return read.function(seat.connection, *read.arguments)
+    def _readHere(self, slot: ReaderSlot, read: _Read) -> Any:
+        """Read with the slot's connection. Pool thread."""
+        if slot.connection is None:
+            slot.connection = self._connect()
+        return read.function(slot.connection, *read.arguments)
 
-    def _leave(self, result: Any, seat: ReaderSlot, read: _Read) -> None:
-        self._free.append(seat)
-        self._seat()
-        read.answer.callback(result)
+    def _leave(self, result: Any, slot: ReaderSlot, read: _Read) -> None:
+        self._free.append(slot)
+        self._assign()
+        read.result.callback(result)
 
     def _ended(self, result: T) -> T:
         self._busy -= 1
@@ -249,16 +207,16 @@ class ReaderPool:
         return result
 
     def _closeAll(self, _: None) -> None:
-        for seat in self._seats:
-            if seat.connection is not None:
-                seat.connection.close()
-                seat.connection = None
+        for slot in self._slots:
+            if slot.connection is not None:
+                slot.connection.close()
+                slot.connection = None
 
 
-_IDLE_GRACE_SECONDS = 5.0
-"""A commit takes milliseconds: longer than this for another process's is worth a report."""
+_STUCK_SECONDS = 5.0
+"""A commit takes milliseconds: to wait longer for that of another process is a problem."""
 
-_NO_CRCS: Mapping[str, int] = MappingProxyType({})
+_NO_BLOBS: Mapping[str, int] = MappingProxyType({})
 
 # Bytes that a segment, and the summary of its part, take in a row.
 _SEGMENT_WEIGHT = 200
@@ -269,8 +227,6 @@ _CREATE_UPLOAD = oneByOne(uploads.createUpload)
 _PUT_PART = oneByOne(uploads.putPart)
 _COMPLETE_UPLOAD = oneByOne(uploads.completeUpload)
 _ABORT_UPLOAD = oneByOne(uploads.abortUpload)
-_ADD_KEY = oneByOne(buckets.addAccessKey)
-_REMOVE_KEY = oneByOne(buckets.removeAccessKey)
 
 
 @implementer(ICatalog)
@@ -278,11 +234,9 @@ class SQLiteCatalog:
     """
     The embedded catalog. Methods: reactor thread.
 
-    A look-up of one thing does not suspend: a caller that takes a lease on what it found does so
-    in the same iteration of the reactor.
-
-    Each mutation's Deferred ignores C{cancel}: see
-    L{Undertaken<storagegate.storage.catalog.writer.UncancellableDeferred>}.
+    A look-up does not suspend, so its caller takes leases on blobs in the same reactor iteration.
+    Mutations return
+    L{UncancellableDeferred<storagegate.storage.catalog.writer.UncancellableDeferred>}s.
     """
 
     bucketStaleSeconds = 0.0
@@ -295,28 +249,28 @@ class SQLiteCatalog:
         run: Callable[..., Deferred[Any]],
         durability: str,
         onGarbage: Callable[[list[str]], object],
-        commons: SharedCatalogState | None = None,
+        state: SharedCatalogState | None = None,
         newBlobId: Callable[[], str] | None = None,
     ) -> None:
         """
-        Take note of a catalog; L{open} opens it.
+        Configure a catalog; L{open} opens it.
 
-        @param path: The file. A file C{reserve} beside it keeps room for deletes.
+        @param path: The file. A file C{reserve} beside it reserves disk space for deletes.
         @param run: C{run(function, *args)} calls in a thread and fires in the reactor thread.
         @param durability: C{"full"}, or C{"os"} for no fsyncs.
-        @param onGarbage: Told of the blobs that have lost their last reference, after the commit.
-        @param newBlobId: Makes ids of blobs; by default such as only this process makes.
-        @param commons: What is shared with other processes that have the catalog open.
+        @param onGarbage: Called with blobs that have lost their last reference, after the commit.
+        @param state: The state that is shared with other processes that have the catalog open.
+        @param newBlobId: Makes ids of blobs; by default random ones.
         """
         self._path = path
         self._durability = Durability(durability)
         self._reactor = reactor
         self._run = run
         self._onGarbage = onGarbage
-        self._commons = commons or SharedCatalogState()
-        self._latch = self._commons.latch
-        self._newBlobId = newBlobId or BlobIds().new
-        self._hot = self._commons.hot
+        self._state = state or SharedCatalogState()
+        self._latch = self._state.latch
+        self.newBlobId = newBlobId or BlobIds().new
+        self._cache = self._state.cache
 
     def open(self) -> None:
         """
@@ -324,42 +278,43 @@ class SQLiteCatalog:
 
         Call it in the process that uses the catalog: connections do not survive a fork.
 
-        @raise CatalogUnusable: It is no catalog of ours, or a newer program wrote it.
+        @raise CatalogUnusable: The file is no catalog, or a newer program wrote it.
         """
         prepare(self._path, self._durability)
-        isShared, turn = self._commons.isShared, self._commons.turn
+        isShared, writeLock = self._state.isShared, self._state.writeLock
         self._connection = self._connect(Purpose.SHARED_REACTOR if isShared else Purpose.REACTOR)
-        self._secret = readSecret(self._connection)
-        self._damaged = set(refcounts.damagedBlobs(self._connection))
+        rows = self._connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchall()
+        self._secret: bytes = rows[0][0]
+        self._corrupt = set(refcounts.corruptBlobs(self._connection))
         self._readers = ReaderPool(self._run, partial(self._connect, Purpose.POOL))
         directory = os.path.dirname(os.path.abspath(self._path))
         connection = self._connect(Purpose.WRITER)
-        wal = WALCheckpointer(connection, directory, self._latch, growth=self._commons.growth)
+        wal = WALCheckpointer(connection, directory, self._latch, size=self._state.walSize)
         reserve = Reserve(os.path.join(directory, "reserve"), isShared)
-        with turn:
+        with writeLock:
             if self._durability is Durability.FULL:
                 prewriteBetweenCommits(connection, f"{self._path}-wal")
             reserve.ensure()
-        self._looker = CheckpointScheduler(
+        self._checkpoints = CheckpointScheduler(
             self._readers.run, self._connect(Purpose.CHECKPOINT), wal, self._latch
         )
         self._writer = CatalogWriter(
             self._reactor,
             Committer(connection, reserve, self._latch, wal),
-            self._hot.forget,
+            self._cache.forget,
             self._onGarbage,
-            self._looker.consider,
-            turn,
+            self._checkpoints.schedule,
+            writeLock,
         )
 
     def close(self) -> Deferred[None]:
-        """Commit what waits, then leave everything in the one file. Once."""
+        """Commit what waits, copy all to the one file, and close. Once."""
         return Deferred.fromCoroutine(self._close())
 
     async def _close(self) -> None:
         closing = self._writer.stop()
         await self._readers.close()
-        self._looker.close()
+        self._checkpoints.close()
         self._connection.close()
         await closing
 
@@ -369,50 +324,59 @@ class SQLiteCatalog:
         return self._writer.waiting
 
     def measure(self, onBatch: Callable[[int, float], object]) -> None:
-        """Have each commit told: its mutations and the seconds that it took."""
+        """See L{ICatalog.measure}."""
         self._writer.onBatch = onBatch
 
     @property
     def failure(self) -> str | None:
-        """Why nothing more is written until a restart; L{None} while all is well."""
+        """Why nothing more is written until a restart; L{None} while writes are possible."""
         return self._latch.failure
 
     def health(self) -> Mapping[str, str | None]:
         """See L{ICatalog.health}."""
-        waited = self._commons.turn.waitedSeconds
+        waited = self._state.writeLock.waitedSeconds
         stuck = f"another process has been writing for {waited:.0f} s"
-        return {"catalog": self.failure or (stuck if waited > _IDLE_GRACE_SECONDS else None)}
+        return {"catalog": self.failure or (stuck if waited > _STUCK_SECONDS else None)}
 
     async def bucket(self, name: str) -> Bucket | None:
         """Look a bucket up."""
-        bucket = self._hot.findBucket(name)
+        bucket = self._cache.findBucket(name)
         if bucket is None:
-            bucket = readBucket(self._connection, name)
-            if bucket is not None:
-                self._hot.keepBucket(bucket)
+            rows = self._connection.execute(
+                "SELECT name, account, createdMs, region FROM buckets WHERE name = ?", (name,)
+            ).fetchall()
+            if rows:
+                bucket = Bucket(*rows[0])
+                self._cache.addBucket(bucket)
         return bucket
 
     async def object(
         self, bucket: str, key: bytes, versionId: str | None = None, *, verify: bool = False
     ) -> tuple[Bucket | None, ObjectRecord | None]:
-        """Look up a bucket and an object in it; to compare its bytes, past the cache."""
+        """Look up a bucket and an object in it; with C{verify} in the file, not in the cache."""
         if verify:
-            self._hot.lookUp()
-            return lookUpVerified(self._connection, bucket, key, versionId)
-        hot = self._hot.find(bucket, key)
-        if hot is not None and versionId in (None, hot[1].versionId):
-            return hot
-        home, record = lookUp(self._connection, bucket, key, versionId)
-        if home is not None and record is not None:
-            self._hot.keep(home, record)
-        return home, record
+            self._cache.startRead()
+        else:
+            cached = self._cache.find(bucket, key)
+            if cached is not None and versionId in (None, cached[1].versionId):
+                return cached
+        found, record = lookUp(self._connection, bucket, key, versionId, verify)
+        if found is not None and record is not None and not verify:
+            self._cache.add(found, record)
+        return found, record
 
     async def upload(self, bucket: str, key: bytes, uploadId: str) -> MultipartUpload | None:
         """Look an upload up."""
-        return readUpload(self._connection, bucket, key, uploadId)
+        rows = self._connection.execute(_UPLOAD, (bucket, key, uploadId)).fetchall()
+        if not rows:
+            return None
+        account, startedMs, attributes, *checksum = rows[0]
+        return MultipartUpload(
+            bucket, key, uploadId, account, startedMs, readAttributes(attributes), *checksum
+        )
 
     def secret(self) -> bytes:
-        """Give the store's own random bytes."""
+        """Return the store's own random bytes."""
         return self._secret
 
     async def accessKeys(self) -> tuple[int, list[AccessKey]]:
@@ -431,9 +395,9 @@ class SQLiteCatalog:
         """Find which of these blobs have a row."""
         return self.findBlobs(ids)
 
-    def damagedBlobs(self) -> frozenset[str]:
+    def corruptBlobs(self) -> frozenset[str]:
         """Return the blobs that were marked before, or by this process."""
-        return frozenset(self._damaged)
+        return frozenset(self._corrupt)
 
     async def buckets(
         self, account: str | None, prefix: str, after: str, limit: int
@@ -474,11 +438,11 @@ class SQLiteCatalog:
         return await self._readers.read(lists.listUploads, bucket, where, idAfter, limit)
 
     async def referenced(self, ids: Sequence[str]) -> frozenset[str]:
-        """Find which blobs are named."""
+        """Find which of these blobs have references."""
         return await self._readers.read(refcounts.referencedBlobs, ids)
 
     async def garbage(self, after: str, limit: int) -> list[str]:
-        """List blobs that nothing names."""
+        """List blobs without references."""
         return await self._readers.read(refcounts.garbageBlobs, after, limit)
 
     async def blobRow(self, id: str) -> BlobRow | None:
@@ -505,12 +469,12 @@ class SQLiteCatalog:
         self,
         record: ObjectRecord,
         condition: WriteCondition,
-        crcs: Mapping[str, int] = _NO_CRCS,
+        newBlobs: Mapping[str, int] = _NO_BLOBS,
     ) -> Deferred[ObjectRecord]:
         """Store an object."""
         content = record.content
         weight = len(content.inline or b"") + _SEGMENT_WEIGHT * len(content.segments)
-        put = objects.Put(record, condition, ReferenceDelta(content.segments, crcs))
+        put = objects.preparePut(record, condition, newBlobs)
         return self._writer.submit(
             Mutation(objects.putObjects, put, weight=weight, names=(put.name,))
         )
@@ -526,7 +490,7 @@ class SQLiteCatalog:
         )
 
     def createUpload(self, upload: MultipartUpload) -> Deferred[None]:
-        """Begin a multipart upload."""
+        """Create a multipart upload."""
         upload.key.decode()
         return self._writer.submit(Mutation(_CREATE_UPLOAD, upload))
 
@@ -536,11 +500,11 @@ class SQLiteCatalog:
         key: bytes,
         uploadId: str,
         part: Part,
-        crcs: Mapping[str, int] = _NO_CRCS,
+        newBlobs: Mapping[str, int] = _NO_BLOBS,
     ) -> Deferred[None]:
         """Store a part."""
         name = uploads.UploadName(bucket, key, uploadId)
-        return self._writer.submit(Mutation(_PUT_PART, uploads.PartPut(name, part, crcs)))
+        return self._writer.submit(Mutation(_PUT_PART, uploads.PartPut(name, part, newBlobs)))
 
     def completeUpload(
         self,
@@ -565,25 +529,21 @@ class SQLiteCatalog:
 
     def addAccessKey(self, key: AccessKey) -> Deferred[None]:
         """Issue a key."""
-        return self._writer.submit(Mutation(_ADD_KEY, key))
+        return self._writer.submit(Mutation(buckets.ADD_KEY, key))
 
     def removeAccessKey(self, accessKey: str) -> Deferred[bool]:
         """Revoke a key."""
-        return self._writer.submit(Mutation(_REMOVE_KEY, accessKey, frees=True))
-
-    def newBlobId(self) -> str:
-        """Make an id that no blob has had."""
-        return self._newBlobId()
+        return self._writer.submit(Mutation(buckets.REMOVE_KEY, accessKey, frees=True))
 
     def forgetBlobs(self, ids: Sequence[str]) -> Deferred[None]:
         """Remove the rows of blobs whose files are gone."""
-        self._damaged.difference_update(ids)
+        self._corrupt.difference_update(ids)
         return self._writer.submit(Mutation(refcounts.forgetBlobs, ids, frees=True))
 
-    def markDamaged(self, blob: str) -> Deferred[None]:
-        """Note that a blob is damaged."""
-        self._damaged.add(blob)
-        return self._writer.submit(Mutation(refcounts.markDamaged, blob))
+    def markCorrupt(self, blob: str) -> Deferred[None]:
+        """Record that a blob is corrupt."""
+        self._corrupt.add(blob)
+        return self._writer.submit(Mutation(refcounts.markCorrupt, blob))
 
     def _connect(self, purpose: Purpose) -> Connection:
         return connect(self._path, self._durability, purpose)
@@ -593,7 +553,7 @@ def openCatalog(context: BackEndContext) -> OpenCatalog:
     """
     Open C{catalog.sqlite} in the data directory. Blocks.
 
-    @raise CatalogUnusable: It is no catalog of ours, or a newer program wrote it.
+    @raise CatalogUnusable: The file is no catalog, or a newer program wrote it.
     """
     catalog = SQLiteCatalog(
         os.path.join(context.directory, "catalog.sqlite"),
@@ -601,7 +561,7 @@ def openCatalog(context: BackEndContext) -> OpenCatalog:
         context.pool.run,
         context.durability,
         context.onGarbage,
-        context.commons,
+        context.catalogState,
         BlobIds(context.random, context.owner).new,
     )
     catalog.open()

@@ -1,35 +1,36 @@
 """
-What a mutation is, and the transaction that it runs in.
+Mutations, the transaction that they run in, and records as rows and back.
 
-A mutation is a plain function of a L{Transaction} and the arguments of all its neighbours in the
-batch: it checks first and writes after, so that one refusal (a C{StoreError} in its place of the
-answer) leaves no trace and concerns nobody else. It takes a whole run at once because each
-statement of a thread gives the interpreter lock away and may wait 5 ms to have it back from a busy
-reactor: with one statement for each of 64 rows 6 rows/s were measured beside a busy reactor, with
-one for all of them 1,800.
+A mutation is a function of a L{Transaction} and of the arguments of all the mutations beside it in
+the batch that have the same function. It checks first and writes after, so that a refusal (a
+C{StoreError} among the results) leaves no trace and concerns no other mutation. It receives a
+whole run because each statement gives the interpreter lock away and may wait 5 ms to have it back
+from a busy reactor: beside one, 6 rows/s were measured with a statement for each of 64 rows, and
+1,800 with one for all of them.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
-from attrs import frozen
+from attrs import asdict, frozen
 
+from storagegate.core.files import crc32c
 from storagegate.storage.errors import StoreError
+from storagegate.storage.records import Attributes, Checksum, Content, ObjectRecord, Part, Segment
 from storagegate.storage.sqlite import transact
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-# Numbers set aside for one transaction; one is used by each mutation that stores an object, so
-# this is also the most that a batch may hold.
 SEQUENCES = 512
-
-# Rows in one statement. Beyond this a statement of its own costs less than it saves.
-CHUNK = 64
+"""
+Numbers reserved for one transaction. A mutation that stores an object uses one, so a batch holds at
+most as many mutations.
+"""
 
 
 class Transaction:
@@ -55,7 +56,7 @@ class Transaction:
         return rows[0][0] if rows else None
 
     def takeSequence(self) -> int:
-        """Give out the next number; unused ones of a transaction are lost, which harms nobody."""
+        """Return the next number of a write; numbers that are not used are skipped."""
         if self._next == self._end:
             self._end = self.value(
                 "UPDATE meta SET value = value + ? WHERE name = 'sequence' RETURNING value",
@@ -74,10 +75,10 @@ class Mutation:
     """
     A change that waits to be committed.
 
-    @ivar apply: Takes the arguments of neighbouring mutations with the same function; returns for
-        each its result, or the L{StoreError} that it failed with.
-    @ivar frees: It gives room back, so it must work on a full disk.
-    @ivar weight: Bytes of bulk that it carries.
+    @ivar apply: Called with the arguments of successive mutations with the same function; returns
+        for each its result, or the L{StoreError} that it failed with.
+    @ivar frees: Whether it frees space, so that it must work on a full disk.
+    @ivar weight: Bytes that it carries besides small columns.
     @ivar names: Bucket and key of the objects that it may change.
     """
 
@@ -89,7 +90,7 @@ class Mutation:
 
 
 def oneByOne(function: Callable[[Transaction, T], R]) -> Apply:
-    """Make an L{Apply} of a function of one argument that raises its refusal."""
+    """Make an L{Apply} of a function of one argument that raises its L{StoreError}."""
 
     @wraps(function)
     def apply(transaction: Transaction, arguments: Sequence[T]) -> list[object]:
@@ -102,15 +103,6 @@ def oneByOne(function: Callable[[Transaction, T], R]) -> Apply:
         return outcomes
 
     return apply
-
-
-def chunks(items: Sequence[T], largest: int = CHUNK) -> Iterator[Sequence[T]]:
-    """Cut into powers of two, so that few different statements are ever prepared."""
-    start = 0
-    while start < len(items):
-        size = min(largest, 1 << ((len(items) - start).bit_length() - 1))
-        yield items[start : start + size]
-        start += size
 
 
 def asJSON(value: object) -> str:
@@ -133,10 +125,10 @@ def runTogether(
     connection: sqlite3.Connection, mutations: Sequence[Mutation]
 ) -> tuple[list[object], list[str]]:
     """
-    Run mutations in order in one transaction, neighbours of one function at once, and commit.
+    Run mutations in order in one transaction, successive ones of one function at once, and commit.
 
     @return: An outcome for each, and the blobs that became garbage.
-    @raise Exception: Whatever went wrong besides refusals; nothing was changed.
+    @raise Exception: Any error but a L{StoreError} of a mutation; nothing was changed.
     """
     transaction = Transaction(connection)
 
@@ -154,3 +146,113 @@ def runTogether(
         return outcomes
 
     return transact(connection, act), transaction.garbage
+
+
+OBJECT_COLUMNS = """
+    o.size, o.etag, o.modifiedMs, o.account, o.attributes, o.versionId, o.sequence, o.segments
+"""
+
+_DEFAULTS = asdict(Attributes(), recurse=False)
+
+_decodeAttributes = msgspec.json.Decoder(Attributes).decode
+_decodeSegments = msgspec.json.Decoder(tuple[tuple[str, int, int], ...]).decode
+_decodeChecksum = msgspec.json.Decoder(Checksum).decode
+
+
+def segmentsText(content: Content) -> str | None:
+    """Encode the segments of a content; L{None} if it has none."""
+    if not content.segments:
+        return None
+    return asJSON([(each.blob, each.offset, each.length) for each in content.segments])
+
+
+def readSegments(text: str | None) -> tuple[Segment, ...]:
+    """Decode the result of L{segmentsText}."""
+    return () if text is None else tuple(Segment(*each) for each in _decodeSegments(text))
+
+
+def checksumText(checksum: Checksum | None) -> str | None:
+    """Encode the checksum of a part."""
+    return None if checksum is None else asJSON(checksum)
+
+
+def readPart(
+    number: int, size: int, etag: str, modifiedMs: int, checksum: str | None, segments: str | None
+) -> Part:
+    """Make a part of its row."""
+    return Part(
+        number,
+        size,
+        etag,
+        modifiedMs,
+        Content(size, None, readSegments(segments)),
+        None if checksum is None else _decodeChecksum(checksum),
+    )
+
+
+def readAttributes(text: str) -> Attributes:
+    """Decode the attributes of an object or an upload."""
+    return _decodeAttributes(text)
+
+
+def attributesText(attributes: Attributes) -> str:
+    """Encode the attributes that have no default value: short rows are many in a page."""
+    changed = {
+        name: value
+        for name, default in _DEFAULTS.items()
+        if (value := getattr(attributes, name)) != default
+    }
+    return asJSON(changed)
+
+
+def objectValues(record: ObjectRecord) -> tuple[object, ...]:
+    """
+    Return the columns of an object's row from C{versionId} on.
+
+    The storage class and the kind of checksum repeat what the attributes hold, for lists, which
+    must not parse the attributes of each row: they may hold ten thousand part summaries.
+    """
+    attributes, content = record.attributes, record.content
+    checksum = attributes.checksum
+    return (
+        record.versionId,
+        0,
+        record.size,
+        record.etag,
+        record.modifiedMs,
+        record.account,
+        attributes.storageClass,
+        "" if checksum is None else checksum.algorithm,
+        "" if checksum is None else checksum.kind,
+        None if content.inline is None else crc32c(content.inline),
+        attributesText(attributes),
+        segmentsText(content),
+    )
+
+
+def isIntact(inline: bytes | None, checksum: int | None) -> bool:
+    """
+    Compare the bytes in the catalog with their checksum.
+
+    @param checksum: L{None} for an object whose bytes are elsewhere.
+    """
+    return checksum is None or (inline is not None and crc32c(inline) == checksum)
+
+
+def readObject(
+    bucket: str, key: bytes, inline: bytes | None, columns: Sequence[Any]
+) -> ObjectRecord:
+    """Make a record of L{OBJECT_COLUMNS}."""
+    size, etag, modifiedMs, account, attributes, versionId, sequence, segments = columns
+    return ObjectRecord(
+        bucket,
+        key,
+        size,
+        etag,
+        modifiedMs,
+        account,
+        _decodeAttributes(attributes),
+        Content(size, inline, readSegments(segments)),
+        versionId,
+        sequence,
+    )

@@ -1,4 +1,4 @@
-"""Multipart uploads: begun, filled, completed, aborted."""
+"""Multipart uploads: created, filled, completed, aborted."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,16 +6,16 @@ import msgspec
 from attrs import evolve, frozen
 
 from storagegate.storage.catalog.buckets import bucketId
-from storagegate.storage.catalog.objects import Row, find, insert, judge, remove
+from storagegate.storage.catalog.objects import Row, evaluate, find, insert, remove
 from storagegate.storage.catalog.refcounts import ReferenceBatch, ReferenceDelta, applyDeltas
-from storagegate.storage.catalog.rows import (
+from storagegate.storage.catalog.transactions import (
+    Transaction,
     attributesText,
     checksumText,
     objectValues,
     readSegments,
     segmentsText,
 )
-from storagegate.storage.catalog.transactions import Transaction
 from storagegate.storage.errors import ConcurrentChange, InvalidPart, NoSuchUpload
 from storagegate.storage.records import (
     Content,
@@ -33,7 +33,7 @@ _decodeParts = msgspec.json.Decoder(list[tuple[int, str, int, str | None]]).deco
 
 @frozen
 class UploadName:
-    """What an upload is called."""
+    """The name of an upload."""
 
     bucket: str
     key: bytes
@@ -46,7 +46,7 @@ class PartPut:
 
     upload: UploadName
     part: Part
-    crcs: Mapping[str, int]
+    newBlobs: Mapping[str, int]
 
 
 @frozen(eq=False)
@@ -87,19 +87,19 @@ def putPart(transaction: Transaction, put: PartPut) -> None:
     @raise NoSuchUpload: The upload is not there.
     @raise ConcurrentChange: A blob that it names is being removed.
     """
-    _confirm(transaction, put.upload)
-    part, place = put.part, (put.upload.uploadId, put.part.number)
-    claim = ReferenceDelta(part.content.segments, put.crcs)
-    if not ReferenceBatch(transaction, [claim]).grants(claim):
+    _checkExists(transaction, put.upload)
+    part, primaryKey = put.part, (put.upload.uploadId, put.part.number)
+    delta = ReferenceDelta(part.content.segments, put.newBlobs)
+    if not ReferenceBatch(transaction, [delta]).allows(delta):
         raise ConcurrentChange
     replaced = transaction.value(
-        "DELETE FROM parts WHERE uploadId = ? AND number = ? RETURNING segments", place
+        "DELETE FROM parts WHERE uploadId = ? AND number = ? RETURNING segments", primaryKey
     )
-    applyDeltas(transaction, [claim], readSegments(replaced))
+    applyDeltas(transaction, [delta], readSegments(replaced))
     transaction.execute(
         "INSERT INTO parts VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
-            *place,
+            *primaryKey,
             part.size,
             part.etag,
             part.modifiedMs,
@@ -115,24 +115,24 @@ def completeUpload(transaction: Transaction, completion: Completion) -> ObjectRe
 
     @raise NoSuchUpload: The upload is not there.
     @raise InvalidPart: A part is not there or has another ETag.
-    @raise StoreError: What L{judge} says of the condition.
+    @raise StoreError: The result of L{evaluate} for the condition.
     """
     record = completion.record
     upload = UploadName(record.bucket, record.key, completion.uploadId)
-    _confirm(transaction, upload)
+    _checkExists(transaction, upload)
     stored = _stored(transaction, upload.uploadId)
     content = _assemble(stored, completion.parts)
     name = (record.bucket, record.key)
-    (there,) = find(transaction, [name])
-    refusal = judge(there, completion.condition)
+    (current,) = find(transaction, [name])
+    refusal = evaluate(current, completion.condition)
     if refusal is not None:
         raise refusal
     record = evolve(record, size=content.size, content=content, sequence=transaction.takeSequence())
-    replaced = [(name, there)] if there.sequence is not None else []
-    given = remove(transaction, replaced) + _segmentsOf(stored)
-    applyDeltas(transaction, [ReferenceDelta(content.segments, {})], given)
+    replaced = [(name, current)] if current.sequence is not None else []
+    released = remove(transaction, replaced) + _segmentsOf(stored)
+    applyDeltas(transaction, [ReferenceDelta(content.segments, {})], released)
     _drop(transaction, upload)
-    insert(transaction, [Row(there.bucketId, record, objectValues(record))])
+    insert(transaction, [Row(current.bucketId, record, objectValues(record))])
     return record
 
 
@@ -142,12 +142,12 @@ def abortUpload(transaction: Transaction, upload: UploadName) -> None:
 
     @raise NoSuchUpload: The upload is not there.
     """
-    _confirm(transaction, upload)
+    _checkExists(transaction, upload)
     applyDeltas(transaction, [], _segmentsOf(_stored(transaction, upload.uploadId)))
     _drop(transaction, upload)
 
 
-def _confirm(transaction: Transaction, upload: UploadName) -> None:
+def _checkExists(transaction: Transaction, upload: UploadName) -> None:
     if not transaction.value(
         f"SELECT 1 FROM uploads WHERE {_UPLOAD}", (upload.bucket, upload.key, upload.uploadId)
     ):

@@ -1,29 +1,23 @@
 """
-How the WAL is kept short.
+The length of the WAL: checkpoints, blocks that are allocated in advance, and disk space in reserve.
 
-A checkpoint copies pages from the WAL to the database. The pool makes one each time the WAL has
-grown by L{LOOK_AT}: no commit waits for it, but while commits go on it never catches up, and the
-WAL grows. Beyond L{RESTART_AT} the writer makes one itself, between two commits, and the WAL starts
-again from its beginning. The file keeps its length then: to overwrite costs less than to append.
+B{Checkpoints.} A checkpoint copies pages from the WAL to the database. The pool makes one each time
+the WAL has grown by L{CHECKPOINT_AT}: no commit waits for it, but between commits that follow each
+other it never copies all, and the WAL grows. Beyond L{RESTART_AT} the writer makes one itself,
+between two commits, and the WAL starts again from its beginning. The file keeps its length then: to
+overwrite costs less than to append. The database must always have space for the pages of the WAL:
+on a disk that is full with WAL pages neither could the database grow nor the WAL be truncated, and
+deletes would soon fail.
 
-What the WAL holds must always find room in the database. On a full disk that took another page into
-the WAL the one could not grow, so the other could not be shortened, and deletes would soon fail.
+B{Allocation.} An fsync after an append also commits the file system's journal, for the file has
+become longer; after an overwrite it waits for the bytes alone: 2.7 ms and 0.8 ms here. SQLite never
+truncates the file while it is open, so it is made long at the start, with zeros, which are no
+frames: SQLite reads a WAL up to the first invalid frame (file format, section 4.4).
 
-A WAL whose blocks are on the disk before they are needed.
-
-An fsync after an append also commits the file system's journal, for the file has become longer;
-after an overwrite it waits for the bytes alone: 2.7 ms and 0.8 ms here. SQLite never shortens the
-file while it is open, so it is made long at the start, with zeros, which are no frames: SQLite
-reads a WAL up to the first frame that is none (file format, section 4.4).
-
-Room on the disk that is kept for deletes.
-
-Even a delete writes before it frees: its pages go through the WAL. When the disk is full the
-reserve is given up for that, and made again as soon as there is room.
-
-SQLite never gives the pages of deleted rows back to the disk: it writes new rows there. So after
-deletes there may be room in the database and none for the WAL that leads there. The reserve is lent
-for that, and taken back when the WAL is short again.
+B{Reserve.} Even a delete writes before it frees: its pages pass through the WAL. When the disk is
+full the reserve is released for that, and allocated again as soon as there is space. SQLite does
+not return the pages of deleted rows to the disk: it writes new rows there. So after deletes there
+may be space in the database and none for the WAL. The reserve is lent for that.
 """
 
 import errno
@@ -39,34 +33,49 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from storagegate.storage.catalog.connections import BUSY_MS, PAGE_SIZE
-from storagegate.storage.catalog.coordination import WALSizeCounter
 from storagegate.storage.errors import StoreBusy
-from storagegate.storage.sqlite import FailStopLatch, Fault, classify
+from storagegate.storage.files import FailStopLatch
+from storagegate.storage.sqlite import Fault, classify
 
 _log = Logger()
 
-LOOK_AT = 8 * 1024 * 1024
+CHECKPOINT_AT = 8 * 1024 * 1024
 """Small enough that readers find pages in few hash tables, large enough that fsyncs are few."""
 
 RESTART_AT = 64 * 1024 * 1024
 """The longest WAL; a start after a crash reads all of it, in about a tenth of a second."""
 
-# What others could write to the disk in half a second, many times over.
+# Many times what other programs could write to the disk in half a second.
 _PLENTY = 4 * 1024 * 1024 * 1024
-_TRUST_SECONDS = 0.5
+_VALID_SECONDS = 0.5
 
-# A list in the pool reads for some milliseconds; whoever reads longer makes the WAL grow a little.
+# A list in the pool reads for some milliseconds; a longer one makes the WAL grow a little.
 _READERS_MS = 100
+
+
+class WALSizeCounter:
+    """
+    How much has been written to the WAL. Any thread.
+
+    @ivar total: Bytes, by all processes, since some time.
+    """
+
+    total = 0
+
+    def add(self, size: int) -> None:
+        """Count bytes that were written. Writer thread."""
+        self.total += size
 
 
 class WALCheckpointer:
     """
-    Watches the WAL's length. Lives in the writer thread, but for L{lookDue} and L{looked}.
+    Tracks the WAL's length. Methods: writer thread, unless they say otherwise.
 
     @param connection: The writer's.
-    @param directory: Where the catalog is, for the room on its disk.
-    @param restartAt: The longest WAL.
-    @param growth: Counts what this process writes; tells what all do.
+    @param directory: Where the catalog is, for the free space of its file system.
+    @param latch: Is set when a checkpoint fails so that the content of the disk is unknown.
+    @param restartAt: The longest WAL, in bytes.
+    @param size: Counts the bytes of all processes.
     """
 
     def __init__(
@@ -75,104 +84,108 @@ class WALCheckpointer:
         directory: str,
         latch: FailStopLatch,
         restartAt: int = RESTART_AT,
-        growth: WALSizeCounter | None = None,
+        size: WALSizeCounter | None = None,
     ) -> None:
         self._connection = connection
         self._directory = directory
         self._latch = latch
         self._restartAt = restartAt
         self._changes = connection.total_changes
-        self._room = 0
-        self._askAt = 0.0
+        self._space = 0
+        self._validUntil = 0.0
         self._length = 0
         self._pending = 0
-        self._growth = growth or WALSizeCounter()
-        self._start = self._growth.total
+        self._written = size or WALSizeCounter()
+        self._start = self._written.total
 
     @property
-    def lookDue(self) -> bool:
+    def isCheckpointDue(self) -> bool:
         """Whether the pool should make a checkpoint. Any thread."""
-        return self._grown >= LOOK_AT and self._latch.failure is None
+        return self._grown >= CHECKPOINT_AT and self._latch.failure is None
 
-    def note(self, bulk: int) -> None:
+    def committed(self, weight: int) -> None:
         """
-        Count what a commit may have added: a page for each row that changed, and its bulk.
+        Count the most that a commit may have added: a page for each row that changed, and more.
 
-        @param bulk: Bytes that the mutations carried.
+        @param weight: The sum of the weights of the mutations.
         """
         changes = self._connection.total_changes
-        self._growth.add((changes - self._changes) * PAGE_SIZE + bulk)
+        self._written.add((changes - self._changes) * PAGE_SIZE + weight)
         self._changes = changes
 
-    def hasRoom(self, size: int) -> bool:
+    def hasSpace(self, size: int) -> bool:
         """
-        Say whether the disk can take a commit, in the WAL now and in the database later. Blocks.
+        Return whether a commit fits on the disk, in the WAL now and in the database later. Blocks.
 
         @param size: The most bytes that it may add.
         """
         return self._fits(size) or (self.shrink() and self._fits(size))
 
-    def fitsFreed(self, size: int) -> bool:
+    def fitsFreePages(self, size: int) -> bool:
         """
-        Say whether the database has free pages for a commit, and for all that the WAL holds; the
-        disk's room is not looked at. Blocks.
+        Return whether the database has free pages for a commit and for the whole WAL, without
+        regard to the disk's free space. Blocks.
 
         @param size: The most bytes that it may add.
         """
         self.shrink()
         return self._pending + self._grown + size <= self._freed()
 
-    def keep(self) -> None:
+    def restartIfLong(self) -> None:
         """Restart the WAL if it is too long. Blocks."""
         if self._length + self._grown <= self._restartAt:
             return
         if self._checkpoint("RESTART"):
             self._length = self._pending = 0
         else:
-            # Readers were in the way, or the disk is full: not again with the next commit.
-            self._length = max(self._restartAt - LOOK_AT, 0)
+            # Readers blocked it, or the disk is full: not again with the next commit.
+            self._length = max(self._restartAt - CHECKPOINT_AT, 0)
             self._pending += self._grown
-        self._startAgain()
+        self._resetWritten()
 
     def shrink(self) -> bool:
-        """Give the WAL's room back to the disk, if nobody is in the way. Blocks."""
+        """Truncate the WAL, unless readers block that; return whether it was. Blocks."""
         done = self._checkpoint("TRUNCATE")
         if done:
             self._length = self._pending = 0
-            self._startAgain()
+            self._resetWritten()
         return done
 
-    def looked(self, frames: int, copied: int) -> None:
-        """Take note of how many pages the WAL held, and how many the database. Reactor thread."""
+    def checkpointed(self, frames: int, copied: int) -> None:
+        """
+        Update the lengths after a checkpoint. Reactor thread.
+
+        @param frames: Pages that the WAL held; negative if another process was at a checkpoint.
+        @param copied: Those of them that the database has.
+        """
         if frames < 0:
-            # Another process was looking. It is over when as much more has been written.
             self._length += self._grown
             self._pending += self._grown
         else:
             self._length = frames * PAGE_SIZE
             self._pending = (frames - copied) * PAGE_SIZE
-        self._startAgain()
+        self._resetWritten()
 
     @property
     def _grown(self) -> int:
-        """What has been written since the WAL's length was known."""
-        return self._growth.total - self._start
+        """Bytes that were written since the WAL's length was known."""
+        return self._written.total - self._start
 
-    def _startAgain(self) -> None:
-        self._start = self._growth.total
+    def _resetWritten(self) -> None:
+        self._start = self._written.total
 
     def _fits(self, size: int) -> bool:
         needed = self._pending + self._grown + 2 * size
-        # Asking the disk takes 60 microseconds, as long as a small commit: where there is plenty,
-        # the last answer will do for a while.
-        if needed + _PLENTY <= self._room and monotonic() < self._askAt:
+        # statvfs takes 60 microseconds, as long as a small commit: with plenty of space the last
+        # result is used for a while.
+        if needed + _PLENTY <= self._space and monotonic() < self._validUntil:
             return True
         disk = os.statvfs(self._directory)
-        self._room = room = disk.f_bavail * disk.f_frsize
-        self._askAt = monotonic() + _TRUST_SECONDS
-        if needed <= room:
+        self._space = space = disk.f_bavail * disk.f_frsize
+        self._validUntil = monotonic() + _VALID_SECONDS
+        if needed <= space:
             return True
-        return size <= room and needed <= room + self._freed()
+        return size <= space and needed <= space + self._freed()
 
     def _freed(self) -> int:
         """Count the bytes of the database's pages that deleted rows have left."""
@@ -187,7 +200,7 @@ class WALCheckpointer:
             busy, _, _ = checkpoint(self._connection, mode)
         except Error as error:
             if classify(error) is Fault.UNSAFE:
-                self._latch.set(error)
+                self._latch.set(f"catalog: {error}")
             return False
         finally:
             self._connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
@@ -196,10 +209,10 @@ class WALCheckpointer:
 
 class CheckpointScheduler:
     """
-    Has the pool make a checkpoint when one is due, one at a time. Methods: reactor thread.
+    Makes checkpoints in the pool when they are due, one at a time. Methods: reactor thread.
 
     @param run: C{run(function, *args)} calls in a thread and fires in the reactor thread.
-    @param connection: Used by nobody else.
+    @param connection: Used by this object alone; L{close} closes it.
     """
 
     def __init__(
@@ -213,31 +226,31 @@ class CheckpointScheduler:
         self._connection = connection
         self._wal = wal
         self._latch = latch
-        self._looking = False
+        self._isRunning = False
 
-    def consider(self) -> None:
-        """Look after the WAL if it has grown enough."""
-        if not self._looking and self._wal.lookDue:
-            self._looking = True
-            looking = self._run(checkpoint, self._connection, "PASSIVE")
-            looking.addCallbacks(self._done, self._failed)
+    def schedule(self) -> None:
+        """Begin a checkpoint if one is due."""
+        if not self._isRunning and self._wal.isCheckpointDue:
+            self._isRunning = True
+            running = self._run(checkpoint, self._connection, "PASSIVE")
+            running.addCallbacks(self._done, self._failed)
 
     def close(self) -> None:
-        """Look no more."""
+        """Close the connection. No checkpoint may be running."""
         self._connection.close()
 
     def _done(self, result: tuple[bool, int, int]) -> None:
-        self._looking = False
-        self._wal.looked(*result[1:])
+        self._isRunning = False
+        self._wal.checkpointed(*result[1:])
 
     def _failed(self, failure: Failure) -> None:
-        self._looking = False
+        self._isRunning = False
         error = failure.value
         if isinstance(error, Exception) and classify(error) is Fault.UNSAFE:
-            self._latch.set(error)
-        # A full disk and a busy pool are no news; the WAL is looked at again after some commits.
+            self._latch.set(f"catalog: {error}")
+        # A full disk and a busy pool are reported elsewhere; some commits later it is due again.
         elif failure.check(Error, StoreBusy) is None:
-            _log.failure("the WAL was not looked after", failure)
+            _log.failure("the checkpoint failed", failure)
 
 
 def checkpoint(connection: Connection, mode: str) -> tuple[bool, int, int]:
@@ -245,8 +258,8 @@ def checkpoint(connection: Connection, mode: str) -> tuple[bool, int, int]:
     Copy pages from the WAL to the database. Blocks.
 
     @param mode: C{"PASSIVE"}, C{"RESTART"} or C{"TRUNCATE"}.
-    @return: Whether somebody was in the way, how many pages the WAL holds, and how many of those
-        the database has.
+    @return: Whether readers or a writer blocked it, how many pages the WAL holds, and how many of
+        those the database has.
     """
     (row,) = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
     busy, frames, copied = row
@@ -257,17 +270,17 @@ PREWRITTEN = 16 * 1024 * 1024
 """Twice the length at which a checkpoint is made: a quiet daemon never appends."""
 
 _SHARE = 64
-"""A disk with less than this many times as much room has better uses for it."""
+"""A disk with less than this many times as much free space has better uses for it."""
 
 _AT_ONCE = 1024 * 1024
-"""Bytes of one write; the zeros are let go of with the last one."""
+"""Bytes of one write; the zeros are freed after the last one."""
 
 
 def prewriteBetweenCommits(connection: sqlite3.Connection, path: str) -> bool:
     """
-    Make a WAL long while no other process appends to it, for the zeros go behind what is there.
+    Make a WAL long while no other process appends to it, for the zeros come after its frames.
 
-    As L{prewrite}; a catalog that others keep busy stays as it is.
+    As L{prewrite}; nothing happens while another process is writing.
 
     @param connection: One that may write.
     """
@@ -286,7 +299,7 @@ def prewrite(path: str, size: int = PREWRITTEN) -> bool:
     Make a WAL at least C{size} bytes long. Blocks; a connection must be open, or SQLite would
     remove the file with the next.
 
-    @return: Whether it is that long now. A disk that is short of room, or fails, is no error here.
+    @return: Whether it is that long now. A disk that has little space, or fails, is no error here.
     """
     try:
         disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
@@ -310,25 +323,25 @@ def prewrite(path: str, size: int = PREWRITTEN) -> bool:
 
 _MOST = 16 * 1024 * 1024
 """
-Room in the WAL for a bulk delete of a thousand small objects that lie apart: 6 to 13 MiB, measured
-with keys of 24 and of 900 bytes.
+The WAL of a bulk delete of a thousand small objects in different pages: 6 to 13 MiB, measured with
+keys of 24 and of 900 bytes.
 """
 
 _RESERVE_SHARE = 8
 """On a tiny file system the reserve takes no more than this part of it."""
 
 _KEPT = 2
-"""While the reserve is lent, one part in so many stays free: deletes must be possible then, too."""
+"""While the reserve is lent, one part in so many stays free, for deletes."""
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Reserve:
     """
-    A file that only takes room. May run in any thread, one at a time; blocks.
+    A file that only occupies space. May run in any thread, one at a time; blocks.
 
     @param path: The file; its directory is on the catalog's file system.
-    @param isShared: Other processes have the same reserve; one at a time looks after it.
+    @param isShared: Other processes have the same reserve; the write lock protects it.
     """
 
     def __init__(self, path: str, isShared: bool = False) -> None:
@@ -337,25 +350,25 @@ class Reserve:
         self._held = False
 
     def ensure(self) -> bool:
-        """Make the reserve if it is not there; say whether it is."""
+        """Create the file unless it exists; return whether it exists then."""
         if not self._held or (self._isShared and not os.path.exists(self._path)):
             self._held = self._make()
         return self._held
 
     def release(self) -> bool:
-        """Give the room up; say whether there was any."""
+        """Remove the file; return whether this has freed its space."""
         held, self._held = self._held, False
         if not held:
             return False
         try:
             os.unlink(self._path)
         except FileNotFoundError:
-            # Another process has given it up already, and whoever is next may have taken the room.
+            # Another process has released it already, and the space may be used by now.
             return False
         return True
 
     def lend(self, size: int) -> bool:
-        """Give the room up for a commit that writes C{size} bytes of WAL; say whether it fits."""
+        """Release the space for a commit of C{size} bytes of WAL; return whether that fits."""
         self.release()
         disk = os.statvfs(os.path.dirname(self._path))
         return size + _sizeOn(disk) // _KEPT <= disk.f_bavail * disk.f_frsize
@@ -369,13 +382,13 @@ class Reserve:
             os.unlink(self._path)
         except FileNotFoundError:
             pass
-        # A reserve that takes the last byte would only be given up again.
+        # A reserve that takes the last byte would only be released again.
         if disk.f_bavail * disk.f_frsize <= size:
             return False
         try:
             _fill(self._path, size)
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in _DISK_FULL:
                 raise
             return False
         return True

@@ -6,7 +6,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
-from storagegate.storage.blobids import BlobIds, isBlobId
+from storagegate.storage.blobs.layout import BlobIds, isBlobId
 from storagegate.storage.blobs.writer import checksumOf
 from storagegate.storage.threadpool import BoundedThreadPool
 from tests.contract.blobs import KIB, MIB, BlobsContract, store
@@ -21,18 +21,18 @@ class FileContract(BlobsContract):
     async def test_cached(self: Any) -> None:
         """A blob that was read lately opens at once."""
         content = await store(self.blobs, b"hot")
-        (await self.blobs.open(content.segments[0])).release()
+        (await self.blobs.open(content.segments[0])).close()
         handle = self.successResultOf(Deferred.fromCoroutine(self.blobs.open(content.segments[0])))
         self.assertEqual(await handle.read(0, 10), b"hot")
-        handle.release()
+        handle.close()
 
     async def test_discardWhileRead(self: Any) -> None:
         """A blob that is discarded stays for those who are reading it."""
         content = await store(self.blobs, b"old bytes")
         reader = await self.blobs.open(content.segments[0])
-        await self.blobs.discard([content.segments[0].blob])
+        await self.blobs.remove([content.segments[0].blob])
         self.assertEqual(await reader.read(0, 20), b"old bytes")
-        reader.release()
+        reader.close()
 
 
 class ThreadedContractTests(FileContract, TestCase):
@@ -80,7 +80,7 @@ class LayoutTests(BlobsCase):
         Before a finish fires, the bytes are synced, linked under their id, and the directory is
         synced, with every new directory above it; the first name stays until the settling.
         """
-        sink = self.blobs.sink(0, 5)
+        sink = self.blobs.writer(0, 5)
         sink.write(b"bytes")
         finished = sink.finish()
         self.assertNoResult(finished)
@@ -108,7 +108,7 @@ class LayoutTests(BlobsCase):
         )
         path = os.path.join("blobs", blob[:2], blob[2:4], blob)
         self.assertEqual(filesBelow(self.directory), [path, os.path.join("staging", blob)])
-        self.blobs.settle([blob])
+        self.blobs.confirm([blob])
         self.pool.goAll()
         self.assertEqual(filesBelow(self.directory), [path])
         self.assertEqual(os.stat(os.path.join(self.directory, path)).st_mode & 0o777, 0o600)
@@ -124,7 +124,7 @@ class LayoutTests(BlobsCase):
     def test_oneJob(self) -> None:
         """A body declared to fit in both buffers costs one job, whatever its chunks."""
         for size in (1, 100 * KIB, MIB):
-            sink = self.blobs.sink(0, size)
+            sink = self.blobs.writer(0, size)
             for start in range(0, size, 64 * KIB):
                 self.assertIsNone(sink.write(b"x" * min(64 * KIB, size - start)))
             finished = sink.finish()
@@ -134,36 +134,36 @@ class LayoutTests(BlobsCase):
 
     def test_inlineTouchesNothing(self) -> None:
         """An inline body costs no job and no file operation."""
-        sink = self.blobs.sink(64 * KIB, 64 * KIB)
+        sink = self.blobs.writer(64 * KIB, 64 * KIB)
         sink.write(b"x" * 64 * KIB)
         self.successResultOf(sink.finish())
-        self.assertEqual((self.pool.waiting, self.called(), sink.crcs), ([], [], {}))
+        self.assertEqual((self.pool.waiting, self.called(), sink.takeNewBlobs()), ([], [], {}))
 
     def test_withoutDurability(self) -> None:
         """With the durability of the operating system nothing is synced."""
         blobs = makeBlobs(self.mktemp(), ImmediatePool(), self.files, durable=False)
         content = self.successResultOf(store(blobs, b"x" * 2 * MIB))
-        self.successResultOf(blobs.discard([content.segments[0].blob]))
+        self.successResultOf(blobs.remove([content.segments[0].blob]))
         self.assertEqual({"sync", "syncDirectory"} & set(self.called()), set())
 
     def test_checksum(self) -> None:
         """After the finish the sink tells the CRC of the blob, whatever the chunks."""
         body = os.urandom(MIB + 9)
-        sink = self.blobs.sink(0)
+        sink = self.blobs.writer(0)
         for start in range(0, len(body), 100_000):
             sink.write(body[start : start + 100_000])
-            self.assertEqual(sink.crcs, {})
+            self.assertEqual(sink.takeNewBlobs(), {})
             self.pool.goAll()
         finished = sink.finish()
         self.pool.goAll()
         blob = self.successResultOf(finished).segments[0].blob
-        self.assertEqual(sink.crcs, {blob: checksumOf(body)})
+        self.assertEqual(sink.takeNewBlobs(), {blob: checksumOf(body)})
 
     def test_discardIsDurable(self) -> None:
         """A discard syncs each directory once, so that no crash brings a forgotten blob back."""
         blobs = [self.put(b"x") for _ in range(3)]
         self.called()
-        discarded = self.blobs.discard(blobs)
+        discarded = self.blobs.remove(blobs)
         self.pool.go()
         self.successResultOf(discarded)
         self.assertEqual(self.called().count("syncDirectory"), 1)

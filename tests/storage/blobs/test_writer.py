@@ -5,7 +5,7 @@ import tracemalloc
 from twisted.internet.defer import CancelledError
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.blobs.writer import BUFFER, BUFFERS, WHOLE, bufferSize
+from storagegate.storage.blobs.writer import BUFFER, BUFFERS, FULL_BUFFERS, bufferSize
 from storagegate.storage.errors import StoreBusy
 from tests.contract.blobs import KIB, MIB
 from tests.support.blobs import BlobsCase, filesBelow, makeBlobs
@@ -17,7 +17,7 @@ class FlowTests(BlobsCase):
 
     def test_pauses(self) -> None:
         """One buffer is written while the next fills; then the caller is told to wait."""
-        sink = self.blobs.sink(0)
+        sink = self.blobs.writer(0)
         half = b"x" * (256 * KIB)
         self.assertEqual([sink.write(half) for _ in range(3)], [None] * 3)
         waiting = sink.write(half)
@@ -34,8 +34,8 @@ class FlowTests(BlobsCase):
 
     def test_crowd(self) -> None:
         """Among many uploads each has one buffer: the caller waits while it is written."""
-        crowd = [self.blobs.sink(0) for _ in range(WHOLE)]
-        sink = self.blobs.sink(0)
+        crowd = [self.blobs.writer(0) for _ in range(FULL_BUFFERS)]
+        sink = self.blobs.writer(0)
         waiting = sink.write(b"x" * (512 * KIB))
         self.assertNoResult(waiting)
         self.pool.go()
@@ -50,7 +50,7 @@ class FlowTests(BlobsCase):
 
     def test_finishBehindJob(self) -> None:
         """A finish waits for the write that runs, and for the caller's own pause."""
-        sink = self.blobs.sink(0)
+        sink = self.blobs.writer(0)
         sink.write(b"a" * 512 * KIB)
         waiting = sink.write(b"b" * 512 * KIB)
         finished = sink.finish()
@@ -66,7 +66,7 @@ class FlowTests(BlobsCase):
         pool = ImmediatePool()
         blobs = makeBlobs(self.mktemp(), pool, durable=False)
         for step, total in ((64 * KIB, 64 * MIB), (2, MIB // 8)):
-            sink = blobs.sink(0)
+            sink = blobs.writer(0)
             tracemalloc.start()
             try:
                 for number in range(total // step):
@@ -79,7 +79,7 @@ class FlowTests(BlobsCase):
 
     def test_memoryWhileHeld(self) -> None:
         """While the disk stands still, a sink that was declared small holds two buffers at most."""
-        sink = self.blobs.sink(0, MIB)
+        sink = self.blobs.writer(0, MIB)
         taken = 0
         while True:
             taken += 64 * KIB
@@ -92,7 +92,7 @@ class FlowTests(BlobsCase):
 
     def test_abortWhileWriting(self) -> None:
         """An abort in the middle of a write removes the file behind it, and tells who waits."""
-        sink = self.blobs.sink(0)
+        sink = self.blobs.writer(0)
         sink.write(b"x" * 512 * KIB)
         waiting = sink.write(b"x" * 512 * KIB)
         sink.abort()
@@ -102,7 +102,7 @@ class FlowTests(BlobsCase):
 
     def test_abortBetweenWrites(self) -> None:
         """An abort when no job runs removes the file."""
-        sink = self.blobs.sink(0)
+        sink = self.blobs.writer(0)
         sink.write(b"x" * 512 * KIB)
         self.pool.goAll()
         self.assertEqual(len(filesBelow(self.directory)), 1)
@@ -112,7 +112,7 @@ class FlowTests(BlobsCase):
 
     def test_cancelledFinish(self) -> None:
         """A finish that is cancelled while it runs leaves nothing, though the blob was linked."""
-        sink = self.blobs.sink(0)
+        sink = self.blobs.writer(0)
         sink.write(b"bytes")
         finished = sink.finish()
         finished.cancel()
@@ -123,7 +123,7 @@ class FlowTests(BlobsCase):
 
     def test_busyPool(self) -> None:
         """A pool that refuses fails the upload with that, and the file goes."""
-        sink = self.blobs.sink(0)
+        sink = self.blobs.writer(0)
         sink.write(b"x" * 512 * KIB)
         self.pool.go()
         self.pool.busy = True
@@ -140,8 +140,8 @@ class BufferSizeTests(SynchronousTestCase):
 
     def test_shared(self) -> None:
         """However many uploads there are, all their buffers together stay within the bound."""
-        for sinks in (WHOLE + 1, 24, 64):
+        for sinks in (FULL_BUFFERS + 1, 24, 64):
             self.assertLessEqual(2 * sinks * bufferSize(sinks), BUFFERS)
-        for sinks in (1, WHOLE):
+        for sinks in (1, FULL_BUFFERS):
             self.assertEqual(bufferSize(sinks), BUFFER)
         self.assertGreaterEqual(bufferSize(10_000), 64 * 1024)

@@ -16,7 +16,7 @@ class FaultTests(BlobsCase):
 
     def failing(self, fault: Fault) -> Deferred:
         """Store a body while the disk fails."""
-        sink = self.blobs.sink(0)
+        sink = self.blobs.writer(0)
         sink.write(b"x" * 512 * KIB)
         self.files.arm(fault)
         sink.write(b"y" * 1000)
@@ -32,13 +32,13 @@ class FaultTests(BlobsCase):
             self.failureResultOf(self.failing(fault), StoreFull)
             self.files.arm(None)
             self.assertEqual(self.files.opened, set())
-            self.assertEqual(self.blobs.latch.reason, None)
+            self.assertEqual(self.blobs.latch.failure, None)
             self.put(b"there is space again")
         self.assertEqual(filesBelow(self.directory), [])
 
     def test_fullWhileWriting(self) -> None:
         """Who waits for a pause hears that the disk is full when the space is free again."""
-        sink = self.blobs.sink(0)
+        sink = self.blobs.writer(0)
         sink.write(b"x" * 512 * KIB)
         waiting = sink.write(b"x" * 512 * KIB)
         self.files.arm(Fault(1, errno.ENOSPC, sticky=True, only=frozenset({"write"})))
@@ -68,11 +68,11 @@ class FaultTests(BlobsCase):
             fault = Fault(1, errno.EIO, sticky=True, only=frozenset({name}))
             self.failureResultOf(self.failing(fault), StoreReadOnly)
             self.files.arm(None)
-            self.assertIn("Input/output error", str(blobs.latch.reason))
-            self.failureResultOf(blobs.sink(100).finish(), StoreReadOnly)
+            self.assertIn("Input/output error", str(blobs.latch.failure))
+            self.failureResultOf(blobs.writer(100).finish(), StoreReadOnly)
             with self.assertRaises(StoreReadOnly):
-                blobs.sink(0).write(b"more")
-            self.failureResultOf(blobs.discard([kept]), StoreReadOnly)
+                blobs.writer(0).write(b"more")
+            self.failureResultOf(blobs.remove([kept]), StoreReadOnly)
             opened = Deferred.fromCoroutine(claim(blobs, kept))
             self.pool.goAll()
             self.assertEqual(self.successResultOf(opened).size, 4)
@@ -80,10 +80,10 @@ class FaultTests(BlobsCase):
 
     def test_latchStopsUploads(self) -> None:
         """An upload that is under way when the latch falls does not end well."""
-        sink = self.blobs.sink(0)
+        sink = self.blobs.writer(0)
         sink.write(b"x" * 512 * KIB)
         self.pool.goAll()
-        self.blobs.latch.trip("told so")
+        self.blobs.latch.set("told so")
         finished = sink.finish()
         self.pool.goAll()
         self.failureResultOf(finished, StoreReadOnly)
@@ -95,7 +95,7 @@ class FaultTests(BlobsCase):
         self.assertEqual((filesBelow(self.directory), self.files.opened), ([], set()))
         fault = Fault(1, errno.EMFILE, sticky=True, only=frozenset({"openDirectory"}))
         self.failureResultOf(self.failing(fault), StoreBusy)
-        self.assertIsNone(self.blobs.latch.reason)
+        self.assertIsNone(self.blobs.latch.failure)
 
     def test_linkThatLands(self) -> None:
         """A link that reports an error but was made is taken away as well."""
@@ -111,12 +111,12 @@ class FaultTests(BlobsCase):
 
     def test_settleThatFails(self) -> None:
         """A first name that cannot be taken away stops none of the others."""
-        sinks = [self.blobs.sink(0) for _ in range(3)]
+        sinks = [self.blobs.writer(0) for _ in range(3)]
         finished = [sink.finish() for sink in sinks]
         self.pool.goAll()
         blobs = [self.successResultOf(content).segments[0].blob for content in finished]
         self.files.arm(Fault(2, errno.EIO))
-        self.blobs.settle(blobs)
+        self.blobs.confirm(blobs)
         self.pool.goAll()
         left = filesBelow(os.path.join(self.directory, "staging"))
         self.assertEqual(left, [blobs[1]])
@@ -125,7 +125,7 @@ class FaultTests(BlobsCase):
         """A discard that could not remove everything says so, and removes what it can."""
         blobs = [self.put(b"x") for _ in range(3)]
         self.files.arm(Fault(1, errno.EIO))
-        discarded = self.blobs.discard(blobs)
+        discarded = self.blobs.remove(blobs)
         self.pool.goAll()
         self.failureResultOf(discarded, OSError)
         self.assertEqual(len(filesBelow(self.directory)), 1)

@@ -5,8 +5,7 @@ from sqlite3 import Connection
 
 from storagegate.storage.catalog.buckets import createBucket
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, migrate
-from storagegate.storage.catalog.objects import Deletion, Put, deleteObjects, putObjects
-from storagegate.storage.catalog.refcounts import ReferenceDelta
+from storagegate.storage.catalog.objects import Deletion, deleteObjects, preparePut, putObjects
 from storagegate.storage.catalog.transactions import Apply, Mutation, oneByOne, runTogether
 from storagegate.storage.catalog.uploads import createUpload
 from storagegate.storage.records import ObjectRecord, WriteCondition
@@ -32,12 +31,12 @@ def change(connection: Connection, apply: Apply, *arguments: object) -> list[obj
 def putOf(
     record: ObjectRecord,
     condition: WriteCondition = ALWAYS,
-    crcs: Mapping[str, int] | None = None,
+    newBlobs: Mapping[str, int] | None = None,
 ) -> Mutation:
     """Make the mutation that stores an object."""
-    claim = ReferenceDelta(record.content.segments, crcs or {})
     inline = record.content.inline or b""
-    return Mutation(putObjects, Put(record, condition, claim), weight=len(inline))
+    put = preparePut(record, condition, newBlobs or {})
+    return Mutation(putObjects, put, weight=len(inline))
 
 
 def deletionOf(*keys: bytes) -> Mutation:

@@ -19,12 +19,13 @@ from storagegate.storage.catalog.connections import (
     prepare,
 )
 from storagegate.storage.catalog.refcounts import checkInline
-from storagegate.storage.catalog.sqlite import lookUp, readSecret
+from storagegate.storage.catalog.sqlite import lookUp
 from storagegate.storage.catalog.transactions import Mutation, runTogether
-from storagegate.storage.catalog.wal import LOOK_AT, CheckpointScheduler, WALCheckpointer
+from storagegate.storage.catalog.wal import CHECKPOINT_AT, CheckpointScheduler, WALCheckpointer
 from storagegate.storage.errors import KeyExists, StoreBusy
+from storagegate.storage.files import FailStopLatch
 from storagegate.storage.records import AccessKey
-from storagegate.storage.sqlite import CatalogUnusable, FailStopLatch
+from storagegate.storage.sqlite import CatalogUnusable
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
 from tests.storage.catalog.memory import CREATE_BUCKET, putOf
 from tests.storage.catalog.test_sqlite import openCatalog
@@ -76,11 +77,12 @@ class OpenTests(FileCase):
     def test_againIsTheSame(self) -> None:
         """Opening again changes nothing: the secret and the contents stay."""
         first = self.connect()
-        secret = readSecret(first)
+        read = "SELECT value FROM meta WHERE name = 'secret'"
+        secret = first.execute(read).fetchall()
         runTogether(first, [Mutation(CREATE_BUCKET, bucketNamed("b")), putOf(inlineRecord(b"k"))])
         first.close()
         again = self.connect()
-        self.assertEqual(readSecret(again), secret)
+        self.assertEqual(again.execute(read).fetchall(), secret)
         self.assertIsNotNone(lookUp(again, "b", b"k", None)[1])
 
     def test_failedMigrationLeavesNothing(self) -> None:
@@ -135,8 +137,8 @@ class WALTests(FileCase):
         """While one commit follows the other without a pause the WAL stays bounded."""
         connection, wal = self.begin(4 * 1024 * 1024)
         for n in range(40):
-            wal.note(self.put(connection, n))
-            wal.keep()
+            wal.committed(self.put(connection, n))
+            wal.restartIfLong()
         self.assertLess(self.size(), 6 * 1024 * 1024)
 
     def test_readerInTheWay(self) -> None:
@@ -146,14 +148,14 @@ class WALTests(FileCase):
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM buckets").fetchall()
         for n in range(6):
-            wal.note(self.put(connection, n))
-            wal.keep()
+            wal.committed(self.put(connection, n))
+            wal.restartIfLong()
         reader.execute("COMMIT")
         grown = self.size()
         self.assertGreater(grown, 5 * 1024 * 1024)
         for n in range(20):
-            wal.note(self.put(connection, n))
-            wal.keep()
+            wal.committed(self.put(connection, n))
+            wal.restartIfLong()
         self.assertLess(self.size(), grown + 4 * 1024 * 1024)
         wal.shrink()
         self.assertEqual(self.size(), 0)
@@ -169,22 +171,22 @@ class WALTests(FileCase):
 
         looker = CheckpointScheduler(run, self.connect(Purpose.CHECKPOINT), wal, FailStopLatch())
         for n in range(40):
-            wal.note(self.put(connection, n))
-            looker.consider()
-        self.assertLess(self.size(), 2 * LOOK_AT)
+            wal.committed(self.put(connection, n))
+            looker.schedule()
+        self.assertLess(self.size(), 2 * CHECKPOINT_AT)
         self.assertGreater(len(looks), 2)
         self.assertLess(len(looks), 10)
 
     def test_anotherLooks(self) -> None:
         """A look that finds another process at it is made again later, and nothing is forgotten."""
         connection, wal = self.begin(1 << 40)
-        while not wal.lookDue:
-            wal.note(self.put(connection, 0))
-        wal.looked(-1, -1)
-        self.assertFalse(wal.lookDue)
-        self.assertFalse(wal.fitsFreed(1))
-        while not wal.lookDue:
-            wal.note(self.put(connection, 0))
+        while not wal.isCheckpointDue:
+            wal.committed(self.put(connection, 0))
+        wal.checkpointed(-1, -1)
+        self.assertFalse(wal.isCheckpointDue)
+        self.assertFalse(wal.fitsFreePages(1))
+        while not wal.isCheckpointDue:
+            wal.committed(self.put(connection, 0))
 
     def test_oneLookAtATime(self) -> None:
         """No second checkpoint is asked of the pool before the first has ended."""
@@ -198,16 +200,16 @@ class WALTests(FileCase):
         latch = FailStopLatch()
         looker = CheckpointScheduler(run, connection, wal, latch)
         for n in range(20):
-            wal.note(self.put(connection, n))
-            looker.consider()
+            wal.committed(self.put(connection, n))
+            looker.schedule()
         self.assertEqual(len(waiting), 1)
         waiting[0].errback(StoreBusy())
-        looker.consider()
+        looker.schedule()
         self.assertEqual(len(waiting), 2)
         error = sqlite3.OperationalError("disk I/O error")
         error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
         waiting[1].errback(error)
-        looker.consider()
+        looker.schedule()
         self.assertEqual(len(waiting), 3)
         self.assertIn("disk I/O error", latch.failure or "")
 
@@ -326,6 +328,6 @@ class LifeTests(TestCase):
         catalog = self.open()
         await catalog.createBucket(bucketNamed("b"))
         self.assertIsNone(catalog.failure)
-        catalog._latch.set(OSError("the disk is gone"))
+        catalog._latch.set("catalog: the disk is gone")
         self.assertEqual(catalog.failure, "catalog: the disk is gone")
         self.assertEqual(await catalog.bucket("b"), bucketNamed("b"))

@@ -17,8 +17,8 @@ from storagegate.storage.catalog.uploads import PartPut, UploadName, abortUpload
 from storagegate.storage.records import ObjectRecord, WriteCondition
 from tests.contract.catalogcase import (
     blobRecord,
-    crcsOf,
     inlineRecord,
+    newBlobsOf,
     partOf,
     uploadOf,
 )
@@ -99,7 +99,7 @@ class HistoryTests(SynchronousTestCase):
                 record = inlineRecord(key, b"%d" % etag, etag=f"e{etag}")
             new = set(blobs) if isNew else set()
             stored = model.put(record, condition, new)
-            return putOf(record, condition, crcsOf(*new)), stored
+            return putOf(record, condition, newBlobsOf(*new)), stored
         if action[0] == "delete":
             gone = [model.delete(key) for key in action[1]]
             return deletionOf(*action[1]), gone
@@ -153,13 +153,13 @@ class AuditTests(SynchronousTestCase):
         runTogether(
             self.connection,
             [
-                putOf(blobRecord(b"k", "x", "y"), crcs=crcsOf("x", "y")),
+                putOf(blobRecord(b"k", "x", "y"), newBlobs=newBlobsOf("x", "y")),
                 putOf(blobRecord(b"l", "x")),
-                putOf(blobRecord(b"m", "z"), crcs=crcsOf("z")),
+                putOf(blobRecord(b"m", "z"), newBlobs=newBlobsOf("z")),
                 deletionOf(b"m"),
                 Mutation(CREATE_UPLOAD, uploadOf(b"u", "1")),
                 Mutation(
-                    PUT_PART, PartPut(UploadName("b", b"u", "1"), partOf(1, "w"), crcsOf("w"))
+                    PUT_PART, PartPut(UploadName("b", b"u", "1"), partOf(1, "w"), newBlobsOf("w"))
                 ),
             ],
         )

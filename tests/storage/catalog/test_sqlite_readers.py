@@ -5,7 +5,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.catalog.sqlite import READERS, WAITING, ReaderPool
+from storagegate.storage.catalog.sqlite import MAX_WAITING, READERS, ReaderPool
 from storagegate.storage.errors import StoreBusy
 from tests.support.pools import HeldPool
 
@@ -83,13 +83,13 @@ class PoolReadersTests(SynchronousTestCase):
 
     def test_tooMany(self) -> None:
         """Those who wait are so many at the most."""
-        for number in range(READERS + WAITING):
+        for number in range(READERS + MAX_WAITING):
             self.assertNoResult(self.read(number))
         self.failureResultOf(self.read("more"), StoreBusy)
 
     def test_busyPool(self) -> None:
         """A pool that refuses all at once refuses all that wait, however many."""
-        answers = [self.read(number) for number in range(READERS + WAITING)]
+        answers = [self.read(number) for number in range(READERS + MAX_WAITING)]
         self.pool.busy = True
         self.pool.go()
         for answer in answers[READERS:]:

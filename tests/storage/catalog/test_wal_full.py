@@ -11,7 +11,7 @@ from storagegate.storage.catalog.transactions import Mutation
 from storagegate.storage.catalog.wal import Reserve, WALCheckpointer
 from storagegate.storage.catalog.writer import Committer
 from storagegate.storage.errors import StoreFull
-from storagegate.storage.sqlite import FailStopLatch
+from storagegate.storage.files import FailStopLatch
 from tests.contract.catalogcase import bucketNamed, inlineRecord
 from tests.storage.catalog.memory import CREATE_BUCKET, deletionOf, putOf
 

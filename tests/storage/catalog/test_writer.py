@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.catalog.transactions import Mutation
-from storagegate.storage.catalog.writer import BATCH, BATCH_BYTES, WAITING, CatalogWriter
+from storagegate.storage.catalog.writer import BATCH, BATCH_BYTES, MAX_WAITING, CatalogWriter
 from storagegate.storage.errors import StoreBusy
 from tests.support.delayed import PATIENCE
 
@@ -145,7 +145,7 @@ class WriterTests(SynchronousTestCase):
 
     def test_waitingIsBounded(self) -> None:
         """Beyond the limit a mutation fails at once, until others are answered."""
-        for argument in range(WAITING):
+        for argument in range(MAX_WAITING):
             self.submit(argument)
         refused = self.writer.submit(Mutation(_nothing, "more"))
         self.failureResultOf(refused, StoreBusy)

@@ -20,8 +20,9 @@ from storagegate.storage.errors import (
     StoreFull,
     StoreReadOnly,
 )
-from storagegate.storage.sqlite import FailStopLatch, Fault, classify
-from tests.contract.catalogcase import blobRecord, bucketNamed, crcsOf, inlineRecord
+from storagegate.storage.files import FailStopLatch
+from storagegate.storage.sqlite import Fault, classify
+from tests.contract.catalogcase import blobRecord, bucketNamed, inlineRecord, newBlobsOf
 from tests.storage.catalog.memory import CREATE_BUCKET, deletionOf, putOf
 
 
@@ -176,13 +177,13 @@ class CommitterTests(CommitterCase):
 
     def test_garbageIsTold(self) -> None:
         """The blobs that became garbage come with the outcomes of their batch."""
-        self.commit(putOf(blobRecord(b"k", "x", "y"), crcs=crcsOf("x", "y")))
+        self.commit(putOf(blobRecord(b"k", "x", "y"), newBlobs=newBlobsOf("x", "y")))
         _, garbage = self.committer.commit([deletionOf(b"k"), putOf(inlineRecord(b"l"))])
         self.assertEqual(sorted(garbage), ["x", "y"])
 
     def test_noGarbageWithoutCommit(self) -> None:
         """What was not committed makes no garbage."""
-        self.commit(putOf(blobRecord(b"k", "x"), crcs=crcsOf("x")))
+        self.commit(putOf(blobRecord(b"k", "x"), newBlobs=newBlobsOf("x")))
         self.connection.fail("COMMIT", databaseError(sqlite3.SQLITE_IOERR))
         self.assertEqual(self.committer.commit([deletionOf(b"k")])[1], [])
 

@@ -1,21 +1,16 @@
 """
-What the processes of one store tell each other through memory that they share.
+The memory that the processes of one store share, and how a process gets it.
 
 ::
 
     0       not zero once an fsync has failed in any of them
     8       why: 512 bytes of UTF-8, filled up with zeros
     4096    eight fields, each of a word of eight bytes for each slot
-    8192    for each slot 8192 counters of two bytes: the blobs that its readers hold
+    8192    for each slot 8192 counters of two bytes: the blobs that its readers have leased
 
-Every process has a slot, and is the only one that writes the words of it. It keeps a lock on its
-slot for as long as it lives, so a slot that can be locked but is marked as taken was left by a
-process that died.
-
-How one of several processes that serve one store is told of the others.
-
-The memory is made once, by whoever starts the processes, and each of them has it by an inherited
-descriptor; see L{storagegate.storage.multiprocess.memory} for what is in it.
+Each process has a slot, and is the only one that writes its words. It keeps a lock on the slot
+until it ends, so a slot that can be locked but is marked as taken was left by a process that died.
+The parent of the processes makes the memory; they inherit its descriptor.
 """
 
 import mmap
@@ -28,7 +23,7 @@ from storagegate.core.sharedtable import ByteLocks
 from storagegate.storage.errors import StoreError
 
 MEMORY_SIZE = 8192 + 64 * 16384
-"""Bytes: a page of what concerns all, a page of fields, and 16 KiB of counters for each process."""
+"""Bytes: a page for all, a page of fields, and 16 KiB of counters for each process."""
 
 
 @frozen
@@ -36,11 +31,11 @@ class ProcessGroupConfig:
     """
     One process's connection to the others that serve the same store.
 
-    @ivar index: Which worker this is. The first one scrubs and catches up with garbage.
+    @ivar index: Which worker this is. The first one scrubs and collects earlier garbage.
     @ivar count: How many workers there are.
-    @ivar memory: Descriptor of L{memorySize} bytes, zeros when they were made, that all share.
-    @ivar broadcast: Sends plain values under a topic to all the others. Some may not get them.
-    @ivar subscribe: Calls a function with what the others send under a topic.
+    @ivar memory: Descriptor of L{memorySize} shared bytes, zeros at first.
+    @ivar broadcast: Sends plain values under a topic to all other processes. Some may be lost.
+    @ivar subscribe: Calls a function with the values that the others send under a topic.
     """
 
     index: int
@@ -51,25 +46,25 @@ class ProcessGroupConfig:
 
     @staticmethod
     def memorySize() -> int:
-        """Say how many bytes the shared memory of a store has."""
+        """Return how many bytes the shared memory of a store has."""
         return MEMORY_SIZE
 
 
 SLOTS = 64
-"""Processes at one time: more than a machine has use for, also while each is being replaced."""
+"""Processes at one time: enough for any machine, even while each is being replaced."""
 
 COUNTERS = 8192
-"""Counters of held blobs: two blobs rarely share one, and a page of them is 4 KiB."""
+"""Counters of leased blobs: two blobs rarely share one, and a page of them is 4 KiB."""
 
 _REASON = slice(8, 520)
 _FIELDS = 4096 // 8
 _HELD = 8192
 
 # Numbers of the fields.
-TAKEN, BEGUN, DONE, HORIZON, WANTS, HAS, GROWN, WATCHES = range(8)
+TAKEN, STARTED, ENDED, HORIZON, WAITING, ACQUIRED, WRITTEN, OBSERVERS = range(8)
 
 # The bytes of the file that are locked: for writing, for being next to write, and one a slot.
-WRITING, NEXT, _FIRST_SLOT = 0, 1, 16
+WRITE_LOCK, NEXT_LOCK, _FIRST_SLOT = 0, 1, 16
 
 
 class StoreMemory:
@@ -78,16 +73,16 @@ class StoreMemory:
 
     Methods may run in any thread, but no two of one process may write one field at a time.
 
-    @ivar locks: The locks on its bytes, also for the turns of those who write.
-    @ivar slot: Our slot, after L{claim}.
-    @ivar isOpen: Whether it was not closed yet.
+    @ivar locks: The locks on its bytes: of the slots, and of the writers.
+    @ivar slot: The slot of this process, after L{claim}.
+    @ivar isOpen: Whether it is not closed.
     """
 
     def __init__(self, descriptor: int) -> None:
         """
         Map the memory.
 
-        @raise StoreError: It is none.
+        @raise StoreError: The descriptor is not such memory.
         """
         try:
             self.locks = ByteLocks(descriptor)
@@ -102,9 +97,9 @@ class StoreMemory:
 
     def claim(self) -> list[int]:
         """
-        Take a slot, L{slot}, and say which slots were left by processes that died.
+        Take a slot, L{slot}; return the slots that were left by processes that died.
 
-        Those stay locked until they are given to L{clear}; L{slot} may be one of them.
+        Those stay locked until L{clear}; L{slot} may be one of them.
 
         @raise StoreError: All are taken.
         """
@@ -126,11 +121,11 @@ class StoreMemory:
         return left
 
     def clear(self, slot: int) -> None:
-        """Let go of a slot that L{claim} has found left, once nothing of its process is left."""
-        # Whatever it was committing, others must look again at what they have read.
-        self._words[_at(BEGUN, slot)] += 1
-        self._words[_at(DONE, slot)] = self._words[_at(BEGUN, slot)]
-        for field in (HORIZON, WANTS, HAS, WATCHES):
+        """Free a slot that L{claim} has returned, when all files of its process are removed."""
+        # Its last commit may have changed the catalog: others must clear their caches.
+        self._words[_at(STARTED, slot)] += 1
+        self._words[_at(ENDED, slot)] = self._words[_at(STARTED, slot)]
+        for field in (HORIZON, WAITING, ACQUIRED, OBSERVERS):
             self._words[_at(field, slot)] = 0
         start, size = _HELD + slot * 2 * COUNTERS, 2 * COUNTERS
         self._map[start : start + size] = bytes(size)
@@ -140,12 +135,12 @@ class StoreMemory:
 
     def close(self, isClean: bool) -> None:
         """
-        Let the slot go.
+        Free the slot.
 
-        @param isClean: Nothing is left that a successor should look for.
+        @param isClean: Whether a successor has nothing to remove.
         """
         if self.slot >= 0:
-            for field in (HORIZON, WATCHES):
+            for field in (HORIZON, OBSERVERS):
                 self.put(field, 0)
             if isClean:
                 self.put(TAKEN, 0)
@@ -183,25 +178,25 @@ class StoreMemory:
         self._counters[self.slot * COUNTERS + counter] += value
 
     def isCounted(self, slot: int, counter: int) -> bool:
-        """Say whether a counter of a slot is not zero."""
+        """Return whether a counter of a slot is not zero."""
         return self._counters[slot * COUNTERS + counter] != 0
 
     def isAlive(self, slot: int) -> bool:
-        """Say whether a process has this slot. Not to be asked of our own."""
+        """Return whether a process has this slot, which must not be our own."""
         return not self.locks.isFree(_FIRST_SLOT + slot)
 
     @property
     def failure(self) -> str | None:
-        """Why nothing may be written by anybody, or L{None}; L{None} after L{close}."""
+        """Why no process may write, or L{None}; L{None} after L{close}."""
         if not self.isOpen or not self._words[0]:
             return None
         return self._map[_REASON].rstrip(b"\0").decode(errors="replace")
 
     def fail(self, reason: str) -> None:
-        """Let nobody write any more. The first reason stays."""
+        """Stop the writes of all processes. The first reason stays."""
         if not self._words[0]:
-            room = _REASON.stop - _REASON.start
-            self._map[_REASON] = reason.encode()[:room].ljust(room, b"\0")
+            size = _REASON.stop - _REASON.start
+            self._map[_REASON] = reason.encode()[:size].ljust(size, b"\0")
             self._words[0] = 1
 
 

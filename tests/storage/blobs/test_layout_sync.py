@@ -7,11 +7,9 @@ from threading import Event, Semaphore, Thread
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.blobids import BlobIds
-from storagegate.storage.blobs.fsync import SyncGroup, WriteFence
-from storagegate.storage.blobs.layout import BlobLayout, Shards
+from storagegate.storage.blobs.layout import BlobIds, BlobLayout, Shards, SyncGroup
 from storagegate.storage.errors import StoreError, StoreReadOnly
-from storagegate.storage.files import Files
+from storagegate.storage.files import FailStopLatch, Files
 from tests.support.delayed import PATIENCE
 from tests.support.faultyfiles import Fault, FaultyFiles
 
@@ -46,7 +44,7 @@ class SharedSyncTests(SynchronousTestCase):
         self.directory = self.mktemp()
         os.mkdir(self.directory)
         self.files = SlowDirectory()
-        self.latch = WriteFence()
+        self.latch = FailStopLatch()
         self.durability = SyncGroup(self.files, self.latch, True)
         self.results: list[object] = []
 
@@ -115,18 +113,18 @@ class SharedSyncTests(SynchronousTestCase):
     def test_missingDirectory(self) -> None:
         """A directory that is not there is no failed fsync: the latch stays up."""
         self.assertRaises(OSError, self.durability.syncDirectory, self.directory + "-not")
-        self.assertIsNone(self.latch.reason)
+        self.assertIsNone(self.latch.failure)
 
 
 class LatchTests(SynchronousTestCase):
-    """L{WriteFence}."""
+    """L{FailStopLatch}."""
 
     def test_firstReasonStays(self) -> None:
         """The latch falls once, and tells the first reason for ever."""
-        latch = WriteFence()
+        latch = FailStopLatch()
         latch.check()
-        latch.trip("first")
-        latch.trip("second")
+        latch.set("first")
+        latch.set("second")
         with self.assertRaisesRegex(StoreReadOnly, "first"):
             latch.check()
 
@@ -139,7 +137,7 @@ class ShardsTests(SynchronousTestCase):
         files = FaultyFiles()
         layout = BlobLayout(self.mktemp())
         os.makedirs(layout.blobs)
-        durability = SyncGroup(files, WriteFence(), True)
+        durability = SyncGroup(files, FailStopLatch(), True)
         blob = BlobIds().new()
         for _ in range(2):
             files.calls.clear()
@@ -155,7 +153,7 @@ class ShardsTests(SynchronousTestCase):
         files = FaultyFiles()
         layout = BlobLayout(self.mktemp())
         os.makedirs(layout.blobs)
-        shards = Shards(layout, files, SyncGroup(files, WriteFence(), True))
+        shards = Shards(layout, files, SyncGroup(files, FailStopLatch(), True))
         files.arm(Fault(1, errno.ENOSPC, only=frozenset({"syncDirectory"}), sticky=True))
         self.assertRaises(StoreError, shards.ensure, "0" * 32)
         files.arm(None)

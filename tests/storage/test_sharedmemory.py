@@ -5,7 +5,7 @@ import os
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.errors import StoreError
-from storagegate.storage.multiprocess.memory import BEGUN, DONE, HORIZON, SLOTS, TAKEN, StoreMemory
+from storagegate.storage.sharedmemory import ENDED, HORIZON, SLOTS, STARTED, TAKEN, StoreMemory
 from tests.support.sharedstores import joined, sharedDescriptor
 
 
@@ -30,7 +30,7 @@ class StoreMemoryTests(SynchronousTestCase):
         """The slot of one who died is found by the next, by one at a time, and taken over."""
         dead = joined(self, self.descriptor)
         slot = dead.slot
-        dead.add(BEGUN)
+        dead.add(STARTED)
         dead.put(HORIZON, 5)
         dead.count(3, 1)
         dead.close(isClean=False)
@@ -40,8 +40,8 @@ class StoreMemoryTests(SynchronousTestCase):
         self.assertEqual(heir.claim(), [slot])
         self.assertEqual(other.claim(), [])
         heir.clear(slot)
-        self.assertEqual(heir.word(BEGUN, slot), heir.word(DONE, slot))
-        self.assertEqual(heir.word(BEGUN, slot), 2)
+        self.assertEqual(heir.word(STARTED, slot), heir.word(ENDED, slot))
+        self.assertEqual(heir.word(STARTED, slot), 2)
         self.assertEqual(heir.word(HORIZON, slot), 0)
         self.assertFalse(heir.isCounted(slot, 3))
         self.assertEqual(joined(self, self.descriptor).word(TAKEN, heir.slot), 1)

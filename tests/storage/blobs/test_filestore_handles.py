@@ -21,7 +21,7 @@ class HandleTests(BlobsCase):
         """Idle descriptors are at most 256: those used longest ago are closed."""
         blobs = [self.put(b"x") for _ in range(258)]
         for blob in blobs:
-            self.claim(blob).release()
+            self.claim(blob).close()
         self.assertEqual(len(self.files.opened), 256)
         self.assertIsInstance(self.blobs.openBlob(blobs[0]), Deferred)
         self.pool.goAll()
@@ -38,7 +38,7 @@ class HandleTests(BlobsCase):
         handles = [self.successResultOf(opened[n]) for n in (0, 2)]
         self.assertEqual(len(self.files.opened), 1)
         for handle in handles:
-            handle.release()
+            handle.close()
         self.successResultOf(Deferred.fromCoroutine(self.blobs.close()))
         self.assertEqual(self.files.opened, set())
 
@@ -53,9 +53,9 @@ class HandleTests(BlobsCase):
         """A blob that is discarded while it is opened is closed with its reader."""
         blob = self.put(b"x")
         opened = self.blobs.openBlob(blob)
-        self.blobs.discard([blob])
+        self.blobs.remove([blob])
         self.pool.goAll()
-        self.successResultOf(opened).release()
+        self.successResultOf(opened).close()
         self.pool.goAll()
         self.assertEqual(self.files.opened, set())
 
@@ -63,9 +63,9 @@ class HandleTests(BlobsCase):
         """The last descriptor of a discarded blob is closed in the pool: that frees its space."""
         blob = self.put(b"x")
         reader = self.claim(blob)
-        self.blobs.discard([blob])
+        self.blobs.remove([blob])
         self.pool.goAll()
-        reader.release()
+        reader.close()
         self.assertEqual(len(self.files.opened), 1)
         self.pool.go()
         self.assertEqual(self.files.opened, set())
@@ -74,27 +74,27 @@ class HandleTests(BlobsCase):
         """Closing closes what is idle at once, the rest with its reader, and opens no more."""
         first, second, third = (self.put(b"x") for _ in range(3))
         reader = self.claim(first)
-        self.claim(second).release()
+        self.claim(second).close()
         self.successResultOf(Deferred.fromCoroutine(self.blobs.close()))
         self.assertEqual(self.files.opened, {reader.fd})
         self.failureResultOf(self.blobs.openBlob(third), StoreBusy)
-        reader.release()
+        reader.close()
         self.pool.goAll()
         self.assertEqual(self.files.opened, set())
 
     def test_damaged(self) -> None:
         """A blob that is known to be damaged is not opened, cached or not."""
         blob = self.put(b"x")
-        self.claim(blob).release()
-        self.blobs.markDamaged([blob])
+        self.claim(blob).close()
+        self.blobs.markCorrupt([blob])
         self.failureResultOf(self.blobs.openBlob(blob), CorruptBlob)
 
     def test_short(self) -> None:
         """A segment that reaches past the end of its blob is damage, and nothing stays claimed."""
         blob = self.put(b"12345")
-        self.claim(blob).release()
+        self.claim(blob).close()
         opened = Deferred.fromCoroutine(self.blobs.open(Segment(blob, 1, 4)))
-        self.successResultOf(opened).release()
+        self.successResultOf(opened).close()
         opened = Deferred.fromCoroutine(self.blobs.open(Segment(blob, 2, 4)))
         self.failureResultOf(opened, CorruptBlob)
         self.successResultOf(Deferred.fromCoroutine(self.blobs.close()))

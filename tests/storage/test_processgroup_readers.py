@@ -4,8 +4,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.multiprocess.memory import HORIZON
-from storagegate.storage.multiprocess.readers import PeerEpochs, PeerReaders, ReaderEpoch
+from storagegate.storage.processgroup import PeerEpochs, PeerReaders, ReaderEpoch
+from storagegate.storage.sharedmemory import HORIZON
 from tests.support.sharedstores import joined, sharedDescriptor
 
 BLOBS = [f"0000{number:04x}" + "0" * 24 for number in range(3)]
@@ -20,10 +20,10 @@ class ReadersCase(SynchronousTestCase):
         self.clock = Clock()
         self.clock.advance(100)
         self.reader, self.remover = joined(self, descriptor), joined(self, descriptor)
-        self.presence = ReaderEpoch(self.reader, self.clock, self.nowNs)
+        self.epoch = ReaderEpoch(self.reader, self.clock, self.nowNs)
         own = ReaderEpoch(self.remover, self.clock, self.nowNs)
         self.others = PeerEpochs(self.remover, self.clock, self.nowNs)
-        self.neighbours = PeerReaders(own, self.others, self.clock)
+        self.peers = PeerReaders(own, self.others, self.clock)
         self.again: list[list[str]] = []
 
     def nowNs(self) -> int:
@@ -32,7 +32,7 @@ class ReadersCase(SynchronousTestCase):
 
     def spare(self) -> Deferred[list[str]]:
         """Ask for those of the blobs that nobody reads."""
-        asked = self.neighbours.spare(BLOBS, lambda blobs: self.again.append(list(blobs)))
+        asked = self.peers.withoutReaders(BLOBS, lambda blobs: self.again.append(list(blobs)))
         return Deferred.fromCoroutine(asked).addCallback(list)
 
     def pass_(self, seconds: float) -> None:
@@ -40,7 +40,7 @@ class ReadersCase(SynchronousTestCase):
         self.clock.pump([0.01] * round(seconds * 100))
 
 
-class NeighboursTests(ReadersCase):
+class PeerReadersTests(ReadersCase):
     """L{PeerReaders} and what they are told by L{ReaderEpoch}."""
 
     def test_nobodyReads(self) -> None:
@@ -52,11 +52,11 @@ class NeighboursTests(ReadersCase):
 
     def test_lookUpBeforeTheLoss(self) -> None:
         """Who looked up before the loss, and may not have said what he holds, is waited for."""
-        self.presence.note()
+        self.epoch.startRead()
         spared = self.spare()
         self.pass_(0.03)
         self.assertNoResult(spared)
-        self.presence.hold(BLOBS[1])
+        self.epoch.hold(BLOBS[1])
         self.pass_(0.1)
         self.assertEqual(self.successResultOf(spared), [BLOBS[0], BLOBS[2]])
         self.assertEqual(self.again, [])
@@ -65,38 +65,38 @@ class NeighboursTests(ReadersCase):
 
     def test_readersGoOn(self) -> None:
         """Readers without end, who come after the loss, keep nobody waiting."""
-        self.presence.note()
+        self.epoch.startRead()
         spared = self.spare()
         for _ in range(10):
             self.pass_(0.02)
-            self.presence.note()
+            self.epoch.startRead()
         self.assertEqual(self.successResultOf(spared), BLOBS)
 
     def test_released(self) -> None:
         """What was held and is not any more can go; two readers of one blob count as two."""
         for _ in range(2):
-            self.presence.hold(BLOBS[0])
-        self.presence.release(BLOBS[0])
+            self.epoch.hold(BLOBS[0])
+        self.epoch.release(BLOBS[0])
         spared = self.spare()
         self.pass_(0.1)
         self.assertEqual(self.successResultOf(spared), BLOBS[1:])
-        self.presence.release(BLOBS[0])
+        self.epoch.release(BLOBS[0])
         spared = self.spare()
         self.pass_(0.1)
         self.assertEqual(self.successResultOf(spared), BLOBS)
-        self.neighbours.close()
+        self.peers.close()
 
     def test_quietIsSaid(self) -> None:
         """A process without readers says so, and leaves no timer behind."""
-        self.presence.note()
+        self.epoch.startRead()
         self.pass_(0.2)
         self.assertEqual(self.reader.word(HORIZON, self.reader.slot), 0)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_deadReader(self) -> None:
         """The readers of a process that died keep nobody waiting for long."""
-        self.presence.note()
-        self.presence.close()
+        self.epoch.startRead()
+        self.epoch.close()
         self.reader.close(isClean=False)
         # Its last word is still there, as after a kill.
         dead = self.reader.slot
@@ -111,12 +111,12 @@ class NeighboursTests(ReadersCase):
 
     def test_slowProcess(self) -> None:
         """One that lives and does not move is waited for."""
-        self.presence.note()
-        self.presence.close()
+        self.epoch.startRead()
+        self.epoch.close()
         spared = self.spare()
         self.pass_(8)
         self.assertNoResult(spared)
-        self.neighbours.closeSoon()
+        self.peers.scheduleClose()
         self.pass_(0.9)
         self.assertNoResult(spared)
         self.pass_(0.2)
@@ -125,17 +125,17 @@ class NeighboursTests(ReadersCase):
 
     def test_close(self) -> None:
         """A close waits for nobody, and says that something was left; so it is ever after."""
-        self.assertTrue(self.neighbours.isClean)
-        self.presence.hold(BLOBS[0])
+        self.assertTrue(self.peers.isClean)
+        self.epoch.hold(BLOBS[0])
         spared = self.spare()
         self.pass_(0.1)
         self.successResultOf(spared)
-        self.neighbours.close()
-        self.assertFalse(self.neighbours.isClean)
+        self.peers.close()
+        self.assertFalse(self.peers.isClean)
         self.failureResultOf(self.spare(), CancelledError)
-        self.neighbours.close()
-        self.assertFalse(self.neighbours.isClean)
+        self.peers.close()
+        self.assertFalse(self.peers.isClean)
         self.assertEqual(self.clock.getDelayedCalls(), [])
-        self.presence.close()
+        self.epoch.close()
         self.reader.close(isClean=True)
-        self.presence.release(BLOBS[0])
+        self.epoch.release(BLOBS[0])

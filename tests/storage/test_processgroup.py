@@ -1,6 +1,5 @@
 """The catalog's part in a store that several processes serve."""
 
-import sqlite3
 from threading import Event, Thread
 from time import monotonic
 
@@ -8,10 +7,15 @@ from attrs import evolve
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.multiprocess.group import SharedHotRecords, SharedWriteLock, share
-from storagegate.storage.multiprocess.memory import HORIZON, NEXT
-from storagegate.storage.multiprocess.readers import ReaderEpoch
+from storagegate.storage.processgroup import (
+    ReaderEpoch,
+    SharedLatch,
+    SharedRecordCache,
+    SharedWALSizeCounter,
+    SharedWriteLock,
+)
 from storagegate.storage.records import Attributes, Bucket, Content, ObjectRecord
+from storagegate.storage.sharedmemory import HORIZON, NEXT_LOCK
 from tests.support.delayed import PATIENCE
 from tests.support.sharedstores import joined, sharedDescriptor
 
@@ -20,28 +24,28 @@ RECORD = ObjectRecord("b", b"k", 1, "etag", 1, "account", Attributes(), Content(
 
 
 class SharedHotRecordsTests(SynchronousTestCase):
-    """L{SharedHotRecords}: what is kept is never older than what was committed."""
+    """L{SharedRecordCache}: what is kept is never older than what was committed."""
 
     def setUp(self) -> None:
         """Two processes; one has kept a record."""
         descriptor = sharedDescriptor(self)
         self.memory, other = joined(self, descriptor), joined(self, descriptor)
-        self.presence = ReaderEpoch(self.memory, Clock())
-        self.hot = SharedHotRecords(self.memory, self.presence)
+        self.epoch = ReaderEpoch(self.memory, Clock())
+        self.cache = SharedRecordCache(self.memory, self.epoch)
         self.turn, self.other = SharedWriteLock(self.memory), SharedWriteLock(other)
         self.keep()
 
     def keep(self) -> None:
         """Look up, and keep what was found."""
-        self.assertIsNone(self.hot.find("b", b"k"))
-        self.hot.keep(HOME, RECORD)
-        self.hot.findBucket("b")
-        self.hot.keepBucket(HOME)
+        self.assertIsNone(self.cache.find("b", b"k"))
+        self.cache.add(HOME, RECORD)
+        self.cache.findBucket("b")
+        self.cache.addBucket(HOME)
 
     def isKept(self) -> bool:
         """Say whether it is given again."""
-        found = self.hot.find("b", b"k")
-        self.assertEqual(found is None, self.hot.findBucket("b") is None)
+        found = self.cache.find("b", b"k")
+        self.assertEqual(found is None, self.cache.findBucket("b") is None)
         return found is not None
 
     def test_kept(self) -> None:
@@ -51,39 +55,39 @@ class SharedHotRecordsTests(SynchronousTestCase):
 
     def test_otherCommits(self) -> None:
         """From before another's commit on nothing kept is used; after it things are kept again."""
-        self.other.began()
+        self.other.commitStarted()
         self.assertFalse(self.isKept())
-        self.hot.keep(HOME, RECORD)
-        self.other.delivered()
+        self.cache.add(HOME, RECORD)
+        self.other.commitEnded()
         self.assertFalse(self.isKept())
         self.keep()
         self.assertTrue(self.isKept())
 
     def test_ownCommit(self) -> None:
         """What this process commits is not shown before it is forgotten here; the rest stays."""
-        self.turn.began()
+        self.turn.commitStarted()
         self.assertFalse(self.isKept())
-        self.turn.delivered()
+        self.turn.commitEnded()
         self.assertTrue(self.isKept())
 
     def test_commitDuringRead(self) -> None:
         """What was read while another began to commit is not kept."""
-        self.hot.forget([("b", b"k")])
-        self.assertIsNone(self.hot.find("b", b"k"))
-        self.other.began()
-        self.hot.keep(HOME, evolve(RECORD, etag="old"))
-        self.other.delivered()
-        self.assertIsNone(self.hot.find("b", b"k"))
+        self.cache.forget([("b", b"k")])
+        self.assertIsNone(self.cache.find("b", b"k"))
+        self.other.commitStarted()
+        self.cache.add(HOME, evolve(RECORD, etag="old"))
+        self.other.commitEnded()
+        self.assertIsNone(self.cache.find("b", b"k"))
 
     def test_lookUpsAreTold(self) -> None:
         """A look-up is told of before it is made, past the records too."""
         for isPast in (False, True):
             self.memory.put(HORIZON, 0)
-            hot = SharedHotRecords(self.memory, ReaderEpoch(self.memory, Clock()))
+            cache = SharedRecordCache(self.memory, ReaderEpoch(self.memory, Clock()))
             if isPast:
-                hot.lookUp()
+                cache.startRead()
             else:
-                hot.find("b", b"k")
+                cache.find("b", b"k")
             self.assertNotEqual(self.memory.word(HORIZON, self.memory.slot), 0)
 
 
@@ -114,9 +118,9 @@ class SharedTurnTests(SynchronousTestCase):
         # It has said that it waits; the kernel has it in the queue once nobody can be next.
         memory = self.one._memory
         until = monotonic() + PATIENCE
-        while memory.locks.tryLock(NEXT):
-            memory.locks.unlock(NEXT)
-            self.assertLess(monotonic(), until, "nobody is next")
+        while memory.locks.tryLock(NEXT_LOCK):
+            memory.locks.unlock(NEXT_LOCK)
+            self.assertLess(monotonic(), until, "no process is next")
         self.assertGreater(self.two.waitedSeconds, 0.0)
         self.assertEqual(self.one.waitedSeconds, 0.0)
         self.one.__exit__(None, None, None)
@@ -135,17 +139,16 @@ class SharedTurnTests(SynchronousTestCase):
             self.assertEqual(self.two.waitedSeconds, 0.0)
 
 
-class ShareTests(SynchronousTestCase):
-    """L{share}."""
+class SharedCatalogStateTests(SynchronousTestCase):
+    """L{SharedWALSizeCounter} and L{SharedLatch}."""
 
-    def test_growthAndLatch(self) -> None:
-        """Every process knows what all have written, and of everybody's failed fsync."""
+    def test_sizeAndLatch(self) -> None:
+        """Each process has the sum of the bytes that all have written, and the latch of all."""
         descriptor = sharedDescriptor(self)
-        memories = [joined(self, descriptor), joined(self, descriptor)]
-        one, two = (share(memory, ReaderEpoch(memory, Clock())) for memory in memories)
-        one.growth.add(5)
-        two.growth.add(7)
-        self.assertEqual((one.growth.total, two.growth.total), (12, 12))
-        self.assertIsNone(two.latch.failure)
-        one.latch.set(sqlite3.OperationalError("disk I/O error"))
-        self.assertEqual(two.latch.failure, "catalog: disk I/O error")
+        one, two = (joined(self, descriptor) for _ in range(2))
+        SharedWALSizeCounter(one).add(5)
+        SharedWALSizeCounter(two).add(7)
+        self.assertEqual([SharedWALSizeCounter(each).total for each in (one, two)], [12, 12])
+        self.assertIsNone(SharedLatch(two).failure)
+        SharedLatch(one).set("catalog: disk I/O error")
+        self.assertEqual(SharedLatch(two).failure, "catalog: disk I/O error")

@@ -1,1 +1,0 @@
-"""One store in several processes: shared memory, locks and change messages."""

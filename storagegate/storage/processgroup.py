@@ -1,0 +1,608 @@
+"""
+One process of several that serve one data directory.
+
+A process that dies leaves files of uploads and, in shared memory, its slot. The next process that
+joins removes both. Everything that lasts is in the catalog: a write is checked in the transaction
+that makes it, in each process.
+
+B{Blobs.} A blob is removed when nothing references it and no reader has it. The readers of another
+process are known by two things in shared memory:
+
+  - Its I{horizon}: the time of the oldest look-up whose reader may not have taken a lease yet. It
+    is published before the look-up, and advances some reactor iterations later, for a lease is
+    taken in the iteration of the look-up. Zero: no look-up.
+  - Its counters of leased blobs. Blobs may share a counter: then one of them stays a little longer.
+
+So a blob that lost its last reference before every horizon can have no new reader, and if its
+counters are zero, it has none at all. The clock is the system's C{CLOCK_MONOTONIC}, which is one
+for all processes.
+
+B{Commits.} SQLite lets one process write at a time; another that wants to write sleeps up to a
+tenth of a second between two tries, so one of two busy writers could wait for seconds. So they
+queue before they come to SQLite, with two locks: for the process that writes, and for the next one.
+A process that has written must take the second first, so they alternate. The locks of a process
+that dies are free.
+
+B{Caches.} A record may be cached until the next commit. So each process counts, in shared memory,
+the batches that it begins to commit, before it does, and those whose end it knows. Where the two
+differ, a commit is in flight and no cached record may be used; where the first has changed, the
+cache is cleared.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from time import monotonic, monotonic_ns
+from types import TracebackType
+from typing import Any
+
+import msgspec
+from attrs import evolve
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import deferLater
+
+from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
+from storagegate.storage.catalog import refcounts
+from storagegate.storage.catalog.cache import CachedObject, RecordCache
+from storagegate.storage.catalog.connections import Durability as CatalogDurability
+from storagegate.storage.catalog.connections import Purpose, connect
+from storagegate.storage.catalog.wal import WALSizeCounter
+from storagegate.storage.catalog.writer import SharedCatalogState, WriteLock
+from storagegate.storage.errors import StoreError
+from storagegate.storage.files import DirectoryLock, FailStopLatch, Files
+from storagegate.storage.interfaces import IBlobStore
+from storagegate.storage.records import Bucket, Content, ObjectChange, ObjectRecord
+from storagegate.storage.recovery import sweepLeft
+from storagegate.storage.sharedmemory import (
+    ACQUIRED,
+    COUNTERS,
+    ENDED,
+    HORIZON,
+    NEXT_LOCK,
+    OBSERVERS,
+    STARTED,
+    TAKEN,
+    WAITING,
+    WRITE_LOCK,
+    WRITTEN,
+    ProcessGroupConfig,
+    StoreMemory,
+)
+from storagegate.storage.sqlite import CatalogUnusable
+
+_ADVANCE_SECONDS = 0.05
+"""Between two advances of the horizon: twenty timers a second while there are readers."""
+
+_CHECK_SECONDS = 0.02
+"""
+Before the first check of the horizons: longer than any processor delays the visibility of a word.
+A large deletion waits as long once for each thousand blobs.
+"""
+
+_STALE_NS = 5_000_000_000
+"""A horizon that has not advanced for so long belongs to a very busy process, or a dead one."""
+
+_RETRY_SECONDS = 1.0
+"""Between two checks of blobs that other processes read."""
+
+_CLOSE_SECONDS = 1.0
+"""A store that closes waits so long for other horizons, which advance twenty times meanwhile."""
+
+_MAX_LEASED = 100_000
+"""Ids of blobs that others read (10 MB of them)."""
+
+
+def _counter(blob: str) -> int:
+    """Return the counter of a blob; its first four digits are those of its whole directory."""
+    return int(blob[4:8], 16) % COUNTERS
+
+
+class ReaderEpoch:
+    """The horizon and the leases of this process, published to others. Methods: reactor thread."""
+
+    def __init__(
+        self, memory: StoreMemory, clock: IReactorTime, nowNs: Callable[[], int] = monotonic_ns
+    ) -> None:
+        self._memory = memory
+        self._clock = clock
+        self._nowNs = nowNs
+        self._wasRead = False
+        self._advancing: IDelayedCall | None = None
+        self._isClosed = False
+
+    def startRead(self) -> None:
+        """Publish a horizon before a look-up."""
+        self._wasRead = True
+        if self._advancing is None:
+            self._publish()
+
+    def hold(self, blob: str) -> None:
+        """Count a lease, in the reactor iteration of its look-up."""
+        if not self._isClosed:
+            self._memory.count(_counter(blob), 1)
+
+    def release(self, blob: str) -> None:
+        """Count the end of a lease."""
+        if not self._isClosed:
+            self._memory.count(_counter(blob), -1)
+
+    def close(self) -> None:
+        """Publish nothing more; leases may still end."""
+        self._isClosed = True
+        if self._advancing is not None:
+            self._advancing.cancel()
+            self._advancing = None
+
+    def _publish(self) -> None:
+        self._memory.put(HORIZON, self._nowNs())
+        self._advancing = self._clock.callLater(_ADVANCE_SECONDS, self._advance)
+
+    def _advance(self) -> None:
+        """Advance the horizon, in a reactor iteration without a look-up."""
+        self._advancing = None
+        if self._wasRead:
+            self._wasRead = False
+            self._publish()
+        else:
+            self._memory.put(HORIZON, 0)
+
+
+class PeerEpochs:
+    """The readers of the other processes. Methods: reactor thread."""
+
+    def __init__(
+        self, memory: StoreMemory, clock: IReactorTime, nowNs: Callable[[], int] = monotonic_ns
+    ) -> None:
+        self._memory = memory
+        self._clock = clock
+        self._nowNs = nowNs
+        self._waiting: Deferred[None] | None = None
+
+    async def partition(self, blobs: Sequence[str]) -> tuple[list[str], list[str]]:
+        """
+        Separate blobs without readers from those with readers. One call at a time.
+
+        @param blobs: Blobs without references.
+        @return: Those without and those with readers.
+        @raise CancelledError: L{close} was called meanwhile.
+        """
+        unreferenced = self._nowNs()
+        await self._pause()
+        while not self._isPast(unreferenced):
+            await self._pause()
+        free: list[str] = []
+        held: list[str] = []
+        others = [slot for slot, _ in self._horizons()]
+        for blob in blobs:
+            counter = _counter(blob)
+            isHeld = any(self._memory.isCounted(slot, counter) for slot in others)
+            (held if isHeld else free).append(blob)
+        return free, held
+
+    def close(self) -> None:
+        """Cancel a L{partition}."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    async def _pause(self) -> None:
+        self._waiting = deferLater(self._clock, _CHECK_SECONDS)
+        try:
+            await self._waiting
+        finally:
+            self._waiting = None
+
+    def _isPast(self, time: int) -> bool:
+        """Return whether all look-ups before some time have ended, or their processes have."""
+        for slot, horizon in self._horizons():
+            if horizon and horizon <= time:
+                isStale = self._nowNs() - horizon > _STALE_NS
+                if not isStale or self._memory.isAlive(slot):
+                    return False
+        return True
+
+    def _horizons(self) -> Iterable[tuple[int, int]]:
+        taken = self._memory.values(TAKEN)
+        for slot, horizon in enumerate(self._memory.values(HORIZON)):
+            if taken[slot] and slot != self._memory.slot:
+                yield slot, horizon
+
+
+class PeerReaders:
+    """
+    The readers of all processes of the store, for a L{GarbageCollector}. Reactor thread.
+
+    @ivar epoch: The readers of this process.
+    @ivar isClean: Whether no blob was left unremoved at L{close}.
+    """
+
+    def __init__(self, epoch: ReaderEpoch, epochs: PeerEpochs, clock: IReactorTime) -> None:
+        self.epoch = epoch
+        self.isClean = True
+        self._epochs = epochs
+        self._clock = clock
+        self._leased: list[str] = []
+        self._retrying: IDelayedCall | None = None
+        self._closing: IDelayedCall | None = None
+        self._isClosed = False
+
+    async def withoutReaders(
+        self, blobs: Sequence[str], reclaim: Callable[[Iterable[str]], None]
+    ) -> Sequence[str]:
+        """
+        Return those of the blobs that no other process reads.
+
+        @param reclaim: Called with the others some time later.
+        @raise CancelledError: L{close} was called.
+        """
+        try:
+            if self._isClosed:
+                raise CancelledError
+            free, read = await self._epochs.partition(blobs)
+        except CancelledError:
+            self.isClean = False
+            raise
+        # More have only their rows, until a process resumes the collection.
+        self._leased += read[: _MAX_LEASED - len(self._leased)]
+        if self._leased and self._retrying is None:
+            self._retrying = self._clock.callLater(_RETRY_SECONDS, self._retry, reclaim)
+        return free
+
+    def scheduleClose(self) -> None:
+        """Close after a while, if L{close} was not called before."""
+        self._closing = self._clock.callLater(_CLOSE_SECONDS, self._closeNow)
+
+    def _closeNow(self) -> None:
+        self._closing = None
+        self.close()
+
+    def close(self) -> None:
+        """Stop waiting for other processes. A second time does nothing."""
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
+        if self._isClosed:
+            return
+        self._isClosed = True
+        self.isClean = not self._leased
+        self._epochs.close()
+        if self._retrying is not None:
+            self._retrying.cancel()
+            self._retrying = None
+
+    def _retry(self, reclaim: Callable[[Iterable[str]], None]) -> None:
+        self._retrying = None
+        read, self._leased = self._leased, []
+        reclaim(read)
+
+
+_TOPIC = "store.changes"
+
+_MAX_CHANGES = 100
+"""Changes in one message: half a megabyte if all have the longest metadata."""
+
+Observer = Callable[[ObjectChange], None]
+
+
+class Observers(list[Observer]):
+    """The observers of one process, whose number is in shared memory. Reactor thread."""
+
+    def __init__(self, memory: StoreMemory) -> None:
+        super().__init__()
+        self._memory = memory
+
+    def append(self, observer: Observer) -> None:
+        """Add an observer."""
+        super().append(observer)
+        self._memory.put(OBSERVERS, len(self))
+
+    def remove(self, observer: Observer) -> None:
+        """Remove an observer."""
+        super().remove(observer)
+        self._memory.put(OBSERVERS, len(self))
+
+
+class ChangeRelay:
+    """
+    Sends changes to other processes, in order, and receives theirs. Reactor thread.
+
+    @param notify: Called with each change of another process.
+    """
+
+    def __init__(
+        self,
+        sharing: ProcessGroupConfig,
+        memory: StoreMemory,
+        clock: IReactorTime,
+        notify: Callable[[ObjectChange], None],
+    ) -> None:
+        self._broadcast = sharing.broadcast
+        self._memory = memory
+        self._clock = clock
+        self._notify = notify
+        self._changes: list[Any] = []
+        self._sending: IDelayedCall | None = None
+        sharing.subscribe(_TOPIC, self._receive)
+
+    @property
+    def isObserved(self) -> bool:
+        """Whether another process has observers."""
+        return sum(self._memory.values(OBSERVERS)) > self._memory.word(OBSERVERS, self._memory.slot)
+
+    def send(self, change: ObjectChange) -> None:
+        """Send a change, without inline bytes, together with others of this reactor iteration."""
+        if change.record is not None:
+            record = evolve(change.record, content=Content(change.record.size))
+            change = evolve(change, record=record)
+        self._changes.append(msgspec.to_builtins(change))
+        if self._sending is None:
+            self._sending = self._clock.callLater(0, self._flush)
+
+    def close(self) -> None:
+        """Send changes that wait."""
+        if self._sending is not None:
+            self._sending.cancel()
+            self._flush()
+
+    def _flush(self) -> None:
+        self._sending = None
+        changes, self._changes = self._changes, []
+        for start in range(0, len(changes), _MAX_CHANGES):
+            self._broadcast(_TOPIC, changes[start : start + _MAX_CHANGES])
+
+    def _receive(self, payload: Any) -> None:
+        for change in msgspec.convert(payload, list[ObjectChange]):
+            self._notify(change)
+
+
+class SharedWriteLock(WriteLock):
+    """The right to write, which processes get in turn."""
+
+    def __init__(self, memory: StoreMemory) -> None:
+        self._memory = memory
+        self._since: float | None = None
+
+    def __enter__(self) -> None:
+        """Acquire the lock, after the commits of processes that wait already."""
+        memory = self._memory
+        othersWait = memory.field(WAITING) != memory.field(ACQUIRED)
+        memory.add(WAITING)
+        self._since = monotonic()
+        # Each system call may give the interpreter to the reactor thread: this saves one.
+        if othersWait or not memory.locks.tryLock(WRITE_LOCK):
+            memory.locks.lock(NEXT_LOCK)
+            memory.locks.lock(WRITE_LOCK)
+            memory.locks.unlock(NEXT_LOCK)
+        self._since = None
+        memory.add(ACQUIRED)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Release the lock."""
+        self._memory.locks.unlock(WRITE_LOCK)
+
+    def commitStarted(self) -> None:
+        """Invalidate the caches of all processes."""
+        self._memory.add(STARTED)
+
+    def commitEnded(self) -> None:
+        """Let records that are read from now on be cached."""
+        self._memory.add(ENDED)
+
+    @property
+    def waitedSeconds(self) -> float:
+        """How long the writer has waited for the lock by now."""
+        since = self._since
+        return 0.0 if since is None else monotonic() - since
+
+
+class SharedRecordCache(RecordCache):
+    """The records that were read since the last commit of any process."""
+
+    def __init__(self, memory: StoreMemory, epoch: ReaderEpoch) -> None:
+        super().__init__()
+        self._memory = memory
+        self._epoch = epoch
+        self._started = b""
+        self._isQuiet = False
+        own = 8 * memory.slot
+        self._before, self._after = slice(0, own), slice(own + 8, None)
+
+    def startRead(self) -> None:
+        """Publish to other processes that blobs may be read from now on."""
+        self._epoch.startRead()
+
+    def find(self, bucket: str, key: bytes) -> CachedObject | None:
+        """Return a cached object that is still current, and its bucket."""
+        self._epoch.startRead()
+        return super().find(bucket, key) if self._isFresh() else None
+
+    def findBucket(self, name: str) -> Bucket | None:
+        """Return a cached bucket that is still current."""
+        return super().findBucket(name) if self._isFresh() else None
+
+    def add(self, bucket: Bucket, record: ObjectRecord) -> None:
+        """Cache a record that was read since the last L{find}, unless a commit came between."""
+        if self._isSame():
+            super().add(bucket, record)
+
+    def addBucket(self, bucket: Bucket) -> None:
+        """Cache a bucket that was read since the last L{findBucket}, likewise."""
+        if self._isSame():
+            super().addBucket(bucket)
+
+    def _isSame(self) -> bool:
+        return self._isQuiet and self._memory.field(STARTED) == self._started
+
+    def _isFresh(self) -> bool:
+        """Return whether the cache may be used; clear it if another process has committed."""
+        started = self._memory.field(STARTED)
+        if started == self._started and self._isQuiet:
+            return True
+        before, after = self._before, self._after
+        if started[before] != self._started[before] or started[after] != self._started[after]:
+            self.clear()
+        self._started = started
+        self._isQuiet = started == self._memory.field(ENDED)
+        return self._isQuiet
+
+
+class SharedLatch(FailStopLatch):
+    """A latch of all processes."""
+
+    def __init__(self, memory: StoreMemory) -> None:
+        self._memory = memory
+        super().__init__()
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing may be written; L{None} while writing is safe."""
+        return self._memory.failure
+
+    @failure.setter
+    def failure(self, reason: str | None) -> None:
+        if reason is not None:
+            self._memory.fail(reason)
+
+
+class SharedWALSizeCounter(WALSizeCounter):
+    """How much all processes have written to the WAL."""
+
+    def __init__(self, memory: StoreMemory) -> None:
+        self._memory = memory
+
+    @property
+    def total(self) -> int:  # type: ignore[override]
+        """Bytes, since the memory was made."""
+        return sum(self._memory.values(WRITTEN))
+
+    def add(self, size: int) -> None:
+        """Count bytes that were written."""
+        self._memory.add(WRITTEN, size)
+
+
+_REMOVED = "store.gone"
+_CORRUPT = "store.damaged"
+
+
+class ProcessGroup:
+    """
+    This process among those that have the store open. Reactor thread.
+
+    @ivar latch: For the blobs.
+    @ivar catalogState: For the catalog.
+    @ivar peers: For the garbage collector.
+    @ivar observers: Those of the store.
+    @ivar owner: The bytes that the ids of this process's blobs end with.
+    @ivar isFirst: Whether this is the process that scrubs.
+    @ivar resumesCollection: Whether this process collects garbage of earlier processes.
+    @ivar isClean: Whether this process leaves no garbage to a successor.
+    """
+
+    def __init__(self, sharing: ProcessGroupConfig, reactor: object, directory: str) -> None:
+        """
+        Join the others; L{recover} follows. Blocks.
+
+        @raise StoreError: The data directory is not locked by a parent, or the memory cannot be
+            used.
+        """
+        if not DirectoryLock.isTaken(directory):
+            raise StoreError(f"{directory} is not locked for its workers")
+        clock: Any = reactor
+        memory = StoreMemory(sharing.memory)
+        try:
+            self._left = memory.claim()
+        except BaseException:
+            memory.close(isClean=True)
+            raise
+        self._memory = memory
+        self._sharing = sharing
+        self._epoch = ReaderEpoch(memory, clock)
+        self.isFirst = sharing.index == 0
+        self.resumesCollection = self.isFirst or bool(self._left)
+        self.owner = bytes((memory.slot,))
+        self.latch = SharedLatch(memory)
+        self.catalogState = SharedCatalogState(
+            SharedRecordCache(memory, self._epoch),
+            self.latch,
+            SharedWriteLock(memory),
+            SharedWALSizeCounter(memory),
+            isShared=True,
+        )
+        self.peers = PeerReaders(self._epoch, PeerEpochs(memory, clock), clock)
+        self.observers = Observers(memory)
+        self._clock = clock
+        self._relay: ChangeRelay | None = None
+        self.isClean = False
+
+    def recover(self, directory: str, files: Files, durability: str) -> None:
+        """
+        Remove files and slots of processes that died. Blocks; before any other write.
+
+        @param directory: The data directory.
+        @param durability: C{"full"}, or C{"os"} for no fsyncs.
+        @raise CatalogUnusable: The catalog cannot be opened.
+        """
+        if not self._left:
+            return
+        path = os.path.join(directory, "catalog.sqlite")
+        kind = CatalogDurability(durability)
+        syncs = SyncGroup(files, self.latch, kind is CatalogDurability.FULL)
+        try:
+            with (
+                SharedWriteLock(self._memory),
+                closing(connect(path, kind, Purpose.WRITER)) as catalog,
+            ):
+                # A process that died in a commit may have left all of it in the WAL, but not in the
+                # index: it is not visible, yet after a loss of power it would be, without the blobs
+                # that are removed below. The next commit overwrites it.
+                catalog.execute("UPDATE meta SET value = value WHERE name = 'sequence'")
+                sweepLeft(
+                    BlobLayout(directory),
+                    files,
+                    syncs,
+                    [bytes((slot,)) for slot in self._left],
+                    lambda ids: refcounts.knownBlobs(catalog, ids),
+                    lambda ids: refcounts.referencedBlobs(catalog, ids),
+                )
+        except sqlite3.DatabaseError as error:
+            raise CatalogUnusable(f"{path} cannot be opened: {error}") from error
+        for slot in self._left:
+            self._memory.clear(slot)
+        self._left = []
+
+    def subscribe(self, blobs: IBlobStore, notify: Callable[[ObjectChange], None]) -> None:
+        """
+        Subscribe to the messages of the other processes. Once.
+
+        @param notify: Called with each of their changes.
+        """
+        self._sharing.subscribe(_REMOVED, blobs.forget)
+        self._sharing.subscribe(_CORRUPT, blobs.markCorrupt)
+        self._relay = ChangeRelay(self._sharing, self._memory, self._clock, notify)
+
+    @property
+    def relay(self) -> ChangeRelay:
+        """The relay of changes, after L{subscribe}."""
+        assert self._relay is not None
+        return self._relay
+
+    def broadcastRemoved(self, blobs: Sequence[str]) -> None:
+        """Notify the other processes of blobs that were removed."""
+        self._sharing.broadcast(_REMOVED, list(blobs))
+
+    def broadcastCorrupt(self, blobs: Sequence[str]) -> None:
+        """Notify the other processes of blobs that are corrupt."""
+        self._sharing.broadcast(_CORRUPT, list(blobs))
+
+    def leave(self) -> None:
+        """Send changes that wait, and free the slot. Once."""
+        if self._relay is not None:
+            self._relay.close()
+        self._epoch.close()
+        self._memory.close(self.isClean)
