@@ -95,11 +95,11 @@ class MemoryTransport:
             alsoProvides(self, ISSLTransport)
 
     def write(self, data: bytes) -> None:
-        """See L{ITransport.write}."""
+        """Send bytes to the client."""
         self._client.receive(data)
 
     def writeSequence(self, pieces: Iterable[bytes]) -> None:
-        """See L{ITransport.writeSequence}."""
+        """Send bytes to the client."""
         for piece in pieces:
             self._client.receive(piece)
 
@@ -112,11 +112,11 @@ class MemoryTransport:
     abortConnection = stopProducing = loseConnection
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """See L{IConsumer.registerProducer}."""
+        """Set the producer that pauses while the client is behind."""
         self.producer = producer
 
     def unregisterProducer(self) -> None:
-        """See L{IConsumer.unregisterProducer}."""
+        """Remove the producer."""
         self.producer = None
 
     def pauseProducing(self) -> None:
