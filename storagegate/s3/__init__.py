@@ -1,1 +1,1 @@
-"""The S3 room: wire rules in pure files, the domain above them, one Resource on top."""
+"""The S3 server: rules of the protocol in pure modules, the domain, and one resource."""

@@ -10,14 +10,11 @@ Bodies in the C{aws-chunked} encoding::
 Each chunk of a signed body carries the signature of its data and of the signature before it, the
 first of them that of the request. The LF is there because Amazon's own example of a signed trailer
 has it, and clients were written after that.
-
-The signatures within a signed C{aws-chunked} body: each signs the one before it::
+A signature is that of one of these strings::
 
     chunk   = "AWS4-HMAC-SHA256-PAYLOAD" LF context LF sha256("") LF sha256(data)
     trailer = "AWS4-HMAC-SHA256-TRAILER" LF context LF sha256(trailer)
     context = timestamp LF scope LF previous signature
-
-Trailers of C{aws-chunked} bodies: header fields that come when the data has been sent.
 """
 
 import re
@@ -70,8 +67,8 @@ class ChunkSigner:
         """
         self._check("AWS4-HMAC-SHA256-TRAILER", sha256(canonical).hexdigest(), signature)
 
-    def _check(self, kind: str, what: str, signature: str) -> None:
-        stringToSign = f"{kind}\n{self._context}\n{self._previous}\n{what}"
+    def _check(self, kind: str, content: str, signature: str) -> None:
+        stringToSign = f"{kind}\n{self._context}\n{self._previous}\n{content}"
         expected = sign(self._signingKey, stringToSign.encode())
         if not sameSignature(expected, signature):
             raise wrongSignature(self._claim, stringToSign, {"SignatureProvided": signature})
@@ -157,7 +154,7 @@ def parseDecodedLength(value: bytes | None) -> int:
         ) from None
 
 
-class _State(Enum):
+class _ChunkState(Enum):
     LINE = "line"
     DATA = "data"
     DATA_END = "data end"
@@ -193,7 +190,7 @@ class AwsChunkedDecoder:
         self._signer = signer
         self._trailerNames = frozenset(trailerNames)
         self._linePattern = _UNSIGNED_LINE if signer is None else _SIGNED_LINE
-        self._state = _State.LINE
+        self._state = _ChunkState.LINE
         self._pending = b""
         self._outstanding = decodedLength
         self._chunkLeft = 0
@@ -205,14 +202,14 @@ class AwsChunkedDecoder:
         Take the next bytes of the body.
 
         @return: Decoded data, in order.
-        @raise S3Error: C{IncompleteBody} for what is not in the grammar or not of the declared
+        @raise S3Error: C{IncompleteBody} for a body outside of the grammar or the declared
             length, C{SignatureDoesNotMatch}, C{InvalidRequest} for a trailer that is wrong.
         """
         pieces: list[bytes] = []
-        state, self._state = self._state, _State.FAILED
+        state, self._state = self._state, _ChunkState.FAILED
         position, end = 0, len(data)
         while position < end:
-            if state is _State.DATA:
+            if state is _ChunkState.DATA:
                 stop = min(end, position + self._chunkLeft)
                 piece = data[position:stop]
                 if self._signer is not None:
@@ -221,20 +218,20 @@ class AwsChunkedDecoder:
                 position = stop
                 pieces.append(piece)
                 if self._chunkLeft == 0:
-                    state = _State.DATA_END
-            elif state is _State.DATA_END:
+                    state = _ChunkState.DATA_END
+            elif state is _ChunkState.DATA_END:
                 line, position = self._takeLine(data, position, 0)
                 if line is not None:
                     self._checkChunk()
-                    state = _State.LINE
-            elif state is _State.LINE:
+                    state = _ChunkState.LINE
+            elif state is _ChunkState.LINE:
                 line, position = self._takeLine(data, position, LINE_LIMIT)
                 if line is not None:
                     state = self._beginChunk(line)
-            elif state is _State.TRAILER:
+            elif state is _ChunkState.TRAILER:
                 ended, position = self._takeTrailer(data, position)
                 if ended:
-                    state = _State.END
+                    state = _ChunkState.END
             else:
                 raise S3Error("IncompleteBody", "There are bytes after the end of the body")
         self._state = state
@@ -246,7 +243,7 @@ class AwsChunkedDecoder:
 
         @raise S3Error: C{IncompleteBody} if it ended before its last chunk and trailer.
         """
-        if self._state is not _State.END:
+        if self._state is not _ChunkState.END:
             raise S3Error("IncompleteBody", "The request body terminated unexpectedly")
 
     def _takeLine(self, data: bytes, position: int, limit: int) -> tuple[bytes | None, int]:
@@ -256,7 +253,7 @@ class AwsChunkedDecoder:
         @param limit: The largest length of the line.
         @return: The line, or L{None} while its end has not come; and the position behind.
         """
-        # What is pending is short, and no more than a line is copied to it.
+        # The pending bytes are few, and no more than a line is added to them.
         window = self._pending + data[position : position + limit + 2 - len(self._pending)]
         found = window.find(b"\r\n")
         if found < 0:
@@ -269,7 +266,7 @@ class AwsChunkedDecoder:
         self._pending = b""
         return window[:found], position
 
-    def _beginChunk(self, line: bytes) -> _State:
+    def _beginChunk(self, line: bytes) -> _ChunkState:
         match = self._linePattern.fullmatch(line)
         if match is None:
             raise S3Error("IncompleteBody", "The line of a chunk is malformed")
@@ -281,11 +278,11 @@ class AwsChunkedDecoder:
         if self._signer is not None:
             self._signature = match[2].decode()
         if size:
-            return _State.DATA
+            return _ChunkState.DATA
         if self._outstanding:
             raise S3Error("IncompleteBody")
         self._checkChunk()
-        return _State.TRAILER
+        return _ChunkState.TRAILER
 
     def _checkChunk(self) -> None:
         if self._signer is not None:

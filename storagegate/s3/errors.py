@@ -1,10 +1,8 @@
 """
-S3's errors: one table of codes, one exception, one document.
+S3's errors: the table of codes, the exception, its document, and errors of the store as S3's.
 
 Statuses and texts are Amazon's own ("Error responses" in the S3 API reference, and what the
 service is seen to send where that page is vague): programs match the code, some match the text.
-
-The one table from what the store says to what S3 says.
 """
 
 from collections.abc import Mapping, Sequence
@@ -155,13 +153,13 @@ CODES = frozenset(_TABLE)
 
 class S3Error(Exception):
     """
-    An answer that is an error.
+    An error response.
 
     @ivar code: Amazon's name of the error.
-    @ivar message: A sentence for people.
+    @ivar message: A sentence for the user.
     @ivar status: The HTTP status.
     @ivar fields: Further elements of the document, in order (C{{"BucketName": "photos"}}).
-    @ivar headers: Further header fields of the answer.
+    @ivar headers: Further header fields of the response.
     """
 
     def __init__(
@@ -175,7 +173,7 @@ class S3Error(Exception):
     ) -> None:
         """
         @param message: Instead of the table's sentence.
-        @param status: Instead of the table's: the plain-header scheme answers 401 where S3
+        @param status: Instead of the table's: the plain-header scheme has 401 where S3
             knows only 403.
         @raise KeyError: If the table does not hold the code.
         """
@@ -190,7 +188,7 @@ class S3Error(Exception):
 
 def errorDocument(error: S3Error, resource: str, requestId: str) -> bytes:
     """
-    Write an error as S3's XML. Unlike a listing it can be read whatever the fields hold.
+    Write an error as S3's XML. Unlike a listing it is well-formed for any text in its fields.
 
     @param resource: The path of the request, as it was sent.
     """
@@ -202,7 +200,13 @@ def errorDocument(error: S3Error, resource: str, requestId: str) -> bytes:
 
 
 def invalidArgument(name: str, value: str, message: str | None = None) -> S3Error:
-    """Make the error that names a parameter and what was wrong with it."""
+    """
+    Make the error of a parameter.
+
+    @param name: Of the parameter, as S3 documents it.
+    @param value: As it was sent.
+    @param message: The problem; L{None} for the usual sentence.
+    """
     return S3Error(
         "InvalidArgument", message, fields={"ArgumentName": name, "ArgumentValue": value}
     )
@@ -224,10 +228,10 @@ _CODES: dict[type[store.StoreError], str] = {
 
 def fromStoreError(error: BaseException) -> S3Error:
     """
-    Say any exception in S3's words.
+    Convert any exception to an S3 error.
 
     An exception that is in no table (damaged blobs among them) is C{InternalError} with S3's own
-    text: nothing of what it says leaves the server.
+    text: its message does not leave the server.
     """
     if isinstance(error, S3Error):
         return error

@@ -25,7 +25,7 @@ from storagegate.storage.records import Attributes, Checksum, ObjectRecord
 @frozen
 class Owner:
     """
-    An account as the wire shows it.
+    An account in documents and headers.
 
     @ivar id: 64 hexadecimal digits that never change for an account.
     @ivar displayName: The account's name.
@@ -35,10 +35,10 @@ class Owner:
     displayName: str
 
 
-# The accounts of one page are few; 256 keep an answer from being formatted row by row.
+# The accounts of one page are few: with 256 a listing does not format each row's owner.
 @lru_cache(maxsize=256)
 def ownerOf(account: str) -> Owner:
-    """Show an account. The id follows from the name, so that every store gives the same one."""
+    """Return the owner of an account. The id follows from the name: each store has the same."""
     return Owner(sha256(b"storagegate account " + account.encode()).hexdigest(), account)
 
 
@@ -87,7 +87,7 @@ KEPT = (
     b"cache-control",
     b"expires",
 )
-"""Besides C{Content-Type}: what is kept as it came and given back."""
+"""Headers that are stored as they came and returned, besides C{Content-Type}."""
 
 _STORAGE_CLASSES = frozenset(
     {"STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING"}
@@ -114,7 +114,9 @@ _UNSUPPORTED_PREFIXES = (b"x-amz-server-side-encryption", b"x-amz-grant-")
 
 def rejectUnsupported(headers: Mapping[bytes, bytes]) -> None:
     """
-    Refuse a write that asks for what is not built.
+    Reject a write that requests a feature that is not implemented.
+
+    @param headers: Values by lower-case name.
 
     @raise S3Error: C{NotImplemented}, naming the header.
     """
@@ -129,7 +131,7 @@ def rejectUnsupported(headers: Mapping[bytes, bytes]) -> None:
 
 
 def _text(value: bytes) -> str:
-    """A header's value as text; UTF-8 that came raw becomes the RFC 2047 words S3 answers."""
+    """Decode a header's value; raw UTF-8 becomes the RFC 2047 words that S3 returns."""
     try:
         return value.decode("ascii")
     except UnicodeDecodeError:
@@ -150,6 +152,7 @@ def metadataFrom(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     """
     Collect the user metadata.
 
+    @param headers: Values by lower-case name.
     @raise S3Error: C{MetadataTooLarge} over 2 KiB.
     """
     metadata = {}
@@ -167,8 +170,10 @@ def metadataFrom(headers: Mapping[bytes, bytes]) -> dict[str, str]:
 
 def attributesFrom(headers: Mapping[bytes, bytes], checksum: Checksum | None = None) -> Attributes:
     """
-    Read the attributes that a write gives to its object.
+    Parse the attributes that a write gives to its object.
 
+    @param headers: Values by lower-case name.
+    @param checksum: Of the object, if it is known.
     @raise S3Error: C{MetadataTooLarge}, C{InvalidStorageClass}.
     """
     kept = {}
@@ -191,7 +196,7 @@ def attributesFrom(headers: Mapping[bytes, bytes], checksum: Checksum | None = N
 
 
 def checksumHeaders(checksum: Checksum | None) -> list[tuple[bytes, bytes]]:
-    """The headers that give a checksum back: its value and its type."""
+    """Return the headers of a checksum: its value and its type."""
     if checksum is None:
         return []
     return [
@@ -201,9 +206,9 @@ def checksumHeaders(checksum: Checksum | None) -> list[tuple[bytes, bytes]]:
 
 
 def objectHeaders(record: ObjectRecord) -> list[tuple[bytes, bytes]]:
-    """The headers of a read that describe the object, but for its length and checksum."""
+    """Return the headers of a read that describe the object, without length and checksum."""
     attributes = record.attributes
-    answer = [
+    found = [
         (b"ETag", b'"%b"' % record.etag.encode("ascii")),
         (b"Last-Modified", httpDate(record.modifiedMs)),
         (b"Content-Type", attributes.contentType.encode("latin-1")),
@@ -212,12 +217,12 @@ def objectHeaders(record: ObjectRecord) -> list[tuple[bytes, bytes]]:
         (b"X-Content-Type-Options", b"nosniff"),
     ]
     for name, value in attributes.headers.items():
-        answer.append((name.encode("ascii"), value.encode("latin-1")))
+        found.append((name.encode("ascii"), value.encode("latin-1")))
     for name, value in attributes.metadata.items():
-        answer.append((b"x-amz-meta-" + name.encode("latin-1"), value.encode("latin-1")))
+        found.append((b"x-amz-meta-" + name.encode("latin-1"), value.encode("latin-1")))
     if attributes.storageClass != "STANDARD":
-        answer.append((b"x-amz-storage-class", attributes.storageClass.encode("ascii")))
-    return answer
+        found.append((b"x-amz-storage-class", attributes.storageClass.encode("ascii")))
+    return found
 
 
 _OVERRIDES = {
@@ -234,7 +239,10 @@ def override(
     headers: Iterable[tuple[bytes, bytes]], query: Mapping[str, str]
 ) -> list[tuple[bytes, bytes]]:
     """
-    Put C{response-*} query parameters in the place of the object's own headers.
+    Replace headers of the object by C{response-*} query parameters.
+
+    @param headers: Of the response.
+    @param query: Decoded values by name.
 
     @raise S3Error: C{InvalidArgument} for a value that no header can hold.
     """

@@ -63,7 +63,12 @@ class MultipartService:
         algorithm: str,
         kind: str,
     ) -> MultipartUpload:
-        """Begin an upload. C{algorithm} and C{kind} may be empty: the client named none."""
+        """
+        Start an upload.
+
+        @param algorithm: Of the checksum; empty if the client named none.
+        @param kind: Of the checksum; empty if the client named none.
+        """
         await self._service.bucket(identity, bucket)
         upload = MultipartUpload(
             bucket,
@@ -84,7 +89,7 @@ class MultipartService:
         """
         Look an upload up.
 
-        @raise S3Error: C{NoSuchUpload}, or whatever the bucket gives.
+        @raise S3Error: C{NoSuchUpload}, and the errors of looking up the bucket.
         """
         await self._service.bucket(identity, bucket)
         found: MultipartUpload | None = await self._catalog.upload(bucket, key, uploadId)
@@ -93,7 +98,7 @@ class MultipartService:
         return found
 
     async def putPart(self, upload: MultipartUpload, number: int, received: IngestedBody) -> Part:
-        """Store a part in place of one of the same number."""
+        """Store a part; it replaces one of the same number."""
         content = received.content
         if content.inline is not None:  # only an empty part comes so: it has no blob at all
             content = Content(content.size)
@@ -192,7 +197,7 @@ class MultipartService:
         """
         Find the object that completing these parts would make, if it is what the key holds.
 
-        @raise S3Error: Whatever the bucket gives.
+        @raise S3Error: As the look-up of the bucket.
         """
         await self._service.bucket(identity, bucket)
         record: ObjectRecord | None
@@ -281,7 +286,7 @@ TRIES = 3
 @frozen
 class CopyRequest:
     """
-    What is asked of a copy.
+    The target and the attributes of a copy.
 
     @ivar attributes: Those of the new object; L{None} takes over the source's.
     @ivar algorithm: The checksum that the new object must carry; empty keeps the source's.
@@ -306,19 +311,19 @@ class CopyService:
         self,
         identity: Identity,
         find: Callable[[], Awaitable[ObjectRecord]],
-        want: Callable[[ObjectRecord], CopyRequest],
+        requestFor: Callable[[ObjectRecord], CopyRequest],
     ) -> ObjectRecord:
         """
-        Copy what a name stands for, also where that is replaced meanwhile.
+        Copy the latest object of a name, which may be replaced meanwhile.
 
-        @param find: Looks the source up, as often as it is needed.
-        @param want: Says what is asked of a copy of it.
-        @raise S3Error: As L{copyObject}, and whatever C{find} gives.
+        @param find: Looks the source up; called for every attempt.
+        @param requestFor: Makes the request for a source.
+        @raise S3Error: As L{copyObject}, and the errors of C{find}.
         """
         for _ in range(TRIES):
             source = await find()
             try:
-                return await self.copyObject(identity, source, want(source))
+                return await self.copyObject(identity, source, requestFor(source))
             except ConcurrentChange:
                 continue
         raise S3Error("OperationAborted")

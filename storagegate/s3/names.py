@@ -1,21 +1,16 @@
 """
-Bucket and key names: what is a name, and which names a request gives.
+Names of buckets and keys in targets, queries of requests, and their percent escapes.
 
 Path style is C{/bucket/key}; virtual-host style is C{/key} at C{bucket.domain}. A bucket's name
 ends at the first slash, and all that follows is the key, byte for byte: C{a//b}, C{.} and C{../x}
 are keys like any other.
 
-Percent escapes, strictly.
+S3 signs the raw text and stores the decoded one, so an escape is undone exactly once, and one that
+is not C{%} and two hexadecimal digits is an error.
 
-S3 signs what was sent and stores what was meant, so an escape is undone exactly once, and one that
-is not C{%} and two hexadecimal digits is an error rather than text.
-
-The query of an S3 request.
-
-C{name=value} pairs between ampersands; a name without a value is a subresource, its value is
-empty. Escapes are undone once and C{+} is a space, as S3 reads it. A parameter that comes twice is
-refused: S3 takes the first one, but what is signed and what is obeyed must never be two things.
-Signatures are computed from the raw query and not from this.
+A query has C{name=value} pairs between ampersands; a name without a value is a subresource. C{+} is
+a space. A repeated parameter is rejected: S3 obeys the first one, but the signed and the obeyed
+value must never differ. Signatures are computed from the raw query.
 """
 
 import re

@@ -1,53 +1,326 @@
 """
-The Storage service: the buckets and objects that S3 serves, in the gateway's form::
+The Storage service: the buckets and objects that S3 serves, as a service of the gateway::
 
-    credentials = Credentials(store.accessKeys, rootAccessKey, rootSecretKey)
+    credentials = AccessKeyStore(store.accessKeys, rootAccessKey, rootSecretKey)
     definition = makeStorageService(store, credentials)
     authentication.ownKeys["Storage"] = APIKeyProvider(storageAuthenticate(credentials))
 
-It is the domain of S3 with another front door: the same accounts, access keys, policies, names and
-limits. A client authenticates with C{ACCESSKEY:SECRETKEY}.
+It shares the domain of S3: accounts, access keys, policies, names and limits. A client
+authenticates with C{ACCESSKEY:SECRETKEY}. Names are text in every transport; a name or value that
+S3 could not return is rejected.
 """
 
+import binascii
+import re
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from email.errors import HeaderParseError
+from email.header import decode_header, make_header
 from typing import Any
 
 from attrs import evolve
 
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceAuthentication, ServiceDefinition, ServiceMethod
-from storagegate.core.errors import codedError
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.streams import BoundedStream, PubSub
 from storagegate.s3.accounts import AccessKeyStore, Identity
 from storagegate.s3.checksums import BodyExpectation
+from storagegate.s3.errors import S3Error, fromStoreError
+from storagegate.s3.headers import METADATA_PREFIX, attributesFrom, isoTimestamp
 from storagegate.s3.ingest import ingest
 from storagegate.s3.multipart import CopyRequest, CopyService, MultipartService
+from storagegate.s3.names import checkKey
 from storagegate.s3.objects import DeleteEntry, ObjectService
-from storagegate.s3.pagination import BUCKETS_LIMIT, makeToken
-from storagegate.services import objectschemas as shapes
-from storagegate.services.objectschemas import (
-    attributesOf,
-    bucketOf,
-    keyOf,
-    readListing,
-    readRange,
-    textOf,
-    translated,
+from storagegate.s3.pagination import BUCKETS_LIMIT, PAGE_LIMIT, makeToken, readToken
+from storagegate.services.objectstreams import CHUNK, beginUpload, readContent
+from storagegate.storage.errors import StoreError
+from storagegate.storage.records import (
+    INLINE_LIMIT,
+    Attributes,
+    Bucket,
+    ListedObject,
+    ObjectChange,
+    ObjectRecord,
 )
-from storagegate.services.objectstreams import CHUNK, BucketWatchers, beginUpload, readContent
-from storagegate.storage.records import INLINE_LIMIT, ObjectRecord
 from storagegate.storage.store import ObjectStore
 
 Request = Mapping[str, Any]
 Result = dict[str, Any]
 
+_LARGEST = (1 << 63) - 1
+"""Numbers are C{int64} in the proto."""
+
+_TEXT: Mapping[str, Any] = {"type": "string"}
+_NAME: Mapping[str, Any] = {"type": "string", "minLength": 1, "required": True}
+_SIZE: Mapping[str, Any] = {"type": "integer", "minimum": 0, "maximum": _LARGEST}
+_TIME: Mapping[str, Any] = {"type": "string", "format": "date-time"}
+_CHUNK: Mapping[str, Any] = {"type": "string", "contentEncoding": "base64"}
+_METADATA: Mapping[str, Any] = {"type": "object", "additionalProperties": {"type": "string"}}
+
+
+def _object(**properties: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+def _list(items: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"type": "array", "items": items, "required": True}
+
+
+_EMPTY: Mapping[str, Any] = {"type": "object"}
+
+# A removed object has only its key.
+_OBJECT = _object(
+    key=_NAME, size=_SIZE, etag=_TEXT, contentType=_TEXT, lastModified=_TIME, metadata=_METADATA
+)
+
+_BUCKET_REQUEST = _object(bucket=_NAME)
+_OBJECT_REQUEST = _object(bucket=_NAME, key=_NAME)
+
+_BUCKETS = _object(buckets=_list(_object(name=_NAME, createdAt=_TIME)))
+
+_LIST_REQUEST = _object(
+    bucket=_NAME,
+    prefix=_TEXT,
+    delimiter=_TEXT,
+    # A larger number is cut to a page, as in S3.
+    maxKeys=_SIZE,
+    continuationToken=_TEXT,
+)
+_LISTING = _object(objects=_list(_OBJECT), commonPrefixes=_list(_TEXT), nextContinuationToken=_TEXT)
+
+_COPY_REQUEST = _object(fromBucket=_NAME, fromKey=_NAME, bucket=_NAME, key=_NAME)
+_READ_REQUEST = _object(bucket=_NAME, key=_NAME, offset=_SIZE, length=_SIZE)
+_READ_ITEM = _object(object=_OBJECT, chunk=_CHUNK)
+
+# One schema for the first item and the others: a gRPC method has one message.
+_WRITE_ITEM = _object(bucket=_TEXT, key=_TEXT, contentType=_TEXT, metadata=_METADATA, chunk=_CHUNK)
+
+_WATCH_REQUEST = _object(bucket=_NAME, prefix=_TEXT)
+_CHANGE = _object(
+    event={"type": "string", "enum": ["created", "removed"], "required": True},
+    object={**_OBJECT, "required": True},
+)
+
+
+def _bucketShape(bucket: Bucket) -> Result:
+    return {"name": bucket.name, "createdAt": isoTimestamp(bucket.createdMs)}
+
+
+def _objectShape(record: ObjectRecord) -> Result:
+    metadata = record.attributes.metadata
+    return {
+        **_rowShape(record),
+        "metadata": {name: _readableText(value) for name, value in metadata.items()},
+    }
+
+
+def _rowShape(row: ObjectRecord | ListedObject) -> Result:
+    """Describe an object as a listing does: without its metadata, which needs the right to read."""
+    if isinstance(row, ListedObject):
+        key, contentType = row.key, row.contentType
+    else:
+        key, contentType = row.key.decode(), row.attributes.contentType
+    return {
+        "key": key,
+        "size": row.size,
+        "etag": row.etag,
+        "contentType": _readableText(contentType),
+        "lastModified": isoTimestamp(row.modifiedMs),
+    }
+
+
+def _readableText(value: str) -> str:
+    """
+    Decode the value of a header.
+
+    S3 stores text that is not ASCII as RFC 2047's encoded words, the form of its HTTP headers.
+    """
+    if not value.startswith("=?"):
+        return value
+    try:
+        return str(make_header(decode_header(value)))
+    except (HeaderParseError, LookupError, ValueError, binascii.Error):
+        # It only resembles one.
+        return value
+
+
+# A metadata name becomes a part of a header's, a value a header's value (RFC 9110 section 5).
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_NOT_IN_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+def _invalid(message: str) -> ServiceError:
+    return codedError("INVALID_ARGUMENT", message)
+
+
+def _bucketOf(request: Mapping[str, Any], name: str = "bucket") -> str:
+    """Read the name of a bucket; the domain validates it."""
+    bucket = _textOf(request, name)
+    if not bucket:
+        raise _invalid(f"{name} is required")
+    return bucket
+
+
+def _keyOf(request: Mapping[str, Any], name: str = "key") -> bytes:
+    """
+    Read the key of an object.
+
+    @raise S3Error: C{KeyTooLongError}.
+    """
+    key = _textOf(request, name).encode()
+    if not key:
+        raise _invalid(f"{name} is required")
+    checkKey(key)
+    return key
+
+
+def _textOf(request: Mapping[str, Any], name: str) -> str:
+    """Read a text; empty if it is absent."""
+    text: str = request.get(name) or ""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _invalid(f"{name} is no Unicode text") from None
+    return text
+
+
+def _attributesOf(request: Mapping[str, Any]) -> Attributes:
+    """
+    Read the content type and the metadata of an object.
+
+    @raise S3Error: C{MetadataTooLarge}.
+    """
+    headers: dict[bytes, bytes] = {}
+    contentType = _textOf(request, "contentType")
+    if contentType:
+        headers[b"content-type"] = _headerValue("contentType", contentType)
+    metadata: Mapping[str, str] = request.get("metadata") or {}
+    for name in metadata:
+        if _HEADER_NAME.fullmatch(name) is None:
+            raise _invalid(f"metadata has the name {name!a:.80}, which no header can have")
+        header = METADATA_PREFIX + name.lower().encode()
+        if header in headers:
+            raise _invalid(f"metadata has {name!a:.80} twice")
+        headers[header] = _headerValue("metadata", _textOf(metadata, name))
+    return attributesFrom(headers)
+
+
+def _headerValue(name: str, value: str) -> bytes:
+    if _NOT_IN_HEADER.search(value) is not None or value != value.strip(" \t"):
+        raise _invalid(f"{name} has a value that no header can have")
+    return value.encode()
+
+
+def _readRange(request: Request, size: int) -> tuple[int, int]:
+    """
+    Read the range of an object.
+
+    @param size: Of the object, in bytes.
+    @return: Offset and number of bytes, cut at the object's end.
+    """
+    offset: int = request.get("offset") or 0
+    length = request.get("length")
+    if offset > size:
+        raise _invalid(f"offset is behind the end of the object, which has {size} bytes")
+    return offset, size - offset if length is None else min(length, size - offset)
+
+
+_CODES = {
+    "NoSuchBucket": "NOT_FOUND",
+    "NoSuchKey": "NOT_FOUND",
+    "BucketAlreadyExists": "ALREADY_EXISTS",
+    "BucketAlreadyOwnedByYou": "ALREADY_EXISTS",
+    "AccessDenied": "PERMISSION_DENIED",
+    "InvalidArgument": "INVALID_ARGUMENT",
+    "InvalidBucketName": "INVALID_ARGUMENT",
+    "InvalidRequest": "INVALID_ARGUMENT",
+    "KeyTooLongError": "INVALID_ARGUMENT",
+    "MetadataTooLarge": "INVALID_ARGUMENT",
+    "EntityTooLarge": "PAYLOAD_TOO_LARGE",
+    # A later attempt may succeed.
+    "InsufficientStorage": "UNAVAILABLE",
+    "OperationAborted": "UNAVAILABLE",
+    "ServiceUnavailable": "UNAVAILABLE",
+    "SlowDown": "UNAVAILABLE",
+}
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """
+    Turn errors of the domain and the store into errors of services.
+
+    Errors that are C{InternalError} in S3 pass unchanged: the invoker logs them with a traceback.
+    """
+    try:
+        yield
+    except (S3Error, StoreError) as error:
+        s3Error = fromStoreError(error)
+        if s3Error.code == "BucketNotEmpty":
+            raise ServiceError("BUCKET_NOT_EMPTY", s3Error.message, 409, None, 6) from error
+        code = _CODES.get(s3Error.code)
+        if code is None:
+            raise
+        raise codedError(code, s3Error.message) from error
+
+
+class BucketWatchers:
+    """The subscribers to changes of one store's buckets. Reactor thread."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._topics = PubSub()
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def subscribe(self, bucket: str, prefix: str) -> BoundedStream[Any]:
+        """
+        Subscribe to the changes of a bucket from now on.
+
+        @param prefix: Only of keys that begin with it.
+        @return: Items C{{"event", "object"}}; it ends when the bucket is deleted. The caller must
+            L{unsubscribe}.
+        """
+        if not self._topics:
+            self._store.observers.append(self._changed)
+        wants: Callable[[Any], bool] | None = None
+        if prefix:
+
+            def wants(change: Any) -> bool:
+                key: str = change["object"]["key"]
+                return key.startswith(prefix)
+
+        return self._topics.subscribe(bucket, wants)
+
+    def unsubscribe(self, bucket: str, changes: BoundedStream[Any]) -> None:
+        """Remove a subscriber."""
+        self._topics.unsubscribe(bucket, changes)
+        if not self._topics:
+            self._store.observers.remove(self._changed)
+
+    def _changed(self, change: ObjectChange) -> None:
+        if change.key is None:
+            self._topics.close(change.bucket)
+            return
+        # The shape holds no bytes of the object: it may wait for a slow reader.
+        if change.record is not None:
+            item = {"event": "created", "object": _rowShape(change.record)}
+        else:
+            item = {"event": "removed", "object": {"key": change.key.decode()}}
+        self._topics.publish(change.bucket, (item,))
+
 
 def storageAuthenticate(credentials: AccessKeyStore) -> Callable[[str], Identity | None]:
     """
-    Make what knows the users of L{makeStorageService} by C{ACCESSKEY:SECRETKEY}.
+    Make the check of C{ACCESSKEY:SECRETKEY} for L{makeStorageService}, in constant time.
 
-    The first colon ends the access key. How long a refusal takes tells nothing of the secret.
+    The first colon ends the access key.
+
+    @param credentials: Those of the service.
+    @return: From the API key to the identity; L{None} for a wrong one.
     """
 
     def authenticate(apiKey: str) -> Identity | None:
@@ -67,47 +340,36 @@ def makeStorageService(
     """
     Make the service.
 
-    @param store: Who opened it closes it.
+    @param store: The caller closes it.
     @param credentials: Those of the S3 listener, or others of the same store.
-    @param region: The region that new buckets are said to be in.
-    @param now: Gives seconds since 1970.
+    @param region: The region of new buckets.
+    @param now: Returns seconds since the epoch.
     @param maxItemBytes: By transport, how many bytes of an object an item may have, where that is
         less than L{CHUNK}.
     """
-    storage = _Storage(store, credentials, region, now, maxItemBytes or {})
+    storage = _StorageMethods(store, credentials, region, now, maxItemBytes or {})
     methods = {
-        "ListBuckets": ServiceMethod(storage.listBuckets, "none", shapes.EMPTY, shapes.BUCKETS),
-        "CreateBucket": ServiceMethod(
-            storage.createBucket, "none", shapes.BUCKET_REQUEST, shapes.EMPTY
-        ),
-        "DeleteBucket": ServiceMethod(
-            storage.deleteBucket, "none", shapes.BUCKET_REQUEST, shapes.EMPTY
-        ),
-        "ListObjects": ServiceMethod(
-            storage.listObjects, "none", shapes.LIST_REQUEST, shapes.LISTING
-        ),
-        "HeadObject": ServiceMethod(
-            storage.headObject, "none", shapes.OBJECT_REQUEST, shapes.OBJECT
-        ),
-        "GetObject": ServiceMethod(
-            storage.getObject, "server", shapes.READ_REQUEST, shapes.READ_ITEM
-        ),
-        "PutObject": ServiceMethod(storage.putObject, "client", shapes.WRITE_ITEM, shapes.OBJECT),
-        "DeleteObject": ServiceMethod(
-            storage.deleteObject, "none", shapes.OBJECT_REQUEST, shapes.EMPTY
-        ),
-        "CopyObject": ServiceMethod(storage.copyObject, "none", shapes.COPY_REQUEST, shapes.OBJECT),
-        "WatchBucket": ServiceMethod(
-            storage.watchBucket, "server", shapes.WATCH_REQUEST, shapes.CHANGE
-        ),
+        name: ServiceMethod(handler, streaming, request, response)
+        for name, handler, streaming, request, response in (
+            ("ListBuckets", storage.listBuckets, "none", _EMPTY, _BUCKETS),
+            ("CreateBucket", storage.createBucket, "none", _BUCKET_REQUEST, _EMPTY),
+            ("DeleteBucket", storage.deleteBucket, "none", _BUCKET_REQUEST, _EMPTY),
+            ("ListObjects", storage.listObjects, "none", _LIST_REQUEST, _LISTING),
+            ("HeadObject", storage.headObject, "none", _OBJECT_REQUEST, _OBJECT),
+            ("GetObject", storage.getObject, "server", _READ_REQUEST, _READ_ITEM),
+            ("PutObject", storage.putObject, "client", _WRITE_ITEM, _OBJECT),
+            ("DeleteObject", storage.deleteObject, "none", _OBJECT_REQUEST, _EMPTY),
+            ("CopyObject", storage.copyObject, "none", _COPY_REQUEST, _OBJECT),
+            ("WatchBucket", storage.watchBucket, "server", _WATCH_REQUEST, _CHANGE),
+        )
     }
     return ServiceDefinition(
         "Storage", methods, authentication=ServiceAuthentication(required=True, methods=("apikey",))
     )
 
 
-class _Storage:
-    """The methods."""
+class _StorageMethods:
+    """The methods of the service."""
 
     def __init__(
         self,
@@ -127,65 +389,68 @@ class _Storage:
 
     async def listBuckets(self, request: Request, context: RequestContext) -> Result:
         """List the account's buckets by name, as many as a page of S3 has at most."""
-        with translated():
+        with _translated():
             identity = await self._authorised(context, "list")
             found = await self._objects.buckets(identity, "", "", BUCKETS_LIMIT)
             shown = self._objects.listable(identity, found)
-            return {"buckets": [shapes.bucketShape(each) for each in shown]}
+            return {"buckets": [_bucketShape(each) for each in shown]}
 
     async def createBucket(self, request: Request, context: RequestContext) -> Result:
         """Create a bucket."""
-        with translated():
-            bucket = bucketOf(request)
+        with _translated():
+            bucket = _bucketOf(request)
             identity = await self._authorised(context, "admin", bucket)
             await self._objects.createBucket(identity, bucket)
             return {}
 
     async def deleteBucket(self, request: Request, context: RequestContext) -> Result:
         """Remove an empty bucket."""
-        with translated():
-            bucket = bucketOf(request)
+        with _translated():
+            bucket = _bucketOf(request)
             identity = await self._authorised(context, "admin", bucket)
             await self._objects.deleteBucket(identity, bucket)
             return {}
 
     async def listObjects(self, request: Request, context: RequestContext) -> Result:
         """List a page of a bucket."""
-        with translated():
-            page = readListing(request, self._secret)
-            identity = await self._authorised(context, "list", page.bucket, prefix=page.prefix)
+        with _translated():
+            bucket, prefix = _bucketOf(request), _textOf(request, "prefix")
+            delimiter, token = _textOf(request, "delimiter"), _textOf(request, "continuationToken")
+            after = readToken(self._secret, bucket, token) if token else ""
+            maxKeys = request.get("maxKeys")
+            identity = await self._authorised(context, "list", bucket, prefix=prefix)
             found = await self._objects.listObjects(
                 identity,
-                page.bucket,
-                page.prefix.encode(),
-                page.delimiter.encode(),
-                page.after.encode(),
-                page.limit,
+                bucket,
+                prefix.encode(),
+                delimiter.encode(),
+                after.encode(),
+                PAGE_LIMIT if maxKeys is None else min(maxKeys, PAGE_LIMIT),
                 contentTypes=True,
             )
         result: Result = {
-            "objects": [shapes.listedShape(row) for row in found.objects],
+            "objects": [_rowShape(row) for row in found.objects],
             "commonPrefixes": list(found.prefixes),
         }
         if found.last is not None:
-            result["nextContinuationToken"] = makeToken(self._secret, page.bucket, found.last)
+            result["nextContinuationToken"] = makeToken(self._secret, bucket, found.last)
         return result
 
     async def headObject(self, request: Request, context: RequestContext) -> Result:
         """Describe an object."""
-        with translated():
-            return shapes.objectShape(await self._found(context, request))
+        with _translated():
+            return _objectShape(await self._found(context, request))
 
     async def getObject(self, request: Request, context: RequestContext) -> AsyncIterator[Result]:
-        """Give an object: what it is, then its bytes."""
+        """Return an object: its description, then its bytes."""
         most = min(CHUNK, self._maxItemBytes.get(context.protocol, CHUNK))
-        with translated():
+        with _translated():
             record = await self._found(context, request)
-            start, length = readRange(request, record.size)
-            # An overwrite or a delete in the meantime must not take the blobs from under us.
+            start, length = _readRange(request, record.size)
+            # An overwrite or a delete in the meantime must not remove the blobs of this read.
             hold = self._store.hold(record.content)
             try:
-                yield {"object": shapes.objectShape(record)}
+                yield {"object": _objectShape(record)}
                 chunks = readContent(self._store, record.content, start, length, most)
                 async with aclosing(chunks):
                     async for chunk in chunks:
@@ -194,77 +459,80 @@ class _Storage:
                 hold.release()
 
     async def putObject(self, requests: AsyncIterable[Request], context: RequestContext) -> Result:
-        """Store an object, once all of its bytes have come; of a stream that is cut nothing is."""
+        """Store an object when its whole stream has arrived; a stream cut short stores nothing."""
         first, body = await beginUpload(requests)
-        with translated():
-            bucket, key = bucketOf(first), keyOf(first)
+        with _translated():
+            bucket, key = _bucketOf(first), _keyOf(first)
             identity = await self._authorised(context, "write", bucket, key)
-            attributes = attributesOf(first)
-            # What is sure to be refused is refused before its bytes are read.
+            attributes = _attributesOf(first)
+            # The bucket is checked before the bytes are read.
             await self._objects.bucket(identity, bucket)
             expectation = BodyExpectation()
             ingested = await ingest(body, expectation, self._objects.sink, INLINE_LIMIT)
             attributes = evolve(attributes, checksum=ingested.checksum)
-            return shapes.objectShape(
+            return _objectShape(
                 await self._objects.putObject(identity, bucket, key, ingested, attributes)
             )
 
     async def deleteObject(self, request: Request, context: RequestContext) -> Result:
-        """Delete an object; one that is not there is deleted already, as in S3."""
-        with translated():
-            bucket, key = bucketOf(request), keyOf(request)
+        """Delete an object; one that does not exist counts as deleted, as in S3."""
+        with _translated():
+            bucket, key = _bucketOf(request), _keyOf(request)
             identity = await self._authorised(context, "write", bucket, key)
             await self._objects.deleteObject(identity, bucket, DeleteEntry(key))
             return {}
 
     async def copyObject(self, request: Request, context: RequestContext) -> Result:
         """Give an object's bytes a second name."""
-        with translated():
-            wanted = CopyRequest(bucketOf(request), keyOf(request))
+        with _translated():
+            wanted = CopyRequest(_bucketOf(request), _keyOf(request))
             identity = await self._authorised(context, "write", wanted.bucket, wanted.key)
-            source = {"bucket": bucketOf(request, "fromBucket"), "key": textOf(request, "fromKey")}
+            source = {
+                "bucket": _bucketOf(request, "fromBucket"),
+                "key": _textOf(request, "fromKey"),
+            }
             await self._objects.bucket(identity, wanted.bucket)
             record = await self._copies.copyLatest(
                 identity,
-                # Whoever copies reads.
+                # A copy needs the right to read its source.
                 lambda: self._found(context, source),
                 lambda record: wanted,
             )
-            return shapes.objectShape(record)
+            return _objectShape(record)
 
     async def watchBucket(self, request: Request, context: RequestContext) -> AsyncIterator[Result]:
         """
-        Tell of the objects that are created and removed from now on, until the bucket is deleted.
+        Report the objects that are created and removed from now on, until the bucket is deleted.
 
-        A reader who falls too far behind is told so and nothing more. What another program than
-        this daemon changes is not seen.
+        A reader that falls too far behind gets an error and no more items. Changes by another
+        program than this daemon are not reported.
         """
-        with translated():
-            bucket, prefix = bucketOf(request), textOf(request, "prefix")
+        with _translated():
+            bucket, prefix = _bucketOf(request), _textOf(request, "prefix")
             identity = await self._authorised(context, "list", bucket, prefix=prefix)
-            # Joined before the look-up: a bucket that is deleted meanwhile ends the watch.
-            box = self._watches.subscribe(bucket, prefix)
+            # Subscribed before the look-up: a bucket that is deleted meanwhile ends the stream.
+            changes = self._watches.subscribe(bucket, prefix)
             try:
                 await self._objects.bucket(identity, bucket)
-                while (change := await box.get()) is not None:
+                while (change := await changes.get()) is not None:
                     self._checkKey(identity)
-                    # What another program does to the bucket is not seen. Once it was deleted here,
-                    # what waits is of the time before.
-                    if not box.isEnded:
+                    # Another program may delete the bucket. Once it was deleted here, the items
+                    # that wait are older.
+                    if not changes.isEnded:
                         await self._objects.bucket(identity, bucket)
                     yield change
             finally:
-                self._watches.unsubscribe(bucket, box)
+                self._watches.unsubscribe(bucket, changes)
 
     def _checkKey(self, identity: Identity) -> None:
-        """See that a key that was good when the call began has not been revoked since."""
+        """Check that the access key of the call has not been revoked since it began."""
         credential = self._credentials.find(identity.accessKey)
         if credential is None or credential.identity != identity:
             raise codedError("UNAUTHENTICATED", "The access key is not valid any more")
 
     async def _found(self, context: RequestContext, request: Request) -> ObjectRecord:
         """Look up the object of a request whose caller may read it."""
-        bucket, key = bucketOf(request), keyOf(request)
+        bucket, key = _bucketOf(request), _keyOf(request)
         identity = await self._authorised(context, "read", bucket, key)
         return await self._objects.object(identity, bucket, key)
 

@@ -1,45 +1,36 @@
-"""
-The bytes of objects on their way between the gateway's streams and the store.
-
-Who watches which bucket.
-
-The workers of a daemon with several tell each other, too. What one commits is told in order; what
-two commit at one time may be told in either order.
-"""
+"""The bytes of objects between the gateway's streams and the store."""
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.core.streams import BoundedStream, PubSub
 from storagegate.s3.objects import segmentsOf
-from storagegate.services.objectschemas import rowShape
 from storagegate.storage.errors import CorruptBlob
-from storagegate.storage.records import Content, ObjectChange, Segment
+from storagegate.storage.records import Content, Segment
 from storagegate.storage.store import ObjectStore
 
 CHUNK = 64 * 1024
-"""Bytes of an item: a message on every wire, and not much for whoever must hold it."""
+"""Bytes of an item: fits a message of every transport, and costs its holder little memory."""
 
 _PIECE = 4 * CHUNK
-"""Bytes that one job reads: worth a hop, and all that a slow reader makes us hold."""
+"""Bytes that one job of the pool reads, and the most that a slow reader keeps in memory."""
 
 
 class UploadBody:
     """
-    The items of an upload behind its first, as the body that S3's intake reads.
+    The items of an upload after its first, as a body for L{ingest<storagegate.s3.ingest.ingest>}.
 
-    No item is asked for before the disk has taken the last one.
+    An item is requested when the last one is written.
     """
 
     def __init__(self, items: AsyncIterator[Any]) -> None:
         self._items = items
 
     def readAvailable(self) -> bytes | None:
-        """Nothing of a stream is there before it is read."""
+        """Return L{None}: the items of a stream arrive one by one."""
         return None
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -48,7 +39,7 @@ class UploadBody:
     async def __anext__(self) -> bytes:
         item = await anext(self._items)
         for name, value in item.items():
-            # Protobuf has no word for an empty map that is not there.
+            # In protobuf an absent map is an empty one.
             if name in ("bucket", "key", "contentType", "metadata") and value:
                 raise _misplaced(f"{name} belongs into the first item")
         chunk = item.get("chunk")
@@ -57,7 +48,7 @@ class UploadBody:
 
 async def beginUpload(requests: AsyncIterable[Any]) -> tuple[dict[str, Any], UploadBody]:
     """
-    Take the first item of an upload, which names the object.
+    Read the first item of an upload, which names the object.
 
     @raise ServiceError: C{INVALID_ARGUMENT} if there is none.
     """
@@ -74,9 +65,11 @@ async def readContent(
     store: ObjectStore, content: Content, start: int, length: int, most: int
 ) -> AsyncGenerator[bytes, None]:
     """
-    Give C{length} bytes from C{start} of a content, at most C{most} at once.
+    Read a run of a content as the consumer requests it. The caller holds the content meanwhile.
 
-    No more is read than is taken. The caller holds the content meanwhile.
+    @param start: Offset of the first byte.
+    @param length: Number of bytes.
+    @param most: Largest size of a chunk, in bytes.
     """
     if content.inline is not None:
         for chunk in _cut(content.inline[start : start + length], most):
@@ -97,7 +90,7 @@ def _cut(data: bytes, most: int) -> list[bytes]:
 
 
 async def _pieces(store: ObjectStore, segment: Segment) -> AsyncGenerator[bytes, None]:
-    """Read a segment, a piece whenever one is asked for."""
+    """Read a segment, piece by piece as the consumer requests them."""
     handle = await store.blobs.open(segment)
     try:
         offset, end = segment.offset, segment.offset + segment.length
@@ -113,7 +106,7 @@ async def _pieces(store: ObjectStore, segment: Segment) -> AsyncGenerator[bytes,
 
 
 async def _verified(store: ObjectStore, segment: Segment) -> AsyncGenerator[bytes, None]:
-    """Read a segment that is compared with what was written before its end goes out."""
+    """Read a segment and verify its checksum before its last piece is passed on."""
     assert store.verifier is not None
     relay = _Relay()
     reading = Deferred.fromCoroutine(store.verifier.read(segment, relay.put))
@@ -126,109 +119,64 @@ async def _verified(store: ObjectStore, segment: Segment) -> AsyncGenerator[byte
 
 
 class _Relay:
-    """Pieces from one who gives them to one who asks for them; the giver waits for each."""
+    """Pass pieces from a producer to a consumer; the producer waits until each is consumed."""
 
     def __init__(self) -> None:
         self._pieces: deque[bytes] = deque()
         self._taken: Deferred[None] | None = None
-        self._asked: Deferred[None] | None = None
+        self._requested: Deferred[None] | None = None
         self._outcome: list[Any] = []
-        self._isGiving = False
+        self._isPutting = False
 
     def put(self, piece: bytes) -> Deferred[None]:
-        """Give a piece; wait until it is taken."""
+        """Pass a piece; the result fires when the consumer requests the next one."""
         self._pieces.append(piece)
         taken: Deferred[None] = Deferred()
         self._taken = taken
-        self._isGiving = True
+        self._isPutting = True
         self._wake()
-        self._isGiving = False
+        self._isPutting = False
         return taken
 
     def end(self, outcome: Any) -> None:
-        """Give no more."""
+        """End, with the producer's result or failure."""
         self._outcome = [outcome]
         self._wake()
 
     async def get(self) -> bytes | None:
         """
-        Ask for a piece.
+        Wait for a piece.
 
-        @return: It, or C{None} at the end.
+        @return: C{None} at the end.
         """
         taken, self._taken = self._taken, None
         if taken is not None and not self._pieces:
             taken.callback(None)
         while not self._pieces and not self._outcome:
-            self._asked = Deferred()
-            await self._asked
+            self._requested = Deferred()
+            await self._requested
         if self._pieces:
             return self._pieces.popleft()
-        # An error of the giver is one of whoever asks.
+        # An error of the producer is raised in the consumer.
         ended: Deferred[Any] = Deferred()
         ended.callback(self._outcome[0])
         await ended
         return None
 
-    def leave(self, giver: Deferred[None]) -> None:
-        """Ask for nothing more; the giver ends where it waits."""
-        if self._isGiving and self._taken is not None:
-            # Whoever was woken by a piece leaves at once: the giver does not wait for it yet, and
-            # could not be cancelled.
+    def leave(self, producer: Deferred[None]) -> None:
+        """End the consumer; the producer is cancelled where it waits."""
+        if self._isPutting and self._taken is not None:
+            # The consumer that this piece woke ends synchronously: the producer does not wait yet,
+            # and could not be cancelled.
             self._taken.errback(CancelledError())
         else:
-            giver.cancel()
+            producer.cancel()
 
     def _wake(self) -> None:
-        asked, self._asked = self._asked, None
-        if asked is not None:
-            asked.callback(None)
+        requested, self._requested = self._requested, None
+        if requested is not None:
+            requested.callback(None)
 
 
 def _misplaced(message: str) -> ServiceError:
     return codedError("INVALID_ARGUMENT", message)
-
-
-class BucketWatchers:
-    """The watches of one store. Reactor thread."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-        self._topics = PubSub()
-
-    def __len__(self) -> int:
-        return len(self._topics)
-
-    def subscribe(self, bucket: str, prefix: str) -> BoundedStream[Any]:
-        """
-        Watch the objects of a bucket whose keys begin with a prefix, from now on.
-
-        @return: Gives C{{"event", "object"}}; ends where the bucket does. It has to L{leave}.
-        """
-        if not self._topics:
-            self._store.observers.append(self._changed)
-        wants: Callable[[Any], bool] | None = None
-        if prefix:
-
-            def wants(change: Any) -> bool:
-                key: str = change["object"]["key"]
-                return key.startswith(prefix)
-
-        return self._topics.subscribe(bucket, wants)
-
-    def unsubscribe(self, bucket: str, box: BoundedStream[Any]) -> None:
-        """Watch no more."""
-        self._topics.unsubscribe(bucket, box)
-        if not self._topics:
-            self._store.observers.remove(self._changed)
-
-    def _changed(self, change: ObjectChange) -> None:
-        if change.key is None:
-            self._topics.close(change.bucket)
-            return
-        # What waits for a slow reader has no bytes of objects.
-        if change.record is not None:
-            told = {"event": "created", "object": rowShape(change.record)}
-        else:
-            told = {"event": "removed", "object": {"key": change.key.decode()}}
-        self._topics.publish(change.bucket, (told,))

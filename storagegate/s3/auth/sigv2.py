@@ -1,5 +1,5 @@
 """
-Signature version 2: what boto3 and aws-cli put into URLs and forms unless they are told otherwise::
+Signature version 2, the default of boto3 and aws-cli for URLs and forms::
 
     string to sign = METHOD LF content-md5 LF content-type LF expires LF
                      *(name ":" value LF) resource
@@ -45,7 +45,7 @@ _LATEST = 1 << 62
 
 # What the clients sign: AWS's "Constructing the CanonicalizedResource element" and what botocore
 # added. Each selector of ours is among them even if no client signs it: what chooses the operation
-# must not be left to whoever holds the URL.
+# must be signed.
 SUBRESOURCES = frozenset(
     name.encode()
     for name in (
@@ -68,7 +68,7 @@ SUBRESOURCES = frozenset(
 @frozen
 class SigV2Params:
     """
-    What a URL or a form says of its signer.
+    The claim of a URL or a form: its signer and signature.
 
     @ivar expires: As it was sent and is signed; empty for a form, whose policy says it.
     @ivar seconds: The same as a number.
@@ -89,9 +89,10 @@ def isPresigned(queryString: bytes) -> bool:
 
 def parseQueryClaim(query: Mapping[str, str]) -> SigV2Params:
     """
-    Read the claim of a presigned URL.
+    Parse the claim of a presigned URL.
 
-    @raise S3Error: C{AccessDenied} for what is missing or no time, as S3.
+    @param query: Decoded values by name.
+    @raise S3Error: C{AccessDenied} if a parameter is absent or the time is not valid, as S3.
     """
     accessKey, signature, expires = (query.get(n, "") for n in (ACCESS_KEY, SIGNATURE, EXPIRES))
     if not (accessKey and signature and expires):
@@ -110,8 +111,9 @@ def parseQueryClaim(query: Mapping[str, str]) -> SigV2Params:
 
 def verifyQuery(claim: SigV2Params, request: SignedRequest, secret: str | None, now: float) -> None:
     """
-    Check the claim of a presigned URL.
+    Verify the claim of a presigned URL.
 
+    @param now: Seconds since the epoch.
     @param request: Its path begins with the bucket, also where the host names it.
     @param secret: The secret of the claimed access key; L{None} if there is no such key.
     @raise S3Error: C{AccessDenied} once it has expired, C{InvalidAccessKeyId},
@@ -130,7 +132,7 @@ def isSignedForm(fields: Mapping[str, str]) -> bool:
 
 def parseFormClaim(fields: Mapping[str, str]) -> SigV2Params:
     """
-    Read the claim of a form.
+    Parse the claim of a form.
 
     @param fields: Values by lower-case name.
     @raise S3Error: C{AccessDenied} for a form without a policy, C{InvalidArgument} for half a
@@ -146,15 +148,17 @@ def parseFormClaim(fields: Mapping[str, str]) -> SigV2Params:
 
 def verifyForm(claim: SigV2Params, policyBase64: str, secret: str | None) -> None:
     """
-    Check the claim of a form. How long it is good for is for the policy to say.
+    Verify the claim of a form. The policy limits its validity; see C{postform}.
 
+    @param policyBase64: The field C{policy} as it was sent.
+    @param secret: The secret of the claimed access key; L{None} if the key does not exist.
     @raise S3Error: C{InvalidAccessKeyId}, C{SignatureDoesNotMatch}.
     """
     _check(claim, policyBase64.encode(), secret)
 
 
 def canonicalString(request: SignedRequest, expires: str) -> bytes:
-    """Write what is signed of a request."""
+    """Write the string to sign of a request."""
     headers = request.headers
     lines = [request.method]
     lines += [headers.get(name, b"").strip() for name in (b"content-md5", b"content-type")]
@@ -177,7 +181,7 @@ def _subresources(queryString: bytes) -> bytes:
 
 
 def _check(claim: SigV2Params, stringToSign: bytes, secret: str | None) -> None:
-    # An unknown key is computed too, so that its answer takes no less time.
+    # The signature of an unknown key is computed too: its refusal takes no less time.
     digest = hmac.digest((secret or "\0").encode(), stringToSign, "sha1")
     matches = hmac.compare_digest(b64encode(digest), claim.signature.encode())
     if secret is None:

@@ -1,18 +1,16 @@
 """
-XML from the wire, read without trust.
+Documents of requests (Delete, CompleteMultipartUpload, CreateBucketConfiguration), untrusted XML.
 
 The documents that S3 reads are flat: a root, in it settings (text) and records, in a record fields
 (text)::
 
     <Delete><Quiet>true</Quiet><Object><Key>a</Key></Object><Object><Key>b</Key></Object></Delete>
 
-The parser is defusedxml's, which forbids DTDs, entities and references to anything outside. All
-that a document could be too much of is limited, and it is dropped at the first thing too many.
+The parser is defusedxml's, which forbids DTDs, entities and external references. Sizes, counts and
+depths are limited; a document is rejected at the first excess.
 
-The documents that clients send: Delete, CompleteMultipartUpload, CreateBucketConfiguration.
-
-Elements that are not known here are ignored, as S3 ignores them; what is missing, too many or not
-a number is C{MalformedXML}.
+Unknown elements are ignored, as in S3; a missing or surplus element, and a text that should be a
+number and is not, are C{MalformedXML}.
 """
 
 import re
@@ -55,7 +53,7 @@ _LONG_PIECE = re.compile(rb"<[^<]{%d}" % _TEXT_LIMIT)
 @frozen
 class Limits:
     """
-    What a kind of document may have.
+    The limits of a kind of document.
 
     @ivar size: Bytes.
     @ivar records: Records of the kind that is read.
@@ -81,7 +79,7 @@ class Records:
 
 
 class _Reader:
-    """Takes the parser's events."""
+    """Handlers of the parser's events."""
 
     def __init__(self, root: str, record: str, limits: Limits) -> None:
         self._root = root
@@ -146,12 +144,12 @@ def _local(name: str) -> str:
 
 def readRecords(body: bytes, root: str, record: str, limits: Limits) -> Records:
     """
-    Read a document. Elements of other names, and what is deeper than fields, are passed over.
+    Parse a document. Elements of other names, and elements within fields, are ignored.
 
     @param body: The whole document, in UTF-8 unless a byte order mark says UTF-16.
     @param root: The name that the root must have, in whatever namespace.
     @param record: The name of the records.
-    @raise S3Error: C{MalformedXML}, whatever is wrong.
+    @raise S3Error: C{MalformedXML}, for any problem.
     """
     if len(body) > limits.size or _LONG_PIECE.search(body) is not None:
         raise S3Error("MalformedXML")
@@ -246,7 +244,7 @@ def readDelete(body: bytes) -> DeleteRequest:
 
 def readComplete(body: bytes) -> tuple[CompletedPart, ...]:
     """
-    Read CompleteMultipartUpload. The order of the parts is for the caller to judge.
+    Read CompleteMultipartUpload. The caller checks the order of the parts.
 
     @raise S3Error: C{MalformedXML}, also for no part or more than 10,000.
     """

@@ -1,7 +1,7 @@
 """
 XML as S3 writes it: one declaration, one root, text escaped.
 
-A document is put together from strings: answers are flat and their names are known, and a listing
+A document is joined from strings: documents are flat and their names are known, and a listing
 of 1,000 keys takes 8 ms as a tree and 1.2 ms joined from pieces.
 """
 
