@@ -61,7 +61,7 @@ class AuthenticationCase(SynchronousTestCase):
         return settled(authentication.authenticate(context, credentials, methods))
 
     def refused(self, authentication: Authentication, *arguments: Any, **more: Any) -> None:
-        """Authenticate; it is refused, and nobody is told why."""
+        """Authenticate; it is refused, and the reason is not revealed."""
         error = self.assertRaises(ServiceError, self.user, authentication, *arguments, **more)
         self.assertEqual((error.code, error.message), ("UNAUTHENTICATED", "Invalid token"))
 
@@ -108,7 +108,7 @@ class RuleTests(AuthenticationCase):
         )
 
     def test_otherWire(self) -> None:
-        """A provider that the rule of a wire does not name knows nobody there."""
+        """A provider that the rule of a transport does not name recognises no token there."""
         authentication = Authentication({"jwt": JWT}, {"tcp": ("apikey",)})
         self.assertIsNone(self.user(authentication, CallCredentials(signed()), "tcp"))
         self.assertIsNone(self.user(authentication, CallCredentials(signed()), "udp"))
@@ -122,7 +122,7 @@ class RuleTests(AuthenticationCase):
         self.assertIsNone(self.user(authentication, credentials, "tcp", methods=("jwt",)))
 
     def test_nothing(self) -> None:
-        """Who sends nothing is nobody, and that is no error."""
+        """A call without credentials is anonymous, and that is no error."""
         authentication = Authentication({"jwt": JWT}, DEFAULT_RULES)
         for protocol in DEFAULT_RULES:
             self.assertIsNone(self.user(authentication, CallCredentials(), protocol))
@@ -192,9 +192,9 @@ class OutcomeTests(AuthenticationCase):
             self.assertEqual(self.user(self.provider(validate), CallCredentials("k"), "tcp"), "ann")
 
     def test_falsy(self) -> None:
-        """What is falsy is nobody, whether it was waited for or not."""
-        for nobody in (None, False, "", {}, 0):
-            for validate in (lambda apiKey, n=nobody: n, lambda apiKey, n=nobody: succeed(n)):
+        """A falsy user refuses the token, whether it was awaited or not."""
+        for falsy in (None, False, "", {}, 0):
+            for validate in (lambda apiKey, n=falsy: n, lambda apiKey, n=falsy: succeed(n)):
                 self.refused(self.provider(validate), CallCredentials("k"), "tcp")
 
     def test_outage(self) -> None:

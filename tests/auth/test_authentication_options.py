@@ -60,7 +60,7 @@ class ReadingTests(SynchronousTestCase):
         readAuthentication({"rules": {"http": ["apikey"]}}, RULES)
 
     def test_rules(self) -> None:
-        """A wire that is not named keeps its rule; one with an empty list knows nobody."""
+        """A transport that is not named keeps its rule; one with an empty list has no providers."""
         rules = readAuthentication({"rules": {"http": [], "tcp": ["apikey"]}}, RULES).rules
         self.assertEqual(rules["http"], ())
         self.assertEqual(rules["udp"], ("apikey",))

@@ -146,7 +146,7 @@ class TokenTests(SynchronousTestCase):
         self.assertEqual(len(self.fetched), 2)
 
     def test_atOnce(self) -> None:
-        """When the keys are here, nobody waits."""
+        """When the keys are in the cache, no call waits."""
         token = signed(rsaKey(), "RS256", kid="rsa")
         self.user(token)
         user = self.authentication.authenticate(makeContext(), CallCredentials(token))
@@ -243,7 +243,7 @@ class TokenTests(SynchronousTestCase):
         self.refused(token)
 
     def test_away(self) -> None:
-        """While nobody can be asked, a token is neither good nor bad."""
+        """While the issuer cannot be reached, a token is neither valid nor invalid."""
         self.published = b""
         token = signed(rsaKey(), "RS256", kid="rsa")
         error = self.assertRaises(ServiceError, self.user, token)

@@ -82,7 +82,7 @@ class IssuerKeysCase(SynchronousTestCase):
         return self.successResultOf(self.ask(kid)) is not None
 
     def away(self, asking: Deferred[Any] | None = None) -> None:
-        """Ask for a key; nobody knows."""
+        """Look up a key while none can be fetched."""
         failure = self.failureResultOf(asking or self.ask(), ServiceError)
         self.assertEqual(failure.value.code, "UNAVAILABLE")
 
@@ -97,7 +97,7 @@ class FetchTests(IssuerKeysCase):
         self.assertEqual(self.web.fetched, [DISCOVERY, KEYS])
 
     def test_kept(self) -> None:
-        """While they are young, nobody is asked."""
+        """While they are young, nothing is fetched."""
         self.found()
         self.clock.advance(REFRESH_SECONDS - 1)
         for _ in range(100):
@@ -105,7 +105,7 @@ class FetchTests(IssuerKeysCase):
         self.assertEqual(len(self.web.fetched), 2)
 
     def test_refresh(self) -> None:
-        """When they are older, they are fetched anew, and nobody waits for it."""
+        """When they are older, they are fetched again, and no call waits for it."""
         self.found()
         self.clock.advance(REFRESH_SECONDS)
         self.web.held = Deferred()
@@ -153,7 +153,7 @@ class FetchTests(IssuerKeysCase):
         self.assertEqual(len(self.web.fetched), 2)
 
     def test_cancel(self) -> None:
-        """Who leaves takes nobody along: others get their keys."""
+        """A call that is cancelled does not cancel the others: they get their keys."""
         self.web.held = Deferred()
         first, second, third = self.ask(), self.ask(), self.ask()
         first.cancel()
@@ -172,7 +172,7 @@ class OutageTests(IssuerKeysCase):
     """An issuer that cannot be reached."""
 
     def test_never(self) -> None:
-        """Without any keys nobody knows, and that is no fault of the token."""
+        """Without any keys the result is unknown, and that is no fault of the token."""
         self.web.documents[DISCOVERY] = OSError("away")
         self.away()
         fetched = len(self.web.fetched)
@@ -282,7 +282,7 @@ class DiscoveryTests(IssuerKeysCase):
             self.away()
 
     def test_configured(self) -> None:
-        """Where the place is configured, nobody is asked for it."""
+        """Where the URL is configured, no metadata is fetched."""
         self.keys = self.make(keysURL=KEYS)
         self.assertTrue(self.found())
         self.assertEqual(self.web.fetched, [KEYS])

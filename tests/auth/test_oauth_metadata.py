@@ -169,7 +169,7 @@ class ConnectionTests(SynchronousTestCase):
         fetcher = MetadataFetcher(reactor, TRUSTED)
         connecting = Deferred.fromCoroutine(fetcher.fetch(readURL(url)))
         reactor.advance(60)
-        # Whoever asks twice may get another answer.
+        # A second resolution may have another result.
         self.assertEqual(names.asked, 1)
         return connecting, [client[:2] for client in reactor.tcpClients]
 

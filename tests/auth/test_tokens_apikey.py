@@ -83,6 +83,6 @@ class StaticKeyTests(SynchronousTestCase):
             self.assertIsNone(validate(key, CONTEXT))
 
     def test_nobody(self) -> None:
-        """An empty key, or one of nobody, is a mistake."""
+        """An empty key, or one with a falsy user, is a mistake."""
         self.assertRaises(ValueError, staticKeys, {"": "ann"})
         self.assertRaises(ValueError, staticKeys, {"key": None})

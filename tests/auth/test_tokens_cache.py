@@ -38,7 +38,7 @@ class CheckedTokenTests(SynchronousTestCase):
         self.assertEqual(self.checks, 1)
 
     def test_own(self) -> None:
-        """What somebody does to the claims, nobody else sees."""
+        """Changes of the claims by one caller are not visible to others."""
         self.ask(roles=["reader"])
         for _ in range(2):
             given = self.ask(roles=["reader"])

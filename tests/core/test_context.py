@@ -15,7 +15,7 @@ class ContextTests(SynchronousTestCase):
         return RequestContext("grpc", "Echo", "echo", client, Tracing("0" * 32))
 
     def test_defaults(self) -> None:
-        """What is not known is not there: nobody, no header, no span."""
+        """Unknown attributes are empty: no user, no header, no span."""
         context = self.make()
         self.assertEqual((context.client.userAgent, context.client.version), (None, None))
         self.assertEqual((context.headers, context.metadata), ({}, {}))
@@ -29,7 +29,7 @@ class ContextTests(SynchronousTestCase):
         self.assertEqual(other.metadata, {})
 
     def test_known(self) -> None:
-        """The user is set once somebody knows; who calls and from where stays."""
+        """The user is set after authentication; the client stays."""
         context = self.make()
         context.authentication = {"sub": "1"}
         self.assertEqual(context.authentication, {"sub": "1"})

@@ -209,7 +209,7 @@ class RefusedTests(SynchronousTestCase):
         return {"name": "Echo", "methods": {"echo": {"handler": echo, **fields}}}
 
     def test_services(self) -> None:
-        """A service is a mapping with a name and methods, and nothing that nobody knows."""
+        """A service is a mapping with a name and methods, and nothing that is unknown."""
         for definition in (None, 1, "Echo", [echo], echo):
             self.refused(definition, repr(definition))
         for name in ("", None, 1, "a/b", "a b", "a\n"):

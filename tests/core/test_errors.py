@@ -176,7 +176,7 @@ class ConversionTests(SynchronousTestCase):
             self.assertEqual(asGrpcError(error).statusName, name)
 
     def test_unknown(self) -> None:
-        """Nothing of an exception that nobody foresaw gets out."""
+        """Nothing of an unexpected exception reaches a client."""
         for error in (KeyError("secret"), ZeroDivisionError(), SystemExit("secret")):
             self.assertFalse(isExpected(error))
             grpcError, serviceError = asGrpcError(error), asServiceError(error)
@@ -247,7 +247,7 @@ class NamedTests(SynchronousTestCase):
             self.assertEqual(asGrpcError(error).message, "Internal error")
 
     def test_cancelled(self) -> None:
-        """A call that was cancelled is CANCELLED, whoever's exception says so."""
+        """A call that was cancelled is CANCELLED, by the exception of any library."""
         for error in (CancelledError(), asyncio.CancelledError()):
             self.assertTrue(isExpected(error))
             made = asServiceError(error)

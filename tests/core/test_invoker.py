@@ -58,7 +58,7 @@ class OrderTests(InvokerCase):
         self.assertEqual(self.steps, ["began", "ended"])
 
     def test_validBeforeAuthorise(self) -> None:
-        """authorize sees only requests that fit; whoever is unknown sees no validation errors."""
+        """authorize sees only valid requests; an anonymous caller sees no validation errors."""
         schema = {"type": "object", "properties": {"id": {"type": "string", "required": True}}}
         asked: list[Any] = []
         self.add(
@@ -127,7 +127,7 @@ class HandlerTests(InvokerCase):
         self.assertEqual(self.call({}, GOOD), {"sub": "ann"})
 
     def test_unforeseen(self) -> None:
-        """An exception that nobody foresaw is logged, and its text stays here."""
+        """An unexpected exception is logged, and its text stays here."""
 
         def handler(request: Any) -> None:
             raise Boom("secret")

@@ -35,7 +35,7 @@ class AccessTests(InvokerCase):
     """Who may call, and how often."""
 
     def test_required(self) -> None:
-        """A service that needs a user refuses whoever is unknown; a method may override it."""
+        """A service that needs a user refuses anonymous calls; a method may override it."""
         for service, method, isOpen in (
             (False, None, True),
             (True, None, False),
@@ -55,7 +55,7 @@ class AccessTests(InvokerCase):
                     self.assertEqual((error.code, error.statusCode), ("UNAUTHENTICATED", 401))
 
     def test_badTokenLater(self) -> None:
-        """On a public method nobody is the user of a token that is only found bad after a while."""
+        """On a public method a token that is found invalid after a while makes the call anonymous."""
         seen: list[Any] = []
 
         async def refuse(*arguments: Any) -> Any:
@@ -91,7 +91,7 @@ class AccessTests(InvokerCase):
         self.assertEqual((error.code, error.statusCode), ("PERMISSION_DENIED", 403))
 
     def test_authorizeFails(self) -> None:
-        """An authorize that fails lets nobody in."""
+        """An authorize that fails refuses the call."""
 
         def authorize(user: Any, method: str, request: Any) -> bool:
             raise Boom
@@ -133,7 +133,7 @@ class AccessTests(InvokerCase):
         self.assertEqual(self.failureResultOf(calls[1], ServiceError).value.code, "RATE_LIMITED")
 
     def test_rateFails(self) -> None:
-        """A store of counts that fails lets nobody in, and tells no client why."""
+        """A store of counts that fails refuses the call, and reveals no reason."""
         store = Remote(1000)
         self.invoker = Invoker(self.tokens, rateStore=lambda name, windowMs: store)
         self.add(rateLimit={"requests": 1, "window": 1000})

@@ -71,7 +71,7 @@ class MemoryTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_clockSetBack(self) -> None:
-        """When the clock is set back, nobody waits longer than a window."""
+        """When the clock is set back, no client waits longer than a window."""
         clock = Clock()
         clock.advance(5000)
         store = MemoryRateLimitStore(WINDOW_MS, now=lambda: clock.seconds() - offset)

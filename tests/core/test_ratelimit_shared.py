@@ -1,4 +1,4 @@
-"""The store of rate limits in shared memory keeps the contract, whoever uses the table."""
+"""The store of rate limits in shared memory keeps the contract, beside other users of the table."""
 
 import os
 
@@ -43,7 +43,7 @@ class SharedTests(SharedCase):
         self.assertEqual([other.increment("a")[0] for other in others], [1, 1])
 
     def test_clockSetBack(self) -> None:
-        """When the clock is set back, nobody waits longer than a window."""
+        """When the clock is set back, no client waits longer than a window."""
         self.store.increment("a")
         self.clock.rightNow -= 3600
         self.assertEqual(self.store.increment("a"), (1, self.clock.seconds() + 10))

@@ -9,7 +9,7 @@ from storagegate.core.schemas import ResultStream
 
 
 class Plain:
-    """An asynchronous stream that nobody can close."""
+    """An asynchronous stream without a method to close it."""
 
     def __aiter__(self) -> AsyncIterator[int]:
         return numbers([])
@@ -43,7 +43,7 @@ class ResultStreamTests(TestCase):
                 self.assertEqual([item async for item in items], [0, 1, 2], repr(kind))
 
     def test_refused(self) -> None:
-        """What nobody means as a stream is none, though it could be iterated."""
+        """Text and mappings are no streams, though they could be iterated."""
         for value in ({"a": 1}, "abc", b"abc", 7, None):
             error = self.assertRaises(TypeError, ResultStream, value, "Probe.stream")
             name = type(value).__name__

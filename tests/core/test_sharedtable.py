@@ -109,7 +109,7 @@ class RoomTests(TableCase):
         self.assertEqual(table.read(b"new"), (b"y", self.clock.seconds() + 1))
 
     def test_nothingToTakeOut(self) -> None:
-        """What is taken out without being there takes nobody's place."""
+        """Removing an absent record replaces no other."""
         table = self.table(rows=WAYS)
         for number in range(WAYS):
             self.write(table, b"%d" % number, b"x", 10)
@@ -173,7 +173,7 @@ class PlaceTests(TableCase):
     """Keys and memory."""
 
     def test_keyed(self) -> None:
-        """Two tables put the same keys at different places: nobody can choose a bucket."""
+        """Two tables put the same keys at different places: clients cannot choose a bucket."""
         found = []
         for _ in range(2):
             table = self.table(rows=4096, size=8)
@@ -193,7 +193,7 @@ class PlaceTests(TableCase):
         self.assertLess(os.fstat(fd).st_blocks * 512, 100_000)
 
     def test_sealed(self) -> None:
-        """Nobody can cut the memory off that others have mapped."""
+        """No process can truncate the memory that others have mapped."""
         table = self.table()
         self.assertRaises(PermissionError, os.ftruncate, table.fd, 0)
 

@@ -81,7 +81,7 @@ class CheckTests(FilesCase):
             self.assertNotIn("\n", text)
 
     def test_password(self) -> None:
-        """A key with a password is refused, and nobody is asked for it."""
+        """A key with a password is refused, and there is no prompt for one."""
         from cryptography.hazmat.primitives.asymmetric import ec
 
         locked = keyText(ec.generate_private_key(ec.SECP256R1()), b"secret")

@@ -47,7 +47,7 @@ class PinsTests(SynchronousTestCase):
     """Connections."""
 
     def test_stays(self) -> None:
-        """A connection stays where it is, whoever comes."""
+        """A connection keeps its instance when others come."""
         few, many = [Candidate(id) for id in "ab"], [Candidate(id) for id in "abcdefgh"]
         pins = Pins()
         for key in map(str, range(50)):
@@ -91,7 +91,7 @@ class SignerTests(SynchronousTestCase):
         self.assertIsNone(signer.find(signer.sign("d"), [Candidate(id) for id in "abc"]))
 
     def test_forged(self) -> None:
-        """What another secret or another service has signed, or nobody, is for none."""
+        """A signature of another secret or another service, or none, is refused."""
         candidates = [Candidate(id) for id in "abc"]
         signer = CookieSigner(SECRET, "Probe")
         for value in (
@@ -105,7 +105,7 @@ class SignerTests(SynchronousTestCase):
             self.assertIsNone(signer.find(value, candidates), value)
 
     def test_hides(self) -> None:
-        """Nobody reads an address in it."""
+        """It contains no address."""
         self.assertNotIn("10.0.0.7", CookieSigner(SECRET, "Probe").sign("10.0.0.7:8080"))
 
     def test_names(self) -> None:

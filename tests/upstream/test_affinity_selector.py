@@ -63,7 +63,7 @@ class ChoosingTests(SynchronousTestCase):
         self.assertNotIn("setCookie", contexts[0].metadata)
 
     def test_session(self) -> None:
-        """Calls of one session go to one instance, those of many to all; nobody gets a cookie."""
+        """Calls of one session go to one instance, those of many to all; no cookie is set."""
         self.make(STICKY)
         contexts = [self.context(x_session_id="s") for _ in range(9)]
         self.assertEqual(len(self.ids(*contexts)), 1)
@@ -112,7 +112,7 @@ class ChoosingTests(SynchronousTestCase):
         self.assertEqual(list(named.values()), [CookieSigner(b"secret", "Probe").sign(other)])
 
     def test_forged(self) -> None:
-        """A cookie that nobody has signed is none."""
+        """A cookie without a valid signature is ignored."""
         self.make(STICKY)
         name = CookieSigner(b"secret", "Probe").cookie
         context = self.context(cookie=f"{name}=a")

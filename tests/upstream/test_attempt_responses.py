@@ -48,7 +48,7 @@ class AnswerTests(SynchronousTestCase):
                 self.assertEqual(self.error(told, value), (code, "", None, status, grpcCode))
 
     def test_ownCodes(self) -> None:
-        """A service's own code has the status that it came with; in a stream nobody knows it."""
+        """A service's own code has the status of its response; in a stream it is unknown."""
         value = {"error": "SOLD_OUT", "message": "m"}
         self.assertEqual(self.error(409, value), ("SOLD_OUT", "m", None, 409, 6))
         self.assertEqual(self.error(None, value), ("SOLD_OUT", "m", None, 500, 13))

@@ -86,7 +86,7 @@ class ConnectionsTests(SynchronousTestCase):
         self.assertEqual(len(self.made), 2)
 
     def test_idle(self) -> None:
-        """One that nobody used for a while is closed."""
+        """A connection that was not used for a while is closed."""
         connection = self.take()
         self.use(connection)
         self.clock.advance(IDLE_SECONDS - 0.1)
@@ -135,7 +135,7 @@ class ConnectorTests(SynchronousTestCase):
     """What connects."""
 
     def test_cancel(self) -> None:
-        """An attempt that nobody wants any more ends as everything does that is cancelled."""
+        """An attempt to connect that is cancelled ends with CancelledError."""
         [instance] = instances("127.0.0.1")
         connecting = connector(MemoryReactorClock(), 1.0)(instance)
         self.assertNoResult(connecting)
@@ -143,7 +143,7 @@ class ConnectorTests(SynchronousTestCase):
         self.failureResultOf(connecting, CancelledError)
 
     def test_refused(self) -> None:
-        """One that nobody answers fails."""
+        """A request without a response fails."""
         [instance] = instances("127.0.0.1")
         reactor = MemoryReactorClock()
         connecting = connector(reactor, 1.0)(instance)

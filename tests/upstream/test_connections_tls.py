@@ -103,7 +103,7 @@ class SecuringTests(LogCase):
         return self.securing.connect(self.endpoint, instance, seconds)
 
     def carry(self) -> None:
-        """Carry bytes to and fro until nobody says anything."""
+        """Carry bytes to and fro until both sides are silent."""
         # What is written is gathered until the next turn of the reactor.
         self.clock.advance(0)
         while sent := self.endpoint.transport.value():
@@ -159,7 +159,7 @@ class SecuringTests(LogCase):
         self.assertEqual(len(self.told()), 1)
 
     def test_cancelled(self) -> None:
-        """A handshake that nobody waits for any more ends at once, and is no trouble."""
+        """A handshake that was cancelled ends synchronously, and is no problem."""
         connecting = self.connect()
         connecting.cancel()
         self.failureResultOf(connecting, CancelledError)
@@ -175,7 +175,7 @@ class SecuringTests(LogCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_wrongName(self) -> None:
-        """Who is somebody else is told nothing; the log says why."""
+        """An instance with another name receives nothing; the log has the reason."""
         connecting = self.connect(serverName="other.example")
         self.carry()
         self.lose()

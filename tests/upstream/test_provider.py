@@ -123,7 +123,7 @@ class SourceTests(SynchronousTestCase):
         self.assertIsNone(self.provider.problem)
 
     def test_careless(self) -> None:
-        """Whoever fails to take the news keeps nobody else from it."""
+        """A subscriber that fails does not keep the others from the change."""
 
         def fail(instances: Any) -> None:
             raise ZeroDivisionError

@@ -124,7 +124,7 @@ class FollowerTests(SynchronousTestCase):
         self.assertEqual(self.steps, 5)
 
     def test_stop(self) -> None:
-        """A stop cancels the step or the wait, and tells nobody of it."""
+        """A stop cancels the step or the wait, and reports no failure."""
         self.answer = waiting = Deferred[None]()
         self.follower.start()
         self.successResultOf(self.follower.stop())

@@ -87,7 +87,7 @@ class ForwardingTests(SynchronousTestCase):
         )
 
     def test_others(self) -> None:
-        """Methods that nobody has described are forwarded; none of them is remembered."""
+        """Methods that are not described are forwarded; none of them is kept."""
         gateway = self.start({"Probe": {"instances": INSTANCES}})
         invoker = gateway.invoker
         for at in range(100):

@@ -29,14 +29,14 @@ class RoundRobinTests(SynchronousTestCase):
         self.assertEqual(turns(RoundRobin(), [Candidate(id) for id in "abc"], 7), "abcabca")
 
     def test_absent(self) -> None:
-        """Whoever could not be chosen for a while has the next turn, and not all that it missed."""
+        """An instance that could not be chosen for a while is next, and does not catch up."""
         a, b, c = (Candidate(id) for id in "abc")
         strategy = RoundRobin()
         self.assertEqual(turns(strategy, [a, b], 4), "abab")
         self.assertEqual(turns(strategy, [a, b, c], 4), "cabc")
 
     def test_change(self) -> None:
-        """The order goes on for those that stay when somebody goes."""
+        """The order continues for those that stay when another one goes."""
         a, b, c = (Candidate(id) for id in "abc")
         strategy = RoundRobin()
         self.assertEqual(turns(strategy, [a, b, c], 2), "ab")
@@ -44,7 +44,7 @@ class RoundRobinTests(SynchronousTestCase):
         self.assertEqual(turns(strategy, [b, c], 3), "cbc")
 
     def test_keep(self) -> None:
-        """Whoever was away comes as a new one: nothing is kept of those that are gone."""
+        """An instance that returns is a new one: the state of those that are gone is removed."""
         a, b = Candidate("a"), Candidate("b")
         strategy = RoundRobin()
         self.assertEqual(turns(strategy, [a, b], 1), "a")
@@ -56,7 +56,7 @@ class LeastConnectionsTests(SynchronousTestCase):
     """The one with the least to do."""
 
     def test_least(self) -> None:
-        """Whoever has the fewest calls is next."""
+        """The instance with the fewest calls is next."""
         candidates = [Candidate("a", active=2), Candidate("b", active=1), Candidate("c", active=3)]
         self.assertEqual(turns(LeastConnections(), candidates, 2), "bb")
 
@@ -82,7 +82,7 @@ class WeightedTests(SynchronousTestCase):
         self.assertEqual(turns(Weighted(), candidates, 7), "aabacaa")
 
     def test_change(self) -> None:
-        """What somebody has gained is its own when others go or come."""
+        """The sum of an instance stays its own when others go or come."""
         a, b = Candidate("a", 3), Candidate("b", 1)
         strategy = Weighted()
         self.assertEqual(turns(strategy, [a, b], 2), "aa")

@@ -158,7 +158,7 @@ class ResponseTests(WireCase):
         self.failureResultOf(reading, ConnectionLostError)
 
     def test_unasked(self) -> None:
-        """Bytes that nobody asked for are nobody's answer."""
+        """Bytes without a request are no response."""
         request = self.connection.begin(HEAD, b"")
         self.take(ANSWER + ANSWER)
         self.assertEqual(self.body(request), b"hello")
@@ -182,7 +182,7 @@ class ResponseTests(WireCase):
         self.assertEqual((self.freed, self.transport.aborted), ([], True))
 
     def test_backPressure(self) -> None:
-        """An instance waits while nobody reads what it has sent."""
+        """An instance waits while what it has sent is not read."""
         request = self.connection.begin(HEAD, b"")
         size = 2 * UNREAD_BYTES
         self.take(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (2 * size))
@@ -221,7 +221,7 @@ class RequestTests(WireCase):
         self.assertEqual(sent, b"4\r\none\n\r\n11\r\n" + b"x" * 17 + b"\r\n0\r\n\r\n")
 
     def test_backPressure(self) -> None:
-        """Whoever writes waits while the instance does not read."""
+        """A writer waits while the instance does not read."""
         request = self.connection.begin(HEAD)
         self.connection.pauseProducing()
         writing = Deferred.fromCoroutine(request.write(b"one"))
@@ -251,7 +251,7 @@ class RequestTests(WireCase):
         self.assertEqual((self.freed, self.transport.aborted), ([], True))
 
     def test_lost(self) -> None:
-        """Whoever waits for room is told when there is nobody any more."""
+        """A writer that waits fails when the connection is lost."""
         request = self.connection.begin(HEAD)
         self.connection.pauseProducing()
         writing = Deferred.fromCoroutine(request.write(b"one"))

@@ -22,7 +22,7 @@ for number in range(int(sys.argv[2])):
     store.increment(f"key {number % 7}")
 say("done")
 sys.stdin.readline()
-# Nobody else counts now: what was counted apart goes into the table.
+# No other process counts now: what was counted apart goes into the table.
 for number in range(7):
     store.increment(f"key {number}")
 say("settled")
@@ -172,7 +172,7 @@ class StoppedTests(SynchronousTestCase):
         self.assertEqual([self.holder.read() for _ in range(2)], ["ready", "done"])
 
     def test_nobodyWaits(self) -> None:
-        """Whoever comes meanwhile tries some times, again but once, and waits for nothing."""
+        """Another process tries some times, later only once, and never waits."""
         self.stop()
         tries: list[int] = []
         lockf = fcntl.lockf

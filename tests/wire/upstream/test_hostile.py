@@ -111,7 +111,7 @@ class RepeatTests(UpstreamCase):
         """A call that is not marked idempotent goes out once, whatever becomes of it."""
         upstreams = [self.upstream(RawConnection.close) for _ in range(3)]
         self.serve(*(each.port for each in upstreams))
-        # Of a stream of requests nobody has kept what has gone out.
+        # The requests of a stream that were sent are not kept.
         methods = ("unary", "server", "client", "bidirectional", "safeClient")
         for count, method in enumerate(methods, 1):
             items = await self.collectAny(method)
@@ -156,7 +156,7 @@ class RepeatTests(UpstreamCase):
         self.assertEqual(upstream.requests, 1)
 
     async def test_unreachable(self) -> None:
-        """Where nobody is, nothing was sent: every call goes on to another instance."""
+        """Where no server listens, nothing was sent: every call is tried at another instance."""
         good = self.upstream(lambda connection: connection.json(b'{"data": 1}'))
         self.serve(heldPort(self), good.port, heldPort(self))
         for _ in range(6):
@@ -225,7 +225,7 @@ class TimeTests(UpstreamCase):
         self.assertEqual(message, "An instance of Probe did not answer in time")
 
     async def test_cancel(self) -> None:
-        """A caller that gives up closes the connection, and nobody is blamed."""
+        """A caller that gives up closes the connection, and the instance is not blamed."""
         slow = self.upstream(lambda connection: None)
         self.serve(slow.port)
         calling = self.call("unary")

@@ -145,7 +145,7 @@ class KubernetesTests(KubernetesCase, contract.ProviderContract):
         self.assertIsNone(provider.problem)
 
     async def gone(self, late: bool) -> None:
-        """Have a version become too old while nobody watches."""
+        """Have a version become too old while no watch is open."""
         self.put("A", "one", "10.0.0.1", 80)
         provider, seen = self.watched("A")
         await seen["A"].until("10.0.0.1:80")
@@ -216,7 +216,7 @@ class TLSTests(TLSCase):
         self.assertIsNone(provider.problem)
 
     async def test_stranger(self) -> None:
-        """One that nobody vouches for is told nothing."""
+        """An API without a trusted certificate receives nothing."""
         other = Authority(self.folder(), "other")
         for tls in ({}, {"caFile": str(other.path)}):
             provider, seen = self.watched("A", tls=tls, timeoutMs=30_000)

@@ -90,7 +90,7 @@ class RegisteringContract:
         await self.see(lambda: found.problem is None)
         self.assertEqual(len(self.entries()), 1)
         await self.source.kill()
-        # Nobody is there to be told; the stop comes to its end.
+        # The registry is away; the stop comes to its end.
         await found.stop()
         self.flushLoggedErrors()
 

@@ -94,7 +94,7 @@ class EndTests(UpstreamCase):
         message = await self.refused(self.call("client", requests()), "VALIDATION_ERROR")
         self.assertEqual(message, "this does not fit")
         await ended
-        # Nobody is to blame who was there.
+        # No instance that responded is to blame.
         self.assertEqual(self.value("attempts_total", "Probe", "cancelled"), 1)
 
     async def test_answeredEarly(self) -> None:

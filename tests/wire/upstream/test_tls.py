@@ -64,7 +64,7 @@ class SecuredCase(UpstreamCase):
         return self.upstream(answer, options)
 
     def knowing(self, authority: Authority, answer: Any = one, **more: Any) -> RawUpstream:
-        """Make an instance that takes calls from those alone for whom an authority vouches."""
+        """Make an instance that takes calls only with a certificate of an authority."""
         trust = trustRootFromCertificates([Certificate.loadPEM(authority.path.read_bytes())])
         return self.secured(answer, trustRoot=trust, **more)
 
@@ -251,13 +251,13 @@ class UntrustedTests(SecuredCase):
         self.assertEqual((bad.requests, good.requests), (0, 4))
 
     async def test_wrongName(self) -> None:
-        """Who is trusted but is somebody else."""
+        """An instance that is trusted and has another name."""
         tls = {**self.trust, "serverName": "other.example"}
         await self.refusals(self.secured(), tls)
         self.told("the certificate is for another name")
 
     async def test_untrusted(self) -> None:
-        """For whom nobody vouches whom we believe."""
+        """An instance whose authority is not trusted."""
         stranger = Authority(self.folder / "strangers", "strangers")
         await self.refusals(self.secured(files=stranger.issue()))
         self.told("certificate verify failed")
@@ -295,7 +295,7 @@ class UntrustedTests(SecuredCase):
         self.assertRegex(await self.refused(self.call("unary")), UNREACHABLE)
 
     async def test_unknown(self) -> None:
-        """Whom we cannot prove to who we are."""
+        """An instance that does not trust the certificate of the client."""
         clients = Authority(self.folder / "clients", "clients")
         old = {"lowerMaximumSecurityTo": TLSVersion.TLSv1_2}
         await self.refusals(self.knowing(clients, **old))
