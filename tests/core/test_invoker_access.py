@@ -55,7 +55,7 @@ class AccessTests(InvokerCase):
                     self.assertEqual((error.code, error.statusCode), ("UNAUTHENTICATED", 401))
 
     def test_badTokenLater(self) -> None:
-        """On a public method a token that is found invalid after a while makes the call anonymous."""
+        """On a public method a token that is found invalid later makes the call anonymous."""
         seen: list[Any] = []
 
         async def refuse(*arguments: Any) -> Any:
