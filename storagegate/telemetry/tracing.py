@@ -371,9 +371,9 @@ class Tracer:
         """
         Record an attempt to forward a call.
 
-        @param tracing: What
-        L{forwardedTracing<storagegate.telemetry.tracecontext.forwardedTracing>}
-            returned; nothing is recorded of a call that is not sampled.
+        @param tracing: The result of
+            L{forwardedTracing<storagegate.telemetry.tracecontext.forwardedTracing>}. Nothing is
+            recorded of a call that is not sampled.
         @param address: Host and port of the instance.
         @param error: The outcome in a word; C{None} if it succeeded.
         """
