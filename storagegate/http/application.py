@@ -1,19 +1,8 @@
 """
 The application: a router with options that can be served.
 
-The options of an application, read once.
-
-Times are milliseconds, sizes bytes or text such as C{"10mb"}. A mapping may be given wherever an
-option has parts of its own.
-
-The middleware that options install.
-
-The wires of gateways that an application opens beside its own port.
-
-A gateway is whatever stands under C{gateway} in a group of options such as C{tcp}: this package
-knows no wire by name.
-
-What an application needs of the world around it: threads and time.
+Options install middleware, and open the transports of gateways beside the application's own port.
+Times are milliseconds; sizes are bytes, or text such as C{"10mb"}.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -42,8 +31,14 @@ from storagegate.net.http.site import Site
 if TYPE_CHECKING:
     from storagegate.http.fetch import Request, Response
 
+DEFAULT_GRACE_MS = 30_000
+"""How long requests in flight may take until L{Application.close} drops them: as long as most
+balancers wait."""
 
-# The same options as keywords: what a type checker knows of them.
+RUN_GRACE_MS = 5_000
+"""The same for L{Application.run}, where a terminal waits for it."""
+
+_SECURE_ENDPOINTS = ("ssl:", "tls:")
 
 
 def wireGroups(options: ApplicationOptions) -> dict[str, Mapping[str, Any]]:
@@ -59,10 +54,10 @@ def wireGroups(options: ApplicationOptions) -> dict[str, Mapping[str, Any]]:
 
 def builtInMiddleware(options: ApplicationOptions) -> list[Callable[..., Any]]:
     """
-    Make the middleware that options ask for, in its order.
+    Make the middleware that options install, in its order.
 
-    The log sees everything but what development adds; CORS comes before what may refuse, so that a
-    page can read the refusal.
+    The log comes before all other middleware but that of development. CORS comes before middleware
+    that may reject a request, so that a page can read the error.
     """
     middleware: list[Callable[..., Any]] = []
     if options.development is not None and options.development.hmr:
@@ -94,7 +89,7 @@ def builtInMiddleware(options: ApplicationOptions) -> list[Callable[..., Any]]:
 
 def configureGateways(options: ApplicationOptions, names: Iterable[str]) -> None:
     """
-    Give gateways the options of their groups.
+    Return gateways the options of their groups.
 
     @param names: The options that have changed.
     @raise OptionError: If there is no such option, or its value is none.
@@ -109,9 +104,9 @@ def configureGateways(options: ApplicationOptions, names: Iterable[str]) -> None
 
 def openGateways(options: ApplicationOptions, reactor: Any) -> Deferred[Any]:
     """
-    Open the wires that have ports of their own.
+    Open the transports that have ports of their own.
 
-    @return: Fails with C{CannotListenError} if a place is taken.
+    @return: Fails with C{CannotListenError} if an address is in use.
     """
 
     async def openEach() -> None:
@@ -122,27 +117,21 @@ def openGateways(options: ApplicationOptions, reactor: Any) -> Deferred[Any]:
 
 
 def closeGateways(options: ApplicationOptions, graceMs: int) -> list[Deferred[None]]:
-    """Close them, and the WebSockets."""
+    """
+    Close the transports of gateways.
+
+    @param graceMs: After this, calls in flight are cancelled.
+    """
     return [gateway.stop(graceMs) for gateway, _ in _gateways(options)]
 
 
 def _gateways(options: ApplicationOptions) -> Iterator[tuple[Any, list[str]]]:
-    """Give each gateway with its wires."""
+    """Yield each gateway with the names of its transports."""
     found: dict[int, tuple[Any, list[str]]] = {}
     for wire, group in wireGroups(options).items():
         gateway = group["gateway"]
         found.setdefault(id(gateway), (gateway, []))[1].append(wire)
     yield from found.values()
-
-
-DEFAULT_GRACE_MS = 30_000
-"""What a request in flight is given to end in; the longest that most balancers wait."""
-
-
-_SECURE_ENDPOINTS = ("ssl:", "tls:")
-
-RUN_GRACE_MS = 5_000
-"""The same for L{Application.run}: whoever presses Ctrl-C waits for it."""
 
 
 class Application(Router):
@@ -152,7 +141,7 @@ class Application(Router):
     @ivar settings: What L{withOptions} has set.
     @ivar runtime: Its threads and its clock; set when it is served.
     @ivar resource: The application as a Twisted resource.
-    @ivar trust: Whose C{X-Forwarded} fields are believed, C{None} for nobody's.
+    @ivar trust: Decides which proxies may set C{X-Forwarded} fields, C{None} for none.
     @cvar reloader: The reloader of this process, if it was needed for C{development.hmr}.
     """
 
@@ -165,10 +154,10 @@ class Application(Router):
         self.resource = AppResource(self)
         self._runtime: Runtime | None = None
         self._serving: list[tuple[IListeningPort, Site]] = []
-        # How many calls of listen have not ended.
+        # The number of calls of listen that have not ended.
         self._opening = 0
-        self._refusal: str | None = None
-        # How many layers at the beginning are there by options.
+        self._listenError: str | None = None
+        # The number of layers at the beginning that options have installed.
         self._builtIn = 0
 
     def withOptions(
@@ -177,7 +166,7 @@ class Application(Router):
         """
         Change options, see L{ApplicationOptions<storagegate.http.application.ApplicationOptions>}.
 
-        Those of a listener hold for the next L{listen}.
+        Options of a listener apply to the next L{listen}.
 
         @param options: As a mapping, by keywords, or both, where the keywords win.
         @raise OptionError: If there is no such option, or its value is none.
@@ -194,7 +183,7 @@ class Application(Router):
 
     @property
     def runtime(self) -> Runtime:
-        """Give the application's threads and clock: those of the process, unless told others."""
+        """Return the application's threads and clock: by default those of the process."""
         if self._runtime is None:
             self._runtime = reactorRuntime(processReactor())
         return self._runtime
@@ -213,10 +202,11 @@ class Application(Router):
         """
         Start serving.
 
-        @param port: Where; 0 takes a free one. Or one of Twisted's endpoint strings, such as
+        @param port: A number, 0 for a free one; one of Twisted's endpoint strings, such as
             C{ssl:443:privateKey=key.pem:certKey=cert.pem}; or a mapping of these parameters.
         @param hostname: The name or address of the interface.
-        @return: The listening port. Fails with C{CannotListenError} if the place is taken.
+        @param reactor: The reactor to listen with, by default that of the process.
+        @return: The listening port. Fails with C{CannotListenError} if the address is in use.
         @raise OptionError: If the port is no number from 0 to 65535.
         """
         if isinstance(port, Mapping):
@@ -251,16 +241,16 @@ class Application(Router):
             return reason
 
         def refused(reason: Failure) -> Failure:
-            # For run(), which otherwise would serve on a port that nobody asked for.
-            self._refusal = reason.getErrorMessage()
+            # For run(), which otherwise would listen on its default port.
+            self._listenError = reason.getErrorMessage()
             return reason
 
         self._opening += 1
         opening = self._open(reactor, port, site).addCallbacks(started, failed)
-        return opening.addCallback(self._openWires, reactor).addErrback(refused)
+        return opening.addCallback(self._openTransports, reactor).addErrback(refused)
 
-    def _openWires(self, port: ListeningPort, reactor: Any) -> Deferred[ListeningPort]:
-        """Open the wires of gateways that options name; if one cannot be, close all."""
+    def _openTransports(self, port: ListeningPort, reactor: Any) -> Deferred[ListeningPort]:
+        """Open the transports of gateways; close everything if one of them fails."""
 
         def failed(reason: Failure) -> Deferred[Any]:
             return self.close(0).addCallback(lambda _: reason)
@@ -271,7 +261,7 @@ class Application(Router):
         self, reactor: Any, description: str, site: Site
     ) -> Deferred[tuple[IListeningPort, bool]]:
         """
-        Open a port, in development by the reloader.
+        Open a port; in development the reloader does it.
 
         @return: The port, and whether its address was not listened on before a reload.
         """
@@ -294,12 +284,12 @@ class Application(Router):
 
     def close(self, graceMs: int = DEFAULT_GRACE_MS, patienceMs: int = 0) -> Deferred[None]:
         """
-        Stop serving: accept nothing more, let what is being answered end.
+        Stop serving: accept no more connections, and let requests in flight end.
 
         @param graceMs: After this, connections are dropped.
-        @param patienceMs: How long idle connections may stay, where another process serves the same
-            port.
-        @return: Fires when all is closed.
+        @param patienceMs: How long idle connections may stay open, if another process serves the
+            same port.
+        @return: Fires when all connections are closed.
         """
         serving, self._serving = self._serving, []
 
@@ -308,7 +298,7 @@ class Application(Router):
                 self.reloader.released(port)
             return site.drain(graceMs / 1000, patienceMs / 1000)
 
-        # The port lets the last clients in when it closes, so that comes first.
+        # A port accepts the last connections when it closes, so it is closed first.
         closing = [
             maybeDeferred(port.stopListening).addCallback(drain, port, site)
             for port, site in serving
@@ -325,17 +315,19 @@ class Application(Router):
         graceMs: int = RUN_GRACE_MS,
     ) -> None:
         """
-        Serve until the process is told to stop: for scripts.
+        Serve until the process receives a signal to stop: for scripts.
 
-        Without arguments an application that L{listen}s already stays where it is.
+        Without arguments an application that L{listen}s already keeps its port.
 
+        @param port: As of L{listen}.
+        @param hostname: As of L{listen}.
         @param started: Called with the listening port.
-        @param graceMs: What is being answered then gets this long, as for L{close}.
-        @raise SystemExit: If the place is taken.
+        @param graceMs: As of L{close}.
+        @raise SystemExit: If the address is in use.
         """
         reactor = processReactor()
-        if self._refusal is not None:
-            raise SystemExit(self._refusal)
+        if self._listenError is not None:
+            raise SystemExit(self._listenError)
         listening = None
         if port is not None or hostname is not None or not (self._serving or self._opening):
             listening = self.listen(port, hostname, reactor=reactor)
@@ -345,7 +337,7 @@ class Application(Router):
 
     def createFetchHandler(self) -> "Callable[[Request], Awaitable[Response]]":
         """
-        Give a function that answers standard requests, without a listener.
+        Make a function that serves standard requests, without a listener.
 
         @return: C{await fetch(Request) -> Response}, see L{storagegate.http.fetch}.
         """
@@ -354,8 +346,7 @@ class Application(Router):
         return makeFetchHandler(self)
 
     def _installBuiltIn(self) -> None:
-        """Put the middleware that options ask for before everything else."""
-
+        """Put the middleware that options install before everything else."""
         self.dropLayers(self._builtIn)
         middleware = builtInMiddleware(self.settings)
         for position, function in enumerate(middleware):

@@ -1,9 +1,9 @@
 """
-Conditional requests (RFC 9110 section 13), judged as Express judges them.
+Conditional requests (RFC 9110 section 13), evaluated as Express does.
 
-C{If-Match} goes before C{If-Unmodified-Since}, C{If-None-Match} before C{If-Modified-Since}. Tags
-are compared weakly throughout: those that the framework makes are weak, and a client that got one
-has no other. A date that cannot be read is no condition.
+C{If-Match} precedes C{If-Unmodified-Since}, C{If-None-Match} before C{If-Modified-Since}. Tags
+are compared weakly throughout: the framework makes weak tags, so clients have no others. A date
+that cannot be read is no condition.
 """
 
 import re
@@ -27,7 +27,7 @@ def bodyTag(body: bytes) -> str:
 
 
 def isConditional(headers: Headers) -> bool:
-    """Say whether there is any condition to judge; one look for the many without."""
+    """Return whether a request has any condition; most have none."""
     return (
         b"if-none-match" in headers
         or b"if-modified-since" in headers
@@ -38,10 +38,10 @@ def isConditional(headers: Headers) -> bool:
 
 def preconditionFails(headers: Headers, etag: str | None, modified: str | None) -> bool:
     """
-    Say whether the answer is a 412.
+    Return whether the status of the response is 412.
 
-    @param etag: The C{ETag} of what would be sent; L{None} if it has none.
-    @param modified: Its C{Last-Modified}; L{None} if it has none.
+    @param etag: The C{ETag} of the response, L{None} if it has none.
+    @param modified: The C{Last-Modified} of the response, L{None} if it has none.
     """
     value = headers.get(b"if-match")
     if value is not None:
@@ -51,12 +51,12 @@ def preconditionFails(headers: Headers, etag: str | None, modified: str | None) 
 
 def isFresh(headers: Headers, etag: str | None, modified: str | None) -> bool:
     """
-    Say whether the client has what it asks for already: the answer is a 304 then.
+    Return whether the client has the representation already: the status is 304 then.
 
-    Never so for C{Cache-Control: no-cache}, by which a browser's user asks for a full reload.
+    Never for C{Cache-Control: no-cache}, which browsers send for a full reload.
 
-    @param etag: The C{ETag} of what would be sent; L{None} if it has none.
-    @param modified: Its C{Last-Modified}; L{None} if it has none.
+    @param etag: The C{ETag} of the response, L{None} if it has none.
+    @param modified: The C{Last-Modified} of the response, L{None} if it has none.
     """
     tags = headers.get(b"if-none-match")
     since = headers.get(b"if-modified-since")
@@ -72,8 +72,11 @@ def isFresh(headers: Headers, etag: str | None, modified: str | None) -> bool:
 
 def rangeHolds(headers: Headers, etag: str | None, modified: str | None) -> bool:
     """
-    Say whether a C{Range} counts: a client that goes on with what it has names in C{If-Range} what
-    that is, and of anything else needs the whole (RFC 9110 section 13.1.5).
+    Return whether a C{Range} applies: a client that resumes a download names its representation in
+    C{If-Range}, and needs the whole of any other (RFC 9110 section 13.1.5).
+
+    @param etag: The C{ETag} of the response, L{None} if it has none.
+    @param modified: The C{Last-Modified} of the response, L{None} if it has none.
     """
     value = headers.get(b"if-range")
     if value is None:

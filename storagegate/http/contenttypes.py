@@ -127,7 +127,7 @@ _COMMON = {
 
 @lru_cache(maxsize=1)
 def _types() -> dict[str, str]:
-    """Give the table, made when it is first needed: an idle server has no use for it."""
+    """Return the table, made when it is first needed: an idle server has no use for it."""
     from mimetypes import MimeTypes
 
     # Of the standard library only what is compiled in, not what it read from the machine.
@@ -155,7 +155,7 @@ class ContentType:
 
     @property
     def charset(self) -> str | None:
-        """Give the charset in lower case, C{None} if there is none."""
+        """Return the charset in lower case, C{None} if there is none."""
         return self.parameters.get("charset", "").lower() or None
 
 
@@ -174,7 +174,7 @@ def parseContentType(value: str) -> ContentType:
 
 def matchesType(value: str | None, wanted: str | Sequence[str]) -> str | None:
     """
-    Tell which of some types a Content-Type is.
+    Return which of some types a Content-Type is.
 
     @param value: The field's value, with or without parameters; C{None} if it is absent.
     @param wanted: One or several of: a type; one with wildcards (C{text/*}, C{*/*+json}); a suffix
@@ -197,7 +197,7 @@ def matchesType(value: str | None, wanted: str | Sequence[str]) -> str | None:
 
 def lookupType(name: str) -> str | None:
     """
-    Give the type that an extension stands for.
+    Return the type that an extension stands for.
 
     @param name: An extension with or without its dot, or a file's name or path.
     """
@@ -223,7 +223,7 @@ def withCharset(value: str) -> str:
 
 @_remembering
 def withUTF8(value: str) -> str:
-    """Give a Content-Type that says C{charset=utf-8}, whatever it says and whether it is text."""
+    """Return a Content-Type that says C{charset=utf-8}, whatever it says and whether it is text."""
     if value.endswith("; charset=utf-8"):
         return value
     parsed = parseContentType(value)
@@ -244,7 +244,7 @@ def _quoted(value: str) -> str:
 
 def contentTypeOf(name: str) -> str:
     """
-    Give the whole Content-Type for a file or an extension.
+    Return the whole Content-Type for a file or an extension.
 
     @param name: As for L{lookupType}.
     @return: With its charset if it is text; L{OCTETS} if nothing is known of it.

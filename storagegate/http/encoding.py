@@ -66,11 +66,11 @@ class BodyEncoder:
         return self._feed(chunk)
 
     def flush(self) -> bytes:
-        """Give what a decoder needs to see everything that has been fed."""
+        """Return what a decoder needs to see everything that has been fed."""
         return self._flush()
 
     def finish(self) -> bytes:
-        """Give the rest of the encoded body. Nothing may be fed after it."""
+        """Return the rest of the encoded body. Nothing may be fed after it."""
         return self._finish()
 
 
@@ -150,10 +150,10 @@ class IBodyEncoder(Interface):
         """Encode a piece; what can be sent of it so far."""
 
     def flush() -> bytes:
-        """Give what is left of all pieces so far."""
+        """Return what is left of all pieces so far."""
 
     def finish() -> bytes:
-        """Give the end."""
+        """Return the end."""
 
 
 ChooseEncoder = Callable[[int | None], IBodyEncoder | None]
@@ -183,7 +183,7 @@ class ResponseHooks:
 
     def chooseEncoder(self, length: int | None) -> IBodyEncoder | None:
         """
-        Give what encodes the body.
+        Return what encodes the body.
 
         The last that was added is asked first. If several want to, each encodes what the one
         before it gives, whose length nobody knows.
@@ -368,7 +368,7 @@ class EncodedBody:
 
 def asBytes(chunk: Any) -> bytes:
     """
-    Give a piece of a body as bytes; text is UTF-8.
+    Return a piece of a body as bytes; text is UTF-8.
 
     @raise TypeError: If it is neither text nor bytes: C{bytes(7)} would be seven NULs.
     """

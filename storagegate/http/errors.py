@@ -1,4 +1,4 @@
-"""Errors that know their answer."""
+"""Errors with a status, and the status that any error asks for."""
 
 from typing import Any
 
@@ -7,14 +7,14 @@ from storagegate.net.http.message import phraseOf
 
 class HTTPError(Exception):
     """
-    An error that is answered with a status and a message of its own.
+    An error with the status and the message of its response.
 
     Any further keyword becomes an attribute: C{field}, C{limit}, C{body}, C{headers} (a mapping,
-    sent with the answer), ...
+    sent with the response), ...
 
     @ivar statusCode: The status, 400 to 599.
-    @ivar status: The same, as some know it.
-    @ivar message: What the client is told.
+    @ivar status: The same, for code that reads this name.
+    @ivar message: The text that is sent to the client.
     @ivar code: A name that programs can compare, such as C{entity.too.large}.
     """
 
@@ -22,7 +22,8 @@ class HTTPError(Exception):
         self, statusCode: int, message: str | None = None, code: str | None = None, **details: Any
     ) -> None:
         """
-        @param message: What the client is told; the usual words for the status if there is none.
+        @param message: The text that is sent to the client, by default the phrase of the status.
+        @param details: Further attributes of the error.
         @raise ValueError: If this is not the status of an error.
         """
         if not 400 <= statusCode <= 599:
@@ -40,18 +41,18 @@ def bodyTooLarge(limit: int, length: int | None) -> HTTPError:
     """
     Make the error for a body that is too long.
 
-    @param limit: How many bytes it may have.
-    @param length: How many it says it has, C{None} if it does not say.
+    @param limit: The longest body that is allowed, in bytes.
+    @param length: The declared length, C{None} if none was declared.
     """
     return HTTPError(413, "The body is too large", "entity.too.large", limit=limit, length=length)
 
 
 class ResponseSent(RuntimeError):
-    """The handler answers a request that has been answered already."""
+    """A handler sends a second response to one request."""
 
 
 def statusOf(error: object) -> int | None:
-    """Give the status that an error asks for, C{None} if it does not or cannot have it."""
+    """Return the C{statusCode} or C{status} of any error, C{None} unless it is 400 to 599."""
     for name in ("statusCode", "status"):
         status = getattr(error, name, None)
         if isinstance(status, int) and 400 <= status <= 599:

@@ -50,7 +50,7 @@ class _ICoding(Interface):
     complete: bool = Attribute("Whether the data may end here.")
 
     def inflate(wire: bytes) -> Iterator[bytes]:
-        """Give what a piece of a body inflates to, in pieces of at most L{STEP} bytes."""
+        """Return what a piece of a body inflates to, in pieces of at most L{STEP} bytes."""
 
 
 @implementer(_ICoding)
@@ -94,7 +94,7 @@ class _Deflate:
 
     @property
     def complete(self) -> bool:
-        """Say whether the data may end here."""
+        """Return whether the data may end here."""
         return self._zlib is not None and self._zlib.complete
 
     def inflate(self, wire: bytes) -> Iterator[bytes]:
@@ -114,7 +114,7 @@ class _Brotli:
 
     @property
     def complete(self) -> bool:
-        """Say whether the data may end here."""
+        """Return whether the data may end here."""
         finished: bool = self._stream.is_finished()
         return finished
 
@@ -152,7 +152,7 @@ class _Zstandard:
 
     @property
     def complete(self) -> bool:
-        """Say whether the data may end here."""
+        """Return whether the data may end here."""
         complete: bool = self._frame.eof
         return complete
 

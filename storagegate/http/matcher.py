@@ -1,11 +1,10 @@
 """
-Many patterns at once: finds those that match a path without trying each.
+Finds the patterns that match a path without trying each.
 
-The patterns form a tree of segments. A path is walked down it once, and where both text and a
-parameter fit, both ways are walked, so that each place of the tree is looked at once at most.
-Whatever the tree knows too little of (text around parameters, wildcards in the middle) it only
-narrows down: the pattern itself is asked. So what comes out is what trying each pattern in turn
-gives, in the order of their definition.
+The patterns form a tree of segments. A path descends it once, and where both a literal and a
+parameter match, both children are visited, so that each node is visited once at most. Where the
+tree cannot decide (text around parameters, wildcards in the middle) it selects candidates, which
+match the path themselves. The result equals that of trying each pattern in the order of definition.
 """
 
 import re
@@ -33,28 +32,27 @@ Found: TypeAlias = tuple[int, Params | MalformedEscape, int]
 
 _INDEX = itemgetter(0)
 
-# Paths whose patterns are remembered, half a megabyte of them if somebody makes them up, and how
-# long they are.
+# The number of paths whose matches are cached, and the longest such path: at most half a megabyte.
 _MAX_KNOWN = 1024
 _KNOWN_LENGTH = 128
 
 
 class _Ending:
     """
-    What is found where a pattern without a wildcard ends in the tree.
+    The end of a pattern without a wildcard in the tree.
 
-    @ivar fields: The names of its parameters and the segments where they are.
-    @ivar missing: Whether there are parameters that have no segment.
-    @ivar asks: Whether only the pattern can tell what the parameters are.
+    @ivar fields: The names of its parameters and the numbers of their segments.
+    @ivar missing: Whether there are parameters without a segment.
+    @ivar needsMatch: Whether only the pattern can read the parameters.
     """
 
-    __slots__ = ("asks", "fields", "index", "missing", "name", "names", "pattern", "place")
+    __slots__ = ("fields", "index", "missing", "name", "names", "needsMatch", "pattern", "position")
 
     def __init__(self, index: int, pattern: PathPattern, shape: Shape) -> None:
         self.index = index
         self.pattern = pattern
         self.names = pattern.names
-        self.asks = any(isinstance(element, Mixed) for element in shape.head)
+        self.needsMatch = any(isinstance(element, Mixed) for element in shape.head)
         self.fields = [
             (element.name, at)
             for at, element in enumerate(shape.head, 1)
@@ -62,17 +60,17 @@ class _Ending:
         ]
         self.missing = len(self.fields) < len(self.names)
         # Most patterns have one parameter, and a loop costs more than reading it.
-        self.name, self.place = (
+        self.name, self.position = (
             self.fields[0] if len(self.names) == len(self.fields) == 1 else ("", 0)
         )
 
     def result(self, text: PathText, end: int) -> Found:
-        if self.place:
-            value = text.values[self.place]
+        if self.position:
+            value = text.values[self.position]
             return self.index, MalformedEscape() if value is None else {self.name: value}, end
         if not self.names:
             return self.index, NO_PARAMS, end
-        if self.asks:
+        if self.needsMatch:
             found = self.pattern.match(text.path)
             assert found is not None
             return self.index, *found
@@ -84,20 +82,20 @@ class _Ending:
         return self.index, params, end
 
 
-class _Node:
+class _TreeNode:
     """
-    A place in the tree: what can stand before it is known.
+    A node of the tree, reached by the segments before it.
 
-    @ivar odd: Whether more than text or a parameter can follow.
+    @ivar odd: Whether more than literals and a parameter can follow.
     @ivar endings: The patterns that end here.
-    @ivar loose: Those of them to which one slash more makes no difference.
+    @ivar loose: Those of them that also match with one slash more.
     @ivar prefixes: The prefixes that end here.
-    @ivar wild: The patterns that take all the rest, and no other parameter.
-    @ivar asked: The patterns whose wildcard begins here and that are asked themselves.
+    @ivar wild: The patterns whose only parameter is the rest of the path.
+    @ivar candidates: Other patterns whose wildcard begins here, which match the path themselves.
     """
 
     __slots__ = (
-        "asked",
+        "candidates",
         "endings",
         "literals",
         "loose",
@@ -109,18 +107,18 @@ class _Node:
     )
 
     def __init__(self) -> None:
-        self.literals: dict[str | None, _Node] = {}
-        self.parameter: _Node | None = None
-        self.mixed: dict[re.Pattern[str], _Node] = {}
+        self.literals: dict[str | None, _TreeNode] = {}
+        self.parameter: _TreeNode | None = None
+        self.mixed: dict[re.Pattern[str], _TreeNode] = {}
         self.odd = False
         self.endings: list[_Ending] = []
         self.loose: list[_Ending] = []
         self.prefixes: list[_Ending] = []
         self.wild: list[tuple[int, bool]] = []
-        self.asked: list[tuple[int, PathPattern]] = []
+        self.candidates: list[tuple[int, PathPattern]] = []
 
     def add(self, index: int, pattern: PathPattern, shape: Shape) -> None:
-        """Add one way to read a pattern to the tree below."""
+        """Add one shape of a pattern to the tree below."""
         node = self
         for element in shape.head:
             node = node._child(element)
@@ -129,7 +127,7 @@ class _Node:
             if pattern.names == [WILDCARD] and not shape.tail:
                 node.wild.append((index, shape.wildcard.whole))
             else:
-                node.asked.append((index, pattern))
+                node.candidates.append((index, pattern))
             return
         ending = _Ending(index, pattern, shape)
         if pattern.prefix:
@@ -140,27 +138,27 @@ class _Node:
             node.odd = True
             node.loose.append(ending)
 
-    def _child(self, element: Element) -> "_Node":
-        """Give the place that an element leads to, made if it is new."""
+    def _child(self, element: Element) -> "_TreeNode":
+        """Return the child for an element, made if it is new."""
         if isinstance(element, Literal):
             child = self.literals.get(element.key)
             if child is None:
-                child = self.literals[element.key] = _Node()
+                child = self.literals[element.key] = _TreeNode()
             return child
         if isinstance(element, Mixed):
             self.odd = True
-            return self.mixed.setdefault(element.expression, _Node())
+            return self.mixed.setdefault(element.expression, _TreeNode())
         if self.parameter is None:
-            self.parameter = _Node()
+            self.parameter = _TreeNode()
         return self.parameter
 
 
 class _Tree:
-    """The patterns that agree on whether case matters."""
+    """The patterns of one case sensitivity."""
 
     def __init__(self, caseSensitive: bool) -> None:
         self._caseSensitive = caseSensitive
-        self._root = _Node()
+        self._root = _TreeNode()
         self._depth = 0
 
     def add(self, index: int, pattern: PathPattern) -> None:
@@ -170,13 +168,13 @@ class _Tree:
             self._root.add(index, pattern, shape)
 
     def collect(self, path: str, found: list[Found]) -> None:
-        """Find the patterns that match a path, some twice that can be read in several ways."""
-        # What is below the longest pattern stays one piece: that there is any is all that counts.
+        """Find the patterns that match a path, those of several shapes perhaps twice."""
+        # What is below the longest pattern stays one segment: only that it exists matters.
         text = PathText(path, self._caseSensitive, self._depth + 1)
         segments, keys = text.segments, text.keys
         last = len(segments) - 1
         node, depth = self._root, 0
-        waiting: list[tuple[_Node, int]] = []
+        waiting: list[tuple[_TreeNode, int]] = []
         while True:
             if node.prefixes:
                 end = text.offset(depth + 1) - 1
@@ -205,13 +203,13 @@ class _Tree:
 
 
 def _odd(
-    node: _Node, text: PathText, depth: int, waiting: list[tuple[_Node, int]]
+    node: _TreeNode, text: PathText, depth: int, waiting: list[tuple[_TreeNode, int]]
 ) -> Iterable[Found]:
     """
-    Find what neither text nor a whole parameter leads to.
+    Find the patterns that neither a literal nor a parameter that is a whole segment leads to.
 
-    @param depth: The segment that comes after the place.
-    @param waiting: Takes the places that are to be visited, too.
+    @param depth: The number of the segment after the node.
+    @param waiting: Receives the nodes that are still to be visited.
     """
     path = text.path
     segment = text.segments[depth]
@@ -224,10 +222,10 @@ def _odd(
     for index, whole in node.wild:
         value = decodeEscapes(path if whole else path[text.offset(depth) :])
         yield index, MalformedEscape() if value is None else {WILDCARD: value}, len(path)
-    for index, pattern in node.asked:
-        answer = pattern.match(path)
-        if answer is not None:
-            yield index, *answer
+    for index, pattern in node.candidates:
+        match = pattern.match(path)
+        if match is not None:
+            yield index, *match
 
 
 class RouteIndex:
@@ -258,11 +256,11 @@ class RouteIndex:
         Find all patterns that match a path.
 
         @param path: The raw path.
-        @return: For each, where it stands among the patterns, the parameters or why they cannot be
+        @return: For each its index among the patterns, the parameters or why they cannot be
             decoded, and how much of the path it takes; not to be changed.
         """
-        # 0.1 us instead of 1 us for what most requests ask for: paths as they were registered, and
-        # those below a prefix that were asked for before.
+        # 0.1 us instead of 1 us for most requests: for paths without parameters, and for paths
+        # below a prefix that were requested before.
         known = self._known.get(path)
         if known is not None:
             return known
@@ -270,9 +268,9 @@ class RouteIndex:
         for tree in self._trees:
             tree.collect(path, found)
         for index, pattern in self._searched:
-            answer = pattern.match(path)
-            if answer is not None:
-                found.append((index, *answer))
+            match = pattern.match(path)
+            if match is not None:
+                found.append((index, *match))
         if len(found) > 1:
             found.sort(key=_INDEX)
             if self._repeats:
@@ -284,13 +282,13 @@ class RouteIndex:
         return found
 
     def _once(self, path: str, found: Sequence[Found]) -> list[Found]:
-        """Let the patterns decide that were found in several ways."""
+        """Let patterns that were found by several shapes match the path themselves."""
         once: list[Found] = []
         for each in found:
             if not once or once[-1][0] != each[0]:
                 once.append(each)
                 continue
-            answer = self._patterns[each[0]].match(path)
-            assert answer is not None
-            once[-1] = (each[0], *answer)
+            match = self._patterns[each[0]].match(path)
+            assert match is not None
+            once[-1] = (each[0], *match)
         return once

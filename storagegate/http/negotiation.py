@@ -61,7 +61,7 @@ class _Match:
 
 def preferredTypes(header: str | None, offered: Sequence[str] = ()) -> list[str]:
     """
-    Give the media types that an Accept header allows, best first.
+    Return the media types that an Accept header allows, best first.
 
     @param header: The header; without one, or with an empty one, everything is welcome.
     @param offered: Full media types. With none, what the client asked for is given.
@@ -96,7 +96,7 @@ def preferredEncodings(
     header: str | None, offered: Sequence[str] = (), preference: Sequence[str] = ()
 ) -> list[str]:
     """
-    Give the content codings that an Accept-Encoding header allows, best first.
+    Return the content codings that an Accept-Encoding header allows, best first.
 
     C{identity} is allowed, and comes last, unless the header says otherwise.
 
@@ -117,7 +117,7 @@ def preferredEncodings(
 
 def preferredCharsets(header: str | None, offered: Sequence[str] = ()) -> list[str]:
     """
-    Give the charsets that an Accept-Charset header allows, best first.
+    Return the charsets that an Accept-Charset header allows, best first.
 
     @param header: The header; without one everything is welcome.
     @param offered: Charsets. With none, what the client asked for is given.
@@ -128,7 +128,7 @@ def preferredCharsets(header: str | None, offered: Sequence[str] = ()) -> list[s
 
 def preferredLanguages(header: str | None, offered: Sequence[str] = ()) -> list[str]:
     """
-    Give the languages that an Accept-Language header allows, best first.
+    Return the languages that an Accept-Language header allows, best first.
 
     C{en} in the header allows C{en-GB}, and C{en-GB} also allows C{en}.
 
@@ -164,7 +164,7 @@ def _primary(language: str) -> str:
 
 
 def _read(header: str, name: re.Pattern[str]) -> Sequence[_Piece]:
-    """Give the pieces of a header that can be read."""
+    """Return the pieces of a header that can be read."""
     return _remember(header, name) if len(header) <= _REMEMBERED else _parse(header, name)
 
 
@@ -206,7 +206,7 @@ def _piece(text: str, order: int, form: re.Pattern[str]) -> _Piece | None:
 
 
 def _narrowed(wanted: dict[str, str], given: dict[str, str]) -> bool:
-    """Say whether a type has the parameters that a piece asks for."""
+    """Return whether a type has the parameters that a piece asks for."""
     return all(value in ("*", given.get(key, "")) for key, value in wanted.items())
 
 
@@ -218,7 +218,7 @@ def _best(matches: Iterable[_Match]) -> _Match | None:
 
 
 def _strongest(pieces: Iterable[_Piece], key: Callable[[str], str]) -> dict[str, _Piece]:
-    """Give the piece that counts for each name: the best liked, of equals the last."""
+    """Return the piece that counts for each name: the best liked, of equals the last."""
     strongest: dict[str, _Piece] = {}
     for piece in pieces:
         name = key(piece.name)
@@ -247,7 +247,7 @@ def _ranked(
     match: Callable[[str], _Match | None],
     places: dict[str, int] | None = None,
 ) -> list[str]:
-    """Give what is welcome of what is offered, best first; C{places} decides between equals."""
+    """Return what is welcome of what is offered, best first; C{places} decides between equals."""
     last = len(places or ())
     found: list[tuple[float, int, int, int, int, str]] = []
     for one in offered:
@@ -259,7 +259,7 @@ def _ranked(
 
 
 def _asked(pieces: Iterable[_Piece], places: dict[str, int] | None = None) -> list[str]:
-    """Give what the client asked for, best first."""
+    """Return what the client asked for, best first."""
     last = len(places or ())
     found = [
         (-piece.quality, places.get(piece.name, last) if places else 0, piece.order, piece.name)

@@ -157,12 +157,12 @@ class ApplicationOptions:
 
     @property
     def wholeBodySize(self) -> int:
-        """Give how long a body may be that is held whole."""
+        """Return how long a body may be that is held whole."""
         size = self.maxRequestBodySize
         return DEFAULT_BODY_SIZE if size is None else size
 
     def limits(self) -> HTTPLimits:
-        """Give the limits of a listener of the application."""
+        """Return the limits of a listener of the application."""
         return HTTPLimits(
             keepAlive=self.keepAlive,
             keepAliveTimeout=self.keepAliveTimeout / 1000,

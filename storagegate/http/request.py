@@ -90,7 +90,7 @@ def _networks(names: Iterable[Any]) -> Trust:
 
 def clientAddresses(peer: str, forwardedFor: str, trust: Trust | None) -> Sequence[str]:
     """
-    Give the addresses that may be believed, from the peer outwards; the last is the client.
+    Return the addresses that may be believed, from the peer outwards; the last is the client.
 
     @param forwardedFor: The values of C{X-Forwarded-For}.
     """
@@ -117,7 +117,7 @@ class HeaderMapping:
         self._headers = headers
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Give a field, C{default} if it is not there."""
+        """Return a field, C{default} if it is not there."""
         value = self._headers.get(name.lower().encode("latin-1", "replace"))
         return default if value is None else value.decode("latin-1")
 
@@ -141,15 +141,15 @@ class HeaderMapping:
         return f"HeaderMapping({dict(self)!r})"
 
     def keys(self) -> list[str]:
-        """Give the names."""
+        """Return the names."""
         return [name for name, _ in self]
 
     def values(self) -> list[str]:
-        """Give the values."""
+        """Return the values."""
         return [value for _, value in self]
 
     def items(self) -> list[tuple[str, str]]:
-        """Give the pairs of names and values."""
+        """Return the pairs of names and values."""
         return list(self)
 
 
@@ -194,13 +194,13 @@ class HTTPRequest:
 
     @property
     def sessionID(self) -> str | None:
-        """Give the id of the session, C{None} without one."""
+        """Return the id of the session, C{None} without one."""
         session = self.session
         return None if session is None else session.id
 
     @property
     def httpVersion(self) -> str:
-        """Give C{1.0} or C{1.1}."""
+        """Return C{1.0} or C{1.1}."""
         return self.raw.version[5:].decode("ascii")
 
     def on(self, event: str, listener: Callable[[], Any]) -> Self:
@@ -217,7 +217,7 @@ class HTTPRequest:
     # The head
 
     def get(self, name: str) -> str | None:
-        """Give a field, C{None} if it is not there; C{referer} and C{referrer} are one."""
+        """Return a field, C{None} if it is not there; C{referer} and C{referrer} are one."""
         lowered = name.lower()
         headers = self.raw.headers
         value = headers.get(lowered.encode("latin-1", "replace"))
@@ -229,24 +229,24 @@ class HTTPRequest:
 
     @property
     def headers(self) -> HeaderMapping:
-        """Give all fields."""
+        """Return all fields."""
         return HeaderMapping(self.raw.headers)
 
     # Where it came from and to
 
     @property
     def originalUrl(self) -> str:
-        """Give the path and the query as they came."""
+        """Return the path and the query as they came."""
         return self.raw.uri.decode("ascii")
 
     @property
     def url(self) -> str:
-        """Give the full URL."""
+        """Return the full URL."""
         return f"{self.protocol}://{self.host}{self.originalUrl}"
 
     @property
     def query(self) -> dict[str, str | list[str]]:
-        """Give the parameters of the query; one that is repeated is a list."""
+        """Return the parameters of the query; one that is repeated is a list."""
         query: dict[str, str | list[str]] | None = self.__dict__.get("_query")
         if query is None:
             query = self.__dict__["_query"] = parseQuery(self.raw.queryString)
@@ -258,12 +258,12 @@ class HTTPRequest:
 
     @property
     def ips(self) -> list[str]:
-        """Give the addresses that trusted proxies tell, the client first; empty without any."""
+        """Return the addresses that trusted proxies tell, the client first; empty without any."""
         return [*reversed(self._addresses()[1:])]
 
     @property
     def ip(self) -> str:
-        """Give the client's address; a proxy's word counts where C{trustProxy} says so."""
+        """Return the client's address; a proxy's word counts where C{trustProxy} says so."""
         return self._addresses()[-1]
 
     def _addresses(self) -> list[str]:
@@ -273,7 +273,7 @@ class HTTPRequest:
         return [*clientAddresses(self.raw.clientHost, self.get("x-forwarded-for") or "", trust)]
 
     def _forwarded(self, name: str) -> str | None:
-        """Give the first value of a field that only a trusted proxy may set."""
+        """Return the first value of a field that only a trusted proxy may set."""
         trust = self.app.trust
         if trust is None or not trust(self.raw.clientHost, 0):
             return None
@@ -282,23 +282,23 @@ class HTTPRequest:
 
     @property
     def protocol(self) -> str:
-        """Give C{http} or C{https}."""
+        """Return C{http} or C{https}."""
         forwarded = self._forwarded("x-forwarded-proto")
         return forwarded or ("https" if self.raw.secure else "http")
 
     @property
     def secure(self) -> bool:
-        """Say whether the client's connection is encrypted."""
+        """Return whether the client's connection is encrypted."""
         return self.protocol == "https"
 
     @property
     def host(self) -> str:
-        """Give the host that the client asked, with its port if it named one."""
+        """Return the host that the client asked, with its port if it named one."""
         return self._forwarded("x-forwarded-host") or self.get("host") or ""
 
     @property
     def hostname(self) -> str:
-        """Give the host without the port."""
+        """Return the host without the port."""
         host = self.host
         if host.startswith("["):
             return host[: host.find("]") + 1]
@@ -306,12 +306,12 @@ class HTTPRequest:
 
     @property
     def xhr(self) -> bool:
-        """Say whether C{X-Requested-With} is C{XMLHttpRequest}."""
+        """Return whether C{X-Requested-With} is C{XMLHttpRequest}."""
         return (self.get("x-requested-with") or "").lower() == "xmlhttprequest"
 
     @property
     def cookies(self) -> dict[str, str]:
-        """Give the cookies."""
+        """Return the cookies."""
         cookies: dict[str, str] | None = self.__dict__.get("_cookies")
         if cookies is None:
             cookies = self.__dict__["_cookies"] = parseCookies(self.get("cookie") or "")
@@ -321,7 +321,7 @@ class HTTPRequest:
 
     def accepts(self, *types: str) -> Any:
         """
-        Say which of some types the client likes best.
+        Return which of some types the client likes best.
 
         @param types: Types or file extensions, C{json} or C{text/html}.
         @return: One of them as given, C{None} if none will do; all that it likes if none is given.
@@ -335,23 +335,23 @@ class HTTPRequest:
         return full[liked[0]] if liked else None
 
     def acceptsEncodings(self, *encodings: str) -> Any:
-        """Say which of some content codings the client likes best, as L{accepts}."""
+        """Return which of some content codings the client likes best, as L{accepts}."""
         liked = preferredEncodings(self.get("accept-encoding"), encodings)
         return liked if not encodings else (liked[0] if liked else None)
 
     def acceptsCharsets(self, *charsets: str) -> Any:
-        """Say which of some charsets the client likes best, as L{accepts}."""
+        """Return which of some charsets the client likes best, as L{accepts}."""
         liked = preferredCharsets(self.get("accept-charset"), charsets)
         return liked if not charsets else (liked[0] if liked else None)
 
     def acceptsLanguages(self, *languages: str) -> Any:
-        """Say which of some languages the client likes best, as L{accepts}."""
+        """Return which of some languages the client likes best, as L{accepts}."""
         liked = preferredLanguages(self.get("accept-language"), languages)
         return liked if not languages else (liked[0] if liked else None)
 
     def is_(self, *types: str) -> Any:
         """
-        Say which of some types the body has.
+        Return which of some types the body has.
 
         @param types: As C{json}, C{text/*}, C{+json}.
         @return: The first that it has, or the type itself where that was a wildcard; C{None}
@@ -373,7 +373,7 @@ class HTTPRequest:
 
     @property
     def fresh(self) -> bool:
-        """Say whether the client has what the response so far describes."""
+        """Return whether the client has what the response so far describes."""
         if self.raw.method not in (b"GET", b"HEAD"):
             return False
         fresh: bool = self.res.isFresh()
@@ -381,24 +381,24 @@ class HTTPRequest:
 
     @property
     def stale(self) -> bool:
-        """Say the opposite of L{fresh}."""
+        """Return the opposite of L{fresh}."""
         return not self.fresh
 
     # The body
 
     @property
     def contentLength(self) -> int | None:
-        """Give the length of the body, C{None} if it is not declared."""
+        """Return the length of the body, C{None} if it is not declared."""
         return self.raw.contentLength
 
     @property
     def hasBody(self) -> bool:
-        """Say whether there is a body, though it may be an empty one."""
+        """Return whether there is a body, though it may be an empty one."""
         return self.raw.contentLength != 0 or b"content-length" in self.raw.headers
 
     def takeBody(self) -> bytes | None:
         """
-        Give the raw body if it is all here, C{None} if some of it is still to come.
+        Return the raw body if it is all here, C{None} if some of it is still to come.
 
         @raise HTTPError: 413 if it is longer than the application lets a body be.
         """
@@ -407,7 +407,7 @@ class HTTPRequest:
 
     async def read(self, limit: int | None = None) -> bytes:
         """
-        Give the raw body.
+        Return the raw body.
 
         @param limit: How long it may be; never more than the application lets a body be.
         @raise HTTPError: 413 if it is longer; if that is declared, before a byte is read. 400 if
@@ -426,7 +426,7 @@ class HTTPRequest:
             ) from None
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Give the raw body piece by piece; the client waits while nobody asks."""
+        """Return the raw body piece by piece; the client waits while nobody asks."""
         limit = self.app.settings.maxRequestBodySize
         return self.raw.body if limit is None else self._bounded(limit)
 

@@ -217,7 +217,7 @@ class HTTPResponse:
 
     @property
     def phrase(self) -> str:
-        """Give the usual words for the status, or its number."""
+        """Return the usual words for the status, or its number."""
         return phraseOf(self.statusCode) or str(self.statusCode)
 
     # Fields
@@ -266,7 +266,7 @@ class HTTPResponse:
         self._fields.setdefault(name.lower(), (name, value))
 
     def get(self, name: str) -> str | list[str] | None:
-        """Give what a field was set to."""
+        """Return what a field was set to."""
         field = self._fields.get(name.lower())
         return None if field is None else field[1]
 
@@ -351,7 +351,7 @@ class HTTPResponse:
         return self.cookie(name, "", expires=0, **options)
 
     def isFresh(self) -> bool:
-        """Say whether the client has this very response already."""
+        """Return whether the client has this very response already."""
         if not 200 <= self.statusCode < 300:
             return False
         etag, modified = self.get("etag"), self.get("last-modified")

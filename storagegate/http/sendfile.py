@@ -291,7 +291,7 @@ def _validators(size: int, modifiedNs: int) -> tuple[str, str]:
 
 
 def _isPlain(res: Any) -> bool:
-    """Say whether conditions and ranges count: for a successful GET or HEAD."""
+    """Return whether conditions and ranges count: for a successful GET or HEAD."""
     return res.raw.method in (b"GET", b"HEAD") and 200 <= res.statusCode < 300
 
 
