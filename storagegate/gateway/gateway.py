@@ -81,7 +81,7 @@ class Configurable:
 
     @ivar settings: The options of the wires.
     @ivar invoker: Calls the methods.
-    @ivar authentication: Who knows whom.
+    @ivar authentication: Verifies the credentials of calls.
     """
 
     invoker: Invoker
@@ -92,7 +92,7 @@ class Configurable:
         """
         self.settings = readOptions(GatewayOptions(), options)
         self.authentication = Authentication({}, defaultRules())
-        # Their options are not even loaded unless somebody configures them.
+        # Their options are imported only when they are configured.
         self.monitoring: Any = None
         self.discovery: Any = None
         self.transformError: ErrorHook | None = None
@@ -182,7 +182,7 @@ class Configurable:
 
         @raise OptionError: If there is no such option, or its value is none.
         """
-        # What tokens need is a good deal, and nobody needs it who configures none.
+        # The libraries of tokens are large, and needed only where a provider is configured.
         from storagegate.auth.oauth import readProviders
 
         self._checkIdle()
@@ -255,7 +255,7 @@ DEFAULT_GRACE_MS = 30_000
 """What a call in flight is given to end in; the longest that most balancers wait."""
 
 RUN_GRACE_MS = 5_000
-"""The same for L{ProtocolGateway.run}: whoever presses Ctrl-C waits for it."""
+"""The same for L{ProtocolGateway.run}, where a user waits after Ctrl-C."""
 
 _log = Logger()
 

@@ -141,7 +141,7 @@ class TransportContext:
         return tracing
 
     def meter(self, protocol: str) -> WireMeter:
-        """Give what an adapter counts with; where nobody looks, it counts for nobody."""
+        """Return the metrics of a transport; unregistered ones where metrics are off."""
         return self.meters.get(protocol) or WireMeter()
 
     def refuse(self, context: RequestContext, error: Exception) -> None:
@@ -177,7 +177,7 @@ class TransportContext:
         """
         Give what an C{async} hook returns, if it does so at once.
 
-        Errors are written where nobody can wait: often the call or its connection is over by then.
+        Errors are written where nothing can wait: often the call or its connection is over by then.
         """
         steps = described.__await__()
         try:

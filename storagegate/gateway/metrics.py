@@ -1,9 +1,8 @@
 """
 What a gateway counts of its calls.
 
-Which meters there are is chosen by C{metrics.collectors} and C{metrics.protocolMetrics}. What a
-call was is put by as it ends, and added to them with others: when there are enough, or when
-somebody looks.
+C{metrics.collectors} and C{metrics.protocolMetrics} choose the meters. A call is recorded as it
+ends and added to them together with others: when enough calls have ended, or at a scrape.
 
 What C{getMetrics} tells of the collectors: the meters' snapshot as plain numbers by name.
 
@@ -286,9 +285,9 @@ class CallMetrics:
 
     def follow(self, follower: Callable[[Sequence[Over]], None], wake: Callable[[], None]) -> None:
         """
-        Have somebody told of all calls, too.
+        Call a function with all recorded calls as well.
 
-        @param follower: Is told of those that are counted together.
+        @param follower: Receives the calls that are counted together.
         @param wake: Called when there is a first one; sees to it that L{tell} is called soon.
         """
         self._follower, self._wake = follower, wake
@@ -302,7 +301,7 @@ class CallMetrics:
             self._follower(over)
         alike: dict[tuple[int, str, str, str, str | None], list[float]] = {}
         for when, protocol, service, method, route, _, seconds, code, _ in over:
-            # Methods that are not described have one label, or whoever makes names up has them all.
+            # Methods that are not described share one label: invented names must not fill the table.
             key = (int(when), protocol, service, route or method, code)
             times = alike.get(key)
             if times is None:

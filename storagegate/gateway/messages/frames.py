@@ -24,7 +24,7 @@ All integers are big-endian::
     11      client   {} or {id}: its end
     12      server   {}: no further calls are taken
 
-What has an C{id} has that of the request. Keys that nobody knows are ignored.
+What has an C{id} has that of the request. Unknown keys are ignored.
 
 Frames, read for a session and written: those of TCP, and of WebSocket's binary format.
 
@@ -96,7 +96,7 @@ _unpackHeader = _HEADER.unpack_from
 @define
 class Frame:
     """
-    A frame. Nobody changes it; attrs takes twice as long to make one that nobody can change.
+    A frame. Treated as immutable; attrs takes twice as long to make a frozen one.
 
     @ivar type: What it is; not all numbers mean something.
     """
@@ -180,7 +180,7 @@ class FrameDecoder(Decoder):
         """
         data, start = self._data, self._position
         if len(data) - start < self._wanted:
-            # One byte tells that somebody speaks another protocol: why wait for six?
+            # One byte shows that the client speaks another protocol: no need to wait for six.
             if len(data) > start and data[start] != VERSION:
                 raise _badVersion(data[start])
             return None

@@ -6,8 +6,8 @@ From the client::
     {id, service, method, data, auth: {token}, deadlineMs, traceparent, tracestate}     a call
     {id, type: "stream", data}              an item of the client's stream
     {id, type: "stream_end"}                its end
-    {id, type: "cancel"}                    the end of a call that nobody wants any more
-    {id, type: "ping", data}                a question whether somebody is there
+    {id, type: "cancel"}                    the end of a call
+    {id, type: "ping", data}                a ping
 
 A call may say C{type: "request"}. To the client::
 

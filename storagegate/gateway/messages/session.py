@@ -518,7 +518,7 @@ class PeerSession:
             call = self._waiting[-1]
         if call is not None and call.streamsRequests:
             return call
-        # What comes after a call has ended was on its way already: that is nobody's fault.
+        # An item may cross with the end of its call: that is no error.
         return None
 
 

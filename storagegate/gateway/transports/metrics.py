@@ -48,7 +48,7 @@ class WireMeter:
     @ivar closed: Those of them that are gone.
     @ivar duplicates: Datagrams that came again.
     @ivar lost: Items of streams that never came.
-    @ivar connections: Counts the connections that are there; C{None} where nobody can.
+    @ivar connections: Counts the open connections; C{None} where the transport has none.
     @ivar held: Gives how many bytes of incomplete messages are held, and how many may be.
     @ivar dropped: Datagrams that were dropped, by reason.
     @ivar durations: Takes how long connections were there, if that is wanted.

@@ -41,7 +41,7 @@ one in ten times without it, and none with it.
 """
 
 _MAX_PATH = 200
-"""As much is logged of a path that somebody made up."""
+"""Characters of an unknown path that are logged."""
 
 _STATUSES = {True: SERVING, False: NOT_SERVING}
 

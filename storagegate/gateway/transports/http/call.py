@@ -162,7 +162,7 @@ def _isReadable(field: bytes | None) -> bool:
 def chooseFormat(req: Any) -> StreamFormat:
     """Give the format of a stream that the client likes best."""
     accept = req.raw.headers.get(b"accept", b"")
-    # Nobody else needs a negotiation.
+    # Negotiation is needed only where the client names event streams.
     if EVENTS.encode() in accept.lower() and req.accepts(NDJSON, EVENTS) == EVENTS:
         return EVENT_STREAM
     return LINES
@@ -227,9 +227,9 @@ class Clients:
         self._known: dict[tuple[str, int, bytes | None], ClientInfo] = {}
 
     def of(self, req: Any) -> ClientInfo:
-        """Give whoever sent a request of the application."""
+        """Return the client of a request of the application."""
         raw, address = req.raw, req.ip
-        # Nobody tells the port that a proxy's client has.
+        # The port of a client behind a proxy is unknown.
         port = raw.clientPort if address == raw.clientHost else 0
         agent = raw.headers.get(b"user-agent")
         key = (address, port, agent)
@@ -432,7 +432,7 @@ class HTTPCall:
         return await self._shared.host.run(readObject, data)
 
     async def _requests(self) -> AsyncIterator[Any]:
-        """Give a client's stream as it comes; the client waits while nobody asks."""
+        """Yield a client's stream as it arrives; the client waits while no item is requested."""
         limit = self._shared.options.maxRequestBodySize
         lines = NDJSONDecoder(limit)
         try:
@@ -444,7 +444,7 @@ class HTTPCall:
         except LineTooLong:
             raise tooLarge(limit) from None
         except BodyLost:
-            # A stream that was cut has no end: whoever reads it is cancelled.
+            # A stream that was cut has no end: its reader is cancelled.
             raise CancelledError from None
 
     # The answer

@@ -129,7 +129,7 @@ class HTTPTransport(InvokedTransport):
         return router
 
     def _watchAnswers(self, router: Router) -> None:
-        """Count every answer, if somebody wants to know of more than calls."""
+        """Count every response, if metrics of HTTP beside the calls are configured."""
         meter = self._room.meter
         if meter.answers is not None or meter.agents is not None:
             router.use(partial(_countAnswer, meter))

@@ -295,7 +295,7 @@ class TCPConnection(Protocol):
     # The transport's side
 
     def connectionMade(self) -> None:
-        """Greet nobody: the client speaks first."""
+        """Wait for the client, which speaks first."""
         transport: Any = self.transport
         self._wire = ChannelTransport(transport)
         self.client = _clientOf(transport)

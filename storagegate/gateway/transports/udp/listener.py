@@ -1,7 +1,7 @@
 """
 Services over UDP: one frame a datagram, best effort.
 
-What is no frame is dropped and counted: whoever sent it may not be who it seems. A well-framed
+A datagram that is no frame is dropped and counted: its source may be forged. A well-framed
 request gets an answer, once, see L{storagegate.gateway.transports.udp.replycache}; how large it
 may be, see
 L{storagegate.gateway.transports.udp.peer}. Nothing slows a client down but what it loses.
@@ -106,7 +106,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         return port
 
     def _enter(self) -> None:
-        """Begin to read; whoever is to leave again already does not."""
+        """Begin to read, unless the listener is about to stop."""
         if self._port is not None and not self._isLeaving:
             self._port.startReading()
 

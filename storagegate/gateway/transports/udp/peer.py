@@ -1,8 +1,8 @@
 """
 One address that sends datagrams, as a session's peer.
 
-Whoever sends from an address may have forged it, so an answer to a datagram without a good token is
-never larger than three times it: all datagrams of a unary call together, each one of a stream.
+The source address of a datagram may be forged, so a reply to one without a good token is never
+larger than three times it: all datagrams of a unary call together, each one of a stream.
 What does not fit is an error, and where not even that fits, silence.
 
 Streams that come in datagrams: in any order, some twice, some never.
@@ -98,7 +98,7 @@ class ReorderBuffer:
     def missing(self) -> int:
         """Count the items that have not come, though later ones or the end have."""
         last = max(self._held, default=self._next - 1)
-        # Whoever names a far end has not lost what nobody would have taken.
+        # An end far ahead counts no items as lost that would not have been accepted.
         count = min(max(last + 1, self._count or 0), self._next + WINDOW)
         return count - self._next - len(self._held)
 
@@ -129,8 +129,8 @@ ACKNOWLEDGE_SECONDS = 1.0
 """After so long a client is told that its request is here, so that it stops repeating it."""
 
 DATAGRAMS_OF_A_TURN = 32
-"""Datagrams of a stream that are sent at once: more would overflow the receiver's buffer, and
-nobody would tell."""
+"""Datagrams of a stream that are sent at once: more would overflow the receiver's buffer
+without an error."""
 
 TURN_SECONDS = 0.001
 """The pause after them: some 30,000 datagrams a second at most."""
@@ -145,7 +145,7 @@ class UDPCall:
     """
     A call of a peer.
 
-    @ivar allowed: Bytes that may answer it as long as nobody is known.
+    @ivar allowed: Bytes that may be sent in reply while the caller is not authenticated.
     @ivar sent: Bytes that were sent for it.
     @ivar seq: The number of the next item.
     @ivar stream: Puts the items of the client's stream in order, once there is one.
@@ -170,7 +170,7 @@ class UDPPeer:
     """
     What a session writes with.
 
-    @ivar session: The peer's session, which whoever makes both sets.
+    @ivar session: The peer's session; set once both exist.
     @ivar exchanges: The calls under way by id.
     @ivar isReading: Whether the session takes more.
     """
@@ -346,7 +346,7 @@ class UDPPeer:
         return written
 
     def _immediate(self, written: bytes | Awaitable[bytes]) -> bytes:
-        """Give what an C{async} hook returns at once: there is nobody who could wait."""
+        """Return what an C{async} hook returns at once: nothing can wait for it here."""
         if isinstance(written, bytes):
             return written
         steps = written.__await__()
@@ -365,9 +365,9 @@ class UDPPeer:
 
     def _fits(self, id: MessageId, size: int, isPartOfAnswer: bool, isKnown: bool) -> bool:
         """
-        Tell whether a datagram may be sent to whoever calls.
+        Return whether a datagram may be sent to the caller.
 
-        @param isKnown: Whether it is known who that is.
+        @param isKnown: Whether the caller is authenticated.
         """
         exchange = self._exchange(id)
         if exchange is None:
@@ -557,6 +557,6 @@ class UDPSource:
 
 
 def proceed(value: Any, problem: str, act: Callable[..., object], *more: object) -> None:
-    """Go on with what somebody gives later; if that fails, say so in the log."""
+    """Call a function with a value once it is there; log a failure."""
     waiting = Deferred.fromCoroutine(resolve(value)).addCallback(act, *more)
     waiting.addErrback(lambda failure: _log.failure(problem, failure))

@@ -137,7 +137,7 @@ class AnswerCache:
 
 
 ANSWER_BYTES = 1200
-"""The largest answer that is shared: C{maxPacketSize}, unless somebody has set it higher."""
+"""The largest reply that is shared: the default of C{maxPacketSize}."""
 
 ROWS = 2 * MAX_ANSWERS
 """In the table of the daemon, 25 MB, of which those are taken up that were used."""
@@ -161,7 +161,7 @@ class SharedAnswerCache:
     Requests in a shared table.
 
     An answer that is too large for it is known to the process that gave it; so is what came while
-    another process held its place in the table: nobody waits for that.
+    another process held its row of the table, for which no process waits.
     """
 
     def __init__(self, table: SharedTable, seconds: float = SECONDS) -> None:
@@ -225,7 +225,7 @@ class SharedAnswerCache:
         try:
             self._table.change(name, act)
         except TableBusy:
-            # What is under way here nobody else writes: it can be read without its place.
+            # Only this process writes calls of its own in flight: they can be read without the lock.
             found = self._table.peek(name)
             self._keep(None if found is None else found[0], key, answer, isKnown)
 

@@ -112,7 +112,7 @@ class OriginRule:
 def _isOwn(page: Origin, host: str, secure: bool) -> bool:
     """Say whether a page is from the host that it connects to."""
     found = _AUTHORITY.fullmatch(host.lower())
-    # A proxy may have taken the encryption off, but nobody puts it on for a page that has none.
+    # A proxy may end the encryption, but none adds it for a page without.
     schemes = (HTTPS,) if secure else SCHEMES
     if found is None or page.scheme not in schemes:
         return False

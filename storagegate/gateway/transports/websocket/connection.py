@@ -18,8 +18,6 @@ RFC 6455 section 5.2, as far as it is read here::
 Whatever is anything else is left to Autobahn, the mistakes of clients as well: so there is one
 place that knows what to say of them.
 
-What is around a WebSocket: whoever takes its messages, the codes of its end, and a log.
-
 The peer at the end of a WebSocket: its messages, its calls, and the hooks of the user.
 """
 
@@ -147,7 +145,7 @@ CLOSE_SECONDS = 5
 
 class MessageReceiver(Protocol):
     """
-    Whoever uses a wire.
+    Receiver of the messages of a connection.
 
     @ivar isIdle: Whether nothing that has come is still to be answered.
     """
@@ -273,7 +271,7 @@ class WebSocketConnection(WebSocketServerProtocol):
             self.abort()
         elif not self._isOver:
             reason = b"" if self.receiver.isIdle else CUT
-            # The calls that are cut tell whoever waits for their end to close.
+            # Ending the cancelled calls closes the connections that wait for them.
             self._end()
             self.sendCloseFrame(GOING_AWAY, reason)
             self._flush()
@@ -326,7 +324,7 @@ class WebSocketConnection(WebSocketServerProtocol):
     # Reading
 
     def dataReceived(self, data: bytes) -> None:
-        """Read what has come, as long as nobody has enough of it."""
+        """Read the bytes received, until the receiver pauses."""
         self.isHeard = True
         self.meter.bytesIn += len(data)
         if not self._isDiscarding:
@@ -496,7 +494,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         self._hold()
 
     def resumeProducing(self) -> None:
-        """Go on: whoever waits first, then what the peer says."""
+        """Resume: first the writers that wait, then the peer's messages."""
         self.isFull = False
         while self._drained and not self.isFull:
             waiting = self._drained.popleft()

@@ -114,7 +114,7 @@ def _chosen(offered: bytes) -> str | None:
 
 def _written(key: bytes, subprotocol: str | None, extensions: bytes) -> bytes:
     """
-    Write the request again for whoever does the framing.
+    Write the request again for the protocol that does the framing.
 
     Origin and host have been judged, and what it does not need to know cannot mislead it.
     """

@@ -131,7 +131,7 @@ class WebSocketTransport:
         """Make a WebSocket of a request, or say why not."""
         raw, options = req.raw, self._options
         if raw.disconnected:
-            # Its connection would tell nobody that it is gone.
+            # Its connection would not report the disconnect any more.
             return
         try:
             handshake = readHandshake(
