@@ -301,7 +301,7 @@ class CallMetrics:
             self._follower(over)
         alike: dict[tuple[int, str, str, str, str | None], list[float]] = {}
         for when, protocol, service, method, route, _, seconds, code, _ in over:
-            # Methods that are not described share one label: invented names must not fill the table.
+            # Undescribed methods share one label: invented names must not fill the table.
             key = (int(when), protocol, service, route or method, code)
             times = alike.get(key)
             if times is None:

@@ -165,6 +165,7 @@ class GRPCTransport:
         whole = f"{service.name}.{name}"
 
         async def begin(call: Call) -> Any:
+            credentials = credentialsOf(call)
             context = contextOf(call, service.name, name)
             call.prepareMetadata({TRACE_ID: context.tracing.traceId})
             request: Any = call.requests if streams else call.request
@@ -178,11 +179,14 @@ class GRPCTransport:
                     if not isinstance(error, CancelledError):
                         self._host.refuse(context, error)
                     raise
-            return await self._host.invoker.call(context, request, credentialsOf(call))
+            return await self._host.invoker.call(context, request, credentials)
 
         async def once(call: Call) -> Any:
             try:
-                return await self._shaped(await begin(call), whole)
+                result = await begin(call)
+                if self._options.transformResponse is None:
+                    return result
+                return await self._shaped(result, whole)
             except ServiceError as error:
                 raise self._described(error) from error
 
@@ -216,15 +220,16 @@ class GRPCTransport:
 
 
 def credentialsOf(call: Call) -> CallCredentials:
-    """Read who calls from C{authorization} and C{x-api-key}."""
-    tokens = call.metadata.get("authorization")
-    keys = call.metadata.get("x-api-key")
+    """Read the credentials of a call from C{authorization} and C{x-api-key}."""
+    metadata = call.metadata
+    tokens = metadata.get("authorization")
+    keys = metadata.get("x-api-key")
     token = bearerToken(tokens[0]) if tokens else None
     return CallCredentials(token or None, keys[0] if keys else None, call, hasFields=True)
 
 
 def contextOf(call: Call, service: str, method: str) -> RequestContext:
-    """Tell of a call what handlers are told on every wire."""
+    """Return the context of a call, as handlers have it on every transport."""
     headers: dict[str, str] = {}
     for name, value in call.metadata:
         if isinstance(value, str):

@@ -225,7 +225,7 @@ class SharedAnswerCache:
         try:
             self._table.change(name, act)
         except TableBusy:
-            # Only this process writes calls of its own in flight: they can be read without the lock.
+            # Only this process writes its calls in flight: they can be read without the lock.
             found = self._table.peek(name)
             self._keep(None if found is None else found[0], key, answer, isKnown)
 
