@@ -356,6 +356,8 @@ class HTTPCall:
         raw = req.raw
         headers = raw.headers
         host = self._shared.host
+        client = self._shared.clients.of(req)
+        raw.onEnd(self._count)
         tracing = tracingOfFields(headers, host.traceKey)
         self._res.setChecked({host.traceName: (host.correlationHeader, tracing.traceId)})
         metadata: dict[str, Any] = {}
@@ -363,12 +365,11 @@ class HTTPCall:
             PROTOCOL,
             bound.service.name,
             bound.name,
-            self._shared.clients.of(req),
+            client,
             tracing,
             {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()},
             metadata,
         )
-        raw.onEnd(self._count)
         token = headers.get(b"authorization")
         apiKey = headers.get(self._shared.apiKeyHeader)
         self._credentials = CallCredentials(
@@ -383,14 +384,12 @@ class HTTPCall:
         if self._takesBody and raw.contentLength != 0:
             checkType(headers)
 
-    def _makeRequest(self, body: Any) -> Any:
-        """Return the request that a body and the route's parameters make."""
-        endpoint, req = self._endpoint, self._req
-        req.body = body
-        if endpoint.route is None or endpoint.bound.streamsRequests:
+    def _mergeRequest(self, body: Any) -> Any:
+        """Return the request that a body, the query and the route's parameters make."""
+        bound, req = self._endpoint.bound, self._req
+        if bound.streamsRequests:
             return body
-        schema = endpoint.bound.input
-        document = None if schema is None else schema.document
+        document = None if bound.input is None else bound.input.document
         return mergeRequest(req.query, body, req.params, document)
 
     def _requestStream(self) -> AsyncIterator[Any]:
@@ -459,7 +458,9 @@ class HTTPCall:
                 body = self._readBody()
                 if hasattr(body, "__await__"):
                     body = await body
-            request = self._makeRequest(body)
+            self._req.body = request = body
+            if self._endpoint.route is not None:
+                request = self._mergeRequest(body)
             transform = self._shared.options.transformRequest
             if transform is not None:
                 made = transform(self._req, self._endpoint.name)
@@ -482,7 +483,7 @@ class HTTPCall:
             shaped = self._shape(result, httpResult)
             if hasattr(shaped, "__await__"):
                 shaped = await shaped
-        self._respond(self._encode(shaped))
+        self._respond(shaped)
 
     async def _answerStream(self, items: AsyncIterator[Any]) -> None:
         res, req = self._res, self._req
@@ -492,7 +493,10 @@ class HTTPCall:
                 shaped = self._shape(item, chosen.shape)
                 if hasattr(shaped, "__await__"):
                     shaped = await shaped
-                piece = chosen.item(self._encode(shaped))
+                try:
+                    piece = chosen.item(JSON.encode(shaped))
+                except ValueError as error:
+                    raise self._unwritable(error) from None
                 self._beginStream(chosen)
                 await res.write(piece)
                 # Where the application compresses, an item would wait for others else.
@@ -522,22 +526,22 @@ class HTTPCall:
             return shape(result)
         return transform(result, self._endpoint.name, self._req)
 
-    def _encode(self, value: Any) -> bytes:
-        try:
-            return JSON.encode(value)
-        except ValueError as error:
-            name = self._endpoint.name
-            raise ValueError(f"the result of {name} cannot be written: {error}") from None
+    def _unwritable(self, error: ValueError) -> ValueError:
+        return ValueError(f"the result of {self._endpoint.name} cannot be written: {error}")
 
-    def _respond(self, body: bytes) -> None:
+    def _respond(self, shaped: Any) -> None:
         res = self._res
+        try:
+            body = JSON.encode(shaped)
+        except ValueError as error:
+            raise self._unwritable(error) from None
         if "setCookie" in self._context.metadata:
             self._setCookie()
         res.setChecked(JSON_FIELD)
         if self._req.method in ("GET", "HEAD"):
             res.send(body)
         else:
-            # No ETag, which has a meaning only for what can be asked for again.
+            # No ETag, which has a meaning only for what can be requested again.
             res.end(body)
 
     # Errors and ends
