@@ -344,7 +344,10 @@ class Invoker:
                 user = await user
             context.authentication = user
             if bound.input is not None:
-                request = _checked(bound.input, request, bound.streamsRequests)
+                if bound.streamsRequests:
+                    request = checkedRequests(request, bound.input.read)
+                else:
+                    request = bound.input.read(request)
             authorize = bound.service.authentication.authorize
             if authorize is not None:
                 allowed = authorize(user, bound.name, None if bound.streamsRequests else request)
@@ -391,7 +394,7 @@ class Invoker:
                 _checkForgiven(bound, error)
             if user is not None and hasattr(user, "__await__"):
                 return self._identifyLater(bound, user)
-        return _admitted(bound, user)
+        return user if user is not None or bound.isPublic else _admitted(bound, user)
 
     async def _identifyLater(self, bound: MethodEntry, found: Awaitable[Any]) -> Any:
         user = None
@@ -471,10 +474,6 @@ def _admitted(bound: MethodEntry, user: Any) -> Any:
     if user is None and not bound.isPublic:
         raise codedError("UNAUTHENTICATED", "Authentication is required")
     return user
-
-
-def _checked(input: Schema, request: Any, streams: bool) -> Any:
-    return checkedRequests(request, input.read) if streams else input.read(request)
 
 
 def _checkAllowed(allowed: Any) -> None:
