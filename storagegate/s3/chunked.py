@@ -71,7 +71,7 @@ class ChunkSigner:
         stringToSign = f"{kind}\n{self._context}\n{self._previous}\n{content}"
         expected = sign(self._signingKey, stringToSign.encode())
         if not sameSignature(expected, signature):
-            raise wrongSignature(self._claim, stringToSign, {"SignatureProvided": signature})
+            raise wrongSignature(self._claim.accessKey, signature, stringToSign)
         self._previous = expected
 
 

@@ -185,6 +185,7 @@ def _check(claim: SigV2Params, stringToSign: bytes, secret: str | None) -> None:
     digest = hmac.digest((secret or "\0").encode(), stringToSign, "sha1")
     matches = hmac.compare_digest(b64encode(digest), claim.signature.encode())
     if secret is None:
-        raise unknownKey(claim)
+        raise unknownKey(claim.accessKey)
     if not matches:
-        raise wrongSignature(claim, stringToSign.decode("utf-8", "backslashreplace"))
+        shown = stringToSign.decode("utf-8", "backslashreplace")
+        raise wrongSignature(claim.accessKey, claim.signature, shown)

@@ -30,7 +30,7 @@ from enum import Enum
 from functools import lru_cache
 from hashlib import sha256
 from secrets import token_hex
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from attrs import frozen
@@ -571,10 +571,10 @@ def verify(
     signingKey = keys.find(secret, claim.date, claim.region, claim.service)
     matches = sameSignature(sign(signingKey, stringToSign.encode()), claim.signature)
     if secret is None:
-        raise unknownKey(claim)
+        raise unknownKey(claim.accessKey)
     if not matches:
         details = {"CanonicalRequest": canonical.decode("utf-8", "backslashreplace")}
-        raise wrongSignature(claim, stringToSign, details)
+        raise wrongSignature(claim.accessKey, claim.signature, stringToSign, details)
     return signingKey
 
 
@@ -627,33 +627,25 @@ def _checkCoverage(claim: SignatureParams, headers: Mapping[bytes, bytes]) -> No
         )
 
 
-class SigV4Signer(Protocol):
-    """The signer in a claim of version 2 or 4."""
-
-    @property
-    def accessKey(self) -> str: ...
-    @property
-    def signature(self) -> str: ...
-
-
-def unknownKey(claim: SigV4Signer) -> S3Error:
+def unknownKey(accessKey: str) -> S3Error:
     """Make the error for an access key that does not exist."""
-    return S3Error("InvalidAccessKeyId", fields={"AWSAccessKeyId": claim.accessKey})
+    return S3Error("InvalidAccessKeyId", fields={"AWSAccessKeyId": accessKey})
 
 
 def wrongSignature(
-    claim: SigV4Signer, stringToSign: str, details: Mapping[str, str] | None = None
+    accessKey: str, signature: str, stringToSign: str, details: Mapping[str, str] | None = None
 ) -> S3Error:
     """
     Make the error for a wrong signature.
 
+    @param signature: The client's.
     @param stringToSign: Shown in the error document, as S3 does.
-    @param details: Further elements of the document; they replace those of the same name.
+    @param details: Further elements of the document.
     """
     fields = {
-        "AWSAccessKeyId": claim.accessKey,
+        "AWSAccessKeyId": accessKey,
         "StringToSign": stringToSign,
-        "SignatureProvided": claim.signature,
+        "SignatureProvided": signature,
     }
     return S3Error("SignatureDoesNotMatch", fields=fields | dict(details or {}))
 
@@ -723,6 +715,6 @@ def verifyForm(
     signingKey = keys.find(secret, claim.date, claim.region, claim.service)
     matches = sameSignature(sign(signingKey, policyBase64.encode()), claim.signature)
     if secret is None:
-        raise unknownKey(claim)
+        raise unknownKey(claim.accessKey)
     if not matches:
-        raise wrongSignature(claim, policyBase64)
+        raise wrongSignature(claim.accessKey, claim.signature, policyBase64)
