@@ -186,7 +186,7 @@ class ResponseHooks:
         Return what encodes the body.
 
         The last that was added is asked first. If several want to, each encodes what the one
-        before it gives, whose length nobody knows.
+        before it gives, whose length is unknown.
         """
         choosers, self.choosers = self.choosers, []
         chosen: IBodyEncoder | None = None
@@ -224,7 +224,7 @@ class _EncoderPair:
 
 
 def _started(hold: Callable[[], Awaitable[Any] | None]) -> Awaitable[Any] | None:
-    """Call one; what it raises, whoever waits gets, so that the others are called too."""
+    """Call one; what it raises fails its awaitable, so that the others are called too."""
     try:
         return hold()
     except Exception as error:

@@ -330,7 +330,7 @@ def inThread(
     run: Callable[..., Deferred[Any]], function: Callable[..., Any], *arguments: Any
 ) -> Deferred[Any]:
     """
-    Open something in a thread, and close it if nobody waits for it any more when it is open.
+    Open something in a thread, and close it if nothing waits for it any more when it is open.
 
     @param function: Gives something that has C{close}.
     """

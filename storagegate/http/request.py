@@ -47,7 +47,7 @@ def compileTrust(value: Any) -> Trust | None:
     @param value: C{False}, C{True} (everybody: only where nobody but a proxy can connect), how
         many proxies there are, an address, network or one of C{loopback linklocal uniquelocal}, a
         list or comma-separated text of those, or a function of an address and its distance.
-    @return: C{None} to trust nobody.
+    @return: C{None} to trust no proxy.
     @raise ValueError: If it is none of that.
     """
     if value is False or value is None:

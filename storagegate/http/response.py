@@ -491,7 +491,7 @@ class HTTPResponse:
         @param headers: Fields to set if there is such a file.
         @return: Fires when it has been sent, or the client has gone. Fails with
             L{HTTPError<storagegate.http.errors.HTTPError>}: 404 if there is no such file, 403,
-            412, 416. If nobody waits for it, a failure goes the way of a handler's errors.
+            412, 416. If nothing waits for it, a failure goes the way of a handler's errors.
         @raise ValueError: If the path is relative and there is no root, or an option is none.
         """
         text = os.fspath(path)

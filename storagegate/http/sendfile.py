@@ -308,7 +308,7 @@ def _partial(res: Any, ranges: Sequence[ByteRange], size: int) -> Sequence[_Piec
         (one,) = ranges
         res.header("Content-Range", one.contentRange(size).decode("ascii"))
         return ((b"", one.first, one.length),)
-    # So much chance is in it that no file has it by chance, or by somebody's wish.
+    # Random, so that no file contains it by chance or by intent.
     boundary = token_hex(16)
     contentType = res.get("Content-Type").encode("latin-1")
     res.header("Content-Type", f"multipart/byteranges; boundary={boundary}")
