@@ -54,6 +54,7 @@ class ChunkSigner:
         Check the next chunk.
 
         @param digest: SHA-256 of its data, in lower-case hexadecimal.
+        @param signature: The client's, in lower-case hexadecimal.
         @raise S3Error: C{SignatureDoesNotMatch}.
         """
         self._check("AWS4-HMAC-SHA256-PAYLOAD", f"{_EMPTY_DIGEST}\n{digest}", signature)
@@ -63,6 +64,7 @@ class ChunkSigner:
         Check the trailer.
 
         @param canonical: C{name:value} lines, each with a LF.
+        @param signature: The client's, in lower-case hexadecimal.
         @raise S3Error: C{SignatureDoesNotMatch}.
         """
         self._check("AWS4-HMAC-SHA256-TRAILER", sha256(canonical).hexdigest(), signature)
@@ -319,7 +321,10 @@ def makeDecoder(
     """
     Make the decoder for a verified request whose payload is one of C{STREAMING}.
 
-    @param signingKey: What verifying the claim returned.
+    @param claim: Of the request, verified.
+    @param signingKey: The result of verifying the claim.
+    @param decodedLength: Bytes after decoding.
+    @param trailerNames: Lower-case names of the announced trailers.
     @raise S3Error: C{InvalidRequest} if a trailer is announced where the payload has none.
     """
     if claim.payloadHash == STREAMING_SIGNED and trailerNames:

@@ -98,7 +98,12 @@ class MultipartService:
         return found
 
     async def putPart(self, upload: MultipartUpload, number: int, received: IngestedBody) -> Part:
-        """Store a part; it replaces one of the same number."""
+        """
+        Store a part; it replaces one of the same number.
+
+        @param number: From 1 to 10,000.
+        @param received: Its body, ingested without inline content.
+        """
         content = received.content
         if content.inline is not None:  # only an empty part comes so: it has no blob at all
             content = Content(content.size)
@@ -109,7 +114,12 @@ class MultipartService:
         return part
 
     async def parts(self, upload: MultipartUpload, after: int, limit: int) -> list[Part]:
-        """List parts by number, those after C{after}."""
+        """
+        List parts by number.
+
+        @param after: List strictly after this number.
+        @param limit: Largest number of parts.
+        """
         found: list[Part] = await self._catalog.parts(
             upload.bucket, upload.key, upload.uploadId, after, limit
         )
@@ -127,7 +137,10 @@ class MultipartService:
         """
         List a bucket's uploads in progress.
 
+        @param prefix: Only keys that begin with it.
+        @param delimiter: Groups keys by common prefixes; empty for none.
         @param after: Key and upload id; see L{ICatalog.uploads}.
+        @param limit: Largest number of uploads and common prefixes.
         """
         await self._service.bucket(identity, bucket)
         key, uploadId = after
@@ -154,6 +167,9 @@ class MultipartService:
         """
         Turn the named parts into the object.
 
+        @param named: The parts that the request names, in its order.
+        @param condition: Evaluated in the transaction that writes the object.
+        @param declaredSize: Of the whole object, in bytes, if the client said.
         @param declared: Algorithm and base64 of the whole object's checksum, if the client said.
         @param declaredKind: The kind of checksum, if the client said.
         @raise S3Error: C{InvalidPart}, C{InvalidPartOrder}, C{EntityTooSmall}, C{EntityTooLarge},
@@ -374,6 +390,10 @@ class CopyService:
         Make C{length} bytes from C{start} of the source a part of an upload.
 
         The bytes are read once, for the part's MD5 and checksum.
+
+        @param number: Of the part, from 1 to 10,000.
+        @param start: Offset of the first byte in the source.
+        @param length: Number of bytes.
         """
         md5 = newHasher("MD5")
         algorithm = upload.checksumAlgorithm or DEFAULT_ALGORITHM

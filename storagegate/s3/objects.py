@@ -148,7 +148,13 @@ class ObjectService:
     async def buckets(
         self, identity: Identity, prefix: str, after: str, limit: int
     ) -> list[Bucket]:
-        """List the account's buckets by name: strictly after C{after}, at most C{limit}."""
+        """
+        List the account's buckets by name; all buckets for the root identity.
+
+        @param prefix: Only names that begin with it.
+        @param after: List strictly after this name.
+        @param limit: Largest number of buckets.
+        """
         account = None if identity.isRoot else identity.account
         found: list[Bucket] = await self._catalog.buckets(account, prefix, after, limit)
         return found
@@ -253,6 +259,7 @@ class ObjectService:
         """
         Delete objects; one that does not exist counts as deleted.
 
+        @param entries: Each with its own condition.
         @return: For each entry L{None}, or its error.
         """
         await self.bucket(identity, bucket)

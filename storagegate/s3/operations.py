@@ -36,7 +36,7 @@ _NO_LIST = "<IsTruncated>false</IsTruncated>"
 _NO_LOCK = _error("InvalidRequest", "Bucket is missing Object Lock Configuration")
 _NOT_IMPLEMENTED = _error("NotImplemented")
 
-# Selector, Amazon's name of the read, its response. The documents and errors are those that S3 was
+# Selector, Amazon's name of the read, its response. These are the documents and errors that S3 was
 # seen to send for a new bucket, except where a client relies on an older default: encryption,
 # ownershipControls and publicAccessBlock are those of a bucket that was made before 2023.
 _BUCKET_READS = (

@@ -505,6 +505,8 @@ class SigningKeys:
 
         @param secret: The secret key; L{None} for an access key that is not known.
         @param date: C{YYYYMMDD}.
+        @param region: Of the scope.
+        @param service: Of the scope.
         """
         scope = (self._decoy if secret is None else secret, date, region, service)
         key = self._keys.get(scope)
@@ -516,7 +518,12 @@ class SigningKeys:
 
 
 def deriveSigningKey(secret: str, date: str, region: str, service: str) -> bytes:
-    """Derive the key that signs for one day, region and service."""
+    """
+    Derive the key that signs for one day, region and service.
+
+    @param secret: The secret of the access key.
+    @param date: C{YYYYMMDD}.
+    """
     key = b"AWS4" + secret.encode()
     for part in (date, region, service, TERMINATOR):
         key = hmac.digest(key, part.encode(), "sha256")

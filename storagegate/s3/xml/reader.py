@@ -147,7 +147,7 @@ def readRecords(body: bytes, root: str, record: str, limits: Limits) -> Records:
     Parse a document. Elements of other names, and elements within fields, are ignored.
 
     @param body: The whole document, in UTF-8 unless a byte order mark says UTF-16.
-    @param root: The name that the root must have, in whatever namespace.
+    @param root: The name that the root must have, in any namespace.
     @param record: The name of the records.
     @raise S3Error: C{MalformedXML}, for any problem.
     """
