@@ -226,7 +226,7 @@ class Fault(Enum):
     """The kinds of database error that have different consequences."""
 
     FULL = auto()
-    """The disk has no room; nothing of the transaction is there."""
+    """The disk is full; the transaction has changed nothing."""
 
     BUSY = auto()
     """Another process has held the write lock for too long."""
@@ -244,7 +244,7 @@ def classify(error: Exception) -> Fault:
     if not isinstance(error, sqlite3.Error) or code is None:
         return Fault.OTHER
     primary = code & _PRIMARY_CODE
-    # The shared memory file could not grow: SQLite says I/O error, but it is the disk's room.
+    # The shared memory file could not grow: SQLite reports an I/O error, but the disk is full.
     if primary == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE:
         return Fault.FULL
     if isBusy(error):

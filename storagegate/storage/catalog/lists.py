@@ -1,16 +1,14 @@
 """
-Lists, each read in one step.
+Lists, each read by one statement. All functions may run in a pool thread.
 
-A list comes back as one JSON text: each row that a thread steps to gives the interpreter lock
-away, a thousand times a page. All functions may run in a pool thread.
+A list is returned as one JSON text: each row that a thread fetches releases the interpreter lock,
+a thousand times a page.
 
-Walking over keys, with whole groups at one step.
-
-A group is all the keys with one common prefix: up to and with the first delimiter behind the
-query's own prefix. The walk seeks the next key from a key, and from a group the first key behind
-it, so that its cost follows the answer's size. Keys are UTF-8, which never holds the byte FF:
-whatever begins with C{x} lies before C{x || FF}, and the next key that can be after C{x} is
-C{x || 00}.
+A list with a delimiter skips whole groups. A group is all keys with one common prefix: up to and
+with the first delimiter after the query's own prefix. From a key the walk seeks the next key, from
+a group the first key after it, so that its time is proportional to the page. Keys are UTF-8, which
+never contains the byte FF: every key that begins with C{x} sorts before C{x || FF}, and the next
+possible key after C{x} is C{x || 00}.
 """
 
 import sys
@@ -39,11 +37,11 @@ _NEXT = b"\x00"
 @frozen
 class KeyRange:
     """
-    Where a walk goes.
+    The keys of a list.
 
-    @ivar prefix: What all keys begin with.
-    @ivar delimiter: What ends a group; empty: there are no groups.
-    @ivar after: Only what comes after this; where it is a group, after all of it.
+    @ivar prefix: The beginning of all keys.
+    @ivar delimiter: The end of a common prefix; empty: there are no groups.
+    @ivar after: The list begins after this key; if it is a group, after the whole group.
     """
 
     prefix: bytes
@@ -52,9 +50,9 @@ class KeyRange:
 
     def parameters(self, bucketId: int, most: int) -> dict[str, object]:
         """
-        Give the named parameters of a walk.
+        Return the named parameters of a walk.
 
-        @param most: The most steps that it makes.
+        @param most: The largest number of steps.
         """
         return {
             "bucket": bucketId,
@@ -67,7 +65,7 @@ class KeyRange:
         }
 
     def groupOf(self, text: bytes) -> bytes | None:
-        """Give the group that a key belongs to, or a group itself; L{None} where there is none."""
+        """Return the group of a key, or a group itself; L{None} if there is none."""
         if not self.delimiter or not text.startswith(self.prefix):
             return None
         found = text.find(self.delimiter, len(self.prefix))
@@ -82,7 +80,7 @@ class KeyRange:
 
 def walkSQL(table: str) -> str:
     """
-    Give a C{WITH} clause that defines C{step(n, key, part)}: the steps in order, C{part} the
+    Return a C{WITH} clause that defines C{step(n, key, part)}: the steps in order, C{part} the
     common prefix, or C{NULL} where the step is a key.
 
     @param table: A table with the columns C{bucketId} and C{key}, in the order of its index.
@@ -106,32 +104,32 @@ def walkSQL(table: str) -> str:
     """
 
 
-# NULL where the delimiter is not there (nullif), for NULL spreads through the arithmetic.
+# NULL without the delimiter (nullif), for arithmetic with NULL is NULL.
 _PART = """substr(walk.key, 1, :behind - 2 + length(:delimiter)
     + nullif(instr(substr(walk.key, :behind), :delimiter), 0))"""
 
 _Row = TypeVar("_Row")
-Place = tuple[str, str]
-"""What a page is sorted by: a key or a common prefix, and an upload's id or nothing."""
+Position = tuple[str, str]
+"""The sort key of a page: a key or a common prefix, and an upload's id or nothing."""
 
 
 def cutPage(
-    rows: list[_Row], placeOf: Callable[[_Row], Place], prefixes: list[str], limit: int
-) -> Place | None:
+    rows: list[_Row], positionOf: Callable[[_Row], Position], prefixes: list[str], limit: int
+) -> Position | None:
     """
-    Drop what is beyond the first C{limit} of rows and common prefixes together.
+    Drop rows and common prefixes beyond the first C{limit} of both together.
 
     @param rows: In order. Changed in place, and so is C{prefixes}.
-    @return: The place of the last that stays, if any was dropped.
+    @return: The position of the last that stays, if any was dropped.
     """
     if len(rows) + len(prefixes) <= limit:
         return None
     while len(rows) + len(prefixes) > limit:
-        if not prefixes or (rows and placeOf(rows[-1]) > (prefixes[-1], "")):
+        if not prefixes or (rows and positionOf(rows[-1]) > (prefixes[-1], "")):
             rows.pop()
         else:
             prefixes.pop()
-    ends = [placeOf(row) for row in rows[-1:]] + [(part, "") for part in prefixes[-1:]]
+    ends = [positionOf(row) for row in rows[-1:]] + [(part, "") for part in prefixes[-1:]]
     return max(ends)
 
 
@@ -145,7 +143,7 @@ _SHOWN = """
     'checksumAlgorithm', checksumAlgorithm, 'checksumKind', checksumKind, 'versionId', versionId
 """
 
-# For this the attributes of each row are parsed, so a list shows it only where it is asked for.
+# For this the attributes of each row are parsed, so a list has it only on request.
 _TYPED = f"""{_LISTED},
     ifnull(json_extract(o.attributes, '$.contentType'), '{Attributes().contentType}') AS contentType
 """
@@ -243,7 +241,7 @@ def listObjects(
 
 def listUploads(
     connection: Connection, bucket: str, where: KeyRange, idAfter: str, limit: int
-) -> tuple[list[MultipartUpload], list[str], Place | None]:
+) -> tuple[list[MultipartUpload], list[str], Position | None]:
     """See L{ICatalog.uploads<storagegate.storage.interfaces.ICatalog.uploads>}."""
     number = _bucketId(connection, bucket)
     if limit <= 0:
