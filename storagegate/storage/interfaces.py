@@ -67,6 +67,7 @@ class ICatalog(Interface):
         """
         Look up a bucket and an object in it, in one query.
 
+        @param versionId: An object with another version id is not found; L{None} accepts any.
         @param verify: Whether the content's C{inline} is compared with its storage checksum.
         @raise CorruptObject: The bytes are missing or not those that were written.
         """
@@ -79,7 +80,9 @@ class ICatalog(Interface):
         List buckets by name.
 
         @param account: Only those of this account; L{None} lists all.
-        @param after: Names strictly after this one.
+        @param prefix: Only names that begin with it; empty lists all.
+        @param after: Names strictly after this one; empty begins.
+        @param limit: The most buckets in the result.
         """
 
     async def listObjects(
@@ -93,6 +96,7 @@ class ICatalog(Interface):
         """
         List a page of current objects in key order, in time proportional to the page.
 
+        @param prefix: Only keys that begin with it.
         @param delimiter: Empty, or the text that ends a common prefix (searched behind C{prefix}).
         @param after: Start strictly after this. If it equals a common prefix of this query
             (starts with C{prefix}, ends with C{delimiter}), the whole group is skipped.
@@ -167,8 +171,10 @@ class ICatalog(Interface):
 
     async def parts(bucket: str, key: bytes, uploadId: str, after: int, limit: int) -> list[Part]:
         """
-        List parts by number, those after C{after}.
+        List parts by number.
 
+        @param after: Numbers strictly after this one; 0 begins.
+        @param limit: The most parts in the result.
         @raise NoSuchUpload: The upload does not exist.
         """
 
@@ -178,6 +184,10 @@ class ICatalog(Interface):
         """
         List uploads in progress, by key and then by id.
 
+        @param prefix: Only keys that begin with it.
+        @param delimiter: As for L{listObjects}.
+        @param keyAfter: Keys strictly after this one; empty begins.
+        @param limit: Uploads and common prefixes together.
         @param idAfter: With C{keyAfter}: uploads of that very key with a greater id are included;
             empty: only keys strictly after C{keyAfter}.
         @return: Uploads, common prefixes, and (key, upload id) after which the next page starts.
@@ -234,7 +244,8 @@ class ICatalog(Interface):
         """
         List blobs without references since more than C{graceSeconds}, by id.
 
-        @param after: Ids strictly after this one.
+        @param after: Ids strictly after this one; empty begins.
+        @param limit: The most ids in the result.
         """
 
     async def blobRow(id: str) -> BlobRow | None:
@@ -244,7 +255,8 @@ class ICatalog(Interface):
         """
         List all blobs by id.
 
-        @param after: Ids strictly after this one.
+        @param after: Ids strictly after this one; empty begins.
+        @param limit: The most rows in the result.
         """
 
     async def checkInline(start: InlinePosition | None, limit: int) -> InlineCheck:
@@ -352,6 +364,8 @@ class IBlobReader(Interface):
         Send a range of the blob as a part of a body: by C{sendfile} from a local file, else by
         ranged reads, the next of which begins when the client has received the last.
 
+        @param offset: The first byte, from the beginning of the blob.
+        @param length: Bytes.
         @raise CorruptBlob: The blob ended before the range, or cannot be read.
         """
 
@@ -359,6 +373,7 @@ class IBlobReader(Interface):
         """
         Read a range of the blob.
 
+        @param offset: The first byte, from the beginning of the blob.
         @param length: At most a few hundred KiB: it is in memory at once.
         @param hashers: Receive the bytes.
         @return: Fewer bytes than asked for only at the end of the blob.
@@ -369,6 +384,8 @@ class IBlobReader(Interface):
         """
         Feed a range of the blob to hashers, without having it in memory at once.
 
+        @param offset: The first byte, from the beginning of the blob.
+        @param length: Bytes; the range may be as long as the blob.
         @return: How many bytes there were: fewer than asked for only at the end of the blob.
         @raise OSError: It cannot be read.
         """
