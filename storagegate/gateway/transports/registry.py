@@ -188,11 +188,11 @@ WEBSOCKET = Transport(
     title="WebSocket",
     flag="enableWebSocket",
     options="storagegate.gateway.transports.websocket:WebSocketOptions",
-    make="storagegate.gateway.transports.websocket.listener:WebSocketGuest",
+    make="storagegate.gateway.transports.websocket.guest:WebSocketGuest",
     shares="http",
     providers=("jwt", "apikey"),
     metrics="storagegate.gateway.transports.websocket:METRICS",
-    describe="storagegate.gateway.transports.websocket.listener:WebSocketChannel",
+    describe="storagegate.gateway.transports.websocket.guest:WebSocketChannel",
 )
 
 GRPC = Transport(
