@@ -15,13 +15,14 @@ about all other values and makes all errors.
 
 from base64 import b64decode
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
-from typing import Any
-
-from fastjsonschema import JsonSchemaException, JsonSchemaValueException, compile
+from typing import TYPE_CHECKING, Any
 
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.httpurls import SCHEMES
+
+if TYPE_CHECKING:
+    from fastjsonschema import JsonSchemaValueException
 
 Fits = Callable[[Any], bool]
 """Returns whether a value is certainly valid; C{False} means unknown."""
@@ -251,6 +252,9 @@ def compileSchema(document: Mapping[str, Any], name: str) -> Validator:
     @param name: Its name, for errors.
     @raise DefinitionError: If it is invalid.
     """
+    # Half a megabyte that a daemon needs with its first schema, not at its start.
+    from fastjsonschema import JsonSchemaException, JsonSchemaValueException, compile
+
     try:
         check = compile(
             {"$schema": _DRAFT, **_masked(document)},
@@ -280,7 +284,7 @@ def _masked(schema: Any) -> Any:
     return [_masked(value) for value in schema] if isinstance(schema, list) else schema
 
 
-def _pathOf(error: JsonSchemaValueException) -> str:
+def _pathOf(error: "JsonSchemaValueException") -> str:
     path = (error.name or "").removeprefix("data").removeprefix(".")
     if error.rule == "required":
         missing = next(iter(_missing(error)), "")
@@ -288,12 +292,12 @@ def _pathOf(error: JsonSchemaValueException) -> str:
     return str(path)
 
 
-def _missing(error: JsonSchemaValueException) -> list[str]:
+def _missing(error: "JsonSchemaValueException") -> list[str]:
     value = error.value if isinstance(error.value, Mapping) else {}
     return [name for name in error.rule_definition or () if name not in value]
 
 
-def _messageOf(error: JsonSchemaValueException) -> str:
+def _messageOf(error: "JsonSchemaValueException") -> str:
     if error.rule == "required":
         return "is required"
     return str(error.message.removeprefix(error.name or "").strip())

@@ -12,21 +12,16 @@ A streamed body on its way through an encoder.
 
 from collections import deque
 from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
 from typing import Any
 from zlib import DEFLATED, Z_SYNC_FLUSH, compressobj
 
 import attrs
-import brotli
 from twisted.internet.defer import Deferred, fail
 from zope.interface import Attribute, Interface, implementer
 
 from storagegate.net.http.interfaces import ClientLost
 from storagegate.net.http.message import READY
-
-try:
-    import zstandard
-except ImportError:  # An extra: without it the coding is not offered.
-    zstandard = None  # type: ignore[assignment]
 
 LEVELS = range(-1, 10)
 """What C{level} may be: zlib's own range."""
@@ -89,11 +84,15 @@ def _deflate(level: int, length: int | None, flushes: bool) -> BodyEncoder:
 
 
 def _br(level: int, length: int | None, flushes: bool) -> BodyEncoder:
+    import brotli
+
     coder = brotli.Compressor(quality=_BROTLI_QUALITY, lgwin=_BROTLI_WINDOW)
     return BodyEncoder(coder.process, coder.flush, coder.finish, flushes)
 
 
 def _zstd(level: int, length: int | None, flushes: bool) -> BodyEncoder:
+    import zstandard
+
     # A level chooses its tables by the length of the body: those for one small body are built in
     # a fifth of the time, and those for an endless one are no larger than the window needs.
     whole = 1 << _ZSTD_WINDOW
@@ -118,7 +117,7 @@ _MAKERS: dict[str, Callable[[int, int | None, bool], BodyEncoder]] = {
     "deflate": _deflate,
 }
 
-CODINGS = tuple(coding for coding in _MAKERS if coding != "zstd" or zstandard is not None)
+CODINGS = tuple(each for each in _MAKERS if each != "zstd" or find_spec("zstandard") is not None)
 """The codings that there are encoders for, the preferred one first."""
 
 

@@ -16,14 +16,13 @@ from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.headers import attributesFrom, rejectUnsupported
 from storagegate.s3.ingest import ingest
 from storagegate.s3.names import checkKey
-from storagegate.s3.postform import SizeLimits, checkPolicy
 from storagegate.s3.request import XML, S3Request
 from storagegate.s3.xml import documents
 from storagegate.storage.records import INLINE_LIMIT, ObjectRecord
 
 if TYPE_CHECKING:
     # Its library comes with the first form: most servers never see a browser's.
-    from storagegate.s3.postform import FormHead, PostForm
+    from storagegate.s3.postform import FormHead, PostForm, SizeLimits
 
 _STATUSES = {"200": 200, "201": 201, "204": 204}
 
@@ -55,6 +54,8 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
 
     @param form: At its start, or after its fields.
     """
+    from storagegate.s3.postform import SizeLimits, checkPolicy
+
     if call.authenticated.payloadHash != UNSIGNED_PAYLOAD:
         # No client signs a form so, and a payload that is not compared must not be accepted.
         raise S3Error("InvalidRequest", "The payload of a form cannot be signed")
@@ -92,7 +93,7 @@ async def _store(
     form: "PostForm",
     key: bytes,
     headers: Mapping[bytes, bytes],
-    limits: SizeLimits,
+    limits: "SizeLimits",
 ) -> ObjectRecord:
     rejectUnsupported(headers)
     attributes = attributesFrom(headers)

@@ -1,4 +1,4 @@
-"""WebSocket in an application of HTTP: its description, and its transport, imported when it is used."""
+"""WebSocket in an application of HTTP: its description, and its transport, imported late."""
 
 from collections.abc import Mapping
 from typing import Any
