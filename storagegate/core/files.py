@@ -6,6 +6,7 @@ which a start or a daemon without objects does not pay.
 """
 
 import os
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -57,6 +58,17 @@ def fileStamp(path: str | os.PathLike[str]) -> tuple[int, ...]:
     except OSError:
         return ()
     return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev)
+
+
+@cache
+def crcFunction(name: str) -> Callable[[Any, int], int]:
+    """
+    Return the library's function of a CRC, which the wrappers below call.
+
+    @param name: C{crc32}, C{crc32c} or C{crc64nvme}.
+    """
+    function: Callable[[Any, int], int] = getattr(_library(), name)
+    return function
 
 
 def crc32(data: Any, before: int = 0) -> int:

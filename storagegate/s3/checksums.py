@@ -43,7 +43,7 @@ FULL_OBJECT = "FULL_OBJECT"
 COMPOSITE = "COMPOSITE"
 
 
-class Hasher(Protocol):
+class DigestHasher(Protocol):
     """A checksum over data that comes in pieces: a CRC, or an object of C{hashlib}."""
 
     def update(self, data: bytes, /) -> None:
@@ -110,7 +110,7 @@ class _CRC:
 _CONSTRUCTORS = {"MD5": hashlib.md5, "SHA1": hashlib.sha1, "SHA256": hashlib.sha256}
 
 
-def newHasher(algorithm: str) -> Hasher:
+def newHasher(algorithm: str) -> DigestHasher:
     """
     Start a checksum.
 
@@ -118,7 +118,7 @@ def newHasher(algorithm: str) -> Hasher:
     """
     known = ALGORITHMS.get(algorithm)
     if known is not None and known.crc is not None:
-        return _CRC(known.crc, known.size)
+        return _CRC(files.crcFunction(known.name.lower()), known.size)
     return _CONSTRUCTORS[algorithm](usedforsecurity=False)
 
 

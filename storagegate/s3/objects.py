@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from attrs import frozen
 
 from storagegate.s3.accounts import Identity
-from storagegate.s3.checksums import Hasher
+from storagegate.s3.checksums import DigestHasher
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.ingest import IngestedBody
 from storagegate.s3.names import checkBucketName
@@ -298,7 +298,7 @@ def segmentsOf(content: Content, start: int, length: int) -> tuple[Segment, ...]
 
 
 async def digest(
-    store: ObjectStore, content: Content, start: int, length: int, hashers: Sequence[Hasher]
+    store: ObjectStore, content: Content, start: int, length: int, hashers: Sequence[DigestHasher]
 ) -> None:
     """
     Feed a run of a content to hashers, in the pool for blobs.

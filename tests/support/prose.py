@@ -26,7 +26,9 @@ TRANSPORTS = frozenset({"http", "websocket", "grpc", "tcp", "udp"})
 REGISTRY = "gateway/transports/registry.py"
 """The one module that names all transports."""
 
-SPECIFICATION_NAMES: Mapping[str, str] = {}
+SPECIFICATION_NAMES: Mapping[str, str] = {
+    "core/httpurls.py": "http is a URI scheme there, RFC 9110 section 4.2",
+}
 """
 Files that write the name of a transport because the specification does, with the reason for each.
 

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 from attrs import asdict, frozen
 
-from storagegate.core.files import crc32c
+from storagegate.core.files import crcFunction
 from storagegate.storage.errors import StoreError
 from storagegate.storage.records import Attributes, Checksum, Content, ObjectRecord, Part, Segment
 from storagegate.storage.sqlite import transact
@@ -224,7 +224,7 @@ def objectValues(record: ObjectRecord) -> tuple[object, ...]:
         attributes.storageClass,
         "" if checksum is None else checksum.algorithm,
         "" if checksum is None else checksum.kind,
-        None if content.inline is None else crc32c(content.inline),
+        None if content.inline is None else crcFunction("crc32c")(content.inline, 0),
         attributesText(attributes),
         segmentsText(content),
     )
@@ -236,7 +236,7 @@ def isIntact(inline: bytes | None, checksum: int | None) -> bool:
 
     @param checksum: L{None} for an object whose bytes are elsewhere.
     """
-    return checksum is None or (inline is not None and crc32c(inline) == checksum)
+    return checksum is None or (inline is not None and crcFunction("crc32c")(inline, 0) == checksum)
 
 
 def readObject(
