@@ -165,8 +165,8 @@ class GRPCTransport:
         whole = f"{service.name}.{name}"
 
         async def begin(call: Call) -> Any:
-            credentials = credentialsOf(call)
             context = contextOf(call, service.name, name)
+            credentials = credentialsOf(call, context.headers)
             call.prepareMetadata({TRACE_ID: context.tracing.traceId})
             request: Any = call.requests if streams else call.request
             transform = self._options.transformRequest
@@ -219,13 +219,15 @@ class GRPCTransport:
         return described
 
 
-def credentialsOf(call: Call) -> CallCredentials:
-    """Read the credentials of a call from C{authorization} and C{x-api-key}."""
-    metadata = call.metadata
-    tokens = metadata.get("authorization")
-    keys = metadata.get("x-api-key")
-    token = bearerToken(tokens[0]) if tokens else None
-    return CallCredentials(token or None, keys[0] if keys else None, call, hasFields=True)
+def credentialsOf(call: Call, headers: Mapping[str, str]) -> CallCredentials:
+    """
+    Return the credentials of a call.
+
+    @param headers: Its metadata by lower-case name; C{authorization} and C{x-api-key} are read.
+    """
+    field = headers.get("authorization")
+    token = bearerToken(field) if field else None
+    return CallCredentials(token or None, headers.get("x-api-key"), call, hasFields=True)
 
 
 def contextOf(call: Call, service: str, method: str) -> RequestContext:
