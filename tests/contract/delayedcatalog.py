@@ -23,7 +23,7 @@ from storagegate.storage.interfaces import ICatalog
 SHORTEST_SECONDS = 0.002
 LONGEST_SECONDS = 0.020
 
-GRACE_SECONDS = 0.5
+GRACE_SECONDS = 2.0
 """Many times what a look-up takes to come back, also on a machine that is busy."""
 
 DELAYED = "delayed"

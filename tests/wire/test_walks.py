@@ -1,5 +1,6 @@
 """How far requests walk through the package: within their limits, and the record proved."""
 
+import re
 import threading
 from functools import cache
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.support.modules import CHECKOUT
 from tests.support.walkprogram import Recorder
 from tests.support.walks import LIMITS, Limit, Walk, measure, usual
 
@@ -50,6 +52,14 @@ class LimitTests(SynchronousTestCase):
     def test_express(self) -> None:
         """A route with a parameter answers JSON."""
         self.check("Express GET")
+
+    def test_documented(self) -> None:
+        """The page of the architecture names the files of each walk, and no others."""
+        page = (CHECKOUT / "docs" / "architecture.rst").read_text()
+        for name, walk in walks().items():
+            found = re.search(rf"^{re.escape(name)}\n((?:    .*\n)+)", page, re.MULTILINE)
+            assert found is not None, name
+            self.assertEqual(set(re.findall(r"``([^`]+)``", found[1])), walk.files, name)
 
     def test_application(self) -> None:
         """A method of a gRPC application is called."""
