@@ -338,13 +338,13 @@ class Components:
         if link is not None:
             from storagegate.core.ratelimit import sharedRateStores
             from storagegate.core.sharedtable import SharedTable
-            from storagegate.gateway.transports.udp.replycache import SharedAnswerCache
+            from storagegate.gateway.transports.udp.replycache import SharedReplyCache
 
             answers = link.memory["answers"]
             shared = {
                 "rateStore": sharedRateStores(link.memory["rates"]),
                 "turn": link,
-                "makeAnswers": lambda: SharedAnswerCache(SharedTable.attach(answers)),
+                "makeReplies": lambda: SharedReplyCache(SharedTable.attach(answers)),
             }
         resources = GatewayResources(
             meters=self.meters,

@@ -5,10 +5,7 @@ The gateway: services that are written once and called over HTTP, WebSocket, gRP
     gateway.addService("Orders", {"methods": {"get": getOrder}})
     gateway.run()
 
-What C{configureErrorHandling} takes.
-
-What a gateway can be told before it serves: every C{configure} takes a mapping or keywords, in any
-order.
+Until it serves, each C{configure} method takes a mapping or keywords, in any order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -275,7 +272,7 @@ def createProtocolGateway(
 
 class ProtocolGateway(Configurable):
     """
-    Services and the wires that they are called over.
+    Services and the transports that they are called over.
 
     Every C{configure} takes a mapping or keywords, in any order, until the gateway serves.
 
@@ -304,7 +301,7 @@ class ProtocolGateway(Configurable):
         self.tracer: Any = around.tracer
         self._ownTracer: Any = None
         self._forwarding: Any = None
-        self._wires: TransportSet | None = None
+        self._transports: TransportSet | None = None
 
     # Services.
 
@@ -337,13 +334,13 @@ class ProtocolGateway(Configurable):
         @raise DefinitionError: If its name is taken.
         """
         self.invoker.add(service, isKnown)
-        if self._wires is not None:
-            self._wires.add(service)
+        if self._transports is not None:
+            self._transports.add(service)
         return self
 
     @property
     def services(self) -> Mapping[str, ServiceDefinition]:
-        """Give the services by name."""
+        """Return the services by name."""
         return self.invoker.services
 
     # Serving.
@@ -354,34 +351,34 @@ class ProtocolGateway(Configurable):
 
         @raise RuntimeError: If the gateway serves.
         """
-        if self._wires is not None:
+        if self._transports is not None:
             raise RuntimeError("the gateway serves already: configure it before")
 
     def listen(self, *, reactor: Any = None) -> Deferred[dict[str, ListeningPort]]:
         """
-        Begin to serve over every wire that is enabled.
+        Begin to serve over every transport that is enabled.
 
-        @return: The ports by wire; WebSocket has that of HTTP. Fails with C{CannotListenError} if a
-            place is taken: then no port is left open.
+        @return: The ports by transport; WebSocket has that of HTTP. Fails with
+            C{CannotListenError} if an address is taken: then no port is left open.
         """
-        isFirst = self._wires is None
-        wires = self.start(reactor)
+        isFirst = self._transports is None
+        transports = self.start(reactor)
         settings = self.settings
 
         def refused(reason: Failure) -> Any:
-            if not isFirst or self._wires is not wires:
+            if not isFirst or self._transports is not transports:
                 return reason
-            # It may be told another place.
-            self._wires = None
+            # It may be configured with another address.
+            self._transports = None
             return self._stopForwarding().addCallback(lambda stopped: reason)
 
-        opening = Deferred.fromCoroutine(wires.openAll(settings.enabled, settings.hostname))
+        opening = Deferred.fromCoroutine(transports.openAll(settings.enabled, settings.hostname))
         return opening.addErrback(refused)
 
     def start(self, reactor: Any = None) -> TransportSet:
-        """Make the wires; the gateway cannot be configured any more."""
-        if self._wires is not None:
-            return self._wires
+        """Create the transports; the gateway cannot be configured any more."""
+        if self._transports is not None:
+            return self._transports
         if reactor is None:
             reactor = processReactor()
         around = self._surroundings
@@ -399,13 +396,13 @@ class ProtocolGateway(Configurable):
         traced = CORRELATION_HEADER
         if self.monitoring is not None:
             traced = self.monitoring.tracing.correlationHeader
-        wires = self._metrics.wires
+        counts = self._metrics.transports
         host = TransportContext(
             self.invoker,
             reactor,
             run,
             self.transformError,
-            wires,
+            counts,
             traced,
             (unknown,),
             self.settings,
@@ -416,10 +413,10 @@ class ProtocolGateway(Configurable):
         )
         if self.discovery is not None and self.discovery.services:
             self._forward(host)
-        self._wires = TransportSet(host)
+        self._transports = TransportSet(host)
         for service in self.services.values():
-            self._wires.add(service)
-        return self._wires
+            self._transports.add(service)
+        return self._transports
 
     def _forward(self, host: TransportContext) -> None:
         """
@@ -455,8 +452,8 @@ class ProtocolGateway(Configurable):
 
     @property
     def ports(self) -> Mapping[str, ListeningPort]:
-        """Give the ports that are open, by wire."""
-        return {} if self._wires is None else self._wires.ports
+        """Return the ports that are open, by transport."""
+        return {} if self._transports is None else self._transports.ports
 
     def setHealth(self, services: Mapping[str, bool], overall: bool) -> None:
         """
@@ -465,8 +462,8 @@ class ProtocolGateway(Configurable):
         @param services: By the names that they have here; others stay as they are.
         @param overall: How the server as a whole is.
         """
-        if self._wires is not None:
-            self._wires.setHealth(services, overall)
+        if self._transports is not None:
+            self._transports.setHealth(services, overall)
 
     def stop(self, graceMs: float = DEFAULT_GRACE_MS, patienceMs: float = 0) -> Deferred[None]:
         """
@@ -477,15 +474,17 @@ class ProtocolGateway(Configurable):
             the same port.
         @return: Fires when all is closed.
         """
-        if self._wires is None:
+        if self._transports is None:
             return succeed(None)
-        return Deferred.fromCoroutine(self._stop(self._wires, graceMs / 1000, patienceMs / 1000))
+        return Deferred.fromCoroutine(
+            self._stop(self._transports, graceMs / 1000, patienceMs / 1000)
+        )
 
     async def _stop(
-        self, wires: TransportSet, graceSeconds: float, idleGraceSeconds: float
+        self, transports: TransportSet, graceSeconds: float, idleGraceSeconds: float
     ) -> None:
         try:
-            await wires.close(graceSeconds, idleGraceSeconds)
+            await transports.close(graceSeconds, idleGraceSeconds)
             await self._stopForwarding()
         finally:
             if self._ownTracer is not None:
@@ -506,7 +505,7 @@ class ProtocolGateway(Configurable):
 
     def middleware(self) -> Any:
         """
-        Give what attaches the gateway to an application under a path.
+        Return what attaches the gateway to an application under a path.
 
         C{app.use("/rpc", gateway.middleware())} answers C{POST /rpc/{Service}/{method}}. The
         gateway cannot be configured any more.
@@ -515,7 +514,7 @@ class ProtocolGateway(Configurable):
 
     def getConfig(self, name: str) -> dict[str, Any]:
         """
-        Give C{{name: {...}}} for an application's C{withOptions}.
+        Return C{{name: {...}}} for an application's C{withOptions}.
 
         @param name: A transport.
         @raise KeyError: If there is no transport of that name.
@@ -523,19 +522,19 @@ class ProtocolGateway(Configurable):
         return {name: {**asdict(self.settings.of(name), recurse=False), "gateway": self}}
 
     def getWebSocketConfig(self) -> dict[str, Any]:
-        """Give C{{"websocket": {...}}} for an application's C{withOptions}."""
+        """Return C{{"websocket": {...}}} for an application's C{withOptions}."""
         return self.getConfig(WEBSOCKET.name)
 
     def getGRPCConfig(self) -> dict[str, Any]:
-        """Give C{{"grpc": {...}}} for an application's C{withOptions}."""
+        """Return C{{"grpc": {...}}} for an application's C{withOptions}."""
         return self.getConfig(GRPC.name)
 
     def getUDPConfig(self) -> dict[str, Any]:
-        """Give C{{"udp": {...}}} for an application's C{withOptions}."""
+        """Return C{{"udp": {...}}} for an application's C{withOptions}."""
         return self.getConfig(UDP.name)
 
     def getTCPConfig(self) -> dict[str, Any]:
-        """Give C{{"tcp": {...}}} for an application's C{withOptions}."""
+        """Return C{{"tcp": {...}}} for an application's C{withOptions}."""
         return self.getConfig(TCP.name)
 
     def configureFor(self, groups: Mapping[str, Mapping[str, Any]]) -> None:
@@ -549,23 +548,24 @@ class ProtocolGateway(Configurable):
             self._checkIdle()
             self.settings = settings
 
-    def openFor(self, wires: Sequence[str], reactor: Any) -> Deferred[dict[str, Any]]:
+    def openFor(self, names: Sequence[str], reactor: Any) -> Deferred[dict[str, Any]]:
         """
-        Open wires for an application that listens itself; those that are open, and those without a
-        listener of their own, stay as they are.
+        Open transports for an application that listens itself.
 
-        @return: The ports by wire. Fails with C{CannotListenError} if a place is taken.
+        Those that are open, and those without a listener of their own, stay as they are.
+
+        @return: The ports by transport. Fails with C{CannotListenError} if an address is taken.
         """
         started = self.start(reactor)
         wanted = [
             name
-            for name in wires
+            for name in names
             if name not in started.ports and findTransport(name).shares is None
         ]
         return Deferred.fromCoroutine(started.openAll(wanted, self.settings.hostname))
 
     def webSocketMiddleware(self) -> Callable[[Any, Any, Callable[[], Any]], Any]:
-        """Give what makes WebSockets of requests for the path that the options name."""
+        """Return what makes WebSockets of requests for the path that the options name."""
 
         def answer(req: Any, res: Any, next: Callable[[], Any]) -> Any:
             if req.path != (self.settings.of(WEBSOCKET.name).path or "/"):
@@ -576,7 +576,7 @@ class ProtocolGateway(Configurable):
 
     def getMetrics(self) -> dict[str, Any]:
         """
-        Give the counts so far.
+        Return the counts so far.
 
         @return: C{requests_total} and C{avg_response_time} (milliseconds), each a mapping of
             protocols to numbers, and more of the kind.

@@ -1,9 +1,8 @@
 """
-What the adapters of a gateway share.
+The context that the transports of a gateway share, and the set of those in use.
 
-Whose turn it is to read datagrams.
-
-The transports of a gateway that are in use: made when they are wanted, opened, and closed.
+L{TransportContext} has the invoker, the clock, the options and the metrics; L{GatewayResources} is
+the part of it that belongs to the process. L{TransportSet} creates, opens and closes transports.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +20,7 @@ from storagegate.core.errors import ServiceError, asServiceError
 from storagegate.core.invoker import InvocationObserver, Invoker
 from storagegate.core.ratelimit import RateStoreMaker
 from storagegate.gateway.options import GatewayOptions
-from storagegate.gateway.transports.metrics import WireMeter
+from storagegate.gateway.transports.metrics import TransportMetrics
 from storagegate.gateway.transports.registry import (
     Transport,
     findTransport,
@@ -49,11 +48,14 @@ class SocketOwnership(Protocol):
 
 
 ErrorHook = Callable[[ServiceError, str], Any]
-"""C{transformError(error, protocol)}: gives another error, or a mapping of the wire's own shape."""
-
-AnswerCacheMaker = Callable[[], Any]
 """
-Makes an L{IAnswerCache<storagegate.gateway.transports.udp.replycache.IReplyCache>} when UDP is
+C{transformError(error, protocol)}: returns another error, or a mapping of the transport's own
+shape.
+"""
+
+ReplyCacheMaker = Callable[[], Any]
+"""
+Makes an L{IReplyCache<storagegate.gateway.transports.udp.replycache.IReplyCache>} when UDP is
 opened.
 """
 
@@ -71,7 +73,7 @@ class GatewayResources:
         is told to.
     @ivar rateStore: Makes what counts the calls of a method, see
         L{Invoker<storagegate.core.invoker.Invoker>}; C{None}: this process counts its own.
-    @ivar makeAnswers: Makes what keeps the answers of UDP; C{None}: this process keeps its own.
+    @ivar makeReplies: Makes what keeps the answers of UDP; C{None}: this process keeps its own.
     @ivar turn: Tells when this process may read datagrams; C{None}: it always may.
     @ivar affinitySecret: Gives what cookies of sticky sessions are signed with, the same for all
         processes that serve a client; C{None} makes one. Called when there is one to sign.
@@ -81,7 +83,7 @@ class GatewayResources:
     logSink: BufferedLogWriter | None = None
     tracer: Any = None
     rateStore: RateStoreMaker | None = None
-    makeAnswers: AnswerCacheMaker | None = None
+    makeReplies: ReplyCacheMaker | None = None
     turn: SocketOwnership | None = None
     affinitySecret: Callable[[], bytes] | None = None
 
@@ -89,13 +91,14 @@ class GatewayResources:
 @frozen
 class TransportContext:
     """
-    What an adapter needs of the gateway that it belongs to.
+    The parts of a gateway that its transports use.
 
     @ivar invoker: Calls the methods.
     @ivar clock: For deadlines and delays.
     @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread.
-    @ivar meters: What is counted of wires, by protocol.
-    @ivar unknown: Who is told of calls that are for no method, by a wire that knows their context.
+    @ivar meters: What is counted of transports, by protocol.
+    @ivar unknown: Observers of calls that are for no method, where the transport knows their
+        context.
     @ivar settings: The options of the gateway and of all its transports.
     @ivar reactor: The whole reactor: every transport needs another part of it to listen.
     @ivar resources: What the gateway shares with others.
@@ -110,7 +113,7 @@ class TransportContext:
     clock: IReactorTime
     run: Callable[..., Deferred[Any]]
     transformError: ErrorHook | None = None
-    meters: Mapping[str, WireMeter] = field(factory=dict)
+    meters: Mapping[str, TransportMetrics] = field(factory=dict)
     correlationHeader: str = "X-Trace-ID"
     unknown: Iterable[InvocationObserver] = ()
     settings: GatewayOptions = field(factory=GatewayOptions)
@@ -140,9 +143,9 @@ class TransportContext:
         res.setChecked({self.traceName: (self.correlationHeader, tracing.traceId)})
         return tracing
 
-    def meter(self, protocol: str) -> WireMeter:
+    def meter(self, protocol: str) -> TransportMetrics:
         """Return the metrics of a transport; unregistered ones where metrics are off."""
-        return self.meters.get(protocol) or WireMeter()
+        return self.meters.get(protocol) or TransportMetrics()
 
     def refuse(self, context: RequestContext, error: Exception) -> None:
         """Have a call observed whose request cannot be read: it ends as it begins."""
@@ -154,9 +157,9 @@ class TransportContext:
 
     def describe(self, error: ServiceError, protocol: str) -> ServiceError | Mapping[str, Any]:
         """
-        Give an error as clients of a wire are to see it.
+        Return an error as clients of a transport are to see it.
 
-        @return: The error itself, another one, or a mapping that is the wire's shape already.
+        @return: The error itself, another one, or a mapping that is the transport's shape already.
         """
         if self.transformError is None:
             return error
@@ -175,7 +178,7 @@ class TransportContext:
 
     def _settled(self, described: Any) -> Any:
         """
-        Give what an C{async} hook returns, if it does so at once.
+        Return what an C{async} hook returns, if it does so at once.
 
         Errors are written where nothing can wait: often the call or its connection is over by then.
         """

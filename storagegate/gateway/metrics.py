@@ -1,12 +1,10 @@
 """
-What a gateway counts of its calls.
+The metrics of a gateway's calls, and their view in C{getMetrics}.
 
 C{metrics.collectors} and C{metrics.protocolMetrics} choose the meters. A call is recorded as it
 ends and added to them together with others: when enough calls have ended, or at a scrape.
-
-What C{getMetrics} tells of the collectors: the meters' snapshot as plain numbers by name.
-
-How many calls there were in the last minute, and how many of them failed.
+L{SlidingWindowCounter} keeps the rates of the last minute. C{getMetrics} returns the snapshot of
+the meters as plain numbers by name.
 """
 
 import time
@@ -22,7 +20,7 @@ from storagegate.gateway.transports.metrics import (
     ProtocolMetric,
     Sample,
     Samples,
-    WireMeter,
+    TransportMetrics,
     average,
     byLabel,
     metricsOf,
@@ -45,7 +43,7 @@ def describeMetrics(
     protocolMetrics: Mapping[str, tuple[ProtocolMetric, ...]],
 ) -> dict[str, Any]:
     """
-    Give the numbers of what was chosen; times are milliseconds, of WebSockets seconds.
+    Return the numbers of what was chosen; times are milliseconds, of WebSockets seconds.
 
     @return: C{request_count}, C{request_duration} (averages) by protocol and C{Service.method};
         C{error_rate} (a share), C{active_connections} and C{throughput} (calls a second) by
@@ -167,7 +165,7 @@ as if it is not described, client, how many seconds it took, code of its error, 
 @define
 class _Totals:
     """
-    The calls of one wire.
+    The calls of one counts.
 
     @ivar seconds: The time that those took which have ended.
     """
@@ -180,9 +178,9 @@ class _Totals:
 
 class CallMetrics:
     """
-    An observer that counts calls, and what the adapters count beside them.
+    An observer that counts calls, and the counts of the transports.
 
-    @ivar wires: What the adapters count with, by protocol.
+    @ivar transports: The counts of each transport, by protocol.
     """
 
     def __init__(
@@ -209,8 +207,8 @@ class CallMetrics:
         self._durations: Histogram | None = None
         self._errors: Counter | None = None
         self._collectors: tuple[str, ...] = ()
-        self._ofWires: Mapping[str, tuple[ProtocolMetric, ...]] = {}
-        self.wires: dict[str, WireMeter] = {}
+        self._chosen: Mapping[str, tuple[ProtocolMetric, ...]] = {}
+        self.transports: dict[str, TransportMetrics] = {}
 
     def choose(
         self,
@@ -223,11 +221,11 @@ class CallMetrics:
         meters = self.meters
         self._isCounting = True
         self._collectors = tuple(collectors)
-        self._ofWires = {
+        self._chosen = {
             name: tuple(metricsOf(name)[word] for word in words)
             for name, words in protocolMetrics.items()
         }
-        self.wires = {name: WireMeter() for name in transportNames()}
+        self.transports = {name: TransportMetrics() for name in transportNames()}
         if "request_count" in self._collectors:
             self._requests = meters.counter(
                 "storagegate_requests_total",
@@ -246,9 +244,9 @@ class CallMetrics:
             )
         if "error_rate" in self._collectors or "throughput" in self._collectors:
             self._minute = SlidingWindowCounter()
-        for name, metrics in self._ofWires.items():
+        for name, metrics in self._chosen.items():
             for metric in metrics:
-                metric.start(meters, self.wires[name], self._streaming)
+                metric.start(meters, self.transports[name], self._streaming)
         meters.watch(self._collect)
 
     # Calls
@@ -281,18 +279,18 @@ class CallMetrics:
         if len(over) == 1 and self._wake is not None:
             self._wake()
         elif len(over) >= _TOGETHER:
-            self.tell()
+            self.flush()
 
     def follow(self, follower: Callable[[Sequence[Over]], None], wake: Callable[[], None]) -> None:
         """
         Call a function with all recorded calls as well.
 
         @param follower: Receives the calls that are counted together.
-        @param wake: Called when there is a first one; sees to it that L{tell} is called soon.
+        @param wake: Called when there is a first one; sees to it that L{flush} is called soon.
         """
         self._follower, self._wake = follower, wake
 
-    def tell(self) -> None:
+    def flush(self) -> None:
         """Add the calls that have ended to the meters."""
         over, self._over = self._over, []
         if not over:
@@ -323,9 +321,9 @@ class CallMetrics:
                 self._requests.add(count, (protocol, service, method, status))
             if self._durations is not None:
                 self._durations.observeAll(times, (protocol, service, method))
-            wire = self.wires.get(protocol)
-            if wire is not None:
-                for ended in wire.onEnds:
+            counts = self.transports.get(protocol)
+            if counts is not None:
+                for ended in counts.onEnds:
                     ended(service, method, times)
 
     def unknown(self, protocol: str, code: str = "NOT_FOUND") -> None:
@@ -347,7 +345,7 @@ class CallMetrics:
             self._errors.add(count, (protocol, self._codeOf(code)))
 
     def _codeOf(self, code: str) -> str:
-        """Give the label of an error's code. Services may have their own, but not any number."""
+        """Return the label of an error's code. Services may have their own, but not any number."""
         known = self._codes.get(code)
         if known is None:
             if len(self._codes) >= len(CODES) + _MAX_CODES:
@@ -359,7 +357,7 @@ class CallMetrics:
 
     def _collect(self) -> Iterable[MetricFamily]:
         """Make the families of what is no meter."""
-        self.tell()
+        self.flush()
         if self._minute is not None:
             yield from self._collectMinute(self._minute.shares(int(self._now())))
         if "throughput" in self._collectors:
@@ -369,15 +367,15 @@ class CallMetrics:
                 ("protocol", "direction"),
                 [
                     ((name, direction), count)
-                    for name, wire in self.wires.items()
-                    for direction, count in (("in", wire.bytesIn), ("out", wire.bytesOut))
+                    for name, counts in self.transports.items()
+                    for direction, count in (("in", counts.bytesIn), ("out", counts.bytesOut))
                 ],
             )
         if "active_connections" in self._collectors:
             samples = [
-                ((name,), wire.connections())
-                for name, wire in self.wires.items()
-                if wire.connections is not None
+                ((name,), counts.connections())
+                for name, counts in self.transports.items()
+                if counts.connections is not None
             ]
             yield gaugesFamily(
                 "storagegate_active_connections",
@@ -385,9 +383,9 @@ class CallMetrics:
                 ("protocol",),
                 samples,
             )
-        for name, metrics in self._ofWires.items():
+        for name, metrics in self._chosen.items():
             for metric in metrics:
-                yield from metric.collect(self.wires[name])
+                yield from metric.collect(self.transports[name])
 
     def _collectMinute(self, shares: Mapping[str, tuple[float, float]]) -> Iterable[MetricFamily]:
         if "error_rate" in self._collectors:
@@ -408,13 +406,13 @@ class CallMetrics:
 
     def snapshot(self) -> dict[str, Any]:
         """
-        Give the counts so far.
+        Return the counts so far.
 
         @return: Mappings by protocol: C{requests_total}, C{errors_total}, C{active_requests}, and
             C{avg_response_time} in milliseconds; those of the collectors under their names; and
             what was chosen of protocols under theirs.
         """
-        self.tell()
+        self.flush()
         totals = self._totals
         found: dict[str, Any] = {
             "requests_total": {name: each.requests for name, each in totals.items()},
@@ -426,5 +424,5 @@ class CallMetrics:
             },
         }
         if self._isCounting:
-            found.update(describeMetrics(self.meters.snapshot(), self._collectors, self._ofWires))
+            found.update(describeMetrics(self.meters.snapshot(), self._collectors, self._chosen))
         return found

@@ -1,7 +1,7 @@
 """
-Who is told of each call of a gateway: what C{configureMonitoring} asks for, put together.
+The observers of a gateway's calls, as C{configureMonitoring} chooses them.
 
-One line of the log for each call, with the fields that were asked for.
+They are the metrics, the tracer, and an access log with a line for each call.
 """
 
 import time
@@ -38,7 +38,7 @@ def makeTracer(monitoring: Any, reactor: Any, meters: MetricsRegistry | None = N
 
 class UnknownCalls:
     """
-    An observer of calls that are for no method, on a wire that knows all else of them.
+    An observer of calls that are for no method, on a transport that knows all else of them.
 
     They are counted as one whatever they name, for callers make names up; who logs and who traces
     calls is told of each.
@@ -147,7 +147,7 @@ class CallLog:
 
         def make() -> list[bytes]:
             # The lines come by writeAll.
-            metrics.tell()
+            metrics.flush()
             return []
 
         metrics.follow(self._endedAll, lambda: sink.writeLater(make))

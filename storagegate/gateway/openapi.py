@@ -2,10 +2,8 @@
 The description of services over HTTP: OpenAPI 3.1, U{https://spec.openapis.org/oas/v3.1.1.html}.
 
 All of it is made from the definitions of the services. A stream is described by one of its lines.
-
-Schemas of services as parts of a larger document.
-
-They stand in C{components/schemas} of it, which is where C{$ref} of their own are led to.
+Schemas of services stand in C{components/schemas}, and each C{$ref} in them is rewritten to point
+there.
 """
 
 import re
@@ -58,7 +56,7 @@ class SchemaCollection:
         return self._add(bound, "response", bound.output)
 
     def resolved(self, described: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Give what L{request} or L{response} refers to."""
+        """Return what L{request} or L{response} refers to."""
         name = described.get("$ref", "").removeprefix(PLACE)
         found: Mapping[str, Any] = self.schemas.get(name, described)
         return found

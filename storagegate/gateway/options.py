@@ -1,10 +1,8 @@
 """
-The options of a gateway, read once.
+The options of a gateway, with those of C{configureMonitoring} and C{configureServiceDiscovery}.
 
-Sizes are bytes or text such as C{"1mb"}; hooks are functions, plain or C{async}. Those of a
-transport stand under its name, and are of the class that its row names.
-
-What C{configureMonitoring} and C{configureServiceDiscovery} take.
+They are read once. Sizes are bytes or text such as C{"1mb"}; hooks are functions, plain or
+C{async}. Those of a transport stand under its name, and are of the class that its row names.
 """
 
 from collections.abc import Mapping, Sequence

@@ -11,7 +11,7 @@ from storagegate.core.context import ClientInfo, RequestContext
 from storagegate.core.errors import CODES, ServiceError, codedError
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.metrics import COLLECTORS, CallMetrics, SlidingWindowCounter
-from storagegate.gateway.transports.http import AGENT_FAMILIES, agentFamily, countAnswer
+from storagegate.gateway.transports.http import AGENT_FAMILIES, agentFamily, countResponse
 from storagegate.gateway.transports.metrics import metricsOf
 from storagegate.gateway.transports.registry import transportNames, transports
 from storagegate.telemetry.metrics import OTHER
@@ -216,8 +216,8 @@ class WireMetricsTests(MetricsCase):
         http, websocket, udp, tcp = (
             metrics.wires[name] for name in ("http", "websocket", "udp", "tcp")
         )
-        countAnswer(http, 200, b"curl/8.0")
-        countAnswer(http, 404, b"")
+        countResponse(http, 200, b"curl/8.0")
+        countResponse(http, 404, b"")
         websocket.ended(20.0)
         websocket.ended(40.0)
         websocket.messagesIn, websocket.messagesOut = 3, 4

@@ -45,7 +45,7 @@ class UDPCase(SynchronousTestCase):
     def make(self, answers: Any = None, **options: Any) -> None:
         """Make an adapter with options, and perhaps a cache of its own."""
         self.clock = Clock()
-        resources = GatewayResources(makeAnswers=None if answers is None else lambda: answers)
+        resources = GatewayResources(makeReplies=None if answers is None else lambda: answers)
         host, self.probe = makeHost(self.clock, resources=resources)
         self.adapter = UDPTransport(host, UDPOptions(**options))
         self.transport = FakeTransport()

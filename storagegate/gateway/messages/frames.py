@@ -1,5 +1,5 @@
 """
-The binary frames of TCP and UDP, as bytes; the third format of WebSocket messages.
+The binary frames of TCP, UDP and WebSocket's binary format, and the lines of JSON on TCP.
 
 All integers are big-endian::
 
@@ -26,19 +26,12 @@ All integers are big-endian::
 
 What has an C{id} has that of the request. Unknown keys are ignored.
 
-Frames, read for a session and written: those of TCP, and of WebSocket's binary format.
-
-L{storagegate.gateway.messages.frames} says what is in them.
-
-Lines of JSON on TCP: one message a line.
-
-::
+JSON on TCP has one message a line::
 
     line        = *OCTET LF             a CR before the LF is white space of JSON
 
-Twisted's C{LineReceiver} searches and copies all that it holds for each piece that comes, so that
-one of 15 MiB that comes byte by byte takes 25 ms a byte. This goes on where it stopped.
-
+Twisted's C{LineReceiver} searches and copies all buffered bytes for each piece received, so that
+15 MiB received byte by byte take 25 ms a byte. L{LineDecoder} resumes where it stopped.
 """
 
 from collections.abc import Awaitable, Callable
@@ -56,17 +49,17 @@ from storagegate.gateway.messages.session import PeerSession, readId
 
 
 def frameResult(id: MessageId, result: Any) -> Any:
-    """Give the payload of a result, or of an item."""
+    """Return the payload of a result, or of an item."""
     return result if id is None else {"id": id, "data": result}
 
 
 def frameEnd(id: MessageId) -> dict[str, Any]:
-    """Give the payload of a stream's end."""
+    """Return the payload of a stream's end."""
     return {} if id is None else {"id": id}
 
 
 def frameError(id: MessageId, error: ServiceError) -> dict[str, Any]:
-    """Give the payload of an error."""
+    """Return the payload of an error."""
     payload = detailedError({"error": error.code, "message": error.message}, error)
     return payload if id is None else {"id": id, **payload}
 
@@ -144,7 +137,7 @@ class Decoder:
         self._data += data
 
     def _cut(self, begin: int, end: int, following: int) -> bytes:
-        """Give the bytes from C{begin} to C{end}, and go on at C{following}."""
+        """Return the bytes from C{begin} to C{end}, and go on at C{following}."""
         data = self._data
         if isinstance(data, bytes):
             if following == len(data):
@@ -174,7 +167,7 @@ class FrameDecoder(Decoder):
 
     def next(self) -> Frame | None:
         """
-        Give the next frame; C{None} if it is not complete.
+        Return the next frame; C{None} if it is not complete.
 
         @raise FrameError: If what comes next is none.
         """
@@ -234,7 +227,7 @@ _encode = JSON.encode
 
 class FrameWriter:
     """
-    What a session writes with, where answers are frames: the half of a peer that needs no wire.
+    Writer of replies as frames: the part of a peer that does not depend on its transport.
 
     A result or an item that JSON cannot carry raises C{ValueError}, and one that is too large a
     L{ServiceError}; either ends its call.
@@ -316,7 +309,7 @@ def handleFrame(session: PeerSession, writer: FrameWriter, frame: Frame) -> None
 
 
 def _itemOf(payload: Any, id: MessageId) -> Any:
-    """Give the item of a client's stream: C{data}; where there is neither that nor an id, all."""
+    """Return the item of a client's stream: C{data}; where there is neither that nor an id, all."""
     if isinstance(payload, dict) and (id is not None or "data" in payload):
         return payload.get("data", {})
     return payload
@@ -339,7 +332,7 @@ class LineDecoder(Decoder):
 
     def next(self) -> bytes | None:
         """
-        Give the next line without its end; C{None} if it is not complete.
+        Return the next line without its end; C{None} if it is not complete.
 
         @raise FrameError: If it is too long.
         """

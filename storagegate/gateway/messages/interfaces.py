@@ -1,11 +1,9 @@
 """
-What a session writes with, and what the sessions of a listener share.
+The interface between a session and its transport, and the shapes of results and errors.
 
-What results and errors look like on each wire: plain dictionaries, for whatever encodes them.
-
-gRPC's shape is a status, see L{asGrpcError<storagegate.core.errors.asGrpcError>}.
-
-What messages of every wire have in them: an id, a deadline, and who calls.
+L{Peer} is what a session writes with; L{ListenerState} is shared by all sessions of a listener. The
+shapes are plain dictionaries for any codec. gRPC's shape of an error is a status, see
+L{asGrpcError<storagegate.core.errors.asGrpcError>}.
 """
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
@@ -35,7 +33,7 @@ CALLS_OF_A_LISTENER = 1024
 
 class Peer(Protocol):
     """
-    What a wire gives a session to write with; a peer that is gone takes all.
+    What a transport provides to a session to write with; a peer that is gone takes all.
 
     A result or an item that cannot be written raises C{ValueError} or a C{ServiceError}, which ends
     its call. Nothing else raises.

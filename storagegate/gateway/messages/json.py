@@ -17,9 +17,8 @@ A call may say C{type: "request"}. To the client::
     {id, type: "error", error: {code, message, details}}
     {id, type: "pong", data}
 
-C{id} is text or a whole number, and goes back as it came; without one there is none in the answer.
+C{id} is text or a whole number, and goes back as it came; without one there is none in the reply.
 Keys that are not named here are ignored.
-
 """
 
 import time
@@ -38,7 +37,7 @@ from storagegate.gateway.messages.session import PeerSession, readId
 def messageResult(
     id: MessageId, method: str, result: Any, now: Callable[[], float] = time.time
 ) -> dict[str, Any]:
-    """Give the message of a result; its timestamp is in milliseconds since 1970."""
+    """Return the message of a result; its timestamp is in milliseconds since 1970."""
     message = {
         "id": id,
         "type": "response",
@@ -59,17 +58,17 @@ def _identified(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def messageItem(id: MessageId, item: Any) -> dict[str, Any]:
-    """Give the message of an item of a stream."""
+    """Return the message of an item of a stream."""
     return _identified({"id": id, "type": "stream", "data": item})
 
 
 def messageEnd(id: MessageId) -> dict[str, Any]:
-    """Give the message of a stream's end."""
+    """Return the message of a stream's end."""
     return _identified({"id": id, "type": "stream_end"})
 
 
 def messageError(id: MessageId, error: ServiceError) -> dict[str, Any]:
-    """Give the message of an error; it has an id where the request's was readable."""
+    """Return the message of an error; it has an id where the request's was readable."""
     inner = detailedError({"code": error.code, "message": error.message}, error)
     message: dict[str, Any] = {"type": "error", "error": inner}
     return message if id is None else {"id": id, **message}
@@ -86,7 +85,7 @@ _log = Logger()
 
 class MessageWriter:
     """
-    What a session writes with, where answers are messages: the half of a peer that needs no wire.
+    Writer of replies as messages: the part of a peer that does not depend on its transport.
 
     A result or an item that messages cannot carry raises C{ValueError}, and one that is too large a
     L{ServiceError}; either ends its call.
@@ -144,7 +143,7 @@ def encodeError(
     """
     Write an error, whatever C{transformError} made of it.
 
-    @param shape: Gives what an error looks like on the wire.
+    @param shape: Gives what an error looks like to a client.
     """
     try:
         return codec.encode(describedError(host, protocol, shape, id, error))
@@ -161,9 +160,9 @@ def describedError(
     error: ServiceError,
 ) -> dict[str, Any]:
     """
-    Give what is sent for an error: whatever C{transformError} made of it.
+    Return what is sent for an error: whatever C{transformError} made of it.
 
-    @param shape: Gives what an error looks like on the wire.
+    @param shape: Gives what an error looks like to a client.
     """
     described = host.describe(error, protocol)
     if isinstance(described, ServiceError):
@@ -194,7 +193,7 @@ def handleMessage(session: PeerSession, writer: MessageWriter, message: Any) -> 
         writer.sendError(id, codedError("INVALID_ARGUMENT", f"The type of a message is {kinds}"))
 
 
-def takeEncoded(
+def handleEncoded(
     session: PeerSession,
     writer: MessageWriter,
     codec: Codec,
@@ -214,7 +213,7 @@ def takeEncoded(
 
 def messageId(message: Any) -> MessageId:
     """
-    Give the id of a message; C{None} if it has none.
+    Return the id of a message; C{None} if it has none.
 
     @raise ServiceError: If the message is no mapping, or its id is none.
     """

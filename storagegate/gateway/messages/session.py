@@ -1,20 +1,13 @@
 """
-The calls of one peer on a wire of messages: WebSocket, TCP, and UDP by address.
+The calls of one peer on a transport of messages: WebSocket, TCP, and UDP by address.
 
-A wire reads its messages and says what they are (L{PeerSession.request}, L{PeerSession.item},
-L{PeerSession.itemsEnd}, L{PeerSession.cancel}); the session runs the calls and writes through the
-wire's
-L{Peer}. Calls with an C{id} run side by side and are answered as they are ready. Those without one
-are answered in order, so each begins when the one before it has ended.
+A transport reads its messages and passes on what they mean (L{PeerSession.request},
+L{PeerSession.item}, L{PeerSession.itemsEnd}, L{PeerSession.cancel}); the session runs each as a
+L{PeerCall} and writes through the transport's L{Peer}. Calls with an C{id} run concurrently and are
+answered as they complete. Calls without one are answered in order, so each begins when the one
+before it has ended. L{RoutedSession} first passes each request through the user's C{routeMessage}.
 
-Calls whose messages a hook of the user has to understand first.
-
-One call of a peer on a wire of messages, and the stream of its requests.
-
-A L{session<storagegate.gateway.messages.session>} begins it, gives it the items that come for it,
-and hears
-of its end. However it ends, that is once: what a handler makes of being cancelled is no answer.
-
+A call ends once: nothing that a handler does after its cancellation is sent.
 """
 
 from collections import deque
@@ -186,21 +179,21 @@ class PeerCall(Task):
 
     @property
     def isKnown(self) -> bool:
-        """Tell whether it is known who calls."""
+        """Return whether it is known who calls."""
         return self._called.authentication is not None
 
     @property
     def isFed(self) -> bool:
-        """Tell whether items may come for it still."""
+        """Return whether items may come for it still."""
         return self.streamsRequests and not self._isAtEnd
 
     def begin(self) -> None:
         """Call the method."""
-        super().__init__(self._answer())
+        super().__init__(self._invoke())
         self.step()
 
     def cancel(self) -> None:
-        """Give the call up. Nothing is sent for it any more."""
+        """Return the call up. Nothing is sent for it any more."""
         if not self._isOver:
             self._end()
             super().cancel()
@@ -230,7 +223,7 @@ class PeerCall(Task):
         """Begin to watch the deadline: most calls do not wait for anything."""
         if self._deadline is not None and not self._isOver:
             clock = self._owner.listener.clock
-            self._timer = clock.callLater(max(0.0, self._deadline - clock.seconds()), self._late)
+            self._timer = clock.callLater(max(0.0, self._deadline - clock.seconds()), self._expire)
 
     def onResult(self, value: Any) -> None:
         """Take note of the answer, which has been sent."""
@@ -248,7 +241,7 @@ class PeerCall(Task):
 
     # Within
 
-    def _late(self) -> None:
+    def _expire(self) -> None:
         error = codedError("DEADLINE_EXCEEDED", "The deadline has passed")
         self._owner.peer.sendError(self.id, error)
         self.cancel()
@@ -287,7 +280,7 @@ class PeerCall(Task):
             self._wanted = Deferred()
             await self._wanted
 
-    async def _answer(self) -> None:
+    async def _invoke(self) -> None:
         owner = self._owner
         if self.streamsRequests:
             result = await self._callWithStream()
@@ -393,12 +386,12 @@ class PeerSession:
 
     @property
     def isIdle(self) -> bool:
-        """Tell whether everything that has come is answered."""
+        """Return whether everything that has come is answered."""
         return not self.active
 
     @property
     def isFed(self) -> bool:
-        """Tell whether a stream of the client goes on."""
+        """Return whether a stream of the client goes on."""
         return any(call.isFed for call in (*self._calls.values(), *self._waiting))
 
     def request(self, message: Mapping[str, Any], id: MessageId, native: Any = None) -> None:
@@ -407,7 +400,7 @@ class PeerSession:
 
         @param message: C{service}, C{method}, and perhaps C{data}, C{auth}, C{deadlineMs},
             C{traceparent} and C{tracestate}.
-        @param native: What the wire's own hooks get for the message.
+        @param native: What the transport's own hooks get for the message.
         """
         if self._isClosed:
             return
@@ -453,7 +446,7 @@ class PeerSession:
             call.cancel()
 
     def isKnown(self, id: MessageId) -> bool:
-        """Tell whether it is known who made a call."""
+        """Return whether it is known who made a call."""
         call = self._calls.get(id)
         return call is not None and call.isKnown
 
@@ -463,7 +456,7 @@ class PeerSession:
             call.cut()
 
     def hold(self, held: bool) -> None:
-        """Let the peer wait, for reasons of a wire's own; or no more."""
+        """Let the peer wait, for reasons of a transport's own; or no more."""
         self._isHeld = held
         self.adjust()
 
@@ -485,10 +478,10 @@ class PeerSession:
         return idle
 
     def adjust(self) -> None:
-        """Read on or wait: for room among the calls, and in the streams of the client."""
+        """Read on or wait: by the limits of calls and of streams of the client."""
         inFlight = len(self._calls) + len(self._waiting)
-        hasRoom = inFlight < self._maxCalls and not self.fullStreams
-        wanted = hasRoom and not self._isHeld
+        hasCapacity = inFlight < self._maxCalls and not self.fullStreams
+        wanted = hasCapacity and not self._isHeld
         if wanted != self._isReading and not self._isClosed:
             self._isReading = wanted
             self.peer.setReading(wanted)
@@ -523,7 +516,7 @@ class PeerSession:
 
 
 MESSAGES_AHEAD = 128
-"""Messages that wait while one is understood, on a wire that cannot let its peer wait: what a
+"""Messages that wait while one is understood, on a transport that cannot let its peer wait: what a
 connection may have in flight. Others stop with the first."""
 
 _BESIDE = ("auth", "deadlineMs", "traceparent", "tracestate")
@@ -553,27 +546,27 @@ class RoutedSession(PeerSession):
 
     @property
     def isIdle(self) -> bool:
-        """Tell whether everything that has come is answered: also what is not understood yet."""
+        """Return whether everything that has come is answered: also what is not understood yet."""
         return self._routing is None and super().isIdle
 
     def request(self, message: Any, id: MessageId, native: Any = None) -> None:
         """Find out what is called, and begin."""
         if len(self._later) < MESSAGES_AHEAD:
-            self._inTurn(partial(self._begin, message, id))
+            self._enqueue(partial(self._begin, message, id))
         else:
             self._refuse(codedError("UNAVAILABLE", "Too many calls at a time"), id)
 
     def item(self, id: MessageId, data: Any) -> None:
         """Take an item of a client's stream."""
-        self._inTurn(partial(super().item, id, data))
+        self._enqueue(partial(super().item, id, data))
 
     def itemsEnd(self, id: MessageId) -> None:
         """Take the end of a client's stream."""
-        self._inTurn(partial(super().itemsEnd, id))
+        self._enqueue(partial(super().itemsEnd, id))
 
     def cancel(self, id: MessageId) -> None:
         """Cancel a call."""
-        self._inTurn(partial(super().cancel, id))
+        self._enqueue(partial(super().cancel, id))
 
     def close(self) -> None:
         """Cancel everything: the peer is gone."""
@@ -582,7 +575,7 @@ class RoutedSession(PeerSession):
         if self._routing is not None:
             self._routing.cancel()
 
-    def _inTurn(self, step: Callable[[], None]) -> None:
+    def _enqueue(self, step: Callable[[], None]) -> None:
         if self._routing is None:
             step()
         elif len(self._later) < MESSAGES_AHEAD:
@@ -599,7 +592,7 @@ class RoutedSession(PeerSession):
             self.hold(True)
             routing.addCallback(self._begun, message, id)
             routing.addErrback(self._refuseFailure, id)
-            routing.addBoth(self._goOn)
+            routing.addBoth(self._resumeQueue)
         else:
             self._begun(routed, message, id)
 
@@ -611,7 +604,7 @@ class RoutedSession(PeerSession):
             return
         super().request(request, own, message)
 
-    def _goOn(self, result: Any) -> None:
+    def _resumeQueue(self, result: Any) -> None:
         self._routing = None
         while self._later and self._routing is None:
             self._later.popleft()()

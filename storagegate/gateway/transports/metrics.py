@@ -1,9 +1,9 @@
 """
-What the adapters of a gateway count of their wires, beside the calls, and what may be chosen of it.
+The metrics of the transports, beside those of the calls, and the choice of them.
 
-The numbers are attributes that an adapter adds to, a twentieth of a microsecond each. What becomes
-of them is decided by the L{ProtocolMetric}s of the transport that C{metrics.protocolMetrics}
-chooses, each a few meters of the process and a view in C{getMetrics}.
+The counts are attributes that a transport increments, a twentieth of a microsecond each. The
+L{ProtocolMetric}s of the transport that C{metrics.protocolMetrics} chooses export them: each has a
+few meters of the process and a view in C{getMetrics}.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from storagegate.telemetry.metrics import (
 )
 
 MAX_ROUTES = 5000
-"""Label sets of a meter by method: a hundred methods by five wires, each with ten outcomes."""
+"""Label sets of a meter by method: a hundred methods by five transports, each with ten outcomes."""
 
 _IN = ("in",)
 _OUT = ("out",)
@@ -40,9 +40,9 @@ Samples = Callable[[str], Sequence[Sample]]
 
 
 @define(eq=False)
-class WireMeter:
+class TransportMetrics:
     """
-    The counts of one wire.
+    The counts of one counts.
 
     @ivar accepted: Connections that were taken.
     @ivar closed: Those of them that are gone.
@@ -53,7 +53,7 @@ class WireMeter:
     @ivar dropped: Datagrams that were dropped, by reason.
     @ivar durations: Takes how long connections were there, if that is wanted.
     @ivar sizes: Takes the sizes of datagrams, if they are wanted.
-    @ivar answers: Counts answers by status, if that is wanted.
+    @ivar responses: Counts responses by status, if that is wanted.
     @ivar agents: Counts requests by family of clients, if that is wanted.
     @ivar onEnds: Called with a service, a method and the seconds of its calls that have ended.
     """
@@ -71,7 +71,7 @@ class WireMeter:
     dropped: Mapping[str, int] = field(factory=Counter)
     durations: Histogram | None = None
     sizes: Histogram | None = None
-    answers: Count | None = None
+    responses: Count | None = None
     agents: Count | None = None
     onEnds: list[OnEnds] = field(factory=list)
 
@@ -94,11 +94,13 @@ class WireMeter:
             self.sizes.observe(size, _OUT)
 
 
-def _nothing(wire: WireMeter) -> Iterable[MetricFamily]:
+def _nothing(counts: TransportMetrics) -> Iterable[MetricFamily]:
     return ()
 
 
-def _noMeters(meters: MetricsRegistry, wire: WireMeter, streaming: Streaming | None) -> None:
+def _noMeters(
+    meters: MetricsRegistry, counts: TransportMetrics, streaming: Streaming | None
+) -> None:
     return
 
 
@@ -115,8 +117,8 @@ class ProtocolMetric:
 
     name: str
     view: Callable[[Samples], Any]
-    start: Callable[[MetricsRegistry, WireMeter, Streaming | None], object] = _noMeters
-    collect: Callable[[WireMeter], Iterable[MetricFamily]] = _nothing
+    start: Callable[[MetricsRegistry, TransportMetrics, Streaming | None], object] = _noMeters
+    collect: Callable[[TransportMetrics], Iterable[MetricFamily]] = _nothing
 
 
 def metricsOf(name: str) -> Mapping[str, ProtocolMetric]:

@@ -14,7 +14,7 @@ from storagegate.core.codecs import JSON, MSGPACK
 from storagegate.core.context import ClientInfo
 from storagegate.core.errors import ServiceError
 from storagegate.gateway.messages.interfaces import ListenerState
-from storagegate.gateway.messages.json import MessageWriter, handleMessage, takeEncoded
+from storagegate.gateway.messages.json import MessageWriter, handleEncoded, handleMessage
 from storagegate.gateway.messages.session import PeerSession
 from tests.support.gateway import TOKEN, makeHost
 
@@ -83,7 +83,7 @@ class MessageCase(SynchronousTestCase):
     def say(self, *messages: Any) -> list[Any]:
         """Take messages; give what was answered since."""
         for message in messages:
-            takeEncoded(self.session, self.writer, self.codec, self.codec.encode(message))
+            handleEncoded(self.session, self.writer, self.codec, self.codec.encode(message))
         return self.answers()
 
     def answers(self) -> list[Any]:
@@ -212,7 +212,7 @@ class ErrorTests(MessageCase):
     def test_noJSON(self) -> None:
         """What cannot be read gets an error without an id."""
         for data in (b"", b"{", b"\xff", b"NaN", b"[" * 500, b'{"id":1'):
-            takeEncoded(self.session, self.writer, JSON, data)
+            handleEncoded(self.session, self.writer, JSON, data)
             self.assertError(self.answers(), "INVALID_ARGUMENT")
 
     def test_noMessage(self) -> None:

@@ -16,7 +16,7 @@ from storagegate.core.errors import codedError
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.frames import FrameError, LineDecoder
 from storagegate.gateway.messages.interfaces import ListenerState
-from storagegate.gateway.messages.json import MessageWriter, takeEncoded
+from storagegate.gateway.messages.json import MessageWriter, handleEncoded
 from storagegate.gateway.messages.session import PeerSession
 from storagegate.gateway.transports.registry import InvokedTransport
 from storagegate.net.endpoints import listen
@@ -132,7 +132,7 @@ class LineConnection(Protocol):
                 if line is None:
                     return
                 self._owner.meter.messagesIn += 1
-                takeEncoded(self.session, self._writer, JSON, line)
+                handleEncoded(self.session, self._writer, JSON, line)
         except FrameError as error:
             self.sendError(None, codedError(error.code, str(error)))
             self.transport.loseConnection()

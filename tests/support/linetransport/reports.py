@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
-from storagegate.gateway.transports.metrics import ProtocolMetric, WireMeter, byLabel
+from storagegate.gateway.transports.metrics import ProtocolMetric, TransportMetrics, byLabel
 from storagegate.gateway.transports.websocket.guest import WebSocketChannel
 from storagegate.telemetry.metrics import MetricFamily, counterFamily
 
 
-def _lines(meter: WireMeter) -> Iterable[MetricFamily]:
+def _lines(meter: TransportMetrics) -> Iterable[MetricFamily]:
     yield counterFamily(
         "storagegate_line_lines_total",
         "Lines of messages.",

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.ratelimit import makeRateMemory
 from storagegate.gateway.messages.frames import ERROR, REQUEST, RESPONSE, decodeFrame, encodeFrame
-from storagegate.gateway.transports.udp.replycache import SharedAnswerCache, makeAnswerMemory
+from storagegate.gateway.transports.udp.replycache import SharedReplyCache, makeAnswerMemory
 from storagegate.net.endpoints import bindDatagrams
 from tests.support.sharing import HOLDER, Sharer, attached
 
@@ -20,7 +20,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from storagegate import createProtocolGateway
 from storagegate.core.ratelimit import sharedRateStores
-from storagegate.gateway.transports.udp.replycache import SharedAnswerCache
+from storagegate.gateway.transports.udp.replycache import SharedReplyCache
 from storagegate.gateway.host import GatewayResources
 
 def note(method):
@@ -39,7 +39,7 @@ gateway = createProtocolGateway(
     protocols=["udp"],
     surroundings=GatewayResources(
         rateStore=sharedRateStores(int(sys.argv[3])),
-        makeAnswers=lambda: SharedAnswerCache(table),
+        makeReplies=lambda: SharedReplyCache(table),
     ),
 )
 gateway.addService("Probe", methods={
@@ -147,7 +147,7 @@ class StoppedTests(SynchronousTestCase):
         """A worker knows by itself what came and ended meanwhile, also when the other goes on."""
         fd = makeAnswerMemory(16)
         self.addCleanup(os.close, fd)
-        cache = SharedAnswerCache(attached(self, fd))
+        cache = SharedReplyCache(attached(self, fd))
         self.addCleanup(cache.close)
         self.assertIsNone(cache.begin("before", 5))
         holder = Sharer(self, (fd,), HOLDER, "SIGSTOP")

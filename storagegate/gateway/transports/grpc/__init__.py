@@ -1,8 +1,4 @@
-"""
-gRPC: its options.
-
-What may be chosen of gRPC: how many calls stream, and how long calls take.
-"""
+"""gRPC: its options, and its metrics (calls by streaming type, durations)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -25,7 +21,7 @@ from storagegate.gateway.transports.metrics import (
     ProtocolMetric,
     Samples,
     Streaming,
-    WireMeter,
+    TransportMetrics,
     average,
     byLabel,
 )
@@ -38,7 +34,7 @@ class GRPCOptions:
     How services are called over gRPC.
 
     @ivar port: Where; 0 takes a free one.
-    @ivar hostname: The interface, in place of that of all wires.
+    @ivar hostname: The interface, in place of that of all transports.
     @ivar reflection: Whether clients may ask for the messages; the daemon's own default is C{true}.
     @ivar protoFiles: Paths of C{.proto} files whose messages services have.
     @ivar services: The names of services in protos, with those of the gateway:
@@ -79,7 +75,9 @@ class GRPCOptionsDict(TypedDict, total=False):
     transformResponse: Hook | None
 
 
-def _countStreams(meters: MetricsRegistry, wire: WireMeter, streaming: Streaming | None) -> None:
+def _countStreams(
+    meters: MetricsRegistry, counts: TransportMetrics, streaming: Streaming | None
+) -> None:
     streams = meters.counter(
         "storagegate_grpc_streams_total", "Streaming calls that have ended.", ("kind",)
     )
@@ -89,10 +87,12 @@ def _countStreams(meters: MetricsRegistry, wire: WireMeter, streaming: Streaming
         if kind != "none":
             streams.add(len(seconds), (kind,))
 
-    wire.onEnds.append(ended)
+    counts.onEnds.append(ended)
 
 
-def _measureCalls(meters: MetricsRegistry, wire: WireMeter, streaming: Streaming | None) -> None:
+def _measureCalls(
+    meters: MetricsRegistry, counts: TransportMetrics, streaming: Streaming | None
+) -> None:
     latency = meters.histogram(
         "storagegate_grpc_rpc_duration_seconds",
         "How long calls by gRPC took.",
@@ -103,7 +103,7 @@ def _measureCalls(meters: MetricsRegistry, wire: WireMeter, streaming: Streaming
     def ended(service: str, method: str, seconds: Sequence[float]) -> None:
         latency.observeAll(seconds, (service, method))
 
-    wire.onEnds.append(ended)
+    counts.onEnds.append(ended)
 
 
 def _latency(samples: Samples) -> Any:

@@ -124,7 +124,7 @@ class GRPCTransport:
         return self._server.stop(graceSeconds * 1000, settleMs)
 
     def _methodOf(self, service: ServiceDefinition, method: RPCMethod) -> str | None:
-        """Give the name of the method that answers an RPC."""
+        """Return the name of the method that answers an RPC."""
         mapped = self._options.methodMapping.get(method.name)
         for name in (mapped, method.name, method.camelName):
             if name in service.methods:
@@ -147,7 +147,7 @@ class GRPCTransport:
         call.prepareMetadata({TRACE_ID: context.tracing.traceId})
 
     def _isUnknown(self, call: Call) -> bool:
-        """Tell whether no method answers a call, be it one of a service or of the server itself."""
+        """Return whether a call is for no method, neither of a service nor of the server itself."""
         service = self._server.services.get(call.service)
         if service is None or call.method not in service.methods:
             return True
@@ -208,7 +208,7 @@ class GRPCTransport:
         return result if transform is None else await resolve(transform(result, method))
 
     def _described(self, error: ServiceError) -> Exception:
-        """Give an error as the gateway's hook wants clients to see it."""
+        """Return an error as the gateway's hook wants clients to see it."""
         described = self._host.describe(error, PROTOCOL)
         if isinstance(described, Mapping):
             return GrpcError(

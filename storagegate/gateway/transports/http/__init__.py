@@ -1,13 +1,9 @@
 """
-HTTP: its options, and what OpenAPI calls its authentication.
-
-Configured routes: which requests call which methods, and what becomes a request.
+HTTP: its options, its metrics, and its configured routes.
 
 A route is C{"GET /users/:id": "UserService.GetUser"}. The request of the method is the query, then
 the body, then the parameters of the path; later ones win. All but the body is text, so where the
 method's schema has a number, a truth value or a list, the text is read as that.
-
-What may be chosen of HTTP: its answers by status, and its clients by family.
 """
 
 import re
@@ -19,7 +15,12 @@ from attrs import field, frozen
 from attrs.converters import optional
 
 from storagegate.core.options import Hook, readFlag, readFunction, readNames, readPath, readSize
-from storagegate.gateway.transports.metrics import ProtocolMetric, Streaming, WireMeter, byLabel
+from storagegate.gateway.transports.metrics import (
+    ProtocolMetric,
+    Streaming,
+    TransportMetrics,
+    byLabel,
+)
 from storagegate.telemetry.metrics import MetricsRegistry
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -55,7 +56,7 @@ class HTTPRoute:
 
     @property
     def takesBody(self) -> bool:
-        """Tell whether the body of a request counts."""
+        """Return whether the body of a request counts."""
         return self.verb not in BODILESS
 
 
@@ -200,16 +201,16 @@ AGENT_FAMILIES = (
 """What names a family of clients, in lower case. Anybody can make user agents up; families not."""
 
 
-def countAnswer(meter: WireMeter, status: int, agent: bytes) -> None:
+def countResponse(meter: TransportMetrics, status: int, agent: bytes) -> None:
     """Count an answer, and the family of the client that got it."""
-    if meter.answers is not None:
-        meter.answers.add(1, (str(status),))
+    if meter.responses is not None:
+        meter.responses.add(1, (str(status),))
     if meter.agents is not None:
         meter.agents.add(1, (agentFamily(agent),))
 
 
 def agentFamily(agent: bytes) -> str:
-    """Give the family that a user agent is of."""
+    """Return the family that a user agent is of."""
     if not agent:
         return "none"
     # What matters stands at the beginning, and of a browser within the first 200 bytes.
@@ -220,14 +221,18 @@ def agentFamily(agent: bytes) -> str:
     return "other"
 
 
-def _countStatus(meters: MetricsRegistry, wire: WireMeter, streaming: Streaming | None) -> None:
-    wire.answers = meters.counter(
+def _countStatus(
+    meters: MetricsRegistry, counts: TransportMetrics, streaming: Streaming | None
+) -> None:
+    counts.responses = meters.counter(
         "storagegate_http_responses_total", "Answers by status.", ("status",)
     )
 
 
-def _countAgents(meters: MetricsRegistry, wire: WireMeter, streaming: Streaming | None) -> None:
-    wire.agents = meters.counter(
+def _countAgents(
+    meters: MetricsRegistry, counts: TransportMetrics, streaming: Streaming | None
+) -> None:
+    counts.agents = meters.counter(
         "storagegate_http_user_agents_total", "Requests by family of clients.", ("family",)
     )
 

@@ -3,7 +3,6 @@ A call over HTTP: reads the request, calls the method, writes the response.
 
 A response is one of three: a body with the result, a stream, or a status with an error. An error
 after the first item of a stream is its last line.
-
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -27,7 +26,7 @@ from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import detailedError
 from storagegate.gateway.messages.session import readDeadline
 from storagegate.gateway.transports.http import PROTOCOL, HTTPOptions, HTTPRoute, mergeRequest
-from storagegate.gateway.transports.metrics import WireMeter
+from storagegate.gateway.transports.metrics import TransportMetrics
 from storagegate.http.contenttypes import matchesType, parseContentType
 from storagegate.net.http.interfaces import BodyLost, BodyTooLarge, ClientLost
 from storagegate.net.http.lines import (
@@ -45,18 +44,18 @@ _HTTP_UNKNOWN = "INTERNAL_ERROR"
 
 
 def httpResult(result: Any) -> dict[str, Any]:
-    """Give the body of a response."""
+    """Return the body of a response."""
     return {"data": result}
 
 
 def httpError(error: ServiceError) -> tuple[int, dict[str, Any]]:
-    """Give the status and the body of an error."""
+    """Return the status and the body of an error."""
     body = {"error": error.code or _HTTP_UNKNOWN, "message": error.message}
     return error.statusCode or 500, detailedError(body, error)
 
 
 def httpFields(error: ServiceError) -> dict[str, str]:
-    """Give the header fields that go with an error."""
+    """Return the header fields that go with an error."""
     if error.statusCode == 429 and isinstance(error.details, Mapping):
         retryAfterMs = error.details.get("retryAfterMs")
         if isinstance(retryAfterMs, int):
@@ -144,14 +143,14 @@ def checkType(headers: Mapping[bytes, bytes]) -> None:
 
 
 def _isUntyped(field: bytes | None) -> bool:
-    """Tell whether a Content-Type is what curl says of any text."""
+    """Return whether a Content-Type is what curl says of any text."""
     return field is not None and field.lower() in _UNTYPED
 
 
 # Clients send two or three; strangers may send any, which then push each other out.
 @lru_cache(maxsize=16)
 def _isReadable(field: bytes | None) -> bool:
-    """Tell whether bodies of a Content-Type can be read; those without one are JSON."""
+    """Return whether bodies of a Content-Type can be read; those without one are JSON."""
     if field is None:
         return True
     value = field.decode("latin-1")
@@ -160,7 +159,7 @@ def _isReadable(field: bytes | None) -> bool:
 
 
 def chooseFormat(req: Any) -> StreamFormat:
-    """Give the format of a stream that the client likes best."""
+    """Return the format of a stream that the client likes best."""
     accept = req.raw.headers.get(b"accept", b"")
     # Negotiation is needed only where the client names event streams.
     if EVENTS.encode() in accept.lower() and req.accepts(NDJSON, EVENTS) == EVENTS:
@@ -184,7 +183,7 @@ def sendError(host: TransportContext, res: Any, error: ServiceError) -> None:
 
 
 def writeError(host: TransportContext, error: ServiceError) -> tuple[int, bytes]:
-    """Give the status and the body of an error."""
+    """Return the status and the body of an error."""
     described = host.describe(error, PROTOCOL)
     if isinstance(described, ServiceError):
         status, shape = httpError(described)
@@ -252,13 +251,13 @@ INLINE_SIZE = 64 * 1024
 """A body that is read at once, in a millisecond at most. A longer one is read in a thread."""
 
 # What the end of a connection makes of whatever was waiting: no news to anybody.
-_PARTINGS = (CancelledError, BodyLost, ClientLost)
+_DISCONNECTS = (CancelledError, BodyLost, ClientLost)
 
 
 @frozen
 class HTTPCallContext:
     """
-    What all calls of an adapter share.
+    The state that all calls of a listener share.
 
     @ivar apiKeyHeader: Where API keys are, in lower case.
     @ivar meter: Counts bytes.
@@ -268,18 +267,18 @@ class HTTPCallContext:
     host: TransportContext
     options: HTTPOptions
     apiKeyHeader: bytes
-    meter: WireMeter = Factory(lambda self: self.host.meter(PROTOCOL), takes_self=True)
+    meter: TransportMetrics = Factory(lambda self: self.host.meter(PROTOCOL), takes_self=True)
     clients: Clients = Factory(Clients)
 
 
 @frozen(eq=False)
 class Endpoint:
     """
-    A method at a place.
+    A method at a path.
 
     @ivar bound: The method.
     @ivar name: C{Service.method}, as hooks get it.
-    @ivar route: The configured route, C{None} for the place that every method has.
+    @ivar route: The configured route, C{None} for the path that every method has.
     """
 
     bound: MethodEntry
@@ -326,7 +325,7 @@ class HTTPCall:
             self._fail(error)
             return None
         try:
-            running = runWithDeadline(self._answer(), host.clock, self._seconds)
+            running = runWithDeadline(self._invoke(), host.clock, self._seconds)
         except Exception:
             self._failed(Failure())
             return None
@@ -400,7 +399,7 @@ class HTTPCall:
         return self._requests()
 
     def _readBody(self) -> Any:
-        """Give the body as an object, at once if it is here and small."""
+        """Return the body as an object, at once if it is here and small."""
         raw, limit = self._req.raw, self._shared.options.maxRequestBodySize
         if getattr(self._req, "bodyParsed", False):
             # The application's own parser was here before.
@@ -448,7 +447,7 @@ class HTTPCall:
 
     # The answer
 
-    async def _answer(self) -> None:
+    async def _invoke(self) -> None:
         """Call the method. What comes after the call has ended, the response refuses to take."""
         try:
             body: Any = {}
@@ -468,14 +467,14 @@ class HTTPCall:
                     made = await made
                 # A hook returns nothing for a method that it does not change.
                 request = request if made is None else made
-        except _PARTINGS:
+        except _DISCONNECTS:
             raise
         except Exception as error:
             self._shared.host.refuse(self._context, error)
             raise
         result = await self._shared.host.invoker.call(self._context, request, self._credentials)
         if self._endpoint.bound.streamsResponses:
-            await self._answerStream(result)
+            await self._sendStream(result)
             return
         if self._shared.options.transformResponse is None:
             shaped: Any = {"data": result}
@@ -485,7 +484,7 @@ class HTTPCall:
                 shaped = await shaped
         self._respond(shaped)
 
-    async def _answerStream(self, items: AsyncIterator[Any]) -> None:
+    async def _sendStream(self, items: AsyncIterator[Any]) -> None:
         res, req = self._res, self._req
         chosen = chooseFormat(req)
         try:
@@ -520,7 +519,7 @@ class HTTPCall:
             self._res.append("Set-Cookie", cookie)
 
     def _shape(self, result: Any, shape: Any) -> Any:
-        """Give what JSON carries of a result, or something to wait for that gives it."""
+        """Return what JSON carries of a result, or something to wait for that gives it."""
         transform = self._shared.options.transformResponse
         if transform is None:
             return shape(result)
@@ -549,7 +548,7 @@ class HTTPCall:
     def _failed(self, failure: Failure) -> None:
         error: Any = failure.value
         if self._req.raw.disconnected:
-            if not isinstance(error, (ServiceError, *_PARTINGS)):
+            if not isinstance(error, (ServiceError, *_DISCONNECTS)):
                 _log.failure("a call failed after its client had gone", failure)
             return
         if not isExpected(error):

@@ -24,11 +24,11 @@ from storagegate.gateway.transports.http import (
     PROTOCOL,
     HTTPOptions,
     HTTPRoute,
-    countAnswer,
+    countResponse,
     readRoutes,
 )
 from storagegate.gateway.transports.http.call import Endpoint, HTTPCall, HTTPCallContext, sendError
-from storagegate.gateway.transports.metrics import WireMeter
+from storagegate.gateway.transports.metrics import TransportMetrics
 from storagegate.gateway.transports.registry import ICarrier, InvokedTransport
 from storagegate.http.application import Application
 from storagegate.http.patterns import compilePattern, decodeEscapes
@@ -42,14 +42,14 @@ class HTTPTransport(InvokedTransport):
     def __init__(self, host: TransportContext, options: HTTPOptions) -> None:
         self._host = host
         self._options = options
-        self._room = HTTPCallContext(host, options, host.apiKeyHeader.lower().encode("ascii"))
+        self._context = HTTPCallContext(host, options, host.apiKeyHeader.lower().encode("ascii"))
         self._application: Application | None = None
         self._guests: list[Any] = []
         self._isServed = True
         self._routes = readRoutes(options.routes)
         self._patterns = [(route.verb, compilePattern(route.path)) for route in self._routes]
         # The places of methods by their path below the base, as far as they were asked for.
-        self._places: dict[str, Endpoint] = {}
+        self._endpoints: dict[str, Endpoint] = {}
         # Written descriptions, with the services that they describe.
         self._documents: dict[str, tuple[tuple[Any, ...], bytes]] = {}
         self._describers: Mapping[str, Callable[..., Any]] = {
@@ -77,7 +77,7 @@ class HTTPTransport(InvokedTransport):
         if self._isServed:
             self.checkRoutes()
             self.install(application)
-        self._room.meter.connections = lambda: application.connections
+        self._context.meter.connections = lambda: application.connections
         return application.listen(address, reactor=self._host.reactor)
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
@@ -110,7 +110,7 @@ class HTTPTransport(InvokedTransport):
         it is written.
         """
         base = self._options.basePath
-        self._watchAnswers(app)
+        self._countResponses(app)
         if self._options.enableCORS:
             app.use(_cors(self._host.correlationHeader))
         self._register(app, base, isOwn=True)
@@ -122,28 +122,28 @@ class HTTPTransport(InvokedTransport):
     def middleware(self) -> Router:
         """Make what answers at wherever it is mounted, which takes the place of C{basePath}."""
         router = Router()
-        self._watchAnswers(router)
+        self._countResponses(router)
         if self._options.enableCORS:
             router.use(_cors(self._host.correlationHeader))
         self._register(router, "", isOwn=False)
         return router
 
-    def _watchAnswers(self, router: Router) -> None:
+    def _countResponses(self, router: Router) -> None:
         """Count every response, if metrics of HTTP beside the calls are configured."""
-        meter = self._room.meter
-        if meter.answers is not None or meter.agents is not None:
-            router.use(partial(_countAnswer, meter))
+        meter = self._context.meter
+        if meter.responses is not None or meter.agents is not None:
+            router.use(partial(_countResponse, meter))
 
     def _register(self, router: Router, base: str, isOwn: bool) -> None:
         self._registerRoutes(router, base)
 
-        def answer(req: Any, res: Any, next: Any) -> Any:
-            endpoint = self._places.get(req.path)
+        def handle(req: Any, res: Any, next: Any) -> Any:
+            endpoint = self._endpoints.get(req.path)
             if endpoint is not None and req.method == "POST":
-                return HTTPCall(self._room, endpoint, req, res).begin()
-            return self._answerElse(req, res, next, isOwn)
+                return HTTPCall(self._context, endpoint, req, res).begin()
+            return self._handleOther(req, res, next, isOwn)
 
-        router.use(base or "/", answer)
+        router.use(base or "/", handle)
 
     def _registerRoutes(self, router: Router, base: str) -> None:
         for route in self._routes:
@@ -153,30 +153,30 @@ class HTTPTransport(InvokedTransport):
     def _routeHandler(self, route: HTTPRoute) -> Callable[[Any, Any], Any]:
         found: list[Endpoint] = []
 
-        def answer(req: Any, res: Any) -> Any:
+        def handle(req: Any, res: Any) -> Any:
             # Services may be added after an application was told to ask here.
             if not found:
                 try:
                     found.append(self._find(route.service, route.method, route))
                 except ServiceError as error:
                     return self._sendError(req, res, error)
-            return HTTPCall(self._room, found[0], req, res).begin()
+            return HTTPCall(self._context, found[0], req, res).begin()
 
-        return answer
+        return handle
 
     def _find(self, service: str, method: str, route: HTTPRoute | None = None) -> Endpoint:
         bound = self._host.invoker.find(service, method, PROTOCOL)
         return Endpoint(bound, f"{service}.{method}", route)
 
-    def _answerElse(self, req: Any, res: Any, next: Any, isOwn: bool) -> Any:
+    def _handleOther(self, req: Any, res: Any, next: Any, isOwn: bool) -> Any:
         """Answer what is no call of a method that was called before."""
         error = endpoint = None
         try:
-            endpoint = self._look(req.path)
+            endpoint = self._findEndpoint(req.path)
         except ServiceError as missing:
             error = missing
         if endpoint is not None and req.method == "POST":
-            return HTTPCall(self._room, endpoint, req, res).begin()
+            return HTTPCall(self._context, endpoint, req, res).begin()
         allowed = self._allowed(req.path)
         if endpoint is not None:
             allowed.append("POST")
@@ -191,14 +191,14 @@ class HTTPTransport(InvokedTransport):
         if not isOwn and not req.baseUrl:
             # Mounted at the root: all the rest is the application's.
             return next()
-        return self._sendError(req, res, error or _nothingThere())
+        return self._sendError(req, res, error or _noService())
 
     def _sendError(self, req: Any, res: Any, error: ServiceError) -> None:
         """Refuse what is no call."""
         self._host.nameTrace(req.raw.headers, res)
         sendError(self._host, res, error)
 
-    def _look(self, path: str) -> Endpoint:
+    def _findEndpoint(self, path: str) -> Endpoint:
         """
         Find what is at a path below the base.
 
@@ -206,12 +206,12 @@ class HTTPTransport(InvokedTransport):
         """
         names = [decodeEscapes(part) for part in path[1:].removesuffix("/").split("/")]
         if len(names) != 2 or names[0] is None or names[1] is None:
-            raise _nothingThere()
+            raise _noService()
         endpoint = self._find(names[0], names[1])
         isKnown = names[1] in endpoint.bound.service.methods
         if isKnown and path == f"/{names[0]}/{names[1]}":
             # Of all the ways to write it, only this one is worth remembering.
-            self._places[path] = endpoint
+            self._endpoints[path] = endpoint
         return endpoint
 
     def _refuse(self, req: Any, res: Any, next: Any) -> Any:
@@ -238,7 +238,7 @@ class HTTPTransport(InvokedTransport):
         self._sendError(req, res, ServiceError("METHOD_NOT_ALLOWED", message, 405))
 
     def _document(self, req: Any) -> bytes | None:
-        """Give the description at a path, C{None} if there is none."""
+        """Return the description at a path, C{None} if there is none."""
         describe = self._describers.get(req.path)
         if describe is None:
             return None
@@ -278,17 +278,17 @@ def _cors(correlationHeader: str) -> Any:
     return cors(exposedHeaders=(correlationHeader, "Retry-After"))
 
 
-def _countAnswer(meter: WireMeter, req: Any, res: Any, next: Callable[[], Any]) -> Any:
+def _countResponse(meter: TransportMetrics, req: Any, res: Any, next: Callable[[], Any]) -> Any:
     raw = req.raw
     agent = raw.headers.get(b"user-agent", b"")
 
     def count() -> None:
         # One that became a WebSocket has no status.
-        countAnswer(meter, raw.status or (101 if raw.finished else 499), agent)
+        countResponse(meter, raw.status or (101 if raw.finished else 499), agent)
 
     raw.onEnd(count)
     return next()
 
 
-def _nothingThere() -> ServiceError:
+def _noService() -> ServiceError:
     return codedError("NOT_FOUND", "There is no service at this path")

@@ -1,8 +1,4 @@
-"""
-TCP: its options.
-
-What may be chosen of TCP: its connections, and the memory that incomplete messages take.
-"""
+"""TCP: its options, and its metrics (connections, memory of incomplete messages)."""
 
 from collections.abc import Iterable
 from typing import Any, TypedDict
@@ -14,7 +10,7 @@ from storagegate.core.options import readFlag, readHostname, readNumber, readPor
 from storagegate.gateway.transports.metrics import (
     ProtocolMetric,
     Samples,
-    WireMeter,
+    TransportMetrics,
     plainCounter,
     plainGauge,
     total,
@@ -39,7 +35,7 @@ class TCPOptions:
     How services are called over TCP.
 
     @ivar port: Where; 0 takes a free one.
-    @ivar hostname: The interface, in place of that of all wires.
+    @ivar hostname: The interface, in place of that of all transports.
     @ivar keepAlive: Whether the system looks after silent connections.
     @ivar noDelay: Whether small frames go out at once.
     @ivar maxFrameSize: Bytes of a frame's payload, or of a line.
@@ -70,14 +66,14 @@ class TCPOptionsDict(TypedDict, total=False):
     maxConnectionsPerAddress: int
 
 
-def _connectionMetrics(wire: WireMeter) -> Iterable[MetricFamily]:
+def _connectionMetrics(counts: TransportMetrics) -> Iterable[MetricFamily]:
     yield plainCounter(
-        "storagegate_tcp_connections_accepted_total", "Connections that came.", wire.accepted
+        "storagegate_tcp_connections_accepted_total", "Connections that came.", counts.accepted
     )
     yield plainCounter(
-        "storagegate_tcp_connections_closed_total", "Connections that are gone.", wire.closed
+        "storagegate_tcp_connections_closed_total", "Connections that are gone.", counts.closed
     )
-    count = 0 if wire.connections is None else wire.connections()
+    count = 0 if counts.connections is None else counts.connections()
     yield plainGauge("storagegate_tcp_connections_open", "Connections that are there.", count)
 
 
@@ -89,8 +85,8 @@ def _connectionPool(samples: Samples) -> Any:
     }
 
 
-def _buffers(wire: WireMeter) -> Iterable[MetricFamily]:
-    held, limit = (0, 1) if wire.held is None else wire.held()
+def _buffers(counts: TransportMetrics) -> Iterable[MetricFamily]:
+    held, limit = (0, 1) if counts.held is None else counts.held()
     yield plainGauge("storagegate_tcp_buffer_bytes", "Bytes of incomplete messages.", held)
     yield plainGauge(
         "storagegate_tcp_buffer_ratio",

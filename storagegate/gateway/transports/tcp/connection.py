@@ -1,26 +1,19 @@
 """
 One connection of the gateway's TCP listener.
 
-Its first byte decides what it speaks, see L{storagegate.gateway.transports.tcp.connection}. What
-comes is taken one
-message after the other, and only while there is room: for more calls in the session, and for their
-answers in the transport. So a client that floods, or that does not read, waits by itself.
+Its first byte selects the peer of the session: L{FramePeer} or L{LinePeer} (JSON by the line).
+Complete messages are handled one after the other, and only while both the session accepts calls and
+the transport has space for replies. So a client that floods, or does not read, delays only itself.
 
-A connection is in one of these conditions::
+A connection is in one of these states::
 
-    open        calls are taken
-    ended       the client has shut its writing side: what it has asked is answered, then we close
-    closing     we have closed; what still comes is thrown away
+    open        calls are accepted
+    ended       the client has shut its writing side: calls in flight are answered, then we close
+    closing     we have closed; further input is discarded
     gone        lost
 
-Under TLS there is no C{ended}: TLS 1.2 has no half of a connection.
-
-What a connection is watched for once a second.
-
-The two ways to speak on a TCP connection: frames, and JSON by the line.
-
-Each is a session's peer. A connection gives it the bytes that come, and has it take what of them is
-complete, one after the other, so that it can stop in between.
+Under TLS there is no C{ended}: TLS 1.2 has no half-closed connections. Once a second
+L{StallTimer} and L{DeadPeerDetector} check whether each direction makes progress.
 """
 
 import select
@@ -55,7 +48,7 @@ from storagegate.gateway.messages.frames import (
     encodeFrame,
     handleFrame,
 )
-from storagegate.gateway.messages.json import MessageWriter, takeEncoded
+from storagegate.gateway.messages.json import MessageWriter, handleEncoded
 from storagegate.gateway.messages.session import PeerSession
 from storagegate.net.http.channel import ChannelTransport
 
@@ -162,14 +155,14 @@ class FramePeer(FrameWriter):
     goingAway = encodeFrame(GOING_AWAY, b"{}")
     probe = encodeFrame(PING, b"")
 
-    def __init__(self, host: TransportContext, wire: ITCPConnection, maxLength: int) -> None:
-        super().__init__(host, PROTOCOL, maxLength, wire.send)
+    def __init__(self, host: TransportContext, connection: ITCPConnection, maxLength: int) -> None:
+        super().__init__(host, PROTOCOL, maxLength, connection.send)
         self.decoder = FrameDecoder(maxLength)
-        self.client = wire.client
-        self.drained = wire.drained
-        self.setReading = wire.setReading
+        self.client = connection.client
+        self.drained = connection.drained
+        self.setReading = connection.setReading
 
-    def takeNext(self, session: PeerSession) -> bool:
+    def handleNext(self, session: PeerSession) -> bool:
         """
         Take the next frame.
 
@@ -194,17 +187,17 @@ class LinePeer(MessageWriter):
     goingAway = JSON.encode({"type": "going_away"}) + b"\n"
     probe = JSON.encode({"type": "ping"}) + b"\n"
 
-    def __init__(self, host: TransportContext, wire: ITCPConnection, maxLength: int) -> None:
+    def __init__(self, host: TransportContext, connection: ITCPConnection, maxLength: int) -> None:
         def writeLine(message: bytes) -> None:
-            wire.send(message + b"\n")
+            connection.send(message + b"\n")
 
         super().__init__(host, PROTOCOL, JSON, writeLine)
         self.decoder = LineDecoder(maxLength)
-        self.client = wire.client
-        self.drained = wire.drained
-        self.setReading = wire.setReading
+        self.client = connection.client
+        self.drained = connection.drained
+        self.setReading = connection.setReading
 
-    def takeNext(self, session: PeerSession) -> bool:
+    def handleNext(self, session: PeerSession) -> bool:
         """
         Take the next line; an empty one says nothing.
 
@@ -215,16 +208,16 @@ class LinePeer(MessageWriter):
         if line is None:
             return False
         if line and not line.isspace():
-            takeEncoded(session, self, JSON, line)
+            handleEncoded(session, self, JSON, line)
         return True
 
 
 def makePeer(
-    host: TransportContext, wire: ITCPConnection, maxLength: int, data: bytes
+    host: TransportContext, connection: ITCPConnection, maxLength: int, data: bytes
 ) -> FramePeer | LinePeer:
     """Make the peer that the first byte of a connection asks for."""
     kind = LinePeer if data.startswith(b"{") else FramePeer
-    return kind(host, wire, maxLength)
+    return kind(host, connection, maxLength)
 
 
 _numbers = count(1)
@@ -275,11 +268,11 @@ class TCPConnection(Protocol):
         """
         self._owner = owner
         self._limits: TCPLimits = owner.limits
-        self._wire: ChannelTransport
+        self._channel: ChannelTransport
         self._peer: FramePeer | LinePeer | None = None
         self._session: PeerSession | None = None
-        self._isClosed = self._isEnded = self._isTaking = self._isTold = False
-        # Whether the session has room for more, and the transport none.
+        self._isClosed = self._isEnded = self._isHandling = self._isNotified = False
+        # Whether the session accepts more calls, and the transport no more output.
         self._isWanted, self._isFull = True, False
         self._batch: list[bytes] = []
         self._batched = 0
@@ -290,14 +283,14 @@ class TCPConnection(Protocol):
         self._deadline: float | None = None
         self._taken = 0
         self._intake, self._outflow = StallTimer(), StallTimer()
-        self._presence = DeadPeerDetector(self._limits.probeSeconds, self._limits.lastProbeSeconds)
+        self._detector = DeadPeerDetector(self._limits.probeSeconds, self._limits.lastProbeSeconds)
 
     # The transport's side
 
     def connectionMade(self) -> None:
         """Wait for the client, which speaks first."""
         transport: Any = self.transport
-        self._wire = ChannelTransport(transport)
+        self._channel = ChannelTransport(transport)
         self.client = _clientOf(transport)
         refusal = self._owner.connectionOpened(self)
         transport.registerProducer(self, True)
@@ -318,7 +311,7 @@ class TCPConnection(Protocol):
             return
         peer = self._peer or self._begin(data)
         peer.decoder.feed(data)
-        self._take()
+        self._handleReceived()
 
     def readConnectionLost(self) -> None:
         """Answer what the client has asked: it asks nothing more."""
@@ -351,7 +344,7 @@ class TCPConnection(Protocol):
         self._isFull = False
         while self._drains and not self._isFull:
             self._drains.popleft().callback(None)
-        self._take()
+        self._handleReceived()
 
     def stopProducing(self) -> None:
         """Do nothing: C{connectionLost} follows."""
@@ -363,7 +356,7 @@ class TCPConnection(Protocol):
         if self._isClosed:
             return
         self._owner.meter.bytesOut += len(data)
-        if not self._isTaking:
+        if not self._isHandling:
             self.transport.write(data)  # type: ignore[union-attr]
             return
         self._batch.append(data)
@@ -383,16 +376,16 @@ class TCPConnection(Protocol):
         """Take what comes, or let the client wait."""
         self._isWanted = wanted
         if wanted:
-            self._take()
+            self._handleReceived()
         else:
             self._readOrWait()
 
     # The listener's side
 
-    def sayGoingAway(self) -> None:
+    def sendGoingAway(self) -> None:
         """Say, once, that further calls belong elsewhere; who has not spoken hears it then."""
-        if self._peer is not None and not self._isTold:
-            self._isTold = True
+        if self._peer is not None and not self._isNotified:
+            self._isNotified = True
             self.send(self._peer.goingAway)
 
     def goAway(self) -> None:
@@ -400,7 +393,7 @@ class TCPConnection(Protocol):
         if self._peer is None:
             self._close()
         else:
-            self.sayGoingAway()
+            self.sendGoingAway()
             self.closeWhenIdle()
 
     def closeWhenIdle(self) -> None:
@@ -412,15 +405,15 @@ class TCPConnection(Protocol):
 
     def abort(self) -> None:
         """Drop the connection; what the client could read at once, it still gets."""
-        if self._isClosed or self._wire.secure or self._wire.hasUnsent():
+        if self._isClosed or self._channel.secure or self._channel.hasUnsent():
             self.transport.abortConnection()  # type: ignore[union-attr]
         else:
             self._close()
 
     def checkTimeouts(self, now: float) -> None:
         """Look for what takes too long."""
-        limits, wire = self._limits, self._wire
-        unsent = wire.sentBytes() if wire.hasUnsent() else None
+        limits, channel = self._limits, self._channel
+        unsent = channel.sentBytes() if channel.hasUnsent() else None
         if self._isClosed and self._deadline is None and unsent is None:
             # All is sent; TLS waits for the client's goodbye.
             self._deadline = now + limits.lingerSeconds
@@ -440,10 +433,10 @@ class TCPConnection(Protocol):
             message = f"The message was not complete after {limits.frameSeconds:g} seconds"
             self._refuse(codedError("DEADLINE_EXCEEDED", message))
         elif isWaiting or self._isEnded:
-            isAsked = self._presence.look(self.transport, now)
-            if self._presence.isGone:
+            isProbe = self._detector.look(self.transport, now)
+            if self._detector.isGone:
                 self.transport.abortConnection()  # type: ignore[union-attr]
-            elif isAsked and isAllSent:
+            elif isProbe and isAllSent:
                 self.send(peer.probe)
 
     # Within
@@ -453,23 +446,23 @@ class TCPConnection(Protocol):
         self._peer = makePeer(owner.host, self, owner.options.maxFrameSize, data)
         self._session = PeerSession(owner.listener, self._peer)
         if owner.isLeaving:
-            self.sayGoingAway()
+            self.sendGoingAway()
         return self._peer
 
-    def _take(self) -> None:
-        """Take what has come, as far as there is room."""
+    def _handleReceived(self) -> None:
+        """Take what has come, as far as limits allow."""
         peer, session = self._peer, self._session
-        if self._isTaking or peer is None or session is None:
+        if self._isHandling or peer is None or session is None:
             return
-        self._isTaking = True
+        self._isHandling = True
         try:
-            while self._isWanted and not self._isFull and peer.takeNext(session):
+            while self._isWanted and not self._isFull and peer.handleNext(session):
                 self._taken += 1
         except FrameError as error:
             self._refuse(codedError(error.code, str(error)))
         finally:
             self._flush()
-            self._isTaking = False
+            self._isHandling = False
         self._hold()
         self._readOrWait()
 
@@ -490,8 +483,8 @@ class TCPConnection(Protocol):
             self.transport.write(data)  # type: ignore[union-attr]
 
     def _readOrWait(self) -> None:
-        if not self._isTaking and not self._isEnded and not self._isClosed:
-            self._wire.setReading(self._isWanted and not self._isFull)
+        if not self._isHandling and not self._isEnded and not self._isClosed:
+            self._channel.setReading(self._isWanted and not self._isFull)
 
     def _refuse(self, error: ServiceError) -> None:
         """Say what is wrong, and close."""
@@ -511,7 +504,7 @@ class TCPConnection(Protocol):
         self._isClosed = True
         if linger:
             self._deadline = self._owner.now + self._limits.lingerSeconds
-        self._wire.close(linger)
+        self._channel.close(linger)
         self._forget()
 
     def _forget(self) -> None:
@@ -525,7 +518,7 @@ class TCPConnection(Protocol):
     def _discard(self, data: bytes) -> None:
         self._discardable -= len(data)
         if self._discardable < 0:
-            self._wire.closeNow()
+            self._channel.closeNow()
 
 
 def _clientOf(transport: Any) -> ClientInfo:

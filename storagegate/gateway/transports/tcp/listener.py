@@ -1,8 +1,4 @@
-"""
-Services over TCP: frames, and JSON by the line.
-
-TCP in AsyncAPI.
-"""
+"""Services over TCP, as frames or lines of JSON, and their AsyncAPI channel."""
 
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort
@@ -96,7 +92,7 @@ class TCPTransport(InvokedTransport, Factory):
         if idleGraceSeconds:
             self.isLeaving = True
             for connection in list(self._connections):
-                connection.sayGoingAway()
+                connection.sendGoingAway()
             await self._whenGone(min(idleGraceSeconds, graceSeconds))
         # What clients have sent already counts as in flight. Two turns, for what is due is called
         # before sockets are read.

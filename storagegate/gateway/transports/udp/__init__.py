@@ -1,8 +1,4 @@
-"""
-UDP: its options.
-
-What may be chosen of UDP: what was lost, and how large datagrams are.
-"""
+"""UDP: its options, and its metrics (losses and sizes of datagrams)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
@@ -23,7 +19,7 @@ from storagegate.gateway.transports.metrics import (
     ProtocolMetric,
     Samples,
     Streaming,
-    WireMeter,
+    TransportMetrics,
     average,
     byLabel,
     plainCounter,
@@ -45,7 +41,7 @@ class UDPOptions:
     How services are called over UDP.
 
     @ivar port: Where; 0 takes a free one.
-    @ivar hostname: The interface, in place of that of all wires.
+    @ivar hostname: The interface, in place of that of all transports.
     @ivar maxPacketSize: Bytes of an answer's datagram; what passes everywhere in one piece.
     @ivar parseMessage: C{(bytes)} gives the message.
     @ivar formatResponse: C{(result, type)} gives bytes; C{type} is C{response}, C{error},
@@ -96,16 +92,18 @@ _BYTES = (64, 128, 256, 512, 1200, 1472, 4096, 16_384, 65_507)
 """1,200 bytes get through everywhere, 1,472 fit an Ethernet frame, 65,507 IPv4."""
 
 
-def _losses(wire: WireMeter) -> Iterable[MetricFamily]:
-    yield plainCounter("storagegate_udp_lost_total", "Items of streams that never came.", wire.lost)
+def _losses(counts: TransportMetrics) -> Iterable[MetricFamily]:
     yield plainCounter(
-        "storagegate_udp_duplicates_total", "Datagrams that came again.", wire.duplicates
+        "storagegate_udp_lost_total", "Items of streams that never came.", counts.lost
+    )
+    yield plainCounter(
+        "storagegate_udp_duplicates_total", "Datagrams that came again.", counts.duplicates
     )
     yield counterFamily(
         "storagegate_udp_dropped_total",
         "Datagrams that were dropped, by reason.",
         ("reason",),
-        [((reason,), count) for reason, count in wire.dropped.items()],
+        [((reason,), count) for reason, count in counts.dropped.items()],
     )
 
 
@@ -117,8 +115,10 @@ def _packetLoss(samples: Samples) -> Any:
     }
 
 
-def _measureSizes(meters: MetricsRegistry, wire: WireMeter, streaming: Streaming | None) -> None:
-    wire.sizes = meters.histogram(
+def _measureSizes(
+    meters: MetricsRegistry, counts: TransportMetrics, streaming: Streaming | None
+) -> None:
+    counts.sizes = meters.histogram(
         "storagegate_udp_packet_size_bytes", "Sizes of datagrams.", ("direction",), _BYTES
     )
 

@@ -1,12 +1,10 @@
 """
-Services over UDP: one frame a datagram, best effort.
+Services over UDP, one frame per datagram, without delivery guarantees; and their AsyncAPI channel.
 
-A datagram that is no frame is dropped and counted: its source may be forged. A well-framed
-request gets an answer, once, see L{storagegate.gateway.transports.udp.replycache}; how large it
-may be, see
-L{storagegate.gateway.transports.udp.peer}. Nothing slows a client down but what it loses.
-
-UDP in AsyncAPI.
+A datagram that is no frame is dropped and counted: its source may be forged. A valid request gets
+one reply, see L{storagegate.gateway.transports.udp.replycache}; its largest size is defined in
+L{storagegate.gateway.transports.udp.peer}. There is no flow control: a client that sends too fast
+loses datagrams.
 """
 
 from collections import Counter, OrderedDict
@@ -31,7 +29,7 @@ from storagegate.gateway.messages.session import PeerSession, RoutedSession
 from storagegate.gateway.transports.registry import InvokedTransport
 from storagegate.gateway.transports.udp import UDPOptions
 from storagegate.gateway.transports.udp.peer import PROTOCOL, UDPPeer, UDPSource, proceed
-from storagegate.gateway.transports.udp.replycache import AnswerCache, IReplyCache
+from storagegate.gateway.transports.udp.replycache import IReplyCache, ReplyCache
 from storagegate.net.endpoints import listenDatagrams
 
 MAX_DATAGRAM = 65_507
@@ -56,7 +54,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
     The UDP listener of a gateway.
 
     @ivar dropped: How many datagrams were dropped, by reason.
-    @ivar answers: The answers that were given.
+    @ivar replies: The answers that were given.
     @ivar isClosed: Whether nothing can be sent any more.
     @ivar meter: What else it counts.
     """
@@ -70,9 +68,9 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         self.invoker = host.invoker
         self._options = options
         self._listener = ListenerState(host.invoker, host.clock)
-        makeAnswers = host.resources.makeAnswers
-        self.answers: IReplyCache = (
-            AnswerCache(host.clock.seconds) if makeAnswers is None else makeAnswers()
+        makeReplies = host.resources.makeReplies
+        self.replies: IReplyCache = (
+            ReplyCache(host.clock.seconds) if makeReplies is None else makeReplies()
         )
         self.meter = host.meter(PROTOCOL)
         self.meter.dropped = self.dropped
@@ -172,14 +170,14 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
             return
         try:
             if self._options.parseMessage is None:
-                self._takeFrame(datagram, source)
+                self._handleDatagram(datagram, source)
             else:
                 self._parse(datagram, source)
         except Exception:
             # One datagram takes no other with it.
             _log.failure("a datagram could not be taken")
 
-    def _takeFrame(self, datagram: bytes, source: Address) -> None:
+    def _handleDatagram(self, datagram: bytes, source: Address) -> None:
         try:
             frame = decodeFrame(datagram, MAX_DATAGRAM - HEADER_LENGTH)
         except FrameError:
@@ -193,7 +191,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         if frame.type == PING:
             peer.writer.sendPong(frame.payload)
         else:
-            peer.take(frame.type, frame.payload, len(datagram))
+            peer.handleFrame(frame.type, frame.payload, len(datagram))
 
     def _parse(self, datagram: bytes, source: Address) -> None:
         """Let the user's hook read a datagram."""
@@ -209,12 +207,12 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
             self.dropped["frame"] += 1
             return
         if hasattr(message, "__await__"):
-            proceed(message, "parseMessage failed", peer.takeMessage, len(datagram))
+            proceed(message, "parseMessage failed", peer.handleMessage, len(datagram))
         else:
-            peer.takeMessage(message, len(datagram))
+            peer.handleMessage(message, len(datagram))
 
     def _peer(self, source: Address) -> UDPSource | None:
-        """Give an address that sends something; C{None} if that is to be dropped."""
+        """Return an address that sends something; C{None} if that is to be dropped."""
         peer = self._peers.get(source)
         if peer is None:
             if len(self._peers) >= MAX_PEERS and not self._dropIdle():
@@ -261,7 +259,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
     def _ended(self, source: Address, id: MessageId, answer: bytes, isKnown: bool) -> None:
         if id is None:
             return
-        kept: Any = self.answers.end((source, id), answer, isKnown)
+        kept: Any = self.replies.end((source, id), answer, isKnown)
         if kept is not None and hasattr(kept, "__await__"):
             proceed(kept, "an answer was not kept", bool)
 

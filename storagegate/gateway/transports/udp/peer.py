@@ -1,16 +1,13 @@
 """
-One address that sends datagrams, as a session's peer.
+One source address of datagrams: its requests, its replies, and the order of its streams.
 
-The source address of a datagram may be forged, so a reply to one without a good token is never
-larger than three times it: all datagrams of a unary call together, each one of a stream.
-What does not fit is an error, and where not even that fits, silence.
+A request whose id is known begins no second call, see
+L{storagegate.gateway.transports.udp.replycache}. The items of a stream may arrive in any order,
+some twice, some never; L{ReorderBuffer} restores the order.
 
-Streams that come in datagrams: in any order, some twice, some never.
-
-An address that sends datagrams: what becomes of each.
-
-A request with an id that was seen already begins no second call, see
-L{storagegate.gateway.transports.udp.replycache}.
+A source address may be forged, so a reply to a client without a valid token is at most three times
+as large as its request: all datagrams of a unary call together, each one of a stream. A reply that
+does not fit is replaced by an error; an error that does not fit is not sent.
 """
 
 from collections import Counter
@@ -48,7 +45,7 @@ from storagegate.gateway.messages.frames import (
 from storagegate.gateway.messages.interfaces import MessageId
 from storagegate.gateway.messages.json import describedError, encodeError
 from storagegate.gateway.messages.session import PeerSession, readId
-from storagegate.gateway.transports.metrics import WireMeter
+from storagegate.gateway.transports.metrics import TransportMetrics
 from storagegate.gateway.transports.udp.replycache import CachedReply, IReplyCache
 
 WINDOW = 64
@@ -91,7 +88,7 @@ class ReorderBuffer:
             self._count = max(self._held, default=self._next - 1) + 1 if count is None else count
 
     def isKnown(self, seq: int) -> bool:
-        """Tell whether an item has come before."""
+        """Return whether an item has come before."""
         return 0 <= seq < self._next or seq in self._held
 
     @property
@@ -104,18 +101,18 @@ class ReorderBuffer:
 
     @property
     def hasNext(self) -> bool:
-        """Tell whether the next item is here."""
+        """Return whether the next item is here."""
         return self._next in self._held
 
     def take(self) -> Any:
-        """Give the next item."""
+        """Return the next item."""
         item = self._held.pop(self._next)
         self._next += 1
         return item
 
     @property
     def isAtEnd(self) -> bool:
-        """Tell whether all items have been taken."""
+        """Return whether all items have been taken."""
         return self._count is not None and self._next >= self._count
 
 
@@ -160,7 +157,7 @@ class UDPCall:
 
     @property
     def requests(self) -> ReorderBuffer:
-        """Give what puts the items of the client's stream in order. Most calls have no stream."""
+        """Return what puts the items of the client's stream in order. Most calls have no stream."""
         if self.stream is None:
             self.stream = ReorderBuffer()
         return self.stream
@@ -171,7 +168,7 @@ class UDPPeer:
     What a session writes with.
 
     @ivar session: The peer's session; set once both exist.
-    @ivar exchanges: The calls under way by id.
+    @ivar calls: The calls in flight by id.
     @ivar isReading: Whether the session takes more.
     """
 
@@ -194,7 +191,7 @@ class UDPPeer:
         @param formatResponse: C{(result, type)} gives a datagram in place of a frame.
         """
         self.client = client
-        self.exchanges: dict[MessageId, UDPCall] = {}
+        self.calls: dict[MessageId, UDPCall] = {}
         self.isReading = True
         self._host = host
         self._meter = host.meter(PROTOCOL)
@@ -208,29 +205,29 @@ class UDPPeer:
 
     def begin(self, id: MessageId, size: int) -> None:
         """Take note of a call that is about to begin, by a datagram of so many bytes."""
-        self.exchanges[id] = UDPCall(size * AMPLIFICATION)
+        self.calls[id] = UDPCall(size * AMPLIFICATION)
 
     def begun(self, id: MessageId) -> None:
         """Watch a call that did not end at once."""
-        exchange = self.exchanges.get(id)
-        if exchange is not None and id is not None:
+        call = self.calls.get(id)
+        if call is not None and id is not None:
             clock = self._host.clock
-            exchange.acknowledging = clock.callLater(ACKNOWLEDGE_SECONDS, self._acknowledge, id)
+            call.acknowledging = clock.callLater(ACKNOWLEDGE_SECONDS, self._acknowledge, id)
 
     def forget(self, id: MessageId) -> None:
         """Let go of a call that has ended."""
-        exchange = self.exchanges.pop(id, None)
-        if exchange is None:
+        call = self.calls.pop(id, None)
+        if call is None:
             return
-        if exchange.stream is not None:
-            self._meter.lost += exchange.stream.missing
-        timer = exchange.acknowledging
+        if call.stream is not None:
+            self._meter.lost += call.stream.missing
+        timer = call.acknowledging
         if timer is not None and timer.active():
             timer.cancel()
 
     def _acknowledge(self, id: MessageId) -> None:
         payload = JSON.encode({"id": id})
-        self._send(id, encodeFrame(ACK, payload), isPartOfAnswer=True)
+        self._send(id, encodeFrame(ACK, payload), isPartOfReply=True)
 
     # What a session writes
 
@@ -254,22 +251,22 @@ class UDPPeer:
 
     def sendItem(self, id: MessageId, method: str, item: Any) -> None:
         """Send an item of a stream."""
-        exchange = self._exchange(id)
+        call = self._call(id)
         seq = 0
-        if exchange is not None:
-            seq, exchange.seq = exchange.seq, exchange.seq + 1
+        if call is not None:
+            seq, call.seq = call.seq, call.seq + 1
         written = self._written(ITEM, item, {"id": id, "seq": seq, "data": item})
         datagram = self._immediate(written)
         self._checkSize(datagram)
         if not self._fits(id, len(datagram), False, self.session.isKnown(id)):
             raise codedError("RESPONSE_TOO_LARGE", "An item is too large for an unknown client")
-        self._send(id, datagram, isPartOfAnswer=False)
+        self._send(id, datagram, isPartOfReply=False)
         self._sentOfTurn += 1
 
     def sendEnd(self, id: MessageId, method: str) -> None:
         """Send the end of a stream."""
-        exchange = self._exchange(id)
-        seq = exchange.seq if exchange is not None else 0
+        call = self._call(id)
+        seq = call.seq if call is not None else 0
         written = self._written(END, None, {**frameEnd(id), "seq": seq})
         datagram = self._immediate(written)
         isKnown = self.session.isKnown(id)
@@ -312,17 +309,17 @@ class UDPPeer:
         """Take what is held back, or hold back what comes."""
         self.isReading = wanted
         if wanted:
-            for id in list(self.exchanges):
+            for id in list(self.calls):
                 self.deliver(id)
 
     # Streams of the client
 
     def deliver(self, id: MessageId) -> None:
         """Give the session the items that are in order, as long as it takes them."""
-        exchange = self.exchanges.get(id)
-        if exchange is None or exchange.stream is None:
+        call = self.calls.get(id)
+        if call is None or call.stream is None:
             return
-        requests = exchange.stream
+        requests = call.stream
         while requests.hasNext and self.isReading:
             self.session.item(id, requests.take())
         if requests.isAtEnd:
@@ -330,12 +327,12 @@ class UDPPeer:
 
     # Within
 
-    def _exchange(self, id: MessageId) -> UDPCall | None:
-        """Give a call; one that had no id may have got one from the user's C{routeMessage}."""
-        exchange = self.exchanges.get(id)
-        if exchange is None and None in self.exchanges:
-            exchange = self.exchanges[id] = self.exchanges.pop(None)
-        return exchange
+    def _call(self, id: MessageId) -> UDPCall | None:
+        """Return a call; one that had no id may have got one from the user's C{routeMessage}."""
+        call = self.calls.get(id)
+        if call is None and None in self.calls:
+            call = self.calls[id] = self.calls.pop(None)
+        return call
 
     def _written(self, type: int, result: Any, payload: Any) -> bytes | Awaitable[bytes]:
         if self._formatResponse is None:
@@ -363,21 +360,21 @@ class UDPPeer:
             limit = self._maxPacketSize
             raise codedError("RESPONSE_TOO_LARGE", f"A datagram has {limit} bytes at most")
 
-    def _fits(self, id: MessageId, size: int, isPartOfAnswer: bool, isKnown: bool) -> bool:
+    def _fits(self, id: MessageId, size: int, isPartOfReply: bool, isKnown: bool) -> bool:
         """
         Return whether a datagram may be sent to the caller.
 
         @param isKnown: Whether the caller is authenticated.
         """
-        exchange = self._exchange(id)
-        if exchange is None:
+        call = self._call(id)
+        if call is None:
             return False
-        sent = exchange.sent if isPartOfAnswer else 0
-        return isKnown or sent + size <= exchange.allowed
+        sent = call.sent if isPartOfReply else 0
+        return isKnown or sent + size <= call.allowed
 
-    def _send(self, id: MessageId, datagram: bytes, isPartOfAnswer: bool) -> None:
-        if self._fits(id, len(datagram), isPartOfAnswer, self.session.isKnown(id)):
-            self.exchanges[id].sent += len(datagram)
+    def _send(self, id: MessageId, datagram: bytes, isPartOfReply: bool) -> None:
+        if self._fits(id, len(datagram), isPartOfReply, self.session.isKnown(id)):
+            self.calls[id].sent += len(datagram)
             self._write(datagram)
 
     def _conclude(self, id: MessageId, datagram: bytes, fits: bool, isKnown: bool) -> None:
@@ -401,16 +398,16 @@ class UDPListener(Protocol):
     """
     What an address needs of the listener that it sends to.
 
-    @ivar answers: The answers that were given.
+    @ivar replies: The replies that were sent.
     @ivar dropped: How many datagrams were dropped, by reason.
     @ivar meter: What else is counted.
     @ivar invoker: Knows the methods.
     @ivar isClosed: Whether nothing can be sent any more.
     """
 
-    answers: IReplyCache
+    replies: IReplyCache
     dropped: Counter[str]
-    meter: WireMeter
+    meter: TransportMetrics
     invoker: Invoker
     isClosed: bool
 
@@ -433,14 +430,14 @@ class UDPSource:
     @ivar lastSeen: When it last sent something.
     """
 
-    def __init__(self, adapter: UDPListener, source: Address) -> None:
+    def __init__(self, listener: UDPListener, source: Address) -> None:
         self.lastSeen = 0.0
         self._secondEnds = 0.0
         self._hits = 0
-        self._adapter = adapter
+        self._listener = listener
         self._source = source
-        self.writer = adapter.makeWriter(source)
-        self.session = self.writer.session = adapter.makeSession(self.writer)
+        self.writer = listener.makeWriter(source)
+        self.session = self.writer.session = listener.makeSession(self.writer)
 
     def isTooFast(self, now: float) -> bool:
         """Count a datagram, and tell whether there are too many."""
@@ -451,7 +448,7 @@ class UDPSource:
         self._hits += 1
         return self._hits > DATAGRAMS_A_SECOND
 
-    def take(self, type: int, payload: bytes, size: int) -> None:
+    def handleFrame(self, type: int, payload: bytes, size: int) -> None:
         """Take a frame of a datagram of so many bytes."""
         try:
             message = JSON.decode(payload)
@@ -469,14 +466,14 @@ class UDPSource:
         if type == REQUEST:
             self.request(message, id, size)
         elif type in (CLIENT_ITEM, CLIENT_END):
-            self._takeItem(type, message, id, size)
+            self._handleItem(type, message, id, size)
         elif type == CANCEL:
             self.session.cancel(id)
             self.writer.forget(id)
         else:
             self._refuse(id, size, codedError("INVALID_ARGUMENT", f"Unknown type {type}"))
 
-    def takeMessage(self, message: Any, size: int) -> None:
+    def handleMessage(self, message: Any, size: int) -> None:
         """Take a message that the user's hook has read."""
         id: MessageId = None
         if isinstance(message, Mapping):
@@ -489,25 +486,25 @@ class UDPSource:
     def request(self, message: Any, id: MessageId, size: int) -> None:
         """Begin a call, unless it was begun already."""
         if id is not None:
-            known: Any = self._adapter.answers.begin((self._source, id), size)
+            known: Any = self._listener.replies.begin((self._source, id), size)
             if known is not None and hasattr(known, "__await__"):
                 proceed(known, "a request was dropped", self._begin, message, id, size)
             else:
                 self._begin(known, message, id, size)
         elif self._streams(message):
             self._refuse(id, size, codedError("INVALID_ARGUMENT", "A stream needs an id"))
-        elif None in self.writer.exchanges:
+        elif None in self.writer.calls:
             # In order means one at a time, and a client that does not wait cannot tell answers
             # apart: what it wants is an id.
-            self._adapter.dropped["busy"] += 1
+            self._listener.dropped["busy"] += 1
         else:
             self._begin(None, message, id, size)
 
     def _begin(self, known: CachedReply | None, message: Any, id: MessageId, size: int) -> None:
         if known is not None:
-            self._adapter.meter.duplicates += 1
+            self._listener.meter.duplicates += 1
             self._repeat(known, size)
-        elif not self._adapter.isClosed:
+        elif not self._listener.isClosed:
             self.writer.begin(id, size)
             self.session.request(message, id)
             self.writer.begun(id)
@@ -517,7 +514,7 @@ class UDPSource:
         isOwed = known.isKnown and size >= known.size
         answer = known.answer
         if answer is not None and (isOwed or len(answer) <= AMPLIFICATION * size):
-            self._adapter.send(self._source, answer)
+            self._listener.send(self._source, answer)
 
     def _streams(self, message: Any) -> bool:
         if not isinstance(message, Mapping):
@@ -526,32 +523,32 @@ class UDPSource:
         if not isinstance(service, str) or not isinstance(method, str):
             return False
         try:
-            bound = self._adapter.invoker.find(service, method)
+            bound = self._listener.invoker.find(service, method)
         except ServiceError:
             return False
         return bound.streaming != "none"
 
-    def _takeItem(self, type: int, message: Mapping[str, Any], id: MessageId, size: int) -> None:
-        exchange = self.writer.exchanges.get(id)
-        if exchange is None or id is None:
+    def _handleItem(self, type: int, message: Mapping[str, Any], id: MessageId, size: int) -> None:
+        call = self.writer.calls.get(id)
+        if call is None or id is None:
             return
-        exchange.allowed += 3 * size
+        call.allowed += 3 * size
         seq: Any = message.get("seq")
         isNumber = isinstance(seq, int) and not isinstance(seq, bool) and seq >= 0
         if type == CLIENT_END:
-            exchange.requests.end(seq if isNumber else None)
+            call.requests.end(seq if isNumber else None)
         elif not isNumber:
             self._refuse(id, size, codedError("INVALID_ARGUMENT", "An item needs its seq"))
             return
-        elif not exchange.requests.put(seq, message.get("data", {})):
-            self._adapter.meter.duplicates += exchange.requests.isKnown(seq)
-            self._adapter.dropped["item"] += 1
+        elif not call.requests.put(seq, message.get("data", {})):
+            self._listener.meter.duplicates += call.requests.isKnown(seq)
+            self._listener.dropped["item"] += 1
             return
         self.writer.deliver(id)
 
     def _refuse(self, id: MessageId, size: int, error: ServiceError) -> None:
         """Send an error for a datagram that begins nothing, if it fits."""
-        if id not in self.writer.exchanges:
+        if id not in self.writer.calls:
             self.writer.begin(id, size)
         self.writer.sendError(id, error)
 

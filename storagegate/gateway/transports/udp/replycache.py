@@ -1,17 +1,14 @@
 """
-Answers that were given, for datagrams that come again.
+Replies kept for retransmitted datagrams.
 
-Who sends by UDP repeats what is not answered, and the network repeats some by itself. So an id that
-comes again from the same address gets the answer that it got, and the method does not run twice.
+A client on UDP repeats a request that is not answered, and the network duplicates some by itself.
+An id that comes again from the same address gets the same reply; the method does not run twice.
 
-L{AnswerCache} is for one process; the processes of a machine that have one port share a
-L{SharedAnswerCache<storagegate.gateway.transports.udp.replycache.SharedAnswerCache>}.
-
-Answers that were given, in memory that the processes of one machine share.
-
-A datagram that is repeated may come to another process than the first one did. A record of the
-table is the state of a request, its length, who does it, and the answer once there is one. While a
-request is under way, only its process can answer it; when that one is gone, it is new again.
+L{ReplyCache} is for one process. Processes that share a port share a L{SharedReplyCache} in
+memory, because a repeated datagram may reach another process than the first one did. A record of
+its table is the state of a request, its length, the process that serves it, and the reply once
+there is one. Only that process can reply while the request is in flight; if it dies, the request
+is new again.
 """
 
 from collections import OrderedDict
@@ -74,7 +71,7 @@ class IReplyCache(Interface):
 
 
 @implementer(IReplyCache)
-class AnswerCache:
+class ReplyCache:
     """Requests in the memory of this process."""
 
     def __init__(
@@ -125,7 +122,7 @@ class AnswerCache:
             del exchanges[oldest]
 
     def find(self, key: Hashable) -> CachedReply | None:
-        """Give what is known of a request, and take no note of it."""
+        """Return what is known of a request, and take no note of it."""
         exchange = self._exchanges.get(key)
         return None if exchange is None or exchange.until <= self._now() else exchange
 
@@ -156,7 +153,7 @@ def makeAnswerMemory(rows: int = ROWS, answerBytes: int = ANSWER_BYTES) -> int:
 
 
 @implementer(IReplyCache)
-class SharedAnswerCache:
+class SharedReplyCache:
     """
     Requests in a shared table.
 
@@ -169,13 +166,13 @@ class SharedAnswerCache:
         @param table: What L{makeAnswerMemory} has made, attached.
         @raise ValueError: If the table is one for something smaller.
         """
-        self._room = table.size - _RECORD.size
-        if self._room < 1:
+        self._capacity = table.size - _RECORD.size
+        if self._capacity < 1:
             raise ValueError(f"the table has records of {table.size} bytes, too small for answers")
         self._table = table
         self._seconds = seconds
         self._presence = ProcessLiveness(table.fd)
-        self._own = AnswerCache(table.now, seconds)
+        self._own = ReplyCache(table.now, seconds)
 
     def close(self) -> None:
         """Leave: what this process has under way is new to the others."""
@@ -212,7 +209,7 @@ class SharedAnswerCache:
         self._own.end(key, answer, isKnown)
 
         def act(record: bytes | None, until: float, now: float) -> Change | None:
-            if len(answer) > self._room:
+            if len(answer) > self._capacity:
                 self._keep(record, key, answer, isKnown)
                 return None
             length = self._underWay(record)
@@ -237,7 +234,7 @@ class SharedAnswerCache:
             self._own.end(key, answer, isKnown)
 
     def _underWay(self, record: bytes | None) -> int | None:
-        """Give the length of a request that is under way here, C{None} if it is not."""
+        """Return the length of a request that is under way here, C{None} if it is not."""
         if record is None:
             return None
         state, length, process = _RECORD.unpack_from(record)
@@ -247,5 +244,5 @@ class SharedAnswerCache:
 
 
 def _written(key: Hashable) -> bytes:
-    """Give the bytes of a key: of texts and numbers in tuples, no two are written alike."""
+    """Return the bytes of a key: of texts and numbers in tuples, no two are written alike."""
     return ascii(key).encode("ascii")

@@ -1,11 +1,9 @@
 """
-WebSocket: its options, and the origins whose pages may connect.
+WebSocket: its options, its metrics, and the origins whose pages may connect.
 
 Two origins are the same if scheme, host and port are (RFC 6454 section 5). A client that sends no
 C{Origin} with its handshake is no browser, and may connect; C{null}, which any sandboxed page can
 send, never may.
-
-What may be chosen of WebSocket: how long connections last, and how many messages they have.
 """
 
 import re
@@ -31,7 +29,7 @@ from storagegate.gateway.transports.metrics import (
     ProtocolMetric,
     Samples,
     Streaming,
-    WireMeter,
+    TransportMetrics,
     average,
     byLabel,
 )
@@ -110,7 +108,7 @@ class OriginRule:
 
 
 def _isOwn(page: Origin, host: str, secure: bool) -> bool:
-    """Say whether a page is from the host that it connects to."""
+    """Return whether a page is from the host that it connects to."""
     found = _AUTHORITY.fullmatch(host.lower())
     # A proxy may end the encryption, but none adds it for a page without.
     schemes = (HTTPS,) if secure else SCHEMES
@@ -202,9 +200,9 @@ _SECONDS = (0.1, 1, 10, 60, 300, 900, 3600, 14_400, 86_400)
 
 
 def _measureConnections(
-    meters: MetricsRegistry, wire: WireMeter, streaming: Streaming | None
+    meters: MetricsRegistry, counts: TransportMetrics, streaming: Streaming | None
 ) -> None:
-    wire.durations = meters.histogram(
+    counts.durations = meters.histogram(
         "storagegate_websocket_connection_duration_seconds",
         "How long WebSockets that are gone were there.",
         (),
@@ -218,12 +216,12 @@ def _connectionDuration(samples: Samples) -> Any:
     return {"count": sum(values[:-1]), "average": average(values)}
 
 
-def _messages(wire: WireMeter) -> Iterable[MetricFamily]:
+def _messages(counts: TransportMetrics) -> Iterable[MetricFamily]:
     yield counterFamily(
         "storagegate_websocket_messages_total",
         "Messages of WebSockets.",
         ("direction",),
-        [(("in",), wire.messagesIn), (("out",), wire.messagesOut)],
+        [(("in",), counts.messagesIn), (("out",), counts.messagesOut)],
     )
 
 

@@ -1,24 +1,22 @@
 """
-One WebSocket, as far as it is bytes: Autobahn's protocol with limits of its own.
+One WebSocket connection with its limits, and the peer that runs its calls.
 
-Autobahn reads frames, inflates, and checks the grammar. Here is what it leaves open: it would read
-and queue without bounds, and look at all that it holds for each frame.
+Autobahn reads frames, inflates, and checks the grammar. L{WebSocketConnection} adds bounds to what
+is read and queued, and passes Autobahn small pieces, because it copies all unread bytes per frame.
 
-The messages of a WebSocket that nearly all are: one frame, whole, short and not compressed.
-
-RFC 6455 section 5.2, as far as it is read here::
+L{readPlain} reads most messages without Autobahn: one frame, final, short and not compressed. RFC
+6455 section 5.2, as far as it is read here::
 
     frame       = first length mask payload
-    first       = %x81 / %x82               the whole message, text or bytes; no extension
+    first       = %x81 / %x82               a complete message, text or bytes; no extension
     length      = %x80-FD                   1 byte: masked, and 0 to 125
                 / %xFE 2OCTET               masked, and 126 to 4096
     mask        = 4OCTET
     payload     = *OCTET                    each byte XOR one of the mask; text is UTF-8
 
-Whatever is anything else is left to Autobahn, the mistakes of clients as well: so there is one
-place that knows what to say of them.
+All other frames, and invalid ones, are left to Autobahn, so that one implementation reports errors.
 
-The peer at the end of a WebSocket: its messages, its calls, and the hooks of the user.
+L{MessagePeer} and L{BinaryPeer} decode messages, apply the user's hooks and feed the session.
 """
 
 from collections import deque
@@ -52,11 +50,11 @@ from storagegate.gateway.messages.json import (
     CONTROLS,
     MAX_ANSWER,
     MessageWriter,
+    handleEncoded,
     handleMessage,
-    takeEncoded,
 )
 from storagegate.gateway.messages.session import PeerSession, RoutedSession
-from storagegate.gateway.transports.metrics import WireMeter
+from storagegate.gateway.transports.metrics import TransportMetrics
 from storagegate.gateway.transports.websocket import WebSocketOptions
 from storagegate.gateway.transports.websocket.handshake import Handshake
 from storagegate.net.transport import FastServer
@@ -191,9 +189,9 @@ class WebSocketConnection(WebSocketServerProtocol):
     """
     One WebSocket.
 
-    @ivar isHeard: Whether anything has come since this was last set to C{False}.
+    @ivar hasReceived: Whether anything has come since this was last set to C{False}.
     @ivar isFull: Whether the peer is behind with reading.
-    @ivar isHeld: Whether the peer is not read.
+    @ivar isPaused: Whether the peer is not read.
     @ivar meter: Counts bytes and messages.
     @ivar openedAt: When it was made.
     """
@@ -207,12 +205,12 @@ class WebSocketConnection(WebSocketServerProtocol):
         super().__init__()
         self._handshake = handshake
         self.receiver: MessageReceiver
-        self.meter = WireMeter()
+        self.meter = TransportMetrics()
         self.openedAt = 0.0
-        self.isHeard = True
-        self._isAsked = False
+        self.hasReceived = True
+        self._isPinged = False
         self._seenSent = -1
-        self.isFull = self.isHeld = self._isReading = self._isOver = self._isDiscarding = False
+        self.isFull = self.isPaused = self._isReading = self._isOver = self._isDiscarding = False
         self._isLeaving = self._isSettling = False
         self._isWanted = True
         # What came while the peer was held, and what goes out when what came has been read.
@@ -283,7 +281,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         if self.transport is not None:
             self.transport.abortConnection()
 
-    def look(self) -> None:
+    def checkAlive(self) -> None:
         """
         Look whether the peer is there still. Called now and then.
 
@@ -294,19 +292,19 @@ class WebSocketConnection(WebSocketServerProtocol):
         sent = getattr(self.transport, "sentBytes", 0)
         isMoving = sent != self._seenSent
         self._seenSent = sent
-        if self.isHeard:
-            self.isHeard = self._isAsked = False
+        if self.hasReceived:
+            self.hasReceived = self._isPinged = False
             return
-        isExcused = isMoving if self.isFull else self.isHeld
-        if self._isAsked and not isExcused:
+        isExcused = isMoving if self.isFull else self.isPaused
+        if self._isPinged and not isExcused:
             self.abort()
         else:
-            self._isAsked = True
+            self._isPinged = True
             self.sendPing()
 
     @property
     def isOpen(self) -> bool:
-        """Tell whether messages may be sent."""
+        """Return whether messages may be sent."""
         return bool(self.state == self.STATE_OPEN)
 
     def _end(self) -> None:
@@ -325,7 +323,7 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     def dataReceived(self, data: bytes) -> None:
         """Read the bytes received, until the receiver pauses."""
-        self.isHeard = True
+        self.hasReceived = True
         self.meter.bytesIn += len(data)
         if not self._isDiscarding:
             self._pending = self._pending + data if self._pending else data
@@ -336,10 +334,10 @@ class WebSocketConnection(WebSocketServerProtocol):
             return
         self._isReading = True
         try:
-            while not (self.isHeld or self._isDiscarding):
+            while not (self.isPaused or self._isDiscarding):
                 if self.isOpen and not (self.data or self.current_frame or self.inside_message):
                     self._readPlain()
-                    if self.isHeld or not self._pending:
+                    if self.isPaused or not self._pending:
                         return
                 piece, self._pending = self._pending[:_PIECE], self._pending[_PIECE:]
                 self._dataReceived(piece)
@@ -354,19 +352,19 @@ class WebSocketConnection(WebSocketServerProtocol):
         """Hand over what Autobahn need not read; it takes 14 microseconds less."""
         data, self._pending = self._pending, b""
         at = 0
-        while self.isOpen and not self.isHeld:
+        while self.isOpen and not self.isPaused:
             plain = readPlain(data, at, self.maxMessagePayloadSize)
             if plain is None:
                 break
             payload, isBinary, at = plain
-            self._hand(payload, isBinary)
+            self._deliver(payload, isBinary)
         if not self._isDiscarding:
             # Something may have come meanwhile; and also who is told goodbye has to say it.
             self._pending = data[at:] + self._pending
 
     def processData(self) -> bool:
         """Read the next part of a frame, if it is wanted; say whether to go on."""
-        return not (self.isHeld or self._isDiscarding) and bool(super().processData())
+        return not (self.isPaused or self._isDiscarding) and bool(super().processData())
 
     def onMessageBegin(self, isBinary: bool) -> None:
         """Begin a message."""
@@ -384,10 +382,10 @@ class WebSocketConnection(WebSocketServerProtocol):
         """Hand a message over."""
         if self.isOpen:
             data = self.message_data
-            self._hand(data[0] if len(data) == 1 else b"".join(data), self.message_is_binary)
+            self._deliver(data[0] if len(data) == 1 else b"".join(data), self.message_is_binary)
         self.message_data = None
 
-    def _hand(self, payload: bytes, isBinary: bool) -> None:
+    def _deliver(self, payload: bytes, isBinary: bool) -> None:
         self.meter.messagesIn += 1
         try:
             self.receiver.received(payload, isBinary)
@@ -399,13 +397,13 @@ class WebSocketConnection(WebSocketServerProtocol):
     def setReading(self, wanted: bool) -> None:
         """Read on, or let the peer wait."""
         self._isWanted = wanted
-        self._hold()
+        self._updateReading()
 
-    def _hold(self) -> None:
+    def _updateReading(self) -> None:
         held = self.isFull or not self._isWanted
-        if held == self.isHeld or self._isOver:
+        if held == self.isPaused or self._isOver:
             return
-        self.isHeld = held
+        self.isPaused = held
         if held:
             self.transport.pauseProducing()
         else:
@@ -475,7 +473,7 @@ class WebSocketConnection(WebSocketServerProtocol):
             self.transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
 
     def _overflow(self) -> None:
-        """Give a peer up that does not read."""
+        """Return a peer up that does not read."""
         self._unsent = -MAX_UNSENT
         self._fail_connection(TRY_LATER, "Too much is unread")
 
@@ -491,7 +489,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         """Take note that the peer is behind with reading. What it says waits, too."""
         self.isFull = True
         self._unsent = 0
-        self._hold()
+        self._updateReading()
 
     def resumeProducing(self) -> None:
         """Resume: first the writers that wait, then the peer's messages."""
@@ -500,7 +498,7 @@ class WebSocketConnection(WebSocketServerProtocol):
             waiting = self._drained.popleft()
             if not waiting.called:
                 waiting.callback(None)
-        self._hold()
+        self._updateReading()
 
     def stopProducing(self) -> None:
         """Do nothing: C{connectionLost} follows."""
@@ -522,9 +520,9 @@ class WebSocketConnection(WebSocketServerProtocol):
         if isNew and self.transport is not None:
             self._flush()
             self.unregisterProducer()
-            if self.isHeld:
+            if self.isPaused:
                 self.transport.resumeProducing()
-            self.isFull = self.isHeld = False
+            self.isFull = self.isPaused = False
             if isinstance(self.transport, FastServer):
                 self.transport.loseWriteConnection()
             else:
@@ -541,7 +539,7 @@ PROTOCOL = "websocket"
 
 class _Connected:
     """
-    The half of a peer that is the wire.
+    The half of a peer that is the connection.
 
     @ivar session: Its calls.
     """
@@ -549,18 +547,18 @@ class _Connected:
     client: ClientInfo
     session: PeerSession
     sendMessage: Callable[[Any], None]
-    _wire: WebSocketConnection
+    _connection: WebSocketConnection
 
     def _connect(
         self,
-        wire: WebSocketConnection,
+        connection: WebSocketConnection,
         listener: ListenerState,
         client: ClientInfo,
         headers: Mapping[str, str],
         options: WebSocketOptions,
     ) -> None:
         self.client = client
-        self._wire = wire
+        self._connection = connection
         self._formatResponse = options.formatResponse
         hooks = options.handleStreaming
         streams = StreamHooks(self._relay, hooks.get("server"), hooks.get("client"))
@@ -572,16 +570,16 @@ class _Connected:
 
     @property
     def isIdle(self) -> bool:
-        """Tell whether no call is in flight."""
+        """Return whether no call is in flight."""
         return self.session.isIdle
 
     def drained(self) -> Deferred[None] | None:
         """Wait until the peer has read enough; C{None} if it has."""
-        return self._wire.drained()
+        return self._connection.drained()
 
     def setReading(self, wanted: bool) -> None:
         """Read on, or let the peer wait."""
-        self._wire.setReading(wanted)
+        self._connection.setReading(wanted)
 
     def lost(self) -> None:
         """Cancel everything."""
@@ -616,16 +614,16 @@ class MessagePeer(_Connected, MessageWriter):
         host: TransportContext,
         options: WebSocketOptions,
         format: str,
-        wire: WebSocketConnection,
+        connection: WebSocketConnection,
         listener: ListenerState,
         client: ClientInfo,
         headers: Mapping[str, str],
     ) -> None:
         codec = CODECS[format]
         super().__init__(
-            host, PROTOCOL, codec, wire.sendBinary if codec.isBinary else wire.sendText
+            host, PROTOCOL, codec, connection.sendBinary if codec.isBinary else connection.sendText
         )
-        self._connect(wire, listener, client, headers, options)
+        self._connect(connection, listener, client, headers, options)
         self._isRouted = options.routeMessage is not None
 
     def received(self, payload: bytes, isBinary: bool) -> None:
@@ -636,9 +634,9 @@ class MessagePeer(_Connected, MessageWriter):
             error = codedError("INVALID_ARGUMENT", f"Messages of this WebSocket are {kind}")
             self.sendError(None, error)
         elif self._isRouted:
-            takeEncoded(self.session, self, codec, payload, _takeRouted)
+            handleEncoded(self.session, self, codec, payload, _handleRouted)
         else:
-            takeEncoded(self.session, self, codec, payload)
+            handleEncoded(self.session, self, codec, payload)
 
     def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
         """Send a result."""
@@ -647,7 +645,7 @@ class MessagePeer(_Connected, MessageWriter):
         return self._formatted(self.sendMessage, id, method, result)
 
 
-def _takeRouted(session: PeerSession, writer: MessageWriter, message: Any) -> None:
+def _handleRouted(session: PeerSession, writer: MessageWriter, message: Any) -> None:
     """Take a message that the user's hook understands, unless it goes on with a call."""
     if isinstance(message, Mapping) and message.get("type") in CONTROLS:
         handleMessage(session, writer, message)
@@ -662,13 +660,13 @@ class BinaryPeer(_Connected, FrameWriter):
         self,
         host: TransportContext,
         options: WebSocketOptions,
-        wire: WebSocketConnection,
+        connection: WebSocketConnection,
         listener: ListenerState,
         client: ClientInfo,
         headers: Mapping[str, str],
     ) -> None:
-        super().__init__(host, PROTOCOL, MAX_ANSWER, wire.sendBinary)
-        self._connect(wire, listener, client, headers, options)
+        super().__init__(host, PROTOCOL, MAX_ANSWER, connection.sendBinary)
+        self._connect(connection, listener, client, headers, options)
         self._maxMessageSize = options.maxMessageSize
 
     def sendMessage(self, message: Any) -> None:

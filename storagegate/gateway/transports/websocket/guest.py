@@ -1,4 +1,4 @@
-"""WebSocket in an application of HTTP: its description, and its transport, imported late."""
+"""WebSocket below the HTTP application: its AsyncAPI channel, and its transport, imported late."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -64,7 +64,7 @@ class WebSocketGuest(InvokedTransport):
     def __init__(self, host: TransportContext, options: WebSocketOptions) -> None:
         self._host = host
         self._options = options
-        self._adapter: Any = None
+        self._transport: Any = None
         self._times: tuple[float, float] | None = None
         self._late: list[Deferred[None]] = []
 
@@ -79,20 +79,20 @@ class WebSocketGuest(InvokedTransport):
 
     def answer(self, req: Any, res: Any) -> None:
         """Make a WebSocket of a request, or say why not."""
-        if self._adapter is None:
+        if self._transport is None:
             # Autobahn takes 6 MB and 60 ms, which a gateway without WebSockets does not need.
-            self._adapter = loadReference(_TRANSPORT)(self._host, self._options)
+            self._transport = loadReference(_TRANSPORT)(self._host, self._options)
             if self._times is not None:
-                self._late.append(self._adapter.close(*self._times))
-        self._adapter.answer(req, res)
+                self._late.append(self._transport.close(*self._times))
+        self._transport.answer(req, res)
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """Close, see
-        L{WebSocketAdapter.close<storagegate.gateway.transports.websocket.listener.WebSocketTransport>}."""
+        L{WebSocketTransport.close<storagegate.gateway.transports.websocket.listener.WebSocketTransport>}."""
         self._times = graceSeconds, idleGraceSeconds
-        if self._adapter is None:
+        if self._transport is None:
             return succeed(None)
-        closing: Deferred[None] = self._adapter.close(graceSeconds, idleGraceSeconds)
+        closing: Deferred[None] = self._transport.close(graceSeconds, idleGraceSeconds)
         return closing
 
     def closeLate(self) -> Deferred[None]:

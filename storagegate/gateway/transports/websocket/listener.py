@@ -1,10 +1,9 @@
 """
 Services over WebSocket, on the port of HTTP.
 
-What makes WebSockets: Autobahn's factory, with its options set.
-
-WebSocket in AsyncAPI.
-
+L{WebSocketTransport} accepts handshakes and closes connections; L{WebSocketFactory} holds the
+options of Autobahn. This module imports Autobahn, so it is imported with the first request, see
+L{storagegate.gateway.transports.websocket.guest}.
 """
 
 from collections.abc import Callable
@@ -43,7 +42,7 @@ _MEMORY_LEVEL = 4
 
 
 class WebSocketFactory(WebSocketServerFactory):
-    """Makes wires, all with the same options."""
+    """Makes connections, all with the same options."""
 
     log = NullLogger()
 
@@ -56,7 +55,7 @@ class WebSocketFactory(WebSocketServerFactory):
     ) -> None:
         """
         @param compresses: Whether permessage-deflate is agreed to.
-        @param onLost: Called when the connection of a wire is gone.
+        @param onLost: Called when the connection is gone.
         """
         super().__init__(server="", reactor=clock)
         self.onLost = onLost
@@ -68,17 +67,17 @@ class WebSocketFactory(WebSocketServerFactory):
             versions=[13],
             maxMessagePayloadSize=maxMessageSize,
             failByDrop=False,
-            # The whole handshake is here when a wire is made.
+            # The whole handshake is here when a connection is made.
             openHandshakeTimeout=0,
             closeHandshakeTimeout=CLOSE_SECONDS,
             perMessageCompressionAccept=_acceptDeflate if compresses else None,
         )
 
-    def makeWire(self, handshake: Handshake) -> WebSocketConnection:
-        """Make a wire for a connection."""
-        wire = WebSocketConnection(handshake)
-        wire.factory = self
-        return wire
+    def buildConnection(self, handshake: Handshake) -> WebSocketConnection:
+        """Make a connection after a handshake."""
+        connection = WebSocketConnection(handshake)
+        connection.factory = self
+        return connection
 
 
 def _acceptDeflate(offers: list[Any]) -> Any:
@@ -113,7 +112,7 @@ class WebSocketTransport:
         self._peers: dict[WebSocketConnection, MessagePeer | BinaryPeer] = {}
         self._gone: list[Deferred[None]] = []
         self._isLeaving = False
-        self._watch = LoopingCall(self._look)
+        self._watch = LoopingCall(self._checkPeers)
         self._watch.clock = host.clock
 
     @property
@@ -136,42 +135,44 @@ class WebSocketTransport:
                 self._origins,
                 options,
             )
-            self._checkRoom()
+            self._checkLimit()
         except HandshakeRefused as error:
             status, body = httpError(error)
             self._host.nameTrace(raw.headers, res)
             res.status(status).header(error.fields).json(body)
             return
-        wire = self._factory.makeWire(handshake)
-        wire.meter = self._meter
-        wire.openedAt = self._host.clock.seconds()
+        connection = self._factory.buildConnection(handshake)
+        connection.meter = self._meter
+        connection.openedAt = self._host.clock.seconds()
         self._meter.accepted += 1
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in raw.headers.items()
         }
         client = self._clients.of(req)
-        self._peers[wire] = wire.receiver = self._makePeer(handshake, wire, client, headers)
+        self._peers[connection] = connection.receiver = self._makePeer(
+            handshake, connection, client, headers
+        )
         if not self._watch.running:
             self._watch.start(options.pingSeconds, now=False)
-        raw.upgrade(wire)
+        raw.upgrade(connection)
         if self._isLeaving:
-            wire.leave()
+            connection.leave()
 
-    def _checkRoom(self) -> None:
+    def _checkLimit(self) -> None:
         if self._listener.isDraining or len(self._peers) >= self._options.maxConnections:
             raise HandshakeRefused("UNAVAILABLE", "No further connections are taken", 503)
 
     def _makePeer(
         self,
         handshake: Handshake,
-        wire: WebSocketConnection,
+        connection: WebSocketConnection,
         client: ClientInfo,
         headers: dict[str, str],
     ) -> MessagePeer | BinaryPeer:
         host, options, listener = self._host, self._options, self._listener
         if handshake.format == "binary":
-            return BinaryPeer(host, options, wire, listener, client, headers)
-        return MessagePeer(host, options, handshake.format, wire, listener, client, headers)
+            return BinaryPeer(host, options, connection, listener, client, headers)
+        return MessagePeer(host, options, handshake.format, connection, listener, client, headers)
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
@@ -190,14 +191,14 @@ class WebSocketTransport:
         ending = clock.callLater(graceSeconds, self._end)
         if idleGraceSeconds:
             self._isLeaving = True
-            for wire in list(self._peers):
-                wire.leave()
+            for connection in list(self._peers):
+                connection.leave()
             # And two turns, for what is due is called before sockets are read.
             for seconds in (min(idleGraceSeconds, graceSeconds), 0, 0):
                 await deferLater(clock, seconds)
         self._listener.isDraining = True
-        for wire, peer in list(self._peers.items()):
-            peer.session.whenIdle().addCallback(partial(_goAway, wire))
+        for connection, peer in list(self._peers.items()):
+            peer.session.whenIdle().addCallback(partial(_goAway, connection))
         if self._peers:
             gone: Deferred[None] = Deferred()
             self._gone.append(gone)
@@ -206,16 +207,16 @@ class WebSocketTransport:
             ending.cancel()
 
     def _end(self) -> None:
-        for wire in list(self._peers):
-            wire.goAway()
+        for connection in list(self._peers):
+            connection.goAway()
 
-    def _look(self) -> None:
-        for wire in list(self._peers):
-            wire.look()
+    def _checkPeers(self) -> None:
+        for connection in list(self._peers):
+            connection.checkAlive()
 
-    def _forget(self, wire: WebSocketConnection) -> None:
-        del self._peers[wire]
-        self._meter.ended(self._host.clock.seconds() - wire.openedAt)
+    def _forget(self, connection: WebSocketConnection) -> None:
+        del self._peers[connection]
+        self._meter.ended(self._host.clock.seconds() - connection.openedAt)
         if not self._peers:
             if self._watch.running:
                 self._watch.stop()
@@ -224,5 +225,5 @@ class WebSocketTransport:
                 each.callback(None)
 
 
-def _goAway(wire: WebSocketConnection, result: Any) -> None:
-    wire.goAway()
+def _goAway(connection: WebSocketConnection, result: Any) -> None:
+    connection.goAway()

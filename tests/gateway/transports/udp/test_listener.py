@@ -17,7 +17,7 @@ from storagegate.gateway.messages.frames import (
     RESPONSE,
     encodeFrame,
 )
-from storagegate.gateway.transports.udp.replycache import AnswerCache
+from storagegate.gateway.transports.udp.replycache import ReplyCache
 from tests.gateway.udpcase import KNOWN, SOURCE, UDPCase
 from tests.support.gateway import Boom
 
@@ -141,7 +141,7 @@ class AgainTests(UDPCase):
 
     def test_bounded(self) -> None:
         """The cache forgets the oldest where it is full."""
-        cache = AnswerCache(self.clock.seconds, maxAnswers=2)
+        cache = ReplyCache(self.clock.seconds, maxAnswers=2)
         for key in ("a", "b", "c"):
             self.assertIsNone(cache.begin(key))
             cache.end(key, key.encode())
@@ -152,7 +152,7 @@ class AgainTests(UDPCase):
         self.assertEqual(kept.answer, b"c")
 
 
-class Remote(AnswerCache):
+class Remote(ReplyCache):
     """
     A cache whose answers come when the test says so.
 

@@ -7,8 +7,8 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from storagegate.core.sharedtable import SharedTable
 from storagegate.gateway.transports.udp.replycache import (
-    AnswerCache,
-    SharedAnswerCache,
+    ReplyCache,
+    SharedReplyCache,
     makeAnswerMemory,
 )
 from tests.contract.answercache import KEY, SECONDS, AnswerCacheContract
@@ -21,7 +21,7 @@ class MemoryContractTests(AnswerCacheContract, TestCase):
         """Make a cache on a clock."""
         self.clock = Clock()
         self.clock.advance(1_700_000_000)
-        self.cache = AnswerCache(self.clock.seconds)
+        self.cache = ReplyCache(self.clock.seconds)
 
 
 class SharedCase(SynchronousTestCase):
@@ -36,11 +36,11 @@ class SharedCase(SynchronousTestCase):
         self.cache = self.worker()
         self.addCleanup(self.cache.close)
 
-    def worker(self) -> SharedAnswerCache:
+    def worker(self) -> SharedReplyCache:
         """Make a cache as one more worker has it."""
         table = SharedTable.attach(self.fd, self.clock.seconds)
         self.addCleanup(table.close)
-        return SharedAnswerCache(table)
+        return SharedReplyCache(table)
 
 
 class SharedContractTests(AnswerCacheContract, SharedCase, TestCase):
@@ -103,4 +103,4 @@ class SharedTests(SharedCase):
         self.addCleanup(os.close, fd)
         table = SharedTable.attach(fd)
         self.addCleanup(table.close)
-        self.assertRaises(ValueError, SharedAnswerCache, table)
+        self.assertRaises(ValueError, SharedReplyCache, table)
