@@ -111,8 +111,8 @@ class CollectorTests(MetricsCase):
         for _ in range(120):
             self.call(metrics)
         self.now += 59
-        metrics.wires["tcp"].bytesIn += 7
-        metrics.wires["tcp"].bytesOut += 9
+        metrics.transports["tcp"].bytesIn += 7
+        metrics.transports["tcp"].bytesOut += 9
         self.assertEqual(metrics.snapshot()["throughput"], {"http": 2.0})
         sizes = self.values(metrics, "wire_bytes_total")
         self.assertEqual((sizes["tcp", "in"], sizes["tcp", "out"]), (7, 9))
@@ -121,7 +121,7 @@ class CollectorTests(MetricsCase):
     def test_activeConnections(self) -> None:
         """Connections are asked of those who have them."""
         metrics = self.make("active_connections")
-        metrics.wires["tcp"].connections = lambda: 3
+        metrics.transports["tcp"].connections = lambda: 3
         self.assertEqual(self.values(metrics, "active_connections"), {("tcp",): 3})
         self.assertEqual(metrics.snapshot()["active_connections"], {"tcp": 3})
 
@@ -214,7 +214,7 @@ class WireMetricsTests(MetricsCase):
         """The numbers of adapters are told as they are."""
         metrics = self.make(protocolMetrics=PROTOCOL_METRICS)
         http, websocket, udp, tcp = (
-            metrics.wires[name] for name in ("http", "websocket", "udp", "tcp")
+            metrics.transports[name] for name in ("http", "websocket", "udp", "tcp")
         )
         countResponse(http, 200, b"curl/8.0")
         countResponse(http, 404, b"")

@@ -22,14 +22,14 @@ class LateTests(ServedCase):
         """Serve, and connect a client."""
         self.clock = Clock()
         host, _ = makeHost(self.clock, reactor=self.reactor)
-        self.wires = TransportSet(host)
-        port = await self.wires.open("http", "tcp:0:interface=127.0.0.1")
+        self.transports = TransportSet(host)
+        port = await self.transports.open("http", "tcp:0:interface=127.0.0.1")
         return await self.connect(port)
 
     async def test_patience(self) -> None:
         """Where another process serves the place, it is one, and ends in order."""
         client = await self.connected()
-        closed = Deferred.fromCoroutine(self.wires.close(60, 60))
+        closed = Deferred.fromCoroutine(self.transports.close(60, 60))
         client.write(HANDSHAKE)
         await client.until(b"\r\n\r\n")
         self.assertTrue(client.received.startswith(b"HTTP/1.1 101"), client.received)
@@ -54,7 +54,7 @@ class LateTests(ServedCase):
         """Where everything ends, it is none, though the request was in time."""
         client = await self.connected()
         client.write(HANDSHAKE)
-        closed = Deferred.fromCoroutine(self.wires.close(60))
+        closed = Deferred.fromCoroutine(self.transports.close(60))
         await client.until(b"\r\n\r\n")
         self.assertTrue(client.received.startswith(b"HTTP/1.1 503"), client.received)
         await closed
