@@ -32,7 +32,11 @@ class FailStopLatch:
         self.failure: str | None = None
 
     def set(self, reason: str) -> None:
-        """Stop all writes. The first reason stays."""
+        """
+        Stop all writes. The first reason stays.
+
+        @param reason: One line for the log and for the error of each refused write.
+        """
         if self.failure is None:
             self.failure = reason
             self._log.critical("the store is read-only until a restart: {reason}", reason=reason)
@@ -55,67 +59,137 @@ class Files:
     """
 
     def create(self, path: str) -> int:
-        """Make a new file and return its descriptor for writing."""
+        """
+        Make a new file and return its descriptor for writing.
+
+        @param path: The new file; if it exists, L{FileExistsError} is raised.
+        """
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def openForReading(self, path: str) -> int:
-        """Open a file and return its descriptor for reading."""
+        """
+        Open a file and return its descriptor for reading.
+
+        @param path: An existing file.
+        """
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def write(self, fd: int, buffers: Sequence[Buffer]) -> int:
-        """Write some of the buffers; return how many bytes were written, which may be fewer."""
+        """
+        Write some of the buffers; return how many bytes were written, which may be fewer.
+
+        @param fd: A descriptor that is open for writing; the bytes go to its position.
+        @param buffers: Written one after the other in one call of C{writev}.
+        """
         return os.writev(fd, buffers)
 
     def read(self, fd: int, length: int, offset: int) -> bytes:
-        """Read up to C{length} bytes from C{offset}; none at the end."""
+        """
+        Read up to C{length} bytes from C{offset}; none at the end.
+
+        @param fd: A descriptor that is open for reading; its position stays.
+        @param length: The most bytes in the result.
+        @param offset: The first byte, from the beginning of the file.
+        """
         return os.pread(fd, length, offset)
 
     def sync(self, fd: int) -> None:
-        """Make a file's bytes, and its size, durable."""
+        """
+        Make a file's bytes, and its size, durable.
+
+        @param fd: The open file, for C{fdatasync}.
+        """
         os.fdatasync(fd)
 
     def openDirectory(self, path: str) -> int:
-        """Open a directory and return its descriptor for L{syncDirectory}."""
+        """
+        Open a directory and return its descriptor for L{syncDirectory}.
+
+        @param path: An existing directory; another file raises L{NotADirectoryError}.
+        """
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def syncDirectory(self, fd: int) -> None:
-        """Make a directory's entries durable."""
+        """
+        Make a directory's entries durable.
+
+        @param fd: A descriptor from L{openDirectory}.
+        """
         os.fsync(fd)
 
     def close(self, fd: int) -> None:
-        """Close a descriptor."""
+        """
+        Close a descriptor.
+
+        @param fd: An open descriptor, which must not be used afterwards.
+        """
         os.close(fd)
 
     def link(self, source: str, target: str) -> None:
-        """Give a file a second name, which must be new."""
+        """
+        Give a file a second name, which must be new.
+
+        @param source: The existing name.
+        @param target: The new name, on the same file system.
+        """
         os.link(source, target)
 
     def unlink(self, path: str) -> None:
-        """Remove a name."""
+        """
+        Remove a name.
+
+        @param path: The name; a missing one raises L{FileNotFoundError}.
+        """
         os.unlink(path)
 
     def makeDirectory(self, path: str) -> None:
-        """Make a directory that only its owner may enter."""
+        """
+        Make a directory that only its owner may enter.
+
+        @param path: The new directory; the one above it must exist.
+        """
         os.mkdir(path, 0o700)
 
     def names(self, path: str) -> list[str]:
-        """List a directory, in no order."""
+        """
+        List a directory, in no order.
+
+        @param path: An existing directory; the result has names without it.
+        """
         return os.listdir(path)
 
     def size(self, fd: int) -> int:
-        """Return the bytes in an open file."""
+        """
+        Return the bytes in an open file.
+
+        @param fd: The open file.
+        """
         return os.fstat(fd).st_size
 
     def sizeOf(self, path: str) -> int:
-        """Return the bytes in a file."""
+        """
+        Return the bytes in a file.
+
+        @param path: The file; symbolic links are followed.
+        """
         return os.stat(path).st_size
 
     def dropCache(self, fd: int, offset: int, length: int) -> None:
-        """Remove a range of a file from the page cache."""
+        """
+        Remove a range of a file from the page cache.
+
+        @param fd: The open file.
+        @param offset: The first byte of the range, from the beginning of the file.
+        @param length: Bytes in the range; 0 reaches to the end of the file.
+        """
         os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
 
     def space(self, path: str) -> tuple[int, int]:
-        """Return the bytes that are free to us on a path's file system, and all of its bytes."""
+        """
+        Return the bytes that are free to us on a path's file system, and all of its bytes.
+
+        @param path: Any existing path on the file system.
+        """
         figures = os.statvfs(path)
         return figures.f_bavail * figures.f_frsize, figures.f_blocks * figures.f_frsize
 
@@ -123,6 +197,9 @@ class Files:
 def unlinkIfThere(files: Files, path: str) -> bool:
     """
     Remove a name; return whether it existed. Blocks; may run in a pool thread.
+
+    @param files: The calls that unlink; tests exchange them.
+    @param path: The name; a missing one is no error.
     """
     try:
         files.unlink(path)
@@ -132,7 +209,11 @@ def unlinkIfThere(files: Files, path: str) -> bool:
 
 
 def syncDirectory(path: str) -> None:
-    """Make the names in a directory durable."""
+    """
+    Make the names in a directory durable.
+
+    @param path: An existing directory, for C{fsync}.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -180,6 +261,7 @@ class DirectoryLock:
         """
         Lock a data directory.
 
+        @param directory: An existing directory; the file C{lock} is made in it.
         @raise StoreLocked: Another process has it locked. The text is one line for an operator.
         """
         path = os.path.join(directory, "lock")
@@ -193,7 +275,11 @@ class DirectoryLock:
 
     @staticmethod
     def isTaken(directory: str) -> bool:
-        """Return whether a process has a data directory locked."""
+        """
+        Return whether a process has a data directory locked.
+
+        @param directory: An existing directory; it is locked for an instant if it was free.
+        """
         try:
             DirectoryLock.take(directory).release()
         except StoreLocked:

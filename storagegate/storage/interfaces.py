@@ -59,7 +59,11 @@ class ICatalog(Interface):
     waiting: int = Attribute("How many mutations wait for a commit.")
 
     async def bucket(name: str) -> Bucket | None:
-        """Look a bucket up."""
+        """
+        Look a bucket up.
+
+        @param name: The bucket's name as in the request; it is compared byte for byte.
+        """
 
     async def object(
         bucket: str, key: bytes, versionId: str | None = None, *, verify: bool = False
@@ -67,13 +71,22 @@ class ICatalog(Interface):
         """
         Look up a bucket and an object in it, in one query.
 
+        @param bucket: The bucket's name; the result has no record if the bucket does not exist.
+        @param key: The object's key in UTF-8.
         @param versionId: An object with another version id is not found; L{None} accepts any.
         @param verify: Whether the content's C{inline} is compared with its storage checksum.
         @raise CorruptObject: The bytes are missing or not those that were written.
         """
 
     async def upload(bucket: str, key: bytes, uploadId: str) -> MultipartUpload | None:
-        """Look a multipart upload up."""
+        """
+        Look a multipart upload up.
+
+        @param bucket: The bucket's name; an upload of another bucket is not found.
+        @param key: The key in UTF-8 that the upload was created for; with another key it is not
+            found.
+        @param uploadId: The id that the upload was created with.
+        """
 
     async def buckets(account: str | None, prefix: str, after: str, limit: int) -> list[Bucket]:
         """
@@ -96,6 +109,7 @@ class ICatalog(Interface):
         """
         List a page of current objects in key order, in time proportional to the page.
 
+        @param bucket: The bucket's name.
         @param prefix: Only keys that begin with it.
         @param delimiter: Empty, or the text that ends a common prefix (searched behind C{prefix}).
         @param after: Start strictly after this. If it equals a common prefix of this query
@@ -110,6 +124,7 @@ class ICatalog(Interface):
         """
         Create a bucket.
 
+        @param bucket: The new bucket; its name is unique among all accounts.
         @raise BucketExists: It exists already, of any account.
         """
 
@@ -117,6 +132,7 @@ class ICatalog(Interface):
         """
         Remove an empty bucket.
 
+        @param name: The bucket's name.
         @raise NoSuchBucket: It does not exist.
         @raise BucketNotEmpty: It holds objects or uploads in progress.
         """
@@ -129,6 +145,9 @@ class ICatalog(Interface):
 
         Each of C{record.content.segments} is one reference to its blob.
 
+        @param record: The object as it is stored; its C{sequence} is ignored, the catalog assigns
+            one.
+        @param condition: Evaluated against the current object of the key.
         @param newBlobs: The new blobs of the segments, with their CRC-32C; they get a row. All
             others must have one already (a copy).
         @return: The record with its C{sequence}.
@@ -145,6 +164,7 @@ class ICatalog(Interface):
         """
         Remove objects in one transaction.
 
+        @param bucket: The bucket of all entries.
         @param entries: Key, version id or L{None}, condition.
         @return: For each entry whether an object was removed, or its exception
             (C{PreconditionFailed}, C{NoSuchKey}).
@@ -155,6 +175,7 @@ class ICatalog(Interface):
         """
         Create a multipart upload.
 
+        @param upload: The upload with its id; its key is UTF-8.
         @raise NoSuchBucket: The bucket does not exist.
         """
 
@@ -164,6 +185,10 @@ class ICatalog(Interface):
         """
         Store a part in place of one of the same number, and reference its content.
 
+        @param bucket: The bucket's name.
+        @param key: The key in UTF-8 that the upload was created for.
+        @param uploadId: The id of the upload that the part belongs to.
+        @param part: The part with its number, ETag and content.
         @param newBlobs: As for L{putObject}.
         @raise NoSuchUpload: The upload does not exist (any more).
         @raise ConcurrentChange: As for L{putObject}.
@@ -173,6 +198,9 @@ class ICatalog(Interface):
         """
         List parts by number.
 
+        @param bucket: The bucket's name.
+        @param key: The key in UTF-8 that the upload was created for.
+        @param uploadId: The id of the upload whose parts are listed.
         @param after: Numbers strictly after this one; 0 begins.
         @param limit: The most parts in the result.
         @raise NoSuchUpload: The upload does not exist.
@@ -184,12 +212,13 @@ class ICatalog(Interface):
         """
         List uploads in progress, by key and then by id.
 
+        @param bucket: The bucket's name.
         @param prefix: Only keys that begin with it.
         @param delimiter: As for L{listObjects}.
         @param keyAfter: Keys strictly after this one; empty begins.
-        @param limit: Uploads and common prefixes together.
         @param idAfter: With C{keyAfter}: uploads of that very key with a greater id are included;
             empty: only keys strictly after C{keyAfter}.
+        @param limit: Uploads and common prefixes together.
         @return: Uploads, common prefixes, and (key, upload id) after which the next page starts.
         @raise NoSuchBucket: The bucket does not exist.
         """
@@ -203,9 +232,11 @@ class ICatalog(Interface):
         """
         Turn the named parts into an object and end the upload; other parts are dropped.
 
+        @param uploadId: The id of the upload; its bucket and key are those of C{record}.
         @param record: The new object; its content is replaced by the segments of the parts, in
             this order.
         @param parts: Part number and ETag.
+        @param condition: Evaluated against the current object of the key.
         @raise NoSuchUpload: The upload does not exist (any more).
         @raise InvalidPart: A part does not exist or has another ETag (it was uploaded again).
         @raise PreconditionFailed: The condition did not hold. The upload continues.
@@ -215,6 +246,9 @@ class ICatalog(Interface):
         """
         End an upload and drop its parts.
 
+        @param bucket: The bucket's name.
+        @param key: The key in UTF-8 that the upload was created for.
+        @param uploadId: The id of the upload that ends.
         @raise NoSuchUpload: The upload does not exist (any more).
         """
 
@@ -228,17 +262,30 @@ class ICatalog(Interface):
         """
         Issue a key.
 
+        @param key: The access key with its secret and account.
         @raise KeyExists: The access key is taken.
         """
 
     def removeAccessKey(accessKey: str) -> Deferred[bool]:
-        """Revoke a key; the result is whether it existed."""
+        """
+        Revoke a key; the result is whether it existed.
+
+        @param accessKey: The public half of the key, as clients send it.
+        """
 
     async def knownBlobs(ids: Sequence[str]) -> frozenset[str]:
-        """Find which of these blobs have a row."""
+        """
+        Find which of these blobs have a row.
+
+        @param ids: Blob ids; those without a row are absent from the result.
+        """
 
     async def referenced(ids: Sequence[str]) -> frozenset[str]:
-        """Find which of these blobs have references."""
+        """
+        Find which of these blobs have references.
+
+        @param ids: Blob ids; those without a row count as not referenced.
+        """
 
     async def garbage(after: str, limit: int) -> list[str]:
         """
@@ -249,7 +296,11 @@ class ICatalog(Interface):
         """
 
     async def blobRow(id: str) -> BlobRow | None:
-        """Look a blob up."""
+        """
+        Look a blob up.
+
+        @param id: The blob's id; the result is L{None} if it has no row.
+        """
 
     async def blobRows(after: str, limit: int) -> list[BlobRow]:
         """
@@ -276,10 +327,18 @@ class ICatalog(Interface):
         """
 
     def forgetBlobs(ids: Sequence[str]) -> Deferred[None]:
-        """Remove the rows of blobs that were removed. Those with references stay."""
+        """
+        Remove the rows of blobs that were removed. Those with references stay.
+
+        @param ids: Blob ids; those without a row are ignored.
+        """
 
     def markCorrupt(blob: str) -> Deferred[None]:
-        """Record that the bytes of a blob are not those that were written."""
+        """
+        Record that the bytes of a blob are not those that were written.
+
+        @param blob: The blob's id; without a row nothing is recorded in the file.
+        """
 
     def corruptBlobs() -> frozenset[str]:
         """
@@ -319,6 +378,7 @@ class IBlobWriter(Interface):
         """
         Add a chunk.
 
+        @param chunk: The next bytes of the body, of any length.
         @return: L{None}, or, if the disk is slower, a Deferred that fires when the next may follow.
         @raise StoreFull: Here or through the Deferred; the writer is then aborted.
         """
@@ -339,19 +399,35 @@ class Hasher(Protocol):
     """An object that L{IBlobReader} feeds bytes to: from C{hashlib}, or a CRC."""
 
     def update(self, data: bytes, /) -> object:
-        """Add bytes; called in any thread, but never in two at the same time."""
+        """
+        Add bytes; called in any thread, but never in two at the same time.
+
+        @param data: The next bytes, in the order of the blob.
+        """
 
 
 class ByteSink(Protocol):
     """The part of a started response that L{IBlobReader.sendTo} uses."""
 
     def send(self, chunk: bytes) -> Deferred[None] | None:
-        """Send bytes; a returned Deferred must fire before the next."""
+        """
+        Send bytes; a returned Deferred must fire before the next.
+
+        @param chunk: The next bytes of the body.
+        """
 
     async def sendFile(
         self, fd: int, offset: int, count: int, run: Callable[..., Deferred[Any]]
     ) -> None:
-        """Send a range of an open file."""
+        """
+        Send a range of an open file.
+
+        @param fd: A descriptor that is open for reading; its own position is not used.
+        @param offset: The first byte, from the beginning of the file.
+        @param count: How many bytes are sent.
+        @param run: Calls a function with arguments in a thread; its Deferred fires in the reactor
+            thread.
+        """
 
 
 class IBlobReader(Interface):
@@ -364,6 +440,7 @@ class IBlobReader(Interface):
         Send a range of the blob as a part of a body: by C{sendfile} from a local file, else by
         ranged reads, the next of which begins when the client has received the last.
 
+        @param response: A response whose head has been sent, with a length that includes the range.
         @param offset: The first byte, from the beginning of the blob.
         @param length: Bytes.
         @raise CorruptBlob: The blob ended before the range, or cannot be read.
@@ -384,6 +461,7 @@ class IBlobReader(Interface):
         """
         Feed a range of the blob to hashers, without having it in memory at once.
 
+        @param hashers: Each receives all bytes of the range, in order.
         @param offset: The first byte, from the beginning of the blob.
         @param length: Bytes; the range may be as long as the blob.
         @return: How many bytes there were: fewer than asked for only at the end of the blob.
@@ -424,6 +502,7 @@ class IBlobStore(Interface):
 
         A blob of this machine that was read lately opens without suspending.
 
+        @param segment: The blob's id and the range of it that will be read.
         @raise CorruptBlob: It is missing, short, or known to be corrupt.
         """
 
@@ -432,6 +511,7 @@ class IBlobStore(Interface):
         Open a blob that is read once, from beginning to end, to check it: neither the reader nor
         the bytes stay in a cache.
 
+        @param blob: The blob's id.
         @raise CorruptBlob: It is missing.
         @raise OSError: It cannot be opened.
         """
@@ -440,11 +520,16 @@ class IBlobStore(Interface):
         """
         Remove blobs without references. A missing blob is no error.
 
+        @param blobs: Ids of blobs without references and leases.
         @raise StoreReadOnly: Nothing is removed until a restart. As a failure.
         """
 
     def confirm(blobs: Sequence[str]) -> None:
-        """Remove, in the background, the marks of new blobs: the catalog has committed these."""
+        """
+        Remove, in the background, the marks of new blobs: the catalog has committed these.
+
+        @param blobs: Ids of blobs that a writer of this store has made.
+        """
 
     async def unconfirmed(olderThanSeconds: float) -> Sequence[str]:
         """
@@ -454,13 +539,25 @@ class IBlobStore(Interface):
         """
 
     def forget(blobs: Sequence[str]) -> None:
-        """Close, as soon as they have no readers, blobs that another process has removed."""
+        """
+        Close, as soon as they have no readers, blobs that another process has removed.
+
+        @param blobs: Their ids; those that are not open here are ignored.
+        """
 
     def markCorrupt(blobs: Iterable[str]) -> None:
-        """Refuse to open these blobs from now on."""
+        """
+        Refuse to open these blobs from now on.
+
+        @param blobs: Their ids, whether they are open or not.
+        """
 
     def failStop(reason: str) -> None:
-        """Write and remove nothing more until a restart. The first reason stays."""
+        """
+        Write and remove nothing more until a restart. The first reason stays.
+
+        @param reason: One line for operators and logs; it becomes C{failure}.
+        """
 
     def health() -> Mapping[str, str | None]:
         """

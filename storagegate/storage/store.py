@@ -332,7 +332,10 @@ class ObjectStore:
         """
         Store an object whose bytes are durable; see L{ICatalog.putObject}.
 
+        @param record: The object as it is stored; its C{sequence} is ignored, the catalog assigns
+            one.
         @param writer: The finished writer of the content; L{None} for a copy.
+        @param condition: Evaluated against the current object of the key.
         """
         newBlobs = {} if writer is None else writer.takeNewBlobs()
         args = (record, condition, newBlobs)
@@ -344,6 +347,10 @@ class ObjectStore:
         """
         Store a part whose bytes are durable; see L{ICatalog.putPart}.
 
+        @param bucket: The bucket's name.
+        @param key: The key in UTF-8 that the upload was created for.
+        @param uploadId: The id of the upload that the part belongs to.
+        @param part: The part with its number, ETag and content.
         @param writer: The finished writer of the content; L{None} for a copy.
         """
         newBlobs = {} if writer is None else writer.takeNewBlobs()
@@ -357,14 +364,27 @@ class ObjectStore:
         parts: Sequence[tuple[int, str]],
         condition: WriteCondition,
     ) -> Deferred[ObjectRecord]:
-        """Turn parts into an object; see L{ICatalog.completeUpload}."""
+        """
+        Turn parts into an object; see L{ICatalog.completeUpload}.
+
+        @param uploadId: The id of the upload; its bucket and key are those of C{record}.
+        @param record: The new object; its content is replaced by the segments of the parts, in this
+            order.
+        @param parts: Part number and ETag.
+        @param condition: Evaluated against the current object of the key.
+        """
         args = (uploadId, record, parts, condition)
         return self._write({}, self._notifyCreated, self.catalog.completeUpload, *args)
 
     def deleteObjects(
         self, bucket: str, entries: Sequence[tuple[bytes, str | None, WriteCondition]]
     ) -> Deferred[list[bool | Exception]]:
-        """Remove objects; see L{ICatalog.deleteObjects}. Blobs are removed in the background."""
+        """
+        Remove objects; see L{ICatalog.deleteObjects}. Blobs are removed in the background.
+
+        @param bucket: The bucket of all entries.
+        @param entries: Key, version id or L{None}, condition.
+        """
 
         def notify(results: list[bool | Exception]) -> None:
             for (key, _, _), removed in zip(entries, results, strict=True):
@@ -374,7 +394,11 @@ class ObjectStore:
         return self._write({}, notify, self.catalog.deleteObjects, bucket, entries)
 
     async def deleteBucket(self, name: str) -> None:
-        """Remove an empty bucket; see L{ICatalog.deleteBucket}."""
+        """
+        Remove an empty bucket; see L{ICatalog.deleteBucket}.
+
+        @param name: The bucket's name.
+        """
         await self.catalog.deleteBucket(name)
         self._notify(ObjectChange(name, None, None))
 
@@ -382,6 +406,8 @@ class ObjectStore:
         """
         Abort an upload, whether its writer has finished or not. Does nothing after the writer was
         an argument of L{putObject} or L{putPart}, which confirm or remove its blobs.
+
+        @param writer: A writer of this store's blobs, finished or not.
         """
         writer.abort()
         self._removeNew(writer.takeNewBlobs())
@@ -391,6 +417,9 @@ class ObjectStore:
         Keep the blobs of a content until the lease is released, even if the object is replaced.
 
         Call it in the same iteration of the reactor in which the look-up returned the content.
+
+        @param content: The content that a look-up has just returned; without segments nothing is
+            held.
         """
         return self._collector.hold({segment.blob for segment in content.segments})
 

@@ -64,6 +64,9 @@ class BlobReader:
     @param onClose: Called by L{close}.
     @param keepsPages: Whether the bytes that are digested stay in the page cache.
     @ivar fd: For C{pread} and C{sendfile}; its own position is never used.
+    @param size: Bytes in the file when it was opened.
+    @param pool: Runs the calls that block.
+    @param files: The operating system's calls.
     """
 
     __slots__ = ("_files", "_keepsPages", "_onClose", "_pool", "fd", "size")
@@ -85,16 +88,34 @@ class BlobReader:
         self._keepsPages = keepsPages
 
     async def sendTo(self, response: ByteSink, offset: int, length: int) -> None:
-        """See L{IBlobReader.sendTo}."""
+        """
+        See L{IBlobReader.sendTo}.
+
+        @param response: A response whose head has been sent, with a length that includes the range.
+        @param offset: The first byte, from the beginning of the blob.
+        @param length: Bytes.
+        """
         await response.sendFile(self.fd, offset, length, self._pool.run)
 
     async def read(self, offset: int, length: int, hashers: Sequence[Hasher] = ()) -> bytes:
-        """See L{IBlobReader.read}."""
+        """
+        See L{IBlobReader.read}.
+
+        @param offset: The first byte, from the beginning of the blob.
+        @param length: At most a few hundred KiB: it is in memory at once.
+        @param hashers: Receive the bytes.
+        """
         run: bytes = await self._pool.run(self._readNow, offset, length, hashers)
         return run
 
     async def digest(self, hashers: Sequence[Hasher], offset: int, length: int) -> int:
-        """See L{IBlobReader.digest}; one job of the pool after the other."""
+        """
+        See L{IBlobReader.digest}; one job of the pool after the other.
+
+        @param hashers: Each receives all bytes of the range, in order.
+        @param offset: The first byte, from the beginning of the blob.
+        @param length: Bytes; the range may be as long as the blob.
+        """
         done = 0
         while done < length:
             size = min(DIGEST_JOB, length - done)
@@ -143,6 +164,8 @@ class HandleCache:
     @param files: The operating system's calls.
     @param openFile: From an id to a descriptor and a size; blocks, runs in the pool.
     @param closeFile: Closes a descriptor and never fails; blocks where it is the last of a file.
+    @param pool: Runs C{openFile}, and the reads of the readers.
+    @param capacity: The most descriptors that stay open without a reader.
     """
 
     def __init__(
@@ -165,7 +188,11 @@ class HandleCache:
         self._closed = False
 
     def open(self, blob: str) -> BlobReader | Deferred[IBlobReader]:
-        """Return a reader of a blob; readers that miss at one time share the opening."""
+        """
+        Return a reader of a blob; readers that miss at one time share the opening.
+
+        @param blob: The blob's id.
+        """
         entry = self._busy.get(blob)
         if entry is None:
             entry = self._idle.pop(blob, None)
@@ -178,6 +205,7 @@ class HandleCache:
         """
         Forget blobs that are about to be removed.
 
+        @param blobs: Their ids; one with readers is closed after its last reader.
         @return: Descriptors to be closed off the reactor thread, for that frees their space.
         """
         descriptors = []
@@ -264,7 +292,12 @@ _BACKLOG = 65_536
 
 
 class BackgroundUnlinker:
-    """Unlinks names in the pool, one job at a time. Methods: reactor thread but for the last."""
+    """
+    Unlinks names in the pool, one job at a time. Methods: reactor thread but for the last.
+
+    @param pool: Runs the jobs, even when it is full.
+    @param files: The operating system's calls.
+    """
 
     _log = Logger()
 
@@ -276,7 +309,11 @@ class BackgroundUnlinker:
         self._waiters = IdleWaiters()
 
     def unlink(self, paths: Iterable[str]) -> None:
-        """Unlink these names later."""
+        """
+        Unlink these names later.
+
+        @param paths: Names; they are dropped when 65,536 names wait already.
+        """
         if len(self._paths) < _BACKLOG:
             self._paths.extend(paths)
         if not self._running:
@@ -332,8 +369,14 @@ class FileBlobs:
         durable: bool = True,
     ) -> None:
         """
+
+        @param layout: The paths of the blobs.
+        @param pool: Runs the calls that block.
+        @param files: The operating system's calls.
         @param newId: Makes the ids of new blobs; see
             L{storagegate.storage.interfaces.ICatalog.newBlobId}.
+        @param durable: Whether files and directories are synced; C{False} leaves that to the
+            system.
         """
         self.latch = latch
         self._layout = layout
@@ -348,7 +391,13 @@ class FileBlobs:
         self._writers: WeakSet[FileBlobWriter] = WeakSet()
 
     def writer(self, inlineLimit: int, expectedSize: int | None = None) -> FileBlobWriter:
-        """See L{IBlobStore.writer}."""
+        """
+        See L{IBlobStore.writer}.
+
+        @param inlineLimit: A body of up to this many bytes is returned inline and touches no file;
+            0 always makes a blob.
+        @param expectedSize: The declared size in bytes, if there is one.
+        """
         buffer = bufferSize(len(self._writers) + 1)
         writer = FileBlobWriter(
             self._newFile, self._pool, self.latch, inlineLimit, expectedSize, buffer
@@ -357,13 +406,21 @@ class FileBlobs:
         return writer
 
     def openBlob(self, blob: str) -> IBlobReader | Deferred[IBlobReader]:
-        """Open a blob: at once where its descriptor is cached, else through the pool."""
+        """
+        Open a blob: at once where its descriptor is cached, else through the pool.
+
+        @param blob: The blob's id.
+        """
         if blob in self._corrupt:
             return fail(CorruptBlob(f"blob {blob} is damaged"))
         return self._handles.open(blob)
 
     async def open(self, segment: Segment) -> IBlobReader:
-        """See L{IBlobStore.open}."""
+        """
+        See L{IBlobStore.open}.
+
+        @param segment: The blob's id and the range of it that will be read.
+        """
         opened = self.openBlob(segment.blob)
         reader: IBlobReader = await opened if isinstance(opened, Deferred) else opened
         if reader.size < segment.offset + segment.length:
@@ -373,7 +430,11 @@ class FileBlobs:
         return reader
 
     async def openUncached(self, blob: str) -> BlobReader:
-        """See L{IBlobStore.openUncached}."""
+        """
+        See L{IBlobStore.openUncached}.
+
+        @param blob: The blob's id.
+        """
         fd, size = await self._pool.run(self._openFile, blob)
         close = partial(self._closeSoon, fd)
         return BlobReader(fd, size, self._pool, self._files, close, keepsPages=False)
@@ -382,6 +443,7 @@ class FileBlobs:
         """
         See L{IBlobStore.remove}. After it no crash brings the blobs back.
 
+        @param blobs: Ids of blobs without references and leases.
         @raise StoreReadOnly: As a failure; the files stay.
         """
         if self.latch.failure is not None:
@@ -393,22 +455,38 @@ class FileBlobs:
         return self._pool.runAnyway(self._removeAll, tuple(blobs), descriptors)
 
     def forget(self, blobs: Sequence[str]) -> None:
-        """See L{IBlobStore.forget}; files without readers are closed."""
+        """
+        See L{IBlobStore.forget}; files without readers are closed.
+
+        @param blobs: Their ids; those that are not open here are ignored.
+        """
         self._corrupt.difference_update(blobs)
         for fd in self._handles.drop(blobs):
             self._closeSoon(fd)
 
     def confirm(self, blobs: Sequence[str]) -> None:
-        """See L{IBlobStore.confirm}."""
+        """
+        See L{IBlobStore.confirm}.
+
+        @param blobs: Ids of blobs that a writer of this store has made.
+        """
         self._unlinker.unlink(self._layout.stagingPath(blob) for blob in blobs)
 
     async def unconfirmed(self, olderThanSeconds: float) -> Sequence[str]:
-        """See L{IBlobStore.unconfirmed}: such a blob has a name in C{staging/}."""
+        """
+        See L{IBlobStore.unconfirmed}: such a blob has a name in C{staging/}.
+
+        @param olderThanSeconds: Longer than an upload may last: younger ones may be in progress.
+        """
         found: list[str] = await self._pool.run(self._listStaging, olderThanSeconds)
         return found
 
     def markCorrupt(self, blobs: Iterable[str]) -> None:
-        """Refuse to open these blobs from now on."""
+        """
+        Refuse to open these blobs from now on.
+
+        @param blobs: Their ids, whether they are open or not.
+        """
         self._corrupt.update(blobs)
 
     @property
@@ -417,7 +495,11 @@ class FileBlobs:
         return self.latch.failure
 
     def failStop(self, reason: str) -> None:
-        """See L{IBlobStore.failStop}."""
+        """
+        See L{IBlobStore.failStop}.
+
+        @param reason: One line for operators and logs; it becomes C{failure}.
+        """
         self.latch.set(reason)
 
     def health(self) -> Mapping[str, str | None]:
@@ -519,6 +601,8 @@ def openBlobs(context: BackEndContext, opened: OpenCatalog) -> FileBlobs:
     """
     Open the blobs below the data directory, and sweep what a crash has left. Blocks.
 
+    @param context: The data directory, pool, and durability of the store.
+    @param opened: The catalog; blobs that it does not know are removed from C{staging/}.
     @raise OSError: The disk refuses.
     """
     layout = BlobLayout(context.directory)

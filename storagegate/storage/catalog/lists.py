@@ -52,6 +52,7 @@ class KeyRange:
         """
         Return the named parameters of a walk.
 
+        @param bucketId: The number of the bucket's row, not its name.
         @param most: The largest number of steps.
         """
         return {
@@ -65,7 +66,11 @@ class KeyRange:
         }
 
     def groupOf(self, text: bytes) -> bytes | None:
-        """Return the group of a key, or a group itself; L{None} if there is none."""
+        """
+        Return the group of a key, or a group itself; L{None} if there is none.
+
+        @param text: A key, or a common prefix.
+        """
         if not self.delimiter or not text.startswith(self.prefix):
             return None
         found = text.find(self.delimiter, len(self.prefix))
@@ -120,6 +125,9 @@ def cutPage(
     Drop rows and common prefixes beyond the first C{limit} of both together.
 
     @param rows: In order. Changed in place, and so is C{prefixes}.
+    @param positionOf: Returns the sort key of a row.
+    @param prefixes: The common prefixes of the page, in order.
+    @param limit: The most rows and common prefixes that stay.
     @return: The position of the last that stays, if any was dropped.
     """
     if len(rows) + len(prefixes) <= limit:
@@ -213,7 +221,15 @@ _decodeParts = msgspec.json.Decoder(list[tuple[int, int, str, int, str | None, s
 def listBuckets(
     connection: Connection, account: str | None, prefix: str, after: str, limit: int
 ) -> list[Bucket]:
-    """See L{ICatalog.buckets<storagegate.storage.interfaces.ICatalog.buckets>}."""
+    """
+    See L{ICatalog.buckets<storagegate.storage.interfaces.ICatalog.buckets>}.
+
+    @param connection: A connection that reads, used in the calling thread.
+    @param account: Only buckets of this account; L{None} lists all.
+    @param prefix: The beginning of all names; empty lists all.
+    @param after: Names strictly after this one; empty begins.
+    @param limit: The most buckets in the result.
+    """
     values = {
         "account": account,
         "floor": max(prefix, after + "\0") if after else prefix,
@@ -227,7 +243,15 @@ def listBuckets(
 def listObjects(
     connection: Connection, bucket: str, where: KeyRange, limit: int, contentTypes: bool = False
 ) -> ObjectListing:
-    """See L{ICatalog.listObjects<storagegate.storage.interfaces.ICatalog.listObjects>}."""
+    """
+    See L{ICatalog.listObjects<storagegate.storage.interfaces.ICatalog.listObjects>}.
+
+    @param connection: A connection that reads, used in the calling thread.
+    @param bucket: The bucket's name.
+    @param where: The keys that are listed, and how they are grouped.
+    @param limit: Objects and common prefixes together; 0 gives an empty page.
+    @param contentTypes: Whether the rows have their content types.
+    """
     number = _bucketId(connection, bucket)
     if limit <= 0:
         return ObjectListing((), (), None)
@@ -242,7 +266,16 @@ def listObjects(
 def listUploads(
     connection: Connection, bucket: str, where: KeyRange, idAfter: str, limit: int
 ) -> tuple[list[MultipartUpload], list[str], Position | None]:
-    """See L{ICatalog.uploads<storagegate.storage.interfaces.ICatalog.uploads>}."""
+    """
+    See L{ICatalog.uploads<storagegate.storage.interfaces.ICatalog.uploads>}.
+
+    @param connection: A connection that reads, used in the calling thread.
+    @param bucket: The bucket's name.
+    @param where: The keys that are listed, and how they are grouped.
+    @param idAfter: Uploads of the key C{where.after} with a greater id are included; empty excludes
+        all.
+    @param limit: Uploads and common prefixes together; 0 gives an empty page.
+    """
     number = _bucketId(connection, bucket)
     if limit <= 0:
         return [], [], None

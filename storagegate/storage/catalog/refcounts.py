@@ -39,6 +39,9 @@ class ReferenceBatch:
     The reference counts that a run of writes sees, each with the changes of those before it.
 
     One statement reads the counts for all of them.
+
+    @param transaction: The open transaction, in which the counts are read at once.
+    @param deltas: All changes that L{allows} and L{add} will receive.
     """
 
     def __init__(self, transaction: Transaction, deltas: Iterable[ReferenceDelta]) -> None:
@@ -58,6 +61,8 @@ class ReferenceBatch:
 
         A blob that is not new must have a reference left: one that has none, or no row any more,
         is being removed.
+
+        @param delta: One of the changes that the batch was made with.
         """
         return all(
             self._refs[segment.blob] > 0
@@ -70,6 +75,7 @@ class ReferenceBatch:
         """
         Add the references of a write that was allowed.
 
+        @param delta: A change that L{allows} accepted; its segments count for those that follow.
         @param released: The references of the row that it replaces.
         """
         for segment in delta.segments:
@@ -87,6 +93,11 @@ def applyDeltas(
 
     Only the difference is written: an object that replaces its parts changes no count. New blobs
     get a row; a blob that loses its last reference is garbage.
+
+    @param transaction: The open transaction; blobs without references left are added to its
+        C{garbage}.
+    @param deltas: The references that are added, with the checksums of new blobs.
+    @param released: The references that end.
     """
     counts = Counter(segment.blob for delta in deltas for segment in delta.segments)
     counts.subtract(segment.blob for segment in released)
@@ -134,7 +145,12 @@ def _lose(transaction: Transaction, losses: Mapping[str, int]) -> None:
 
 
 def forgetBlobs(transaction: Transaction, arguments: Sequence[Sequence[str]]) -> list[None]:
-    """Remove the rows of blobs whose files are gone."""
+    """
+    Remove the rows of blobs whose files are gone.
+
+    @param transaction: The open transaction.
+    @param arguments: For each mutation the ids of its blobs; those with references stay.
+    """
     names = [blob for blobs in arguments for blob in blobs]
     transaction.execute(
         "DELETE FROM blobs WHERE refs = 0 AND id IN (SELECT value FROM json_each(?))",
@@ -144,7 +160,12 @@ def forgetBlobs(transaction: Transaction, arguments: Sequence[Sequence[str]]) ->
 
 
 def markCorrupt(transaction: Transaction, arguments: Sequence[str]) -> list[None]:
-    """Record that the bytes of blobs are not those that were written."""
+    """
+    Record that the bytes of blobs are not those that were written.
+
+    @param transaction: The open transaction.
+    @param arguments: The blob's id for each mutation.
+    """
     transaction.execute(
         "UPDATE blobs SET damaged = 1 WHERE id IN (SELECT value FROM json_each(?))",
         (asJSON(list(arguments)),),
@@ -156,32 +177,63 @@ _decodeRows = msgspec.json.Decoder(list[BlobRow]).decode
 
 
 def knownBlobs(connection: Connection, ids: Sequence[str]) -> frozenset[str]:
-    """Return those of the blobs that have a row."""
+    """
+    Return those of the blobs that have a row.
+
+    @param connection: A connection that reads, used in the calling thread.
+    @param ids: Blob ids; those without a row are absent from the result.
+    """
     return _among(connection, ids, "TRUE")
 
 
 def referencedBlobs(connection: Connection, ids: Sequence[str]) -> frozenset[str]:
-    """Return those of the blobs that have references."""
+    """
+    Return those of the blobs that have references.
+
+    @param connection: A connection that reads, used in the calling thread.
+    @param ids: Blob ids; those without a row count as not referenced.
+    """
     return _among(connection, ids, "refs > 0")
 
 
 def corruptBlobs(connection: Connection) -> frozenset[str]:
-    """List the blobs that were marked; they are few."""
+    """
+    List the blobs that were marked; they are few.
+
+    @param connection: A connection that reads, used in the calling thread.
+    """
     return _names(connection, "SELECT id FROM blobs WHERE damaged", ())
 
 
 def garbageBlobs(connection: Connection, after: str, limit: int) -> list[str]:
-    """List a page of the blobs without references, by id."""
+    """
+    List a page of the blobs without references, by id.
+
+    @param connection: A connection that reads, used in the calling thread.
+    @param after: Ids strictly after this one; empty begins.
+    @param limit: The most ids in the result.
+    """
     return _page(connection, after, limit, "refs = 0")
 
 
 def namedBlobs(connection: Connection, after: str, limit: int) -> list[str]:
-    """List a page of the blobs with references, by id."""
+    """
+    List a page of the blobs with references, by id.
+
+    @param connection: A connection that reads, used in the calling thread.
+    @param after: Ids strictly after this one; empty begins.
+    @param limit: The most ids in the result.
+    """
     return _page(connection, after, limit, "refs > 0")
 
 
 def blobRow(connection: Connection, id: str) -> BlobRow | None:
-    """Look a blob up."""
+    """
+    Look a blob up.
+
+    @param connection: A connection that reads, used in the calling thread.
+    @param id: The blob's id; the result is L{None} if it has no row.
+    """
     rows = connection.execute(
         "SELECT size, crc, refs, damaged FROM blobs WHERE id = ?", (id,)
     ).fetchall()
@@ -192,7 +244,13 @@ def blobRow(connection: Connection, id: str) -> BlobRow | None:
 
 
 def blobRows(connection: Connection, after: str, limit: int) -> list[BlobRow]:
-    """List a page of all blobs, by id."""
+    """
+    List a page of all blobs, by id.
+
+    @param connection: A connection that reads, used in the calling thread.
+    @param after: Ids strictly after this one; empty begins.
+    @param limit: The most rows in the result.
+    """
     rows = connection.execute(
         "SELECT json_group_array(json_object('id', id, 'size', size, 'crc', crc, 'refs', refs,"
         " 'damaged', json(iif(damaged, 'true', 'false'))))"
@@ -203,7 +261,12 @@ def blobRows(connection: Connection, after: str, limit: int) -> list[BlobRow]:
 
 
 def checkInline(connection: Connection, start: InlinePosition | None, limit: int) -> InlineCheck:
-    """Read a page of inline objects and compare their checksums."""
+    """
+    Read a page of inline objects and compare their checksums.
+
+    @param start: The position after which the page begins; L{None} begins with the first bucket.
+    @param limit: The most objects in the page.
+    """
     begin = InlinePosition(-1, b"") if start is None else start
     damaged: list[tuple[str, bytes]] = []
     read = bytesRead = 0

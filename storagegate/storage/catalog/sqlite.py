@@ -324,7 +324,11 @@ class SQLiteCatalog:
         return self._writer.waiting
 
     def measure(self, onBatch: Callable[[int, float], object]) -> None:
-        """See L{ICatalog.measure}."""
+        """
+        See L{ICatalog.measure}.
+
+        @param onBatch: Called with the number of its mutations and the seconds that it took.
+        """
         self._writer.onBatch = onBatch
 
     @property
@@ -339,7 +343,11 @@ class SQLiteCatalog:
         return {"catalog": self.failure or (stuck if waited > _STUCK_SECONDS else None)}
 
     async def bucket(self, name: str) -> Bucket | None:
-        """Look a bucket up."""
+        """
+        Look a bucket up.
+
+        @param name: The bucket's name as in the request; it is compared byte for byte.
+        """
         bucket = self._cache.findBucket(name)
         if bucket is None:
             rows = self._connection.execute(
@@ -353,7 +361,14 @@ class SQLiteCatalog:
     async def object(
         self, bucket: str, key: bytes, versionId: str | None = None, *, verify: bool = False
     ) -> tuple[Bucket | None, ObjectRecord | None]:
-        """Look up a bucket and an object in it; with C{verify} in the file, not in the cache."""
+        """
+        Look up a bucket and an object in it; with C{verify} in the file, not in the cache.
+
+        @param bucket: The bucket's name; the result has no record if the bucket does not exist.
+        @param key: The object's key in UTF-8.
+        @param versionId: An object with another version id is not found; L{None} accepts any.
+        @param verify: Whether the content's C{inline} is compared with its storage checksum.
+        """
         if verify:
             self._cache.startRead()
         else:
@@ -366,7 +381,14 @@ class SQLiteCatalog:
         return found, record
 
     async def upload(self, bucket: str, key: bytes, uploadId: str) -> MultipartUpload | None:
-        """Look an upload up."""
+        """
+        Look an upload up.
+
+        @param bucket: The bucket's name; an upload of another bucket is not found.
+        @param key: The key in UTF-8 that the upload was created for; with another key it is not
+            found.
+        @param uploadId: The id that the upload was created with.
+        """
         rows = self._connection.execute(_UPLOAD, (bucket, key, uploadId)).fetchall()
         if not rows:
             return None
@@ -392,7 +414,11 @@ class SQLiteCatalog:
         return refcounts.knownBlobs(self._connection, ids)
 
     async def knownBlobs(self, ids: Sequence[str]) -> frozenset[str]:
-        """Find which of these blobs have a row."""
+        """
+        Find which of these blobs have a row.
+
+        @param ids: Blob ids; those without a row are absent from the result.
+        """
         return self.findBlobs(ids)
 
     def corruptBlobs(self) -> frozenset[str]:
@@ -402,7 +428,14 @@ class SQLiteCatalog:
     async def buckets(
         self, account: str | None, prefix: str, after: str, limit: int
     ) -> list[Bucket]:
-        """List buckets."""
+        """
+        List buckets.
+
+        @param account: Only those of this account; L{None} lists all.
+        @param prefix: Only names that begin with it; empty lists all.
+        @param after: Names strictly after this one; empty begins.
+        @param limit: The most buckets in the result.
+        """
         return await self._readers.read(lists.listBuckets, account, prefix, after, limit)
 
     async def listObjects(
@@ -414,14 +447,33 @@ class SQLiteCatalog:
         limit: int,
         contentTypes: bool = False,
     ) -> ObjectListing:
-        """List a page of objects."""
+        """
+        List a page of objects.
+
+        @param bucket: The bucket's name.
+        @param prefix: Only keys that begin with it.
+        @param delimiter: Empty, or the text that ends a common prefix (searched behind C{prefix}).
+        @param after: Start strictly after this. If it equals a common prefix of this query (starts
+            with C{prefix}, ends with C{delimiter}), the whole group is skipped.
+        @param limit: Objects and common prefixes together; 0 gives an empty page with no C{last}.
+        @param contentTypes: Whether the rows have their content types, which are parsed from the
+            attributes of each.
+        """
         where = KeyRange(prefix, delimiter, after)
         return await self._readers.read(lists.listObjects, bucket, where, limit, contentTypes)
 
     async def parts(
         self, bucket: str, key: bytes, uploadId: str, after: int, limit: int
     ) -> list[Part]:
-        """List parts of an upload."""
+        """
+        List parts of an upload.
+
+        @param bucket: The bucket's name.
+        @param key: The key in UTF-8 that the upload was created for.
+        @param uploadId: The id of the upload whose parts are listed.
+        @param after: Numbers strictly after this one; 0 begins.
+        @param limit: The most parts in the result.
+        """
         return await self._readers.read(lists.listParts, bucket, key, uploadId, after, limit)
 
     async def uploads(
@@ -433,36 +485,77 @@ class SQLiteCatalog:
         idAfter: str,
         limit: int,
     ) -> tuple[list[MultipartUpload], list[str], tuple[str, str] | None]:
-        """List uploads in progress."""
+        """
+        List uploads in progress.
+
+        @param bucket: The bucket's name.
+        @param prefix: Only keys that begin with it.
+        @param delimiter: As for L{listObjects}.
+        @param keyAfter: Keys strictly after this one; empty begins.
+        @param idAfter: With C{keyAfter}: uploads of that very key with a greater id are included;
+            empty: only keys strictly after C{keyAfter}.
+        @param limit: Uploads and common prefixes together.
+        """
         where = KeyRange(prefix, delimiter, keyAfter)
         return await self._readers.read(lists.listUploads, bucket, where, idAfter, limit)
 
     async def referenced(self, ids: Sequence[str]) -> frozenset[str]:
-        """Find which of these blobs have references."""
+        """
+        Find which of these blobs have references.
+
+        @param ids: Blob ids; those without a row count as not referenced.
+        """
         return await self._readers.read(refcounts.referencedBlobs, ids)
 
     async def garbage(self, after: str, limit: int) -> list[str]:
-        """List blobs without references."""
+        """
+        List blobs without references.
+
+        @param after: Ids strictly after this one; empty begins.
+        @param limit: The most ids in the result.
+        """
         return await self._readers.read(refcounts.garbageBlobs, after, limit)
 
     async def blobRow(self, id: str) -> BlobRow | None:
-        """Look a blob up."""
+        """
+        Look a blob up.
+
+        @param id: The blob's id; the result is L{None} if it has no row.
+        """
         return refcounts.blobRow(self._connection, id)
 
     async def blobRows(self, after: str, limit: int) -> list[BlobRow]:
-        """List all blobs."""
+        """
+        List all blobs.
+
+        @param after: Ids strictly after this one; empty begins.
+        @param limit: The most rows in the result.
+        """
         return await self._readers.read(refcounts.blobRows, after, limit)
 
     async def checkInline(self, start: InlinePosition | None, limit: int) -> InlineCheck:
-        """Check the inline bytes of a page of objects."""
+        """
+        Check the inline bytes of a page of objects.
+
+        @param start: The C{next} of the page before; L{None} begins.
+        @param limit: Objects in the page.
+        """
         return await self._readers.read(refcounts.checkInline, start, limit)
 
     def createBucket(self, bucket: Bucket) -> Deferred[None]:
-        """Create a bucket."""
+        """
+        Create a bucket.
+
+        @param bucket: The new bucket; its name is unique among all accounts.
+        """
         return self._writer.submit(Mutation(_CREATE_BUCKET, bucket))
 
     def deleteBucket(self, name: str) -> Deferred[None]:
-        """Remove an empty bucket."""
+        """
+        Remove an empty bucket.
+
+        @param name: The bucket's name.
+        """
         return self._writer.submit(Mutation(_DELETE_BUCKET, name, frees=True, names=((name, b""),)))
 
     def putObject(
@@ -471,7 +564,15 @@ class SQLiteCatalog:
         condition: WriteCondition,
         newBlobs: Mapping[str, int] = _NO_BLOBS,
     ) -> Deferred[ObjectRecord]:
-        """Store an object."""
+        """
+        Store an object.
+
+        @param record: The object as it is stored; its C{sequence} is ignored, the catalog assigns
+            one.
+        @param condition: Evaluated against the current object of the key.
+        @param newBlobs: The new blobs of the segments, with their CRC-32C; they get a row. All
+            others must have one already (a copy).
+        """
         content = record.content
         weight = len(content.inline or b"") + _SEGMENT_WEIGHT * len(content.segments)
         put = objects.preparePut(record, condition, newBlobs)
@@ -482,7 +583,12 @@ class SQLiteCatalog:
     def deleteObjects(
         self, bucket: str, entries: Sequence[tuple[bytes, str | None, WriteCondition]]
     ) -> Deferred[list[bool | Exception]]:
-        """Remove objects."""
+        """
+        Remove objects.
+
+        @param bucket: The bucket of all entries.
+        @param entries: Key, version id or L{None}, condition.
+        """
         deletion = objects.Deletion(bucket, tuple(entries))
         names = [(bucket, key) for key, _, _ in deletion.entries]
         return self._writer.submit(
@@ -490,7 +596,11 @@ class SQLiteCatalog:
         )
 
     def createUpload(self, upload: MultipartUpload) -> Deferred[None]:
-        """Create a multipart upload."""
+        """
+        Create a multipart upload.
+
+        @param upload: The upload with its id; its key is UTF-8.
+        """
         upload.key.decode()
         return self._writer.submit(Mutation(_CREATE_UPLOAD, upload))
 
@@ -502,7 +612,15 @@ class SQLiteCatalog:
         part: Part,
         newBlobs: Mapping[str, int] = _NO_BLOBS,
     ) -> Deferred[None]:
-        """Store a part."""
+        """
+        Store a part.
+
+        @param bucket: The bucket's name.
+        @param key: The key in UTF-8 that the upload was created for.
+        @param uploadId: The id of the upload that the part belongs to.
+        @param part: The part with its number, ETag and content.
+        @param newBlobs: As for L{putObject}.
+        """
         name = uploads.UploadName(bucket, key, uploadId)
         return self._writer.submit(Mutation(_PUT_PART, uploads.PartPut(name, part, newBlobs)))
 
@@ -513,7 +631,15 @@ class SQLiteCatalog:
         parts: Sequence[tuple[int, str]],
         condition: WriteCondition,
     ) -> Deferred[ObjectRecord]:
-        """Make an object of an upload."""
+        """
+        Make an object of an upload.
+
+        @param uploadId: The id of the upload; its bucket and key are those of C{record}.
+        @param record: The new object; its content is replaced by the segments of the parts, in this
+            order.
+        @param parts: Part number and ETag.
+        @param condition: Evaluated against the current object of the key.
+        """
         completion = uploads.Completion(uploadId, record, tuple(parts), condition)
         weight = _SEGMENT_WEIGHT * len(parts)
         return self._writer.submit(
@@ -523,25 +649,47 @@ class SQLiteCatalog:
         )
 
     def abortUpload(self, bucket: str, key: bytes, uploadId: str) -> Deferred[None]:
-        """End an upload."""
+        """
+        End an upload.
+
+        @param bucket: The bucket's name.
+        @param key: The key in UTF-8 that the upload was created for.
+        @param uploadId: The id of the upload that ends.
+        """
         name = uploads.UploadName(bucket, key, uploadId)
         return self._writer.submit(Mutation(_ABORT_UPLOAD, name, frees=True))
 
     def addAccessKey(self, key: AccessKey) -> Deferred[None]:
-        """Issue a key."""
+        """
+        Issue a key.
+
+        @param key: The access key with its secret and account.
+        """
         return self._writer.submit(Mutation(buckets.ADD_KEY, key))
 
     def removeAccessKey(self, accessKey: str) -> Deferred[bool]:
-        """Revoke a key."""
+        """
+        Revoke a key.
+
+        @param accessKey: The public half of the key, as clients send it.
+        """
         return self._writer.submit(Mutation(buckets.REMOVE_KEY, accessKey, frees=True))
 
     def forgetBlobs(self, ids: Sequence[str]) -> Deferred[None]:
-        """Remove the rows of blobs whose files are gone."""
+        """
+        Remove the rows of blobs whose files are gone.
+
+        @param ids: Blob ids; those without a row are ignored.
+        """
         self._corrupt.difference_update(ids)
         return self._writer.submit(Mutation(refcounts.forgetBlobs, ids, frees=True))
 
     def markCorrupt(self, blob: str) -> Deferred[None]:
-        """Record that a blob is corrupt."""
+        """
+        Record that a blob is corrupt.
+
+        @param blob: The blob's id; without a row nothing is recorded in the file.
+        """
         self._corrupt.add(blob)
         return self._writer.submit(Mutation(refcounts.markCorrupt, blob))
 

@@ -38,6 +38,7 @@ class Transaction:
     An open write transaction. Lives in the thread that owns the connection.
 
     @ivar garbage: Blobs that lost their last reference in it.
+    @param connection: A connection with an open transaction that writes.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -47,11 +48,21 @@ class Transaction:
         self._end = 0
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> None:
-        """Run a statement that returns nothing."""
+        """
+        Run a statement that returns nothing.
+
+        @param sql: One statement.
+        @param parameters: The values of its C{?} marks, in order.
+        """
         self.connection.execute(sql, parameters)
 
     def value(self, sql: str, parameters: Sequence[object] = ()) -> Any:
-        """Run a statement and return the only column of its only row; L{None} without a row."""
+        """
+        Run a statement and return the only column of its only row; L{None} without a row.
+
+        @param sql: One statement with one column and at most one row.
+        @param parameters: The values of its C{?} marks, in order.
+        """
         rows = self.connection.execute(sql, parameters).fetchall()
         return rows[0][0] if rows else None
 
@@ -90,7 +101,12 @@ class Mutation:
 
 
 def oneByOne(function: Callable[[Transaction, T], R]) -> Apply:
-    """Make an L{Apply} of a function of one argument that raises its L{StoreError}."""
+    """
+    Make an L{Apply} of a function of one argument that raises its L{StoreError}.
+
+    @param function: Called with the transaction and one argument; other exceptions end the whole
+        batch.
+    """
 
     @wraps(function)
     def apply(transaction: Transaction, arguments: Sequence[T]) -> list[object]:
@@ -106,7 +122,11 @@ def oneByOne(function: Callable[[Transaction, T], R]) -> Apply:
 
 
 def asJSON(value: object) -> str:
-    """Encode for a text column, or for C{json_each}."""
+    """
+    Encode for a text column, or for C{json_each}.
+
+    @param value: Any value that C{msgspec} encodes; bytes become base64.
+    """
     return msgspec.json.encode(value).decode()
 
 
@@ -114,6 +134,8 @@ def runAlone(connection: sqlite3.Connection, mutation: Mutation) -> tuple[object
     """
     Run one mutation in a transaction of its own, and commit it.
 
+    @param connection: The writer's connection, without an open transaction.
+    @param mutation: Its L{StoreError} is the outcome, and is not raised.
     @return: The outcome and the blobs that became garbage.
     @raise sqlite3.Error: Nothing was changed.
     """
@@ -127,6 +149,8 @@ def runTogether(
     """
     Run mutations in order in one transaction, successive ones of one function at once, and commit.
 
+    @param connection: The writer's connection, without an open transaction.
+    @param mutations: In the order of their commit.
     @return: An outcome for each, and the blobs that became garbage.
     @raise Exception: Any error but a L{StoreError} of a mutation; nothing was changed.
     """
@@ -160,26 +184,45 @@ _decodeChecksum = msgspec.json.Decoder(Checksum).decode
 
 
 def segmentsText(content: Content) -> str | None:
-    """Encode the segments of a content; L{None} if it has none."""
+    """
+    Encode the segments of a content; L{None} if it has none.
+
+    @param content: Its C{inline} bytes are not encoded.
+    """
     if not content.segments:
         return None
     return asJSON([(each.blob, each.offset, each.length) for each in content.segments])
 
 
 def readSegments(text: str | None) -> tuple[Segment, ...]:
-    """Decode the result of L{segmentsText}."""
+    """
+    Decode the result of L{segmentsText}.
+
+    @param text: JSON, or L{None} for no segments.
+    """
     return () if text is None else tuple(Segment(*each) for each in _decodeSegments(text))
 
 
 def checksumText(checksum: Checksum | None) -> str | None:
-    """Encode the checksum of a part."""
+    """
+    Encode the checksum of a part.
+
+    @param checksum: The checksum that the client declared; L{None} becomes C{NULL}.
+    """
     return None if checksum is None else asJSON(checksum)
 
 
 def readPart(
     number: int, size: int, etag: str, modifiedMs: int, checksum: str | None, segments: str | None
 ) -> Part:
-    """Make a part of its row."""
+    """
+    Make a part of its row.
+
+    @param size: Bytes in the part.
+    @param modifiedMs: Milliseconds since the epoch.
+    @param checksum: The result of L{checksumText}.
+    @param segments: The result of L{segmentsText}.
+    """
     return Part(
         number,
         size,
@@ -191,12 +234,20 @@ def readPart(
 
 
 def readAttributes(text: str) -> Attributes:
-    """Decode the attributes of an object or an upload."""
+    """
+    Decode the attributes of an object or an upload.
+
+    @param text: The result of L{attributesText}; absent fields have their defaults.
+    """
     return _decodeAttributes(text)
 
 
 def attributesText(attributes: Attributes) -> str:
-    """Encode the attributes that have no default value: short rows are many in a page."""
+    """
+    Encode the attributes that have no default value: short rows are many in a page.
+
+    @param attributes: Fields that equal their defaults are left out.
+    """
     changed = {
         name: value
         for name, default in _DEFAULTS.items()
@@ -211,6 +262,8 @@ def objectValues(record: ObjectRecord) -> tuple[object, ...]:
 
     The storage class and the kind of checksum repeat what the attributes hold, for lists, which
     must not parse the attributes of each row: they may hold ten thousand part summaries.
+
+    @param record: The object; its C{sequence} is not used, the row's is 0 until it is numbered.
     """
     attributes, content = record.attributes, record.content
     checksum = attributes.checksum
@@ -234,6 +287,7 @@ def isIntact(inline: bytes | None, checksum: int | None) -> bool:
     """
     Compare the bytes in the catalog with their checksum.
 
+    @param inline: The bytes in the row; L{None} if it has none.
     @param checksum: L{None} for an object whose bytes are elsewhere.
     """
     return checksum is None or (inline is not None and crcFunction("crc32c")(inline, 0) == checksum)
@@ -242,7 +296,14 @@ def isIntact(inline: bytes | None, checksum: int | None) -> bool:
 def readObject(
     bucket: str, key: bytes, inline: bytes | None, columns: Sequence[Any]
 ) -> ObjectRecord:
-    """Make a record of L{OBJECT_COLUMNS}."""
+    """
+    Make a record of L{OBJECT_COLUMNS}.
+
+    @param bucket: The bucket's name.
+    @param key: The object's key in UTF-8.
+    @param inline: The bytes in the row; L{None} if they are in blobs.
+    @param columns: The values of L{OBJECT_COLUMNS}, in that order.
+    """
     size, etag, modifiedMs, account, attributes, versionId, sequence, segments = columns
     return ObjectRecord(
         bucket,
