@@ -383,7 +383,7 @@ class ProcessLiveness:
     Publishes that this process is alive.
 
     A process takes a number that was never used, and locks the byte of that offset, which the
-    kernel unlocks at the end of the process. So a stored number tells forever whether its process
+    kernel unlocks at the end of the process. So a stored number shows forever whether its process
     is alive; an id of a process, or the index of a worker, is used again.
 
     @ivar number: The number of this process, never 0.

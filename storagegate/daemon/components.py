@@ -48,7 +48,12 @@ class RequestSite(Protocol):
     """The methods of a site that the daemon calls."""
 
     def drain(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
-        """Close idle connections, wait for the others, and abort them after the grace."""
+        """
+        Close idle connections, wait for the others, and abort them after the grace.
+
+        @param graceSeconds: How long requests in progress may take, in seconds.
+        @param idleGraceSeconds: How long connections without a request stay open, in seconds.
+        """
 
 
 class GatewayService(Protocol):
@@ -63,10 +68,20 @@ class GatewayService(Protocol):
         """Return the ports."""
 
     def open(self, name: str, endpoint: str) -> IAddress:
-        """Open a listener. Raises C{CannotListenError} if the address is not available."""
+        """
+        Open a listener. Raises C{CannotListenError} if the address is not available.
+
+        @param name: The transport of the gateway, by the name of its listener.
+        """
 
     def attachStore(self, store: Any, root: RootCredentials, region: str, directory: str) -> None:
-        """Add the services that need the store."""
+        """
+        Add the services that need the store.
+
+        @param root: The root key pair.
+        @param region: The region of the S3 signatures.
+        @param directory: The data directory as an absolute path.
+        """
 
     def warnings(self) -> Mapping[str, str | None]:
         """Return problems that an operator should look at while calls are served."""
@@ -75,10 +90,18 @@ class GatewayService(Protocol):
         """Update the gRPC health service."""
 
     def setRootCredentials(self, root: RootCredentials) -> None:
-        """Replace the root key pair."""
+        """
+        Replace the root key pair.
+
+        @param root: The pair from the reloaded configuration.
+        """
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Awaitable[None]:
-        """Wait for calls, cancel them after the grace, and release their resources."""
+        """
+        Wait for calls, cancel them after the grace, and release their resources.
+
+        @param graceSeconds: How long calls may take, in seconds, before they are cancelled.
+        """
 
 
 class ListenerProtocol(Protocol):
@@ -101,6 +124,7 @@ class Components:
 
     def __init__(self, reactor: Any, link: "WorkerIPC | None" = None) -> None:
         """
+        @param reactor: The reactor of the process.
         @param link: The connection of a worker to the others; C{None} without workers.
         """
         self._reactor = reactor
@@ -132,13 +156,20 @@ class Components:
         freezeHeap()
 
     def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> SignalHandlers:
-        """Make the handlers of the process's signals."""
+        """
+        Make the handlers of the process's signals.
+
+        @param stop: Called on a signal that ends the process.
+        @param reload: Called on the signal to read the configuration again.
+        """
         return SignalHandlers(self._reactor, stop, reload, isWorker=self._link is not None)
 
     def prepareStore(self, options: StoreOptions, directory: str) -> DirectoryLock:
         """
         Prepare the store before any worker opens it. Blocks.
 
+        @param options: Of them, the durability is used.
+        @param directory: The data directory, made if it is absent.
         @return: The lock of the data directory, which this process and the workers hold.
         @raise StoreError: If it is not usable.
         """
@@ -168,6 +199,7 @@ class Components:
         """
         Open the store. Blocks.
 
+        @param options: The durability, and whether reads are verified.
         @param directory: The data directory as an absolute path.
         @raise StoreError: If it is not usable.
         """
@@ -199,6 +231,8 @@ class Components:
         """
         Make the tracer and the access log of all listeners.
 
+        @param configuration: Its table C{gateway.monitoring} is read; nothing is made if it is
+            absent.
         @raise ConfigurationError: If an option is invalid.
         """
         if "monitoring" not in configuration.gateway:
@@ -224,7 +258,11 @@ class Components:
         return DelegatingResource()
 
     def site(self, resource: Any) -> RequestSite:
-        """Make the site of the S3 or the admin listener."""
+        """
+        Make the site of the S3 or the admin listener.
+
+        @param resource: The root of the site, from L{s3Resource} or L{adminResource}.
+        """
         from storagegate.net.http.interfaces import HTTPLimits
         from storagegate.net.http.site import DelegatingResource, Site
 
@@ -234,13 +272,22 @@ class Components:
         return site
 
     def listen(self, description: str, site: RequestSite) -> Deferred[IListeningPort]:
-        """Open a listener."""
+        """
+        Open a listener.
+
+        @param description: The endpoint, such as C{tcp:9000}.
+        @param site: Makes the protocols of the connections.
+        """
         from storagegate.net.endpoints import listen
 
         return listen(self._reactor, description, cast(IProtocolFactory, site))
 
     def adminResource(self, readiness: Callable[[], health.Readiness]) -> Any:
-        """Make the root of the admin listener."""
+        """
+        Make the root of the admin listener.
+
+        @param readiness: Returns the present state, for the health pages.
+        """
         from twisted.internet.threads import deferToThreadPool
 
         from storagegate.net.http.message import ChannelRequest
@@ -273,7 +320,14 @@ class Components:
         return CoroutineResource(handle, health.describeError)
 
     def s3Resource(self, store: Any, options: S3Options, root: RootCredentials) -> Any:
-        """Make the resource of the S3 listener."""
+        """
+        Make the resource of the S3 listener.
+
+        @param store: The open store, from L{store}.
+        @param options: The region, the domain of virtual hosts, and whether payloads must be
+            signed.
+        @param root: The root key pair.
+        """
         from storagegate.s3.resource import makeS3Resource
 
         resource = makeS3Resource(
@@ -315,6 +369,7 @@ class Components:
         """
         Make the tracer and the access log, and the gateway if one of its listeners is enabled.
 
+        @param configuration: The listeners decide whether the gateway is made, its tables how.
         @raise ConfigurationError: If a service or an option is invalid.
         """
         self.monitor(configuration)

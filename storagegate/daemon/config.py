@@ -56,7 +56,11 @@ class ConfigurationError(ValueError):
 
 
 def readText(value: object) -> str:
-    """Accept text that is not empty and holds no control character."""
+    """
+    Accept text that is not empty and holds no control character.
+
+    @param value: From the file a value of TOML, from a flag or a variable text.
+    """
     if not isinstance(value, str):
         raise ValueError("expected text")
     if not value or not value.isprintable():
@@ -65,7 +69,11 @@ def readText(value: object) -> str:
 
 
 def readEndpoint(value: object) -> str | None:
-    """Accept the description of an endpoint, which its plugin validates; C{off} is L{None}."""
+    """
+    Accept the description of an endpoint, which its plugin validates; C{off} is L{None}.
+
+    @param value: The description, such as C{tcp:9000}, or C{off}.
+    """
     if not isinstance(value, str):
         raise ValueError("expected an endpoint such as tcp:9000, or off")
     text = readText(value)
@@ -73,7 +81,11 @@ def readEndpoint(value: object) -> str | None:
 
 
 def readHostPort(value: object) -> str | None:
-    """Accept C{HOST:PORT}; C{off} is L{None}."""
+    """
+    Accept C{HOST:PORT}; C{off} is L{None}.
+
+    @param value: The address, whose port is at most 65535, or C{off}.
+    """
     if value == "off":
         return None
     match = _HOST_PORT.fullmatch(value) if isinstance(value, str) else None
@@ -83,14 +95,22 @@ def readHostPort(value: object) -> str | None:
 
 
 def readSecret(value: object) -> str:
-    """Accept one half of a key pair; the error does not repeat it."""
+    """
+    Accept one half of a key pair; the error does not repeat it.
+
+    @param value: 3 to 128 printable ASCII characters.
+    """
     if not isinstance(value, str):
         raise ValueError(f"expected {CREDENTIAL}")
     return checkCredential(value)
 
 
 def readBoolean(value: object) -> bool:
-    """Accept a truth value: TOML's own, or the words true and false."""
+    """
+    Accept a truth value: TOML's own, or the words true and false.
+
+    @param value: A truth value from the file, a word from a flag or a variable.
+    """
     words = {"true": True, "false": False}
     if isinstance(value, bool):
         return value
@@ -100,7 +120,11 @@ def readBoolean(value: object) -> bool:
 
 
 def readServices(value: object) -> tuple[str, ...]:
-    """Accept a list of C{MODULE:NAME}, or the same as one text with commas."""
+    """
+    Accept a list of C{MODULE:NAME}, or the same as one text with commas.
+
+    @param value: A list from the file, text from a flag or a variable.
+    """
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, list):
         raise ValueError("expected a list of MODULE:NAME")
@@ -111,7 +135,11 @@ def readServices(value: object) -> tuple[str, ...]:
 
 
 def matching(pattern: re.Pattern[str], expected: str) -> Reader:
-    """Make a reader of text that must match as a whole."""
+    """
+    Make a reader of text that must match as a whole.
+
+    @param expected: What the text must be, for the error.
+    """
 
     def read(value: object) -> str:
         if not isinstance(value, str) or not pattern.fullmatch(value):
@@ -122,7 +150,11 @@ def matching(pattern: re.Pattern[str], expected: str) -> Reader:
 
 
 def oneOf(*words: str) -> Reader:
-    """Make a reader of a choice."""
+    """
+    Make a reader of a choice.
+
+    @param words: The only values that are accepted, as they are written.
+    """
 
     def read(value: object) -> str:
         if not isinstance(value, str) or value not in words:
@@ -136,6 +168,8 @@ def wholeNumber(minimum: int, maximum: int, unit: str = "") -> Reader:
     """
     Make a reader of a whole number within bounds.
 
+    @param minimum: The least number that is accepted.
+    @param maximum: The greatest number that is accepted.
     @param unit: What it counts, for the error.
     """
     counted = f"a whole number of {unit}" if unit else "a whole number"
@@ -356,7 +390,7 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
     gateway: Mapping[str, Any] = {}
     found = {key.name: _Found(key, key.default, "default") for key in KEYS if key.default}
     if environment.get("STATE_DIRECTORY"):
-        # systemd gives a list with colons where a unit asks for several.
+        # systemd gives a list with colons where a unit names several.
         directory = environment["STATE_DIRECTORY"].split(":")[0]
         found["data"] = _Found(found["data"].key, directory, "variable STATE_DIRECTORY")
     if flags.get("config"):

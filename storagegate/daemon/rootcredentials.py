@@ -48,6 +48,7 @@ def checkCredential(value: str) -> str:
     """
     Accept one half of a key pair.
 
+    @param value: The access key or the secret key.
     @raise ValueError: If it is not 3 to 128 printable ASCII characters. The text does not repeat
         the value, for it may be a secret.
     """
@@ -75,6 +76,7 @@ def loadOrCreate(path: str) -> tuple[RootCredentials, bool]:
     """
     Read the file of the root key pair, or make it.
 
+    @param path: The file, in a directory that exists.
     @return: The pair, and whether it was made now.
     @raise CredentialsError: If the file is there but does not hold a pair, or cannot be made.
     """
@@ -98,6 +100,7 @@ def load(path: str) -> RootCredentials | None:
     """
     Read the file of the root key pair; L{None} where there is none.
 
+    @param path: The file, which may be absent.
     @raise CredentialsError: If it does not hold a pair, or cannot be read.
     """
     try:

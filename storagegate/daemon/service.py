@@ -38,7 +38,11 @@ _ENCRYPTED = ("ssl:", "tls:")
 
 
 def formatAddress(address: IAddress) -> str:
-    """Format an address as C{127.0.0.1:9000}, C{[::1]:9000} or C{unix:/path}."""
+    """
+    Format an address as C{127.0.0.1:9000}, C{[::1]:9000} or C{unix:/path}.
+
+    @param address: Of a listener; an address of another type is formatted by C{str}.
+    """
     if isinstance(address, IPv4Address):
         return f"{address.host}:{address.port}"
     if isinstance(address, IPv6Address):
@@ -53,6 +57,7 @@ def clientURL(description: str, address: IAddress) -> str | None:
     Return the URL of a listener for clients on this machine; L{None} for a UNIX socket.
 
     @param description: The endpoint of the listener.
+    @param address: Where the listener is bound; a wildcard address becomes the loopback one.
     """
     if not isinstance(address, IPv4Address | IPv6Address):
         return None
@@ -64,14 +69,23 @@ def clientURL(description: str, address: IAddress) -> str | None:
 
 
 def isExposed(description: str, address: IAddress) -> bool:
-    """Return whether a listener can be reached from other machines without encryption."""
+    """
+    Return whether a listener can be reached from other machines without encryption.
+
+    @param description: The endpoint of the listener, whose type shows whether it encrypts.
+    @param address: Where the listener is bound.
+    """
     if not isinstance(address, IPv4Address | IPv6Address) or description.startswith(_ENCRYPTED):
         return False
     return not ip_address(address.host.partition("%")[0]).is_loopback
 
 
 def servingText(addresses: Mapping[str, IAddress]) -> str:
-    """Format the listeners in one line for the service manager."""
+    """
+    Format the listeners in one line for the service manager.
+
+    @param addresses: The addresses of the open listeners, by name.
+    """
     served = (f"{name} {formatAddress(address)}" for name, address in addresses.items())
     return f"serving {', '.join(served)}" if addresses else "serving nothing"
 
@@ -80,6 +94,7 @@ def firstKeyText(pair: RootCredentials, region: str, url: str | None, path: str)
     """
     Format the generated root key pair as the commands that configure aws-cli.
 
+    @param region: The region of the S3 signatures.
     @param url: That of the S3 listener, if it is enabled.
     @param path: The file of the pair.
     """
@@ -104,8 +119,10 @@ def rootPair(
     """
     Return the root key pair, generated if it is absent.
 
+    @param configuration: A root key pair in it takes precedence over the file.
     @param directory: The data directory as an absolute path; it exists.
     @param addresses: The addresses of the listeners, by name.
+    @param log: Receives an event if a pair is generated, without the pair.
     @param show: Prints a generated pair for the operator, once.
     @raise CredentialsError: If the file of the pair cannot be used.
     """
@@ -180,6 +197,7 @@ class ProcessService(Service):
         """
         Become part of an application, which gets the log of this process.
 
+        @param parent: The application, which C{twistd} makes.
         @raise SystemExit: If the log cannot be opened.
         """
         self._parts.logs.attach(parent, self._twistdOptions, self._configuration, self._reactor)

@@ -51,6 +51,7 @@ def preflight(act: Callable[[], object], isUnwanted: Callable[[], bool]) -> None
     """
     Call a function in a forked child.
 
+    @param act: Checks the configuration; the child exits after it.
     @param isUnwanted: Returns whether to give up waiting.
     @raise ConfigurationError: The one that C{act} raises there, or that it takes too long. Other
         errors are ignored: the workers will report them.

@@ -71,7 +71,11 @@ class Notifier:
         self._complained = False
 
     def ready(self, status: str) -> None:
-        """Report that requests are served, for the first time or after L{reloading}."""
+        """
+        Report that requests are served, for the first time or after L{reloading}.
+
+        @param status: The listeners in a line.
+        """
         self._send("READY=1", _statusLine(status))
         if self._beat is None and self._isWatched():
             self._beatOnce()
@@ -86,7 +90,11 @@ class Notifier:
         self._send(_statusLine(text))
 
     def stopping(self, status: str) -> None:
-        """Report that the process stops."""
+        """
+        Report that the process stops.
+
+        @param status: Why or how the process stops, in a line.
+        """
         self._send("STOPPING=1", _statusLine(status))
 
     def close(self) -> None:

@@ -367,7 +367,7 @@ class RPCPort:
         """
         Return the port's own address.
 
-        @return: An L{IPv4Address<twisted.internet.address.IPv4Address>}, C{IPv6Address} or
+        @return: An C{IPv4Address}, C{IPv6Address} or
             C{UNIXAddress}; typed as any, since only the caller knows which.
         """
         return self._address
@@ -472,7 +472,7 @@ class GRPCServer:
         In the first, handlers get the request, and the call if they have two parameters. The
         messages are made from the schemas C{input} and C{output} of the methods. If no method has
         any, they are those of the service of this full name in a file that
-        L{loadProto<storagegate.rpc.protos.loadProto>} has loaded, if any.
+        C{loadProto} has loaded, if any.
 
         In the second, handlers get the call.
 

@@ -238,7 +238,7 @@ def createGrpcClient(
         (each the path of a PEM file, or its bytes) and C{serverName} has the authorities and the
         client's own certificate; C{ca} defaults to the system's. A mapping that has one of the
         other parameters, or C{credentials}, is a mapping of parameters.
-    @param service: A service of L{loadProto<storagegate.rpc.protos.loadProto>}, or the full name of
+    @param service: A service of C{loadProto}, or the full name of
         one, fetched by reflection. Without it all of the server's services are fetched, and
         methods whose name is in one service only are attributes; L{service<GrpcClient.service>}
         returns a client of one service.

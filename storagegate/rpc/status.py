@@ -1,7 +1,7 @@
 """
 The details of errors, as C{google.rpc.Status} carries them in C{grpc-status-details-bin}.
 
-The details of a L{GrpcError<storagegate.core.errors.GrpcError>} become messages, and come back::
+The details of a C{GrpcError} become messages, and come back::
 
     [{"path": "user.email", "message": "no email"}]    google.rpc.BadRequest
     {"retryAfterMs": 1500}                             google.rpc.RetryInfo

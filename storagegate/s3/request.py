@@ -37,7 +37,7 @@ class Operation:
     @ivar access: The access that the policy of a key must grant.
     @ivar handler: Sends the response.
     @ivar selector: The query parameter that selects it; C{"inventory&id"} needs C{id} as well.
-    @ivar variant: What else tells it from the row of the same method, level and selector.
+    @ivar variant: What else distinguishes it from the row of the same method, level and selector.
     @ivar byPrefix: Whether it lists the keys below a prefix, which the policy must cover.
     @ivar documentLimit: Largest size of the XML document in the body, in bytes; 0: no document.
     """

@@ -46,6 +46,7 @@ def shareMeters(link: Any, meters: MetricsRegistry) -> Snapshot:
     counts of the other workers like new work.
 
     @param link: The L{WorkerIPC<storagegate.net.ipc.WorkerIPC>}.
+    @param meters: The metrics of this worker.
     @return: Requests and merges the snapshots of all workers, this one included.
     """
     link.answer(_TOPIC, lambda _: asPlain(_labelled(meters.snapshot(), str(link.index))))
@@ -87,6 +88,7 @@ class MetricsPage:
         """
         Make the response to a request.
 
+        @param method: The HTTP method; all but C{GET} and C{HEAD} get the status 405.
         @param accept: Its C{Accept}, empty if it has none.
         @return: Status, header fields and body.
         """
@@ -107,6 +109,8 @@ def prefersOpenMetrics(accept: str) -> bool:
 
     Parameters but C{q} are ignored: scrapers name versions and escapings that they prefer, and
     accept others.
+
+    @param accept: The field's value; empty if the request has none.
     """
     qualities = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
     for item in accept.split(","):
@@ -127,7 +131,12 @@ def _quality(parameters: Iterable[str]) -> float:
 
 
 def writePage(families: Iterable[MetricFamily], isOpen: bool) -> bytes:
-    """Write a page. May run in any thread."""
+    """
+    Write a page. May run in any thread.
+
+    @param families: The metrics, in the order of the page.
+    @param isOpen: Whether to write OpenMetrics, not the text format.
+    """
     from prometheus_client import exposition
     from prometheus_client.openmetrics import exposition as openmetrics
 

@@ -87,12 +87,19 @@ class Redactor:
     """Removes secrets from text; known ones may be added at any time."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
+        """
+        @param secrets: The ones that are known now; empty ones are ignored.
+        """
         self._known: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
         self.hide(*secrets)
 
     def hide(self, *secrets: str) -> None:
-        """Add known secrets, which are replaced wherever they stand."""
+        """
+        Add known secrets, which are replaced wherever they stand.
+
+        @param secrets: In plain text; empty ones are ignored.
+        """
         new = {secret for secret in secrets if secret} - self._known
         if not new:
             return
@@ -102,7 +109,11 @@ class Redactor:
         self._pattern = re.compile("|".join(sorted(forms, key=lambda form: (-len(form), form))))
 
     def redact(self, text: str) -> str:
-        """Return a text without secrets."""
+        """
+        Return a text without secrets.
+
+        @param text: A line of the log, or a part of one.
+        """
         if self._pattern is not None:
             text = self._pattern.sub(HIDDEN, text)
         lowered = text.lower()

@@ -109,7 +109,12 @@ def namedTracing(
 
 
 def tracingOfFields(fields: Mapping[bytes, bytes], correlation: bytes = b"x-trace-id") -> Tracing:
-    """Return the trace of an HTTP request, see L{namedTracing}, or a new one."""
+    """
+    Return the trace of an HTTP request, see L{namedTracing}, or a new one.
+
+    @param fields: The header fields, by name in lower case.
+    @param correlation: The field that has the id of a trace, in lower case.
+    """
     return namedTracing(fields, correlation) or newTracing()
 
 
@@ -123,6 +128,8 @@ def formatTraceparent(tracing: Tracing) -> str:
     Return the C{traceparent} of an outgoing call.
 
     Its parent is this call's own span, else the caller's span, else one that is not recorded.
+
+    @param tracing: The trace of the call from which the outgoing one is made.
     """
     span = tracing.ownId or tracing.spanId or newSpanId()
     return f"00-{tracing.traceId}-{span}-{'01' if tracing.sampled else '00'}"

@@ -177,6 +177,9 @@ def readCollector(
     """
     Return the destination of spans.
 
+    @param options: An endpoint in them takes precedence over the environment.
+    @param environment: The variables, of which those of OTLP are read unless the provider is
+        Zipkin.
     @raise OptionError: If a variable of the environment has no valid value, or OpenTelemetry is not
         installed.
     """
@@ -233,7 +236,11 @@ def _checkInstalled(package: str) -> None:
 
 
 def readAttributes(given: Mapping[Any, Any]) -> dict[str, Value]:
-    """Return the attributes that a collector can take; others are left out."""
+    """
+    Return the attributes that a collector can take; others are left out.
+
+    @param given: From the user's function; at most L{MAX_ATTRIBUTES} are taken.
+    """
     found: dict[str, Value] = {}
     for name, value in given.items():
         if len(found) >= MAX_ATTRIBUTES:
@@ -246,7 +253,11 @@ def readAttributes(given: Mapping[Any, Any]) -> dict[str, Value]:
 
 
 def readValue(value: Any) -> Value:
-    """Return a value as a collector can take it, C{None} if it cannot."""
+    """
+    Return a value as a collector can take it, C{None} if it cannot.
+
+    @param value: A scalar, or a list or tuple of them.
+    """
     if isinstance(value, list | tuple):
         return _readItems(value)
     return _readScalar(value)
@@ -268,7 +279,11 @@ def _readItems(values: Sequence[Any]) -> Value:
 
 
 def boundedText(value: str) -> str:
-    """Return text that can be encoded in UTF-8, with a bounded length."""
+    """
+    Return text that can be encoded in UTF-8, with a bounded length.
+
+    @param value: At most its first L{MAX_TEXT} characters are returned.
+    """
     return value[:MAX_TEXT].encode("utf-8", "replace").decode("utf-8")
 
 
@@ -289,7 +304,15 @@ class ISpanPipeline(Protocol):
         isFailed: bool = False,
         isClient: bool = False,
     ) -> None:
-        """Add a span that has ended."""
+        """
+        Add a span that has ended.
+
+        @param tracing: The trace, with the id of the span.
+        @param endNs: When the span ended, in nanoseconds since 1970.
+        @param seconds: How long it took.
+        @param isFailed: Whether the status of the span is an error.
+        @param isClient: Whether it is of a request that was sent, not received.
+        """
 
     def stop(self) -> Deferred[None]:
         """Export what waits, for a bounded time."""
@@ -312,6 +335,10 @@ class Tracer:
         spanAttributes: Callable[[RequestContext], Mapping[str, Any] | None] | None = None,
         correlationHeader: str = "X-Trace-ID",
     ) -> None:
+        """
+        @param pipeline: Receives the spans that have ended.
+        @param sampleRatio: The share of new traces that are recorded, from 0 to 1.
+        """
         self._pipeline = pipeline
         # Of the 64 lower bits of a trace's id, which are random in every implementation.
         bound = round(sampleRatio * (1 << 64))
@@ -322,7 +349,11 @@ class Tracer:
         self._hasComplained = False
 
     def decide(self, tracing: Tracing) -> Tracing:
-        """Return a call's trace, with a span of its own if the call is recorded."""
+        """
+        Return a call's trace, with a span of its own if the call is recorded.
+
+        @param tracing: As the caller sent it, whose decision is kept, or a new one.
+        """
         if tracing.spanId is None:
             if tracing.traceId[16:] >= self.bound:
                 return tracing
@@ -351,6 +382,8 @@ class Tracer:
         """
         Record a span that ends now and that L{admit} has admitted.
 
+        @param name: The name of the span.
+        @param attributes: Values that a collector can take, see L{readValue}.
         @param seconds: How long it took.
         @param isFailed: Whether the status of the span is an error.
         @param isClient: Whether it is of a request that was sent, not received.
@@ -375,6 +408,7 @@ class Tracer:
             L{forwardedTracing<storagegate.telemetry.tracecontext.forwardedTracing>}. Nothing is
             recorded of a call that is not sampled.
         @param address: Host and port of the instance.
+        @param seconds: How long the attempt took.
         @param error: The outcome in a word; C{None} if it succeeded.
         """
         if not self.admit(tracing):
@@ -397,7 +431,11 @@ class Tracer:
         )
 
     def extra(self, context: RequestContext) -> Mapping[str, Value]:
-        """Return the attributes from C{spanAttributes}; its first failure is logged."""
+        """
+        Return the attributes from C{spanAttributes}; its first failure is logged.
+
+        @param context: The context of the call, the argument of C{spanAttributes}.
+        """
         assert self.spanAttributes is not None
         try:
             found = self.spanAttributes(context)
@@ -432,6 +470,7 @@ class CallTracer:
         statusProtocols: Container[str] = (),
     ) -> None:
         """
+        @param tracer: Decides which calls are recorded, and records them.
         @param systems: C{rpc.system.name} of protocols where it is not C{storagegate}.
         @param statusProtocols: The protocols whose calls have an HTTP status.
         """
@@ -442,7 +481,11 @@ class CallTracer:
         self._statusProtocols = statusProtocols
 
     def callStarted(self, context: RequestContext) -> None:
-        """Decide, before the handler sees the context."""
+        """
+        Decide, before the handler sees the context.
+
+        @param context: Its trace is replaced if the call is recorded.
+        """
         tracing = context.tracing
         if tracing.spanId is None:
             # At a low ratio one digit decides 15 of 16 calls, and an index allocates nothing.
@@ -454,7 +497,12 @@ class CallTracer:
     def callEnded(
         self, context: RequestContext, error: ServiceError | None, seconds: float
     ) -> None:
-        """Record the call's end."""
+        """
+        Record the call's end.
+
+        @param error: The error that the caller receives; L{None} if the call succeeded.
+        @param seconds: How long the call took.
+        """
         tracing = context.tracing
         if tracing.ownId is None:
             return

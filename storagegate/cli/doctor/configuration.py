@@ -29,6 +29,8 @@ def read(
     """
     Read the configuration as the daemon does.
 
+    @param flags: The flags by name; C{config} is the path of the file.
+    @param environment: The variables of the environment.
     @return: The configuration, L{None} if it is invalid, and the findings.
     """
     try:
@@ -40,7 +42,12 @@ def read(
 
 
 def checkGateway(configuration: Configuration) -> Iterator[Finding]:
-    """Import the services and apply each table of the gateway, as the daemon does."""
+    """
+    Import the services and apply each table of the gateway, as the daemon does.
+
+    @param configuration: Its services are named C{MODULE:NAME}, its tables by their key below
+        C{gateway}.
+    """
     from storagegate.core.definitions import DefinitionError
     from storagegate.daemon.gatewayservice import NamingError, configureGateway, loadObject
     from storagegate.gateway.gateway import ProtocolGateway
@@ -70,6 +77,8 @@ def checkEndpoint(description: str, days: int) -> Iterator[Finding]:
     """
     Check the certificate of an endpoint C{ssl:}, or all of an endpoint C{tls:}.
 
+    @param description: The endpoint as in the configuration; other types have no certificates to
+        check.
     @param days: A certificate that expires sooner is a warning.
     """
     kind = description.partition(":")[0]
@@ -87,6 +96,7 @@ def checkInstances(tables: Mapping[str, Any], days: int) -> Iterator[Finding]:
     Check the client certificates of the gateway, for instances and registries.
 
     @param tables: The gateway's tables in the configuration. Another check reports errors in them.
+    @param days: A certificate that expires sooner is a warning.
     """
     options = discoveryOptions(tables)
     if options is None:
@@ -107,7 +117,12 @@ def checkInstances(tables: Mapping[str, Any], days: int) -> Iterator[Finding]:
 
 
 def checkFile(path: str, days: int) -> Iterator[Finding]:
-    """Check the first certificate of a PEM file: the one that clients receive."""
+    """
+    Check the first certificate of a PEM file: the one that clients receive.
+
+    @param path: The PEM file; a missing one is a problem.
+    @param days: A certificate that expires sooner is a warning.
+    """
     from cryptography.x509 import load_pem_x509_certificate
 
     try:
@@ -160,6 +175,7 @@ def checkCatalog(directory: str, isInUse: bool) -> Iterator[Finding]:
     """
     Check the header and the size of the catalog's file.
 
+    @param directory: The data directory, in which the catalog may be absent.
     @param isInUse: Whether a daemon has it open: then only whether it can be read.
     """
     path = os.path.join(directory, _NAME)
@@ -226,6 +242,7 @@ def evaluatePackages(
     """
     Report the requirements that are not met; those of extras are left out.
 
+    @param requirements: As in the metadata of the distribution, with markers.
     @param installed: Returns the version of a package, or raises C{PackageNotFoundError}.
     """
     for requirement in requirements:

@@ -78,7 +78,11 @@ class RecordingReactor:
 
 
 def listenerAddresses(configuration: Configuration) -> list[ListenerAddress]:
-    """Return the address of each enabled listener."""
+    """
+    Return the address of each enabled listener.
+
+    @param configuration: Of it, the listeners; one that is off is left out.
+    """
     listeners = configuration.listeners
     found = [
         _endpoint(name, description)
@@ -102,7 +106,11 @@ def listenerAddresses(configuration: Configuration) -> list[ListenerAddress]:
 
 
 def isInherited(description: str) -> bool:
-    """Return whether the service manager opens the socket."""
+    """
+    Return whether the service manager opens the socket.
+
+    @param description: The endpoint of a listener.
+    """
     return description.startswith("systemd:")
 
 
@@ -110,6 +118,7 @@ def arguments(description: str) -> tuple[list[str], dict[str, str]]:
     """
     Parse the description of an endpoint, in which a backslash escapes a colon or an equals sign.
 
+    @param description: The endpoint; its type, up to the first colon, is left out.
     @return: Its positional and its named arguments.
     """
     positional, named = [], {}
@@ -147,6 +156,7 @@ def resolve(listener: ListenerAddress, kind: socket.SocketKind) -> list[tuple[An
     """
     Resolve the address of a listener.
 
+    @param listener: One with a port; without a host it is C{0.0.0.0}.
     @param kind: The type of its socket.
     @raise OSError: The host is unknown.
     """
@@ -169,6 +179,7 @@ def checkListener(listener: ListenerAddress, daemon: int | None) -> Iterator[Fin
     """
     Try to bind the address of a listener, and release it.
 
+    @param listener: One with an error in its description is a problem at once.
     @param daemon: The process that has the data directory open and may have the port.
     """
     if listener.error is not None:
@@ -182,7 +193,12 @@ def checkListener(listener: ListenerAddress, daemon: int | None) -> Iterator[Fin
 
 
 def daemonOf(directory: str) -> int | None:
-    """Return the process that has a data directory open, from the system's table of locks."""
+    """
+    Return the process that has a data directory open, from the system's table of locks.
+
+    @param directory: The data directory; L{None} is returned if it has no lock file or none is
+        locked.
+    """
     try:
         inode = os.stat(os.path.join(directory, "lock")).st_ino
         with open("/proc/locks", encoding="ascii") as file:

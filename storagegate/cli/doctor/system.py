@@ -50,6 +50,10 @@ class ClockWatch:
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """
+        @param wall: Returns the time of day, in seconds.
+        @param monotonic: Returns seconds that are never set back.
+        """
         self._difference = lambda: wall() - monotonic()
         self._start = self._difference()
 
@@ -86,7 +90,11 @@ def evaluateSynchronisation(status: int, maximumErrorUs: int) -> Finding:
 
 
 def checkFiles(directory: str) -> Iterator[Finding]:
-    """Compare the clock with the last writes to the data, which must not be in the future."""
+    """
+    Compare the clock with the last writes to the data, which must not be in the future.
+
+    @param directory: The data directory; a file that is absent is passed over.
+    """
     for name in ("catalog.sqlite", "catalog.sqlite-wal"):
         path = os.path.join(directory, name)
         try:
@@ -114,7 +122,11 @@ def checkLimits() -> Iterator[Finding]:
 
 
 def evaluateFiles(hard: int) -> Finding:
-    """Evaluate the hard limit of descriptors."""
+    """
+    Evaluate the hard limit of descriptors.
+
+    @param hard: The limit, or C{RLIM_INFINITY}.
+    """
     if hard == resource.RLIM_INFINITY:
         return _LIMITS.ok("there is no limit of open files")
     text = f"{hard} open files are allowed (ulimit -Hn, LimitNOFILE=)"
@@ -132,14 +144,22 @@ _SECRETS = (".sqlite", ".sqlite-wal", ".sqlite-shm", "root-credentials")
 
 
 def nearest(directory: str) -> str:
-    """Return the directory, or its nearest ancestor that exists."""
+    """
+    Return the directory, or its nearest ancestor that exists.
+
+    @param directory: A path that may be absent.
+    """
     while not os.path.exists(directory):
         directory = os.path.dirname(directory)
     return directory
 
 
 def checkData(directory: str) -> Iterator[Finding]:
-    """Check the data directory and the files directly in it."""
+    """
+    Check the data directory and the files directly in it.
+
+    @param directory: The data directory; the first start makes it if it is absent.
+    """
     if not os.path.exists(directory):
         above = nearest(directory)
         if os.access(above, os.W_OK | os.X_OK) and os.path.isdir(above):
