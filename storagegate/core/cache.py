@@ -23,6 +23,7 @@ class TTLCache(Generic[K, V]):
         self, maxEntries: int, now: Callable[[], float], seconds: float = float("inf")
     ) -> None:
         """
+        @param maxEntries: The largest number of entries; the oldest one makes place for a new one.
         @param now: Returns the time in seconds, of the clock that the ends of entries are on.
         @param seconds: The longest life of an entry: one with a longer life left is from before the
             clock was set back, and counts as expired.
@@ -48,6 +49,7 @@ class TTLCache(Generic[K, V]):
         """
         Put a value in, as the youngest.
 
+        @param key: Hashable; an entry of the same key is replaced.
         @param end: When it expires.
         """
         entries = self._entries

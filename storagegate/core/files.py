@@ -26,6 +26,7 @@ def readSmallFile(path: str | os.PathLike[str], limit: int) -> bytes:
     """
     Read a file, in any thread.
 
+    @param path: The file; a link is followed.
     @param limit: The largest number of bytes; one byte more is read at most.
     @raise OSError: If it cannot be read.
     @raise FileTooLong: If it is larger than the limit.
@@ -41,6 +42,7 @@ def readPEM(path: str | os.PathLike[str]) -> bytes:
     """
     Read a file of certificates or keys, in any thread.
 
+    @param path: The file, of at most 1 MiB.
     @raise PEMFileError: If it cannot be read, or is longer than any such file.
     """
     try:
@@ -98,6 +100,8 @@ def combineCRC32(first: int, second: int, length: int) -> int:
     """
     Compute the CRC32 of two runs of data from those of each.
 
+    @param first: The CRC32 of the first run.
+    @param second: The CRC32 of the second run.
     @param length: Of the second run, in bytes.
     """
     result: int = _library().combine_crc32(first, second, length)
@@ -105,13 +109,25 @@ def combineCRC32(first: int, second: int, length: int) -> int:
 
 
 def combineCRC32C(first: int, second: int, length: int) -> int:
-    """Compute the CRC32C of two runs of data; see L{combineCRC32}."""
+    """
+    Compute the CRC32C of two runs of data; see L{combineCRC32}.
+
+    @param first: The CRC32C of the first run.
+    @param second: The CRC32C of the second run.
+    @param length: Of the second run, in bytes.
+    """
     result: int = _library().combine_crc32c(first, second, length)
     return result
 
 
 def combineCRC64NVME(first: int, second: int, length: int) -> int:
-    """Compute the CRC64NVME of two runs of data; see L{combineCRC32}."""
+    """
+    Compute the CRC64NVME of two runs of data; see L{combineCRC32}.
+
+    @param first: The CRC64NVME of the first run.
+    @param second: The CRC64NVME of the second run.
+    @param length: Of the second run, in bytes.
+    """
     result: int = _library().combine_crc64nvme(first, second, length)
     return result
 

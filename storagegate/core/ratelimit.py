@@ -67,6 +67,7 @@ def checkWindow(windowMs: object) -> None:
     """
     Check the length of a window.
 
+    @param windowMs: The length in milliseconds, of any type.
     @raise ValueError: If it is no positive finite number.
     """
     isNumber = isinstance(windowMs, int | float) and not isinstance(windowMs, bool)

@@ -209,7 +209,11 @@ class GRPCServerOptions:
     health: bool = field(default=True, converter=readFlag)
 
     def arguments(self, names: Collection[str]) -> list[tuple[str, int]]:
-        """Return the channel arguments of some of the options."""
+        """
+        Return the channel arguments of some of the options.
+
+        @param names: The names of the options; those that are L{None} are left out.
+        """
         given = []
         for attribute in fields(type(self)):
             value = getattr(self, attribute.name)
@@ -302,6 +306,7 @@ def checkAddress(host: str, port: int, isShared: bool) -> None:
     """
     Check that a port can be opened: grpc core reports no reason, and writes to standard error.
 
+    @param host: A name or an address, which may have several addresses.
     @param isShared: Whether other processes may listen on it.
     @raise CannotListenError: If it cannot be opened at any of the host's addresses.
     """
@@ -327,6 +332,7 @@ def checkSocket(path: str) -> None:
     """
     Check that no server listens on a UNIX socket: grpc core would replace it.
 
+    @param path: The path of the socket, which may be absent.
     @raise CannotListenError: If a server does; a socket file without one is replaced.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -378,7 +384,11 @@ class RPCPort:
         return count
 
     def stopListening(self, graceMs: float = 0, settleMs: float = 0) -> Deferred[None]:
-        """Close the port and its calls, after a grace; see L{GRPCServer.stop}."""
+        """
+        Close the port and its calls, after a grace; see L{GRPCServer.stop}.
+
+        @param graceMs: How long calls may take, in milliseconds, before they are cancelled.
+        """
         stopped: Deferred[None] = self._engine.stop(graceMs / 1000, settleMs / 1000)
         return stopped
 

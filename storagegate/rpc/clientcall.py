@@ -356,7 +356,13 @@ def _isStream(requests: Any) -> bool:
 
 
 def statusError(status: int, message: str, trailers: CallMetadata) -> GrpcError:
-    """Return the error of a call that has ended with another status than C{OK}."""
+    """
+    Return the error of a call that has ended with another status than C{OK}.
+
+    @param status: The number of the status; an unknown one becomes C{UNKNOWN}.
+    @param message: The text from the server.
+    @param trailers: They become the metadata of the error, and may hold its details.
+    """
     if status not in GRPC_NAMES:
         message = f"unknown status {status}: {message}"
         status = GRPC_STATUSES["UNKNOWN"]

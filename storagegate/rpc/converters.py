@@ -86,6 +86,7 @@ def checkDepth(depth: int) -> None:
     """
     Check that a message may have another one in it.
 
+    @param depth: Of the message, as L{DEPTH_LIMIT} counts it.
     @raise ConversionError: If it is at L{DEPTH_LIMIT}.
     """
     if depth >= DEPTH_LIMIT:
@@ -93,7 +94,12 @@ def checkDepth(depth: int) -> None:
 
 
 def wrongType(expected: str, value: Any) -> ConversionError:
-    """Return the error for a value of another type than its field."""
+    """
+    Return the error for a value of another type than its field.
+
+    @param expected: The type in words, with its article.
+    @param value: Quoted in the error, shortened.
+    """
     return ConversionError("", f"is {expected}, not {quoted(value)}")
 
 
@@ -147,6 +153,7 @@ def asMapping(value: Any, expected: str) -> Mapping[Any, Any]:
     """
     Return a value that has to be a mapping.
 
+    @param value: A message is no mapping here, also a C{Struct}.
     @param expected: The expected type, for the error.
     @raise ConversionError: If it is no mapping.
     """
@@ -171,6 +178,8 @@ def copyInto(message: Message, value: Message) -> None:
     """
     Copy a message into a new one of the same name, which may be another pool's.
 
+    @param message: The new message, empty.
+    @param value: The message to copy.
     @raise ConversionError: If it has another name, or its bytes are no such message.
     """
     wanted, given = message.DESCRIPTOR, value.DESCRIPTOR
@@ -186,7 +195,14 @@ def copyInto(message: Message, value: Message) -> None:
 
 
 def fillOrCopy(fill: Put, part: Any, value: Any, depth: int) -> None:
-    """Set a value in a new part of a message: a plain one, or a message to copy."""
+    """
+    Set a value in a new part of a message: a plain one, or a message to copy.
+
+    @param fill: Sets a plain value in the part.
+    @param part: The new message inside another.
+    @param value: A plain value, or a message.
+    @param depth: That of the part.
+    """
     if isinstance(value, Message):
         copyInto(part, value)
     else:
@@ -384,7 +400,11 @@ _TYPE, _VALUE = "@type", "value"
 
 
 def anyConverter(pool: DescriptorPool, converterOf: Callable[[Descriptor], Converter]) -> Converter:
-    """Return the converter of C{Any}; types are looked up in the given pool."""
+    """
+    Return the converter of C{Any}; types are looked up in the given pool.
+
+    @param converterOf: Returns the converter of a message's type.
+    """
 
     def find(url: str) -> Descriptor | None:
         try:
@@ -675,7 +695,11 @@ _CAPITAL = re.compile(r"[A-Z]")
 
 
 def wrapperConverter(descriptor: Descriptor) -> Converter | None:
-    """Return the converter of a wrapper; C{None} if the message is none."""
+    """
+    Return the converter of a wrapper; C{None} if the message is none.
+
+    @param descriptor: The type of the message, such as C{google.protobuf.Int32Value}.
+    """
     if descriptor.full_name not in _WRAPPERS:
         return None
     check = scalarConverter(descriptor.fields_by_name["value"]).check

@@ -95,6 +95,7 @@ def implementedRoutes(service: RPCService, implementation: Any) -> Routes:
     """
     Make the routes of a loaded service to functions of a call.
 
+    @param service: The service as its file defines it.
     @param implementation: A mapping of method names, or an object that has methods of these names;
         as in the definition or in camelCase.
     @raise DefinitionError: If a handler has no method, a method has two, or one is no function.
@@ -251,7 +252,12 @@ class CallRouter:
         self._callsOf: dict[str, int] = {}
 
     def accept(self, limits: CallLimits, wire: IServerCall) -> None:
-        """Dispatch a call of an engine, or refuse it."""
+        """
+        Dispatch a call of an engine, or refuse it.
+
+        @param limits: The bounds on the calls of the engine.
+        @param wire: The call as the engine received it.
+        """
         path = wire.path
         route = self.routes.get(path)
         if route is None:
@@ -282,7 +288,12 @@ class CallRouter:
         wire.finish(status, reason)
 
     def refused(self, call: Call, error: Exception) -> None:
-        """Notify L{onRefused} of a call that no handler is called for."""
+        """
+        Notify L{onRefused} of a call that no handler is called for.
+
+        @param call: The call, which is answered all the same.
+        @param error: Why it is refused.
+        """
         if self.onRefused is None:
             return
         try:
@@ -292,7 +303,11 @@ class CallRouter:
             _log.failure("{path} was refused, and could not be counted", path=call.path)
 
     def ended(self, peer: str) -> None:
-        """Count the end of a handler, which may come after the client has left."""
+        """
+        Count the end of a handler, which may come after the client has left.
+
+        @param peer: The client's address as it was counted at the start.
+        """
         self.activeCalls -= 1
         left = self._callsOf[peer] - 1
         if left:

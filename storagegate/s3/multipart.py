@@ -50,6 +50,9 @@ class MultipartService:
     """The uploads in progress of one store."""
 
     def __init__(self, service: ObjectService) -> None:
+        """
+        @param service: Looks up the buckets; its store holds the parts.
+        """
         self._service = service
         self._store = service.store
         self._catalog = service.store.catalog
@@ -66,6 +69,9 @@ class MultipartService:
         """
         Start an upload.
 
+        @param identity: Its account becomes the owner of the upload.
+        @param key: The name of the object in UTF-8.
+        @param attributes: Those of the object that the upload will make.
         @param algorithm: Of the checksum; empty if the client named none.
         @param kind: Of the checksum; empty if the client named none.
         """
@@ -89,6 +95,7 @@ class MultipartService:
         """
         Look an upload up.
 
+        @param uploadId: As L{create} made it.
         @raise S3Error: C{NoSuchUpload}, and the errors of looking up the bucket.
         """
         await self._service.bucket(identity, bucket)
@@ -101,6 +108,7 @@ class MultipartService:
         """
         Store a part; it replaces one of the same number.
 
+        @param upload: An upload in progress, from L{upload}.
         @param number: From 1 to 10,000.
         @param received: Its body, ingested without inline content.
         """
@@ -117,6 +125,7 @@ class MultipartService:
         """
         List parts by number.
 
+        @param upload: An upload in progress, from L{upload}.
         @param after: List strictly after this number.
         @param limit: Largest number of parts.
         """
@@ -152,7 +161,11 @@ class MultipartService:
         return page
 
     async def abort(self, upload: MultipartUpload) -> None:
-        """End an upload and drop its parts."""
+        """
+        End an upload and drop its parts.
+
+        @param upload: An upload in progress, from L{upload}.
+        """
         await self._catalog.abortUpload(upload.bucket, upload.key, upload.uploadId)
 
     async def complete(
@@ -167,10 +180,11 @@ class MultipartService:
         """
         Turn the named parts into the object.
 
+        @param upload: An upload in progress, from L{upload}.
         @param named: The parts that the request names, in its order.
         @param condition: Evaluated in the transaction that writes the object.
-        @param declaredSize: Of the whole object, in bytes, if the client said.
         @param declared: Algorithm and base64 of the whole object's checksum, if the client said.
+        @param declaredSize: Of the whole object, in bytes, if the client said.
         @param declaredKind: The kind of checksum, if the client said.
         @raise S3Error: C{InvalidPart}, C{InvalidPartOrder}, C{EntityTooSmall}, C{EntityTooLarge},
             C{BadDigest}, C{InvalidRequest}.
@@ -213,6 +227,7 @@ class MultipartService:
         """
         Find the object that completing these parts would make, if it is what the key holds.
 
+        @param named: The parts that the request names, in its order.
         @raise S3Error: As the look-up of the bucket.
         """
         await self._service.bucket(identity, bucket)
@@ -282,6 +297,9 @@ def combinedChecksum(upload: MultipartUpload, parts: Sequence[Part]) -> Checksum
 
     Where the upload named no algorithm, parts that agree on one are combined all the same; parts
     that differ give none.
+
+    @param upload: Its kind of checksum is used if it names one.
+    @param parts: The chosen parts, in the order of the object.
     """
     algorithms = {part.checksum.algorithm if part.checksum else "" for part in parts}
     if len(algorithms) != 1 or algorithms == {""}:
@@ -352,6 +370,9 @@ class CopyService:
 
         The ETag stays the source's: it names the same bytes.
 
+        @param source: The object as it was looked up.
+        @param wanted: The new name, and what is changed; attributes that are C{None} are the
+            source's.
         @raise S3Error: C{InvalidRequest} where nothing would change.
         @raise ConcurrentChange: The source was replaced meanwhile.
         """
@@ -391,7 +412,9 @@ class CopyService:
 
         The bytes are read once, for the part's MD5 and checksum.
 
+        @param upload: Its algorithm of checksums is used if it names one.
         @param number: Of the part, from 1 to 10,000.
+        @param source: The object as it was looked up.
         @param start: Offset of the first byte in the source.
         @param length: Number of bytes.
         """

@@ -47,6 +47,7 @@ def checkVersion(versionId: str | None) -> None:
     """
     Accept no version id and C{null}, the only version of an unversioned bucket's object.
 
+    @param versionId: From the request; L{None} if it names none.
     @raise S3Error: C{NoSuchVersion} for any other, C{InvalidArgument} for an empty one.
     """
     if versionId == "":
@@ -63,7 +64,11 @@ class ObjectService:
     """
 
     def __init__(self, store: ObjectStore, region: str, now: Callable[[], float]) -> None:
-        """@param now: Returns seconds since the epoch."""
+        """
+        @param store: An open store, whose catalog holds the buckets and objects.
+        @param region: The region of new buckets.
+        @param now: Returns seconds since the epoch.
+        """
         self.store = store
         self.region = region
         self._now = now
@@ -92,6 +97,7 @@ class ObjectService:
         """
         Decide on an access by the policy of the identity's key.
 
+        @param identity: The key that signed the request.
         @param access: C{"read"}, C{"write"}, C{"list"} or C{"admin"}.
         @param bucket: Empty for the service itself.
         @param key: Empty if the access concerns the bucket or the service.
@@ -119,7 +125,9 @@ class ObjectService:
         """
         Look up the bucket that holds the settings of a bucket or of an object.
 
+        @param identity: Must own the bucket, or be the root identity.
         @param key: Empty for the bucket's own.
+        @param versionId: Of the object; see L{checkVersion}.
         @return: Region and owner are the only settings.
         """
         found = await self.bucket(identity, bucket)
@@ -134,6 +142,8 @@ class ObjectService:
         Reject a write before its body is read, if it cannot succeed.
 
         The condition is evaluated again, and finally, in the transaction that writes.
+
+        @param condition: Of it, only that the key is absent is evaluated here.
         """
         await self.bucket(identity, bucket)
         if condition.absent:
@@ -151,6 +161,7 @@ class ObjectService:
         """
         List the account's buckets by name; all buckets for the root identity.
 
+        @param identity: The root identity or one of an account.
         @param prefix: Only names that begin with it.
         @param after: List strictly after this name.
         @param limit: Largest number of buckets.
@@ -163,6 +174,9 @@ class ObjectService:
         """
         Create a bucket that the identity's account owns.
 
+        @param identity: Its account becomes the owner.
+        @param name: The name, by the rules of
+            L{checkBucketName<storagegate.s3.names.checkBucketName>}.
         @param region: The requested region; empty for this server's.
         """
         checkBucketName(name)
@@ -188,6 +202,8 @@ class ObjectService:
         """
         Look up an object.
 
+        @param key: The name in UTF-8.
+        @param versionId: See L{checkVersion}; L{None} for the latest.
         @raise S3Error: C{NoSuchBucket}, C{AccessDenied}, C{NoSuchKey}, C{NoSuchVersion}.
         """
         checkVersion(versionId)
@@ -211,6 +227,8 @@ class ObjectService:
         """
         List a page of a bucket; see L{ICatalog.listObjects}.
 
+        @param prefix: Only keys that begin with it.
+        @param delimiter: Groups keys by common prefixes; empty for none.
         @param after: List strictly after this key or common prefix.
         @param limit: Largest number of keys and common prefixes.
         @param contentTypes: Whether the rows carry content types.

@@ -2,8 +2,8 @@
 One line of the log for each call or request, of every transport; and the formats of request logs.
 
 A line of the L{AccessLog} costs a microsecond, so it does not pass Twisted's log where there is a
-sink: the values of a call are kept as it ends, and the lines of many calls are made together, a little
-later, from templates.
+sink: the values of a call are kept as it ends, and the lines of many calls are made together, a
+little later, from templates.
 
 The format of a request log (the middleware C{requestLog}) is text with tokens, compiled once:
 C{format = *( literal / ":" name [ "[" argument "]" ] )}. A token without a value is C{-}.
