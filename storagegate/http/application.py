@@ -42,7 +42,12 @@ _SECURE_ENDPOINTS = ("ssl:", "tls:")
 
 
 def wireGroups(options: ApplicationOptions) -> dict[str, Mapping[str, Any]]:
-    """Return what gateways gave for their transports, by the name of the transport."""
+    """
+    Return what gateways gave for their transports, by the name of the transport.
+
+    @param options: The options of an application; those with the metadata L{WIRE} and C{wires}
+        count.
+    """
     groups = {
         each.name: getattr(options, each.name)
         for each in fields(ApplicationOptions)
@@ -58,6 +63,8 @@ def builtInMiddleware(options: ApplicationOptions) -> list[Callable[..., Any]]:
 
     The log comes before all other middleware but that of development. CORS comes before middleware
     that may reject a request, so that a page can read the error.
+
+    @param options: The options of an application; those that are C{None} install nothing.
     """
     middleware: list[Callable[..., Any]] = []
     if options.development is not None and options.development.hmr:
@@ -91,6 +98,7 @@ def configureGateways(options: ApplicationOptions, names: Iterable[str]) -> None
     """
     Return gateways the options of their groups.
 
+    @param options: The options of an application, already changed.
     @param names: The options that have changed.
     @raise OptionError: If there is no such option, or its value is none.
     """
@@ -106,6 +114,8 @@ def openGateways(options: ApplicationOptions, reactor: Any) -> Deferred[Any]:
     """
     Open the transports that have ports of their own.
 
+    @param options: The options of the application that starts to listen.
+    @param reactor: Where the gateways listen: the reactor of the application.
     @return: Fails with C{CannotListenError} if an address is in use.
     """
 
@@ -120,6 +130,7 @@ def closeGateways(options: ApplicationOptions, graceMs: int) -> list[Deferred[No
     """
     Close the transports of gateways.
 
+    @param options: The options of the application that is closing.
     @param graceMs: After this, calls in flight are cancelled.
     """
     return [gateway.stop(graceMs) for gateway, _ in _gateways(options)]

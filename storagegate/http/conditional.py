@@ -20,14 +20,22 @@ _NO_CACHE = re.compile(rb"(?:^|,)[ \t]*no-cache[ \t]*(?:,|$)", re.IGNORECASE)
 
 
 def bodyTag(body: bytes) -> str:
-    """Make the weak C{ETag} of a body, as Express does. May be called in a thread."""
+    """
+    Make the weak C{ETag} of a body, as Express does. May be called in a thread.
+
+    @param body: The whole body, before any content coding.
+    """
     # Plain sha1 and b2a_base64: with base64 and usedforsecurity it took 0.4 microseconds more.
     digest = b2a_base64(sha1(body).digest(), newline=False)
     return f'W/"{len(body):x}-{digest[:27].decode()}"'
 
 
 def isConditional(headers: Headers) -> bool:
-    """Return whether a request has any condition; most have none."""
+    """
+    Return whether a request has any condition; most have none.
+
+    @param headers: The fields of the request, by lower-case name.
+    """
     return (
         b"if-none-match" in headers
         or b"if-modified-since" in headers
@@ -40,6 +48,8 @@ def preconditionFails(headers: Headers, etag: str | None, modified: str | None) 
     """
     Return whether the status of the response is 412.
 
+    @param headers: The fields of the request, of which C{If-Match} and C{If-Unmodified-Since}
+        count.
     @param etag: The C{ETag} of the response, L{None} if it has none.
     @param modified: The C{Last-Modified} of the response, L{None} if it has none.
     """
@@ -55,6 +65,8 @@ def isFresh(headers: Headers, etag: str | None, modified: str | None) -> bool:
 
     Never for C{Cache-Control: no-cache}, which browsers send for a full reload.
 
+    @param headers: The fields of the request, of which C{If-None-Match}, C{If-Modified-Since} and
+        C{Cache-Control} count.
     @param etag: The C{ETag} of the response, L{None} if it has none.
     @param modified: The C{Last-Modified} of the response, L{None} if it has none.
     """
@@ -75,6 +87,7 @@ def rangeHolds(headers: Headers, etag: str | None, modified: str | None) -> bool
     Return whether a C{Range} applies: a client that resumes a download names its representation in
     C{If-Range}, and needs the whole of any other (RFC 9110 section 13.1.5).
 
+    @param headers: The fields of the request, of which only C{If-Range} counts.
     @param etag: The C{ETag} of the response, L{None} if it has none.
     @param modified: The C{Last-Modified} of the response, L{None} if it has none.
     """

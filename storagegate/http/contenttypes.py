@@ -160,7 +160,11 @@ class ContentType:
 
 
 def parseContentType(value: str) -> ContentType:
-    """Read a Content-Type, leniently: parameters that are malformed are passed over."""
+    """
+    Read a Content-Type, leniently: parameters that are malformed are passed over.
+
+    @param value: The value of the field; a type without parameters is one, too.
+    """
     kind, semicolon, _ = value.partition(";")
     parameters: dict[str, str] = {}
     if semicolon:
@@ -215,7 +219,11 @@ _remembering = lru_cache(maxsize=256)
 
 @_remembering
 def withCharset(value: str) -> str:
-    """Add C{charset=utf-8} to a Content-Type that is text and has none."""
+    """
+    Add C{charset=utf-8} to a Content-Type that is text and has none.
+
+    @param value: A Content-Type, returned unchanged if it names a charset or is no text.
+    """
     parsed = parseContentType(value)
     textual = parsed.type.startswith("text/") or parsed.type in _TEXTUAL
     return f"{value}; charset=utf-8" if textual and "charset" not in parsed.parameters else value
@@ -223,7 +231,11 @@ def withCharset(value: str) -> str:
 
 @_remembering
 def withUTF8(value: str) -> str:
-    """Return a Content-Type that says C{charset=utf-8}, whatever it says and whether it is text."""
+    """
+    Return a Content-Type that says C{charset=utf-8}, whatever it says and whether it is text.
+
+    @param value: A Content-Type; its other parameters stay.
+    """
     if value.endswith("; charset=utf-8"):
         return value
     parsed = parseContentType(value)

@@ -56,6 +56,7 @@ def readHandler(function: Any) -> Handler:
 
     Parameters with a default do not count, but for a third one that is called C{next}.
 
+    @param function: A function of C{(req, res)}, C{(req, res, next)} or C{(error, req, res, next)}.
     @raise TypeError: If it is no function, or takes another number of arguments.
     """
     if not callable(function):
@@ -84,6 +85,7 @@ def readHandlers(functions: Iterable[Any]) -> tuple[Handler, ...]:
     """
     Read handlers; lists of them may be nested.
 
+    @param functions: Handlers, or lists and tuples of them.
     @raise TypeError: If one of them is no handler.
     """
     return tuple(readHandler(function) for function in _flatten(functions))
@@ -119,6 +121,9 @@ class RouteLayer:
         Add handlers.
 
         @param method: C{None} for every method.
+        @param handlers: The handlers, in the order in which they are called.
+        @param cancels: Whether they are cancelled when the client goes away; it then holds for all
+            of the route.
         """
         self.registrations.append((method, handlers))
         self.cancels = self.cancels or cancels
@@ -130,6 +135,7 @@ class RouteLayer:
         """
         Choose the handlers for a method.
 
+        @param method: The method of a request, in upper case; C{HEAD} falls back to C{GET}.
         @return: The handlers, none if there are only some that take errors; and whether any is
             registered for this very method, not only for all methods.
         """
@@ -187,12 +193,20 @@ class LayerList:
         return self._index
 
     def addLayer(self, layer: Layer, position: int | None = None) -> None:
-        """Add a layer, at the end or at a position."""
+        """
+        Add a layer, at the end or at a position.
+
+        @param position: The index of the layer that it comes before; C{None} for the end.
+        """
         self.layers.insert(len(self.layers) if position is None else position, layer)
         self._index = None
 
     def dropLayers(self, count: int) -> None:
-        """Remove the first layers."""
+        """
+        Remove the first layers.
+
+        @param count: How many; 0 removes none.
+        """
         del self.layers[:count]
         self._index = None
 
@@ -229,6 +243,8 @@ class RequestDispatch:
 
         Each may end what others wait for; in a chain of a thousand that would be a deep stack if
         the calls were nested.
+
+        @param waiters: Deferreds that have not fired; each gets C{None}.
         """
         if self._firing is not None:
             self._firing.extend(waiters)
@@ -258,8 +274,11 @@ class RouterDispatch:
         params: dict[Any, Any] | None = None,
     ) -> None:
         """
+        @param router: The router whose layers are matched with the path.
+        @param dispatch: The state of the request, shared with the routers around and below.
         @param path: The path below the router's own.
         @param base: The router's own.
+        @param parent: The dispatch that continues after this one; C{None} for the outermost router.
         @param params: Those of the path it is mounted at, if it wants them.
         """
         self._router = router
@@ -443,6 +462,11 @@ class HandlerTask(Task):
     __slots__ = ("_cancels", "_run", "_waiters", "done")
 
     def __init__(self, coroutine: Any, run: RouterDispatch, cancels: bool) -> None:
+        """
+        @param coroutine: What the handler returned, not yet started.
+        @param run: Where an error of the handler continues.
+        @param cancels: Whether the handler is cancelled when the client disconnects.
+        """
         super().__init__(coroutine)
         self._run = run
         self._cancels = cancels
@@ -456,7 +480,11 @@ class HandlerTask(Task):
             yield from waiter
 
     def whenDone(self, waiter: Deferred[None]) -> None:
-        """Fire C{waiter} when the handler has ended."""
+        """
+        Fire C{waiter} when the handler has ended.
+
+        @param waiter: Fires with C{None}, at once if the handler has ended already.
+        """
         if self.done:
             self._run._dispatch.fire([waiter])
         else:

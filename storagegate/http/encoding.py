@@ -57,7 +57,11 @@ class BodyEncoder:
     flushes: bool = False
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take a chunk, and give what is ready of the encoded body: perhaps nothing."""
+        """
+        Encode a chunk; return what is ready of the encoded body, perhaps nothing.
+
+        @param chunk: The next bytes of the body.
+        """
         return self._feed(chunk)
 
     def flush(self) -> bytes:
@@ -146,7 +150,11 @@ class IBodyEncoder(Interface):
     flushes: bool = Attribute("Whether every piece that is written should leave at once.")
 
     def feed(chunk: bytes) -> bytes:
-        """Encode a piece; what can be sent of it so far."""
+        """
+        Encode a piece; return what can be sent so far.
+
+        @param chunk: The next bytes of the body, of any length.
+        """
 
     def flush() -> bytes:
         """Return what is left of all pieces so far."""
@@ -184,8 +192,10 @@ class ResponseHooks:
         """
         Return what encodes the body.
 
-        The last that was added is asked first. If several want to, each encodes what the one
+        The last that was added is called first. If several want to, each encodes what the one
         before it gives, whose length is unknown.
+
+        @param length: The length of the body in bytes; C{None} if it is not known.
         """
         choosers, self.choosers = self.choosers, []
         chosen: IBodyEncoder | None = None
@@ -234,6 +244,7 @@ async def waitForAll(waiting: list[Awaitable[Any]]) -> None:
     """
     Wait for all, also for those after one that fails: one may have a session to keep.
 
+    @param waiting: Awaited one after another, in this order.
     @raise Exception: The first failure.
     """
     first: Exception | None = None
@@ -268,6 +279,7 @@ class EncodedBody:
         run: Callable[..., Deferred[Any]],
     ) -> None:
         """
+        @param encoder: Used by one thread at a time.
         @param send: Sends bytes; gives something to await until more may follow.
         @param run: Calls a function in a thread.
         """
@@ -284,6 +296,7 @@ class EncodedBody:
         """
         Encode a piece and send what there is to send.
 
+        @param chunk: The next bytes of the body, not encoded.
         @return: Something to await until more may follow.
         """
         return self._add(lambda: self._encodePiece(chunk), len(chunk))
@@ -324,7 +337,7 @@ class EncodedBody:
         self._queue.append((encode, done))
         if not self._working:
             self._working = True
-            # Its errors go to those who wait for their pieces.
+            # Its errors go to the Deferreds of the pieces.
             Deferred.fromCoroutine(self._work())
         return done
 
@@ -343,7 +356,7 @@ class EncodedBody:
                 if encoded:
                     await self._send(encoded)
             except ClientLost:
-                # Not an error, which nobody may be waiting for: the next piece raises it.
+                # Not an error, for which nothing may be waiting: the next piece raises it.
                 self._lost = True
                 self._release(None)
             except Exception as error:
@@ -356,7 +369,7 @@ class EncodedBody:
         self._working = False
 
     def _release(self, error: Exception | None) -> None:
-        """Forget all pieces, and tell those who wait for them."""
+        """Forget all pieces, and fire the Deferreds that wait for them."""
         queue, self._queue = self._queue, deque()
         for _, waiting in queue:
             if error is None:
@@ -369,6 +382,7 @@ def asBytes(chunk: Any) -> bytes:
     """
     Return a piece of a body as bytes; text is UTF-8.
 
+    @param chunk: What a handler gave: text, C{bytes}, C{bytearray} or a C{memoryview}.
     @raise TypeError: If it is neither text nor bytes: C{bytes(7)} would be seven NULs.
     """
     if isinstance(chunk, str):
@@ -379,5 +393,10 @@ def asBytes(chunk: Any) -> bytes:
 
 
 def encodeWhole(encoder: IBodyEncoder, body: bytes) -> bytes:
-    """Encode a body at once. May be called in a thread."""
+    """
+    Encode a body at once. May be called in a thread.
+
+    @param encoder: A fresh encoder, which is finished here.
+    @param body: The whole body.
+    """
     return encoder.feed(body) + encoder.finish()

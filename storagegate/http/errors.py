@@ -52,7 +52,11 @@ class ResponseSent(RuntimeError):
 
 
 def statusOf(error: object) -> int | None:
-    """Return the C{statusCode} or C{status} of any error, C{None} unless it is 400 to 599."""
+    """
+    Return the C{statusCode} or C{status} of any error, C{None} unless it is 400 to 599.
+
+    @param error: What was raised, or given to C{next}: of any type.
+    """
     for name in ("statusCode", "status"):
         status = getattr(error, name, None)
         if isinstance(status, int) and 400 <= status <= 599:

@@ -10,8 +10,8 @@ C{openat2(2)}, which Python does not have.
 
 Two of its flags are worth it. C{RESOLVE_CACHED} opens what is in the kernel's cache of names and
 refuses to wait for a disk, so a hot file needs no thread: 6 microseconds instead of 60.
-C{RESOLVE_BENEATH} lets neither C{..} nor a symbolic link leave the directory, and nobody can swap
-a link between a check and the opening.
+C{RESOLVE_BENEATH} lets neither C{..} nor a symbolic link leave the directory, and no link can be
+swapped between a check and the opening.
 
 Linux has it since 5.6, C{RESOLVE_CACHED} since 5.12; some sandboxes forbid it. Where it does not
 work L{openNow} says that it cannot tell, and L{openBeneath} raises L{Unsupported}.
@@ -120,6 +120,8 @@ def openBeneath(root: bytes, name: bytes) -> int:
     """
     Open a file below a directory. Called in a thread.
 
+    @param root: The path of the directory.
+    @param name: The path of the file relative to C{root}.
     @raise Unsupported: If the system has no such call.
     @raise OSError: C{EXDEV} if C{name} leaves the directory, or has a link with an absolute path.
     """
@@ -208,6 +210,7 @@ def relativeName(path: str) -> str:
     """
     Find which name below a directory a path means.
 
+    @param path: The path as a handler gave it, with slashes and without escapes.
     @return: As of L{readName}.
     @raise HTTPError: 400 for a NUL, 403 for C{..}.
     """
@@ -220,6 +223,7 @@ def checkName(path: str) -> None:
     """
     Refuse paths that are none, or lead up.
 
+    @param path: A path with slashes and without escapes.
     @raise HTTPError: 400 for a NUL, 403 for C{..}.
     """
     if "\0" in path:
@@ -232,6 +236,7 @@ def readDotfiles(value: str) -> str:
     """
     Check what is to be done about dotfiles.
 
+    @param value: The option C{dotfiles} of C{sendFile} and C{staticFiles}.
     @raise ValueError: If it is none of C{allow}, C{deny} and C{ignore}.
     """
     if value not in _DOTFILES:
@@ -243,6 +248,7 @@ def checkDotfiles(name: str, dotfiles: str) -> None:
     """
     Refuse names with a segment that begins with a dot.
 
+    @param name: The name of a file, relative or absolute.
     @param dotfiles: As of L{readDotfiles}.
     @raise HTTPError: 403 to C{deny} them, 404 to C{ignore} that they are there.
     """
@@ -256,7 +262,11 @@ def notFound() -> HTTPError:
 
 
 def httpErrorFor(error: IsDirectory | OSError) -> HTTPError | None:
-    """Find the answer to a file that could not be opened; L{None} if that is not the client's."""
+    """
+    Find the answer to a file that could not be opened; L{None} if that is not the client's.
+
+    @param error: What L{openCached} or L{openBelow} raised.
+    """
     if isinstance(error, IsDirectory) or error.errno in _MISSING:
         return notFound()
     return HTTPError(403, "Forbidden") if error.errno == errno.EXDEV else None
@@ -268,6 +278,7 @@ def openCached(root: bytes | None, name: bytes) -> OpenFile:
 
     @param root: Where C{name} begins and has to stay; L{None} if it is absolute and may lead
         anywhere.
+    @param name: The path below C{root}, or absolute; empty for C{root} itself.
     @raise BlockingIOError: If it has not: L{openBelow} knows.
     @raise IsDirectory: For a directory.
     @raise OSError: As C{open} does.
@@ -284,6 +295,7 @@ def openBelow(root: bytes | None, name: bytes) -> OpenFile:
 
     @param root: Where C{name} begins and has to stay; L{None} if it is absolute and may lead
         anywhere.
+    @param name: The path below C{root}, or absolute; empty for C{root} itself.
     @raise IsDirectory: For a directory.
     @raise OSError: As C{open} does; C{EXDEV} for a way out of the root.
     """
@@ -305,6 +317,8 @@ def openResolved(root: bytes, name: bytes) -> int:
     Open a file below a directory where C{openat2} cannot: links are resolved, and if what is left
     lies in the directory it is walked down without following any. Called in a thread.
 
+    @param root: The path of the directory, which may be a link itself.
+    @param name: The path below C{root}; with a slash at its end only a directory is opened.
     @return: A descriptor.
     @raise OSError: C{EXDEV} for a way out of the root.
     """
@@ -332,7 +346,10 @@ def inThread(
     """
     Open something in a thread, and close it if nothing waits for it any more when it is open.
 
+    @param run: Calls a function in a thread, as L{Runtime.run<storagegate.http.options.Runtime>}
+        does.
     @param function: Gives something that has C{close}.
+    @param arguments: Passed to C{function}.
     """
     waiting: Deferred[Any] = Deferred()
 

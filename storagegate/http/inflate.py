@@ -231,6 +231,7 @@ class Inflater:
         """
         Inflate a piece of the body.
 
+        @param wire: The next bytes of the body as they were received.
         @raise InflatedTooLarge: If the whole is over the limit.
         @raise MalformedCoding: If it is malformed.
         """
@@ -258,6 +259,8 @@ def inflate(coding: str, wire: bytes, limit: int) -> bytes:
     Inflate a whole body. May be called in a thread.
 
     @param coding: One of L{CODINGS}.
+    @param wire: The body as it was received.
+    @param limit: The most bytes that it may inflate to.
     @raise InflatedTooLarge: If it is over C{limit} bytes.
     @raise MalformedCoding: If it is malformed or not whole.
     """

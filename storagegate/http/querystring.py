@@ -272,7 +272,7 @@ def _merge(target: _Branch, source: _Branch) -> None:
 
 
 def _combine(held: _Branch | str, entry: _Branch | str) -> _Branch:
-    """Make one of two values of one name, of which no one is lost."""
+    """Make one of two values of one name; neither is lost."""
     if isinstance(held, _Branch):
         if isinstance(entry, _Branch):
             _merge(held, entry)

@@ -44,7 +44,7 @@ def compileTrust(value: Any) -> Trust | None:
     """
     Read the C{trustProxy} option.
 
-    @param value: C{False}, C{True} (everybody: only where nobody but a proxy can connect), how
+    @param value: C{False}, C{True} (every peer: only where none but a proxy can connect), how
         many proxies there are, an address, network or one of C{loopback linklocal uniquelocal}, a
         list or comma-separated text of those, or a function of an address and its distance.
     @return: C{None} to trust no proxy.
@@ -426,7 +426,7 @@ class HTTPRequest:
             ) from None
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Return the raw body piece by piece; the client waits while nobody asks."""
+        """Return the raw body piece by piece; the client waits while no piece is awaited."""
         limit = self.app.settings.maxRequestBodySize
         return self.raw.body if limit is None else self._bounded(limit)
 

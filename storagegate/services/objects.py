@@ -280,6 +280,7 @@ class BucketWatchers:
         """
         Subscribe to the changes of a bucket from now on.
 
+        @param bucket: The name of the bucket; whether it exists is not checked.
         @param prefix: Only of keys that begin with it.
         @return: Items C{{"event", "object"}}; it ends when the bucket is deleted. The caller must
             L{unsubscribe}.
@@ -296,7 +297,12 @@ class BucketWatchers:
         return self._topics.subscribe(bucket, wants)
 
     def unsubscribe(self, bucket: str, changes: BoundedStream[Any]) -> None:
-        """Remove a subscriber."""
+        """
+        Remove a subscriber.
+
+        @param bucket: The bucket that was given to L{subscribe}.
+        @param changes: The stream that L{subscribe} returned.
+        """
         self._topics.unsubscribe(bucket, changes)
         if not self._topics:
             self._store.observers.remove(self._changed)

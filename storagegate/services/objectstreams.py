@@ -27,6 +27,9 @@ class UploadBody:
     """
 
     def __init__(self, items: AsyncIterator[Any]) -> None:
+        """
+        @param items: The items behind the first, each with a C{chunk}.
+        """
         self._items = items
 
     def readAvailable(self) -> bytes | None:
@@ -50,6 +53,7 @@ async def beginUpload(requests: AsyncIterable[Any]) -> tuple[dict[str, Any], Upl
     """
     Read the first item of an upload, which names the object.
 
+    @param requests: The items of the call, of which the first has no C{chunk}.
     @raise ServiceError: C{INVALID_ARGUMENT} if there is none.
     """
     items = aiter(requests)
@@ -67,6 +71,8 @@ async def readContent(
     """
     Read a run of a content as the consumer requests it. The caller holds the content meanwhile.
 
+    @param store: The store of the segments, with its verifier if it has one.
+    @param content: The stored bytes, either inline or in segments.
     @param start: Offset of the first byte.
     @param length: Number of bytes.
     @param most: Largest size of a chunk, in bytes.

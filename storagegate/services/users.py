@@ -103,7 +103,11 @@ FieldParser = Callable[[Any], Any]
 
 
 def invalid(*violations: tuple[str, str]) -> ServiceError:
-    """Make the C{INVALID_ARGUMENT} error of violations: pairs of a path and a message."""
+    """
+    Make the C{INVALID_ARGUMENT} error of violations: pairs of a path and a message.
+
+    @param violations: Pairs of the path of a field, empty for the request itself, and a message.
+    """
     text = "; ".join(f"{path or 'the request'} {message}" for path, message in violations)
     details = [{"path": path, "message": message} for path, message in violations]
     return codedError("INVALID_ARGUMENT", text, details)
@@ -113,6 +117,7 @@ def readRequest(request: Any, schema: Mapping[str, FieldParser]) -> dict[str, An
     """
     Parse the fields of a request.
 
+    @param request: The decoded message; anything but a mapping is a violation.
     @param schema: The parser of each known field.
     @return: The value of each field of the schema.
     @raise ServiceError: C{INVALID_ARGUMENT} with all violations.
@@ -553,7 +558,12 @@ class Chats:
     async def chatWithUsers(
         self, requests: AsyncIterable[Any], context: Any
     ) -> AsyncIterator[dict[str, Any]]:
-        """Relay messages; a message that has a time keeps it."""
+        """
+        Relay messages; a message that has a time keeps it.
+
+        @param requests: The messages of one member, who leaves with the last.
+        @param context: The context of the call; not used.
+        """
         with self._joined(requests, keepTime=True) as messages:
             while (message := await messages.get()) is not None:
                 yield {name: message[name] for name in ("userId", "message", "timestamp")}
@@ -561,7 +571,12 @@ class Chats:
     async def chat(
         self, requests: AsyncIterable[Any], context: Any
     ) -> AsyncIterator[dict[str, Any]]:
-        """Yield a welcome, then relay messages, each with an id."""
+        """
+        Yield a welcome, then relay messages, each with an id.
+
+        @param requests: The messages of one member, who leaves with the last.
+        @param context: The context of the call; not used.
+        """
         with self._joined(requests, keepTime=False) as messages:
             yield self._stamped({"userId": SYSTEM, "message": WELCOME})
             while (message := await messages.get()) is not None:
@@ -604,6 +619,9 @@ async def uploadUserData(requests: AsyncIterable[Any], context: Any) -> dict[str
 
     The records are checked, not stored: they have no ids, and only C{CreateMultipleUsers} returns
     the outcome of each.
+
+    @param requests: Items C{{"records": [...]}}.
+    @param context: The context of the call; not used.
     """
     total = errors = 0
     async for request in requests:
@@ -627,6 +645,9 @@ async def streamData(requests: AsyncIterable[Any], context: Any) -> AsyncIterato
 
     An item is C{{"type": "result", "index", "data"}} with the number of the input from 0 on, the
     summary C{{"type": "summary", "total", "processed", "skipped"}}.
+
+    @param requests: Mappings with any keys.
+    @param context: The context of the call; not used.
     """
     total = processed = 0
     async for request in requests:

@@ -145,7 +145,11 @@ class MonotonicTimestamps:
 
 
 def isoTime(us: int) -> str:
-    """Format microseconds since 1970 by RFC 3339."""
+    """
+    Format microseconds since 1970 by RFC 3339.
+
+    @param us: Microseconds since 1970, UTC.
+    """
     written = (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds")
     return written.removesuffix("+00:00") + "Z"
 
@@ -162,7 +166,11 @@ _LABEL = re.compile(r"[A-Za-z0-9\x80-\U0010ffff-]+")
 
 
 def isEmail(text: object) -> bool:
-    """Return whether a value is an email address."""
+    """
+    Return whether a value is an email address.
+
+    @param text: A value from a request; what is no string is no address.
+    """
     # A character has one octet at least: longer text is not encoded.
     if not isinstance(text, str) or len(text) > _OCTETS or not text.isprintable():
         return False
@@ -181,7 +189,11 @@ def isEmail(text: object) -> bool:
 
 
 def fold(text: str) -> str:
-    """Return a key that is equal for texts that differ in case or composition of accents only."""
+    """
+    Return a key that is equal for texts that differ in case or composition of accents only.
+
+    @param text: A name, an email address, or the query of a search.
+    """
     # Composed in the end: an accent is a part of its letter, and "e" is not found in "é".
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
 
@@ -265,6 +277,7 @@ class UserTable:
         Call functions with this table; if they write, in one transaction.
 
         @param acts: They call the methods below.
+        @param writes: Whether any of them changes users.
         @return: The result of each, or the L{NoSuchUser} or L{EmailTaken} that it raised before it
             changed anything.
         @raise UserFileError: The file cannot be used.
@@ -291,7 +304,12 @@ class UserTable:
         return None if row is None else _user(row)
 
     def add(self, users: Sequence[User]) -> list[bool]:
-        """Add users; return for each whether its email address was free."""
+        """
+        Add users; return for each whether its email address was free.
+
+        @param users: Users with ids that are not in use; of two with one address the first is
+            added.
+        """
         added = []
         for user in users:
             added.append(self._holder(user.email) is None)
@@ -300,7 +318,13 @@ class UserTable:
         return added
 
     def update(self, id: str, changes: Mapping[str, Any], nowUs: int) -> tuple[User, User]:
-        """Change a user; return it as it was and as it is."""
+        """
+        Change a user; return it as it was and as it is.
+
+        @param changes: New values by the names of attributes of L{User}.
+        @param nowUs: The new C{updatedUs}, in microseconds since 1970; used only if a value
+            differs.
+        """
         before = self.get(id)
         if before is None:
             raise NoSuchUser
@@ -318,7 +342,13 @@ class UserTable:
         return self._execute("DELETE FROM users WHERE id = ?", id).rowcount > 0
 
     def page(self, order: Order, limit: int, offset: int) -> list[User]:
-        """List users from an offset."""
+        """
+        List users from an offset.
+
+        @param order: The column to sort by, and its direction; ids decide among equals.
+        @param limit: The most users to return.
+        @param offset: How many users to skip.
+        """
         direction = "DESC" if order.descending else "ASC"
         return self._users(
             f"SELECT {_COLUMNS} FROM users ORDER BY {order.by} {direction}, id LIMIT ? OFFSET ?",
@@ -326,7 +356,13 @@ class UserTable:
         )
 
     def pageAfter(self, order: Order, limit: int, last: User) -> list[User]:
-        """List the users that come after one."""
+        """
+        List the users that come after one.
+
+        @param order: The order in which C{last} was listed.
+        @param limit: The most users to return.
+        @param last: The last user of the page before; need not exist any more.
+        """
         by = order.by
         beyond, direction = ("<", "DESC") if order.descending else (">", "ASC")
         return self._users(
@@ -339,7 +375,14 @@ class UserTable:
     def search(
         self, fields: Sequence[str], query: str, after: int, limit: int
     ) -> tuple[list[User], int | None]:
-        """Search L{_SCANNED} rows; return the users found and where to continue."""
+        """
+        Search L{_SCANNED} rows; return the users found and where to continue.
+
+        @param fields: Some of L{SEARCHABLE}; one that matches is enough.
+        @param query: The text to find in a field, in any case.
+        @param after: The number of the last row that was read, 0 to begin.
+        @param limit: The most users to return.
+        """
         first, last = self._execute(
             "SELECT (SELECT min(number) FROM users WHERE number > ?), max(number) FROM users", after
         ).fetchone()
@@ -434,6 +477,7 @@ class SQLiteUserStore(JobQueue[_UserJob]):
         """
         @param path: The file; it is created with mode 0600 if it is absent. C{":memory:"} keeps
             users as long as the store is open.
+        @param reactor: Delivers the results of the one thread that uses the file.
         @param busyMs: How long to wait for a lock that another process holds; several processes
             may have the file open.
         """
@@ -457,6 +501,7 @@ class SQLiteUserStore(JobQueue[_UserJob]):
         """
         Add users in one step, all but those whose email address is taken.
 
+        @param users: Users with ids that are not in use; they are added in one transaction.
         @return: For each whether it was added.
         """
         return self._write(lambda table: table.add(users), len(users))
@@ -480,11 +525,20 @@ class SQLiteUserStore(JobQueue[_UserJob]):
         return self._write(lambda table: table.remove(id))
 
     def page(self, order: Order, limit: int, offset: int) -> Deferred[list[User]]:
-        """List up to C{limit} users from an offset."""
+        """
+        List up to C{limit} users from an offset.
+
+        @param order: The attribute to sort by, and its direction; ids decide among equals.
+        @param offset: How many users to skip.
+        """
         return self._read(lambda table: table.page(order, limit, offset))
 
     def pageAfter(self, order: Order, limit: int, last: User) -> Deferred[list[User]]:
-        """List up to C{limit} users that come after C{last}, which may have been removed."""
+        """
+        List up to C{limit} users that come after C{last}, which may have been removed.
+
+        @param order: The order in which C{last} was listed.
+        """
         return self._read(lambda table: table.pageAfter(order, limit, last))
 
     def search(
@@ -494,6 +548,7 @@ class SQLiteUserStore(JobQueue[_UserJob]):
         Find users with a text in one of some fields, ignoring case, in the order of creation.
 
         @param fields: Some of L{SEARCHABLE}.
+        @param query: The text, without wildcards.
         @param after: Where to continue, 0 to begin.
         @return: Up to C{limit} users, or none yet, and where to continue: C{None} at the end.
         """
