@@ -85,6 +85,8 @@ class Configurable:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         """
+
+        @param options: Options by name, those of a transport under its name.
         @raise OptionError: If there is no such option, or its value is none.
         """
         self.settings = readOptions(GatewayOptions(), options)
@@ -125,6 +127,7 @@ class Configurable:
         """
         Configure HTTP, see L{HTTPOptions<storagegate.gateway.transports.http.HTTPOptions>}.
 
+        @param config: Options by name; keywords take precedence over it.
         @raise OptionError: If there is no such option, or its value is none.
         """
         return self.configure(HTTP.name, config, **more)
@@ -136,6 +139,7 @@ class Configurable:
         Configure WebSocket, see
         L{WebSocketOptions<storagegate.gateway.transports.websocket.WebSocketOptions>}.
 
+        @param config: Options by name; keywords take precedence over it.
         @raise OptionError: If there is no such option, or its value is none.
         """
         return self.configure(WEBSOCKET.name, config, **more)
@@ -146,6 +150,7 @@ class Configurable:
         """
         Configure gRPC, see L{GRPCOptions<storagegate.gateway.transports.grpc.GRPCOptions>}.
 
+        @param config: Options by name; keywords take precedence over it.
         @raise OptionError: If there is no such option, or its value is none.
         """
         return self.configure(GRPC.name, config, **more)
@@ -157,6 +162,7 @@ class Configurable:
         Configure UDP, see L{UDPOptions<storagegate.gateway.transports.udp.UDPOptions>};
         C{protocol} may hold C{parseMessage} and C{formatResponse}.
 
+        @param config: Options by name; keywords take precedence over it.
         @raise OptionError: If there is no such option, or its value is none.
         """
         return self.configure(UDP.name, config, **more)
@@ -167,6 +173,7 @@ class Configurable:
         """
         Configure TCP, see L{TCPOptions<storagegate.gateway.transports.tcp.TCPOptions>}.
 
+        @param config: Options by name; keywords take precedence over it.
         @raise OptionError: If there is no such option, or its value is none.
         """
         return self.configure(TCP.name, config, **more)
@@ -177,6 +184,7 @@ class Configurable:
         """
         Configure who is known: C{providers} and C{rules}, see L{storagegate.auth.authentication}.
 
+        @param config: Options by name; keywords take precedence over it.
         @raise OptionError: If there is no such option, or its value is none.
         """
         # The libraries of tokens are large, and needed only where a provider is configured.
@@ -196,6 +204,7 @@ class Configurable:
         Configure what clients see of errors, see
         L{ErrorOptions<storagegate.gateway.gateway.ErrorOptions>}.
 
+        @param config: Options by name; keywords take precedence over it.
         @raise OptionError: If there is no such option, or its value is none.
         """
         self._checkIdle()
@@ -210,6 +219,7 @@ class Configurable:
         Configure what is counted, traced and logged, see
         L{MonitoringOptions<storagegate.gateway.options.MonitoringOptions>}.
 
+        @param config: Options by name; keywords take precedence over it.
         @raise OptionError: If there is no such option, or its value is none.
         """
         from storagegate.gateway.options import MonitoringOptions, readMonitoring
@@ -226,6 +236,7 @@ class Configurable:
         Configure where services are that are not here, see
         L{DiscoveryOptions<storagegate.upstream.options.DiscoveryOptions>}.
 
+        @param config: Options by name; keywords take precedence over it.
         @raise OptionError: If there is no such option, or its value is none.
         """
         from storagegate.upstream.options import DiscoveryOptions, readDiscovery
@@ -241,6 +252,7 @@ class Configurable:
         """
         Limit every method that has no limit of its own: C{requests} in a C{window} of milliseconds.
 
+        @param config: Options by name; keywords take precedence over it.
         @raise DefinitionError: If it is none.
         """
         self._checkIdle()
@@ -291,6 +303,7 @@ class ProtocolGateway(Configurable):
     ) -> None:
         """
         @param surroundings: What it shares with others; C{None} for nothing.
+        @param options: Options by name; keywords take precedence over them.
         @raise OptionError: If there is no such option, or its value is none.
         """
         super().__init__(joinOptions(options, more))
@@ -316,6 +329,7 @@ class ProtocolGateway(Configurable):
 
         @param definition: A mapping, see L{readService<storagegate.core.definitions.readService>},
             or a C{ServiceDefinition}.
+        @param name: The service's name, or the definition if that has one.
         @raise DefinitionError: If it is none, or its name is taken.
         """
         if not isinstance(name, str | None):
@@ -331,6 +345,8 @@ class ProtocolGateway(Configurable):
         """
         Add a service whose schemas are known to be good: they are compiled with the first call.
 
+        @param service: Its name must be new to the gateway.
+        @param isKnown: Whether to trust the schemas; else they are compiled and checked here.
         @raise DefinitionError: If its name is taken.
         """
         self.invoker.add(service, isKnown)
@@ -358,6 +374,7 @@ class ProtocolGateway(Configurable):
         """
         Begin to serve over every transport that is enabled.
 
+        @param reactor: C{None} for the reactor of the process.
         @return: The ports by transport; WebSocket has that of HTTP. Fails with
             C{CannotListenError} if an address is taken: then no port is left open.
         """
@@ -376,7 +393,11 @@ class ProtocolGateway(Configurable):
         return opening.addErrback(refused)
 
     def start(self, reactor: Any = None) -> TransportSet:
-        """Create the transports; the gateway cannot be configured any more."""
+        """
+        Create the transports; the gateway cannot be configured any more.
+
+        @param reactor: C{None} for the reactor of the process; ignored once started.
+        """
         if self._transports is not None:
             return self._transports
         if reactor is None:
@@ -498,6 +519,7 @@ class ProtocolGateway(Configurable):
         """
         Serve until the process is told to stop: for scripts.
 
+        @param graceMs: Milliseconds that calls in flight have after a signal to stop.
         @raise SystemExit: If a place is taken.
         """
         reactor = processReactor()
@@ -541,6 +563,7 @@ class ProtocolGateway(Configurable):
         """
         Take what an application was given of L{getTCPConfig} and the like, perhaps changed.
 
+        @param groups: Options by name of transport.
         @raise OptionError: If there is no such option, or its value is none.
         """
         settings = readOptions(self.settings, groups)
@@ -554,6 +577,8 @@ class ProtocolGateway(Configurable):
 
         Those that are open, and those without a listener of their own, stay as they are.
 
+        @param names: Names of transports.
+        @param reactor: C{None} for the reactor of the process; ignored once started.
         @return: The ports by transport. Fails with C{CannotListenError} if an address is taken.
         """
         started = self.start(reactor)

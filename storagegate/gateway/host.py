@@ -137,6 +137,7 @@ class TransportContext:
         Have an answer of HTTP name the trace that its request belongs to.
 
         @param headers: The fields of the request.
+        @param res: The response of the application, not yet begun.
         @return: The trace.
         """
         tracing = tracingOfFields(headers, self.traceKey)
@@ -144,21 +145,37 @@ class TransportContext:
         return tracing
 
     def meter(self, protocol: str) -> TransportMetrics:
-        """Return the metrics of a transport; unregistered ones where metrics are off."""
+        """
+        Return the metrics of a transport; unregistered ones where metrics are off.
+
+        @param protocol: The transport's name.
+        """
         return self.meters.get(protocol) or TransportMetrics()
 
     def refuse(self, context: RequestContext, error: Exception) -> None:
-        """Have a call observed whose request cannot be read: it ends as it begins."""
+        """
+        Have a call observed whose request cannot be read: it ends as it begins.
+
+        @param context: The call, as far as it could be read.
+        @param error: The reason, sent to the client as well.
+        """
         _observe(self.invoker.observers, context, error)
 
     def refuseUnknown(self, context: RequestContext, error: Exception) -> None:
-        """Have a call observed that is for no method."""
+        """
+        Have a call observed that is for no method.
+
+        @param context: The call, with the names that the client sent.
+        @param error: The reason, sent to the client as well.
+        """
         _observe(self.unknown, context, error)
 
     def describe(self, error: ServiceError, protocol: str) -> ServiceError | Mapping[str, Any]:
         """
         Return an error as clients of a transport are to see it.
 
+        @param error: The error of the call, or of the request.
+        @param protocol: The transport's name, as C{transformError} receives it.
         @return: The error itself, another one, or a mapping that is the transport's shape already.
         """
         if self.transformError is None:
@@ -223,7 +240,11 @@ class TransportSet:
         self._services: list[ServiceDefinition] = []
 
     def add(self, service: ServiceDefinition) -> None:
-        """Serve a service."""
+        """
+        Serve a service.
+
+        @param service: Passed to every transport, also to those created later.
+        """
         self._services.append(service)
         for each in self._made.values():
             each.add(service)
@@ -242,6 +263,7 @@ class TransportSet:
         """
         Return the C{ITransport} or C{IGuest} of a transport; make it if there is none.
 
+        @param name: The name of its row in the registry.
         @raise KeyError: If there is no transport of that name.
         """
         made = self._made.get(name)
@@ -257,6 +279,8 @@ class TransportSet:
         """
         Open transports at the addresses that the options name.
 
+        @param names: The transports that are enabled.
+        @param hostname: The interface of those whose options name none.
         @return: The ports by transport.
         @raise CannotListenError: If an address is taken: then no port is left open.
         """
@@ -269,7 +293,12 @@ class TransportSet:
         return dict(self.ports)
 
     def addresses(self, names: tuple[str, ...], hostname: str) -> dict[str, str]:
-        """Return the address of each listener, as L{open} takes it."""
+        """
+        Return the address of each listener, as L{open} takes it.
+
+        @param names: The transports that are enabled.
+        @param hostname: The interface of those whose options name none.
+        """
         rows = [row for row in transports() if row.name in names]
         return {
             row.name: self._address(row, hostname)
@@ -327,6 +356,7 @@ class TransportSet:
 
         @param idleGraceSeconds: How long clients are still served that are with this process, where
             another one serves the same addresses.
+        @param graceSeconds: After this, calls are cancelled and connections dropped.
         """
         made = self._made
         # The connections of a carrier may still ask for the first one of these.

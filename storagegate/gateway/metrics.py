@@ -102,6 +102,9 @@ class SlidingWindowCounter:
         Count calls.
 
         @param second: When they ended, by a clock that only goes forward.
+        @param protocol: The transport's name.
+        @param isFailed: Whether the calls ended with an error.
+        @param calls: How many calls ended so.
         """
         if second != self._second:
             self._turn(second)
@@ -112,7 +115,11 @@ class SlidingWindowCounter:
         counts[1] += calls * isFailed
 
     def shares(self, second: int) -> Mapping[str, tuple[float, float]]:
-        """Give, by protocol, the calls a second and the share of them that failed."""
+        """
+        Give, by protocol, the calls a second and the share of them that failed.
+
+        @param second: The current second of the same clock as in L{add}.
+        """
         self._turn(second)
         totals: dict[str, list[int]] = {}
         for counts in self._ring.values():
@@ -192,6 +199,7 @@ class CallMetrics:
         """
         @param streaming: Tells of a service and a method how it streams.
         @param now: Gives seconds, for the last minute.
+        @param meters: The registry of the process; C{None} creates one.
         """
         self.meters = meters or MetricsRegistry()
         self._streaming = streaming
@@ -215,7 +223,12 @@ class CallMetrics:
         collectors: Iterable[str] = COLLECTORS,
         protocolMetrics: Mapping[str, tuple[str, ...]] = {},
     ) -> None:
-        """Begin to count what was chosen. A gateway that could not open asks for it again."""
+        """
+        Begin to count what was chosen. A gateway that could not open asks for it again.
+
+        @param collectors: Names of L{COLLECTORS}.
+        @param protocolMetrics: Names of metrics by transport.
+        """
         if self._isCounting:
             return
         meters = self.meters
@@ -261,7 +274,12 @@ class CallMetrics:
     def callEnded(
         self, context: RequestContext, error: ServiceError | None, seconds: float
     ) -> None:
-        """Count its end."""
+        """
+        Count its end.
+
+        @param error: C{None} if the call succeeded.
+        @param seconds: The duration of the call.
+        """
         over = self._over
         over.append(
             (
@@ -331,6 +349,7 @@ class CallMetrics:
         Count a call that is for no method.
 
         @param code: What its client was told.
+        @param protocol: The transport's name.
         """
         if not self._isCounting:
             return

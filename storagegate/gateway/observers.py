@@ -26,6 +26,8 @@ def makeTracer(monitoring: Any, reactor: Any, meters: MetricsRegistry | None = N
     Make the L{Tracer<storagegate.telemetry.tracing.Tracer>} of a process.
 
     @param monitoring: The C{MonitoringOptions}, or C{None}.
+    @param reactor: Schedules the export of spans.
+    @param meters: The registry of the process; C{None} if nothing is counted.
     @return: C{None} where nothing is traced.
     """
     if monitoring is None or not monitoring.tracing.enabled:

@@ -29,7 +29,11 @@ def componentName(*parts: str) -> str:
 
 
 def reference(name: str) -> dict[str, Any]:
-    """Refer to a schema."""
+    """
+    Refer to a schema.
+
+    @param name: The name of a component.
+    """
     return {"$ref": PLACE + name}
 
 
@@ -140,6 +144,10 @@ def describeHTTP(
     Describe services over HTTP.
 
     @param baseUrl: Where the places of the methods begin.
+    @param methods: The methods in the order of the document.
+    @param options: The options of the gateway.
+    @param apiKeyHeader: The header field of API keys.
+    @param traceHeader: The header field of trace ids.
     """
     traced = {traceHeader: {"schema": _TRACE_ID}}
     describing = _Describing(options, traced)

@@ -78,6 +78,7 @@ class GatewayOptions:
         """
         Return the options of a transport.
 
+        @param name: A transport.
         @raise KeyError: If there is no transport of that name.
         """
         found = self.groups.get(name)

@@ -49,17 +49,31 @@ from storagegate.gateway.messages.session import PeerSession, readId
 
 
 def frameResult(id: MessageId, result: Any) -> Any:
-    """Return the payload of a result, or of an item."""
+    """
+    Return the payload of a result, or of an item.
+
+    @param id: The id of the request; C{None} for calls answered in order.
+    @param result: The method's result, before encoding.
+    """
     return result if id is None else {"id": id, "data": result}
 
 
 def frameEnd(id: MessageId) -> dict[str, Any]:
-    """Return the payload of a stream's end."""
+    """
+    Return the payload of a stream's end.
+
+    @param id: The id of the request; C{None} for calls answered in order.
+    """
     return {} if id is None else {"id": id}
 
 
 def frameError(id: MessageId, error: ServiceError) -> dict[str, Any]:
-    """Return the payload of an error."""
+    """
+    Return the payload of an error.
+
+    @param id: The id of the request; C{None} for calls answered in order.
+    @param error: The error after C{transformError}.
+    """
     payload = detailedError({"error": error.code, "message": error.message}, error)
     return payload if id is None else {"id": id, **payload}
 
@@ -107,6 +121,9 @@ class FrameError(ValueError):
     """
 
     def __init__(self, code: str, message: str) -> None:
+        """
+        @param message: The problem, in words for the client.
+        """
         super().__init__(message)
         self.code = code
 
@@ -128,7 +145,11 @@ class Decoder:
         return len(self._data) - self._position
 
     def feed(self, data: bytes) -> None:
-        """Take what has come."""
+        """
+        Take what has come.
+
+        @param data: The next bytes received, in pieces of any size.
+        """
         if not self._data:
             self._data = data
             return
@@ -195,6 +216,8 @@ def decodeFrame(data: bytes, maxLength: int) -> Frame:
     """
     Read what is one frame and nothing else: a datagram, or a message of a WebSocket.
 
+    @param data: One datagram: exactly one frame.
+    @param maxLength: Bytes of the payload at most.
     @raise FrameError: If it is none.
     """
     if len(data) < HEADER_LENGTH:
@@ -210,7 +233,12 @@ def decodeFrame(data: bytes, maxLength: int) -> Frame:
 
 
 def encodeFrame(type: int, payload: bytes) -> bytes:
-    """Write a frame."""
+    """
+    Write a frame.
+
+    @param type: The number of its type, see the module.
+    @param payload: JSON in UTF-8; any bytes in a ping or pong.
+    """
     return _packHeader(VERSION, type, len(payload)) + payload
 
 
@@ -246,20 +274,42 @@ class FrameWriter:
         self._write = write
 
     def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
-        """Send a result."""
+        """
+        Send a result.
+
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param method: The method's name, for the user's C{formatResponse}.
+        @param result: The method's result, before encoding.
+        """
         self._send(RESPONSE, frameResult(id, result))
         return None
 
     def sendItem(self, id: MessageId, method: str, item: Any) -> None:
-        """Send an item of a stream."""
+        """
+        Send an item of a stream.
+
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param method: The method's name, for the user's C{formatResponse}.
+        @param item: Any value that the codec of the transport can encode.
+        """
         self._send(ITEM, frameResult(id, item))
 
     def sendEnd(self, id: MessageId, method: str) -> None:
-        """Send the end of a stream."""
+        """
+        Send the end of a stream.
+
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param method: The method's name, for the user's C{formatResponse}.
+        """
         self._send(END, frameEnd(id))
 
     def sendError(self, id: MessageId, error: ServiceError) -> None:
-        """Send an error, whatever C{transformError} made of it."""
+        """
+        Send an error, whatever C{transformError} made of it.
+
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param error: The error, before C{transformError}.
+        """
         payload = encodeError(self._host, self.protocol, JSON, frameError, id, error)
         self._write(encodeFrame(ERROR, payload))
 
@@ -276,7 +326,13 @@ class FrameWriter:
 
 
 def handleFrame(session: PeerSession, writer: FrameWriter, frame: Frame) -> None:
-    """Take a frame: begin a call, or go on with one; what makes no sense gets an error."""
+    """
+    Take a frame: begin a call, or go on with one; what makes no sense gets an error.
+
+    @param session: Runs the calls.
+    @param writer: Replies to pings and malformed frames.
+    @param frame: A complete frame of the client.
+    """
     type = frame.type
     if type == PING:
         writer.sendPong(frame.payload)

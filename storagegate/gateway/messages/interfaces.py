@@ -49,23 +49,46 @@ class Peer(Protocol):
         """
         Send a result.
 
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param method: The method's name, for the user's C{formatResponse}.
+        @param result: The method's result, before encoding.
         @return: What to wait for, if it takes time to say how.
         """
 
     def sendItem(self, id: MessageId, method: str, item: Any) -> None:
-        """Send an item of a stream."""
+        """
+        Send an item of a stream.
+
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param method: The method's name, for the user's C{formatResponse}.
+        @param item: Any value that the codec of the transport can encode.
+        """
 
     def sendEnd(self, id: MessageId, method: str) -> None:
-        """Send the end of a stream."""
+        """
+        Send the end of a stream.
+
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param method: The method's name, for the user's C{formatResponse}.
+        """
 
     def sendError(self, id: MessageId, error: ServiceError) -> None:
-        """Send an error."""
+        """
+        Send an error.
+
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param error: The error, before C{transformError}.
+        """
 
     def drained(self) -> Deferred[None] | None:
         """Wait until the peer has read enough of what was sent; C{None} if it has."""
 
     def setReading(self, wanted: bool) -> None:
-        """Read on, or let the peer wait."""
+        """
+        Read on, or let the peer wait.
+
+        @param wanted: False while the session accepts neither calls nor items.
+        """
 
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})

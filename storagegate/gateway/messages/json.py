@@ -37,7 +37,13 @@ from storagegate.gateway.messages.session import PeerSession, readId
 def messageResult(
     id: MessageId, method: str, result: Any, now: Callable[[], float] = time.time
 ) -> dict[str, Any]:
-    """Return the message of a result; its timestamp is in milliseconds since 1970."""
+    """
+    Return the message of a result; its timestamp is in milliseconds since 1970.
+
+    @param id: The id of the request; C{None} for calls answered in order.
+    @param result: The method's result, before encoding.
+    @param now: Seconds since the epoch, for C{timestamp}.
+    """
     message = {
         "id": id,
         "type": "response",
@@ -58,17 +64,31 @@ def _identified(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def messageItem(id: MessageId, item: Any) -> dict[str, Any]:
-    """Return the message of an item of a stream."""
+    """
+    Return the message of an item of a stream.
+
+    @param id: The id of the request; C{None} for calls answered in order.
+    @param item: Any value that the codec of the transport can encode.
+    """
     return _identified({"id": id, "type": "stream", "data": item})
 
 
 def messageEnd(id: MessageId) -> dict[str, Any]:
-    """Return the message of a stream's end."""
+    """
+    Return the message of a stream's end.
+
+    @param id: The id of the request; C{None} for calls answered in order.
+    """
     return _identified({"id": id, "type": "stream_end"})
 
 
 def messageError(id: MessageId, error: ServiceError) -> dict[str, Any]:
-    """Return the message of an error; it has an id where the request's was readable."""
+    """
+    Return the message of an error; it has an id where the request's was readable.
+
+    @param id: The id of the request; C{None} for calls answered in order.
+    @param error: The error after C{transformError}.
+    """
     inner = detailedError({"code": error.code, "message": error.message}, error)
     message: dict[str, Any] = {"type": "error", "error": inner}
     return message if id is None else {"id": id, **message}
@@ -96,6 +116,7 @@ class MessageWriter:
     ) -> None:
         """
         @param write: Sends a message that is written.
+        @param protocol: The transport's name, as C{transformError} receives it.
         """
         self.protocol = protocol
         self._host = host
@@ -103,20 +124,42 @@ class MessageWriter:
         self._write = write
 
     def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
-        """Send a result."""
+        """
+        Send a result.
+
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param method: The method's name, for the user's C{formatResponse}.
+        @param result: The method's result, before encoding.
+        """
         self.sendMessage(messageResult(id, method, result))
         return None
 
     def sendItem(self, id: MessageId, method: str, item: Any) -> None:
-        """Send an item of a stream."""
+        """
+        Send an item of a stream.
+
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param method: The method's name, for the user's C{formatResponse}.
+        @param item: Any value that the codec of the transport can encode.
+        """
         self.sendMessage(messageItem(id, item))
 
     def sendEnd(self, id: MessageId, method: str) -> None:
-        """Send the end of a stream."""
+        """
+        Send the end of a stream.
+
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param method: The method's name, for the user's C{formatResponse}.
+        """
         self.sendMessage(messageEnd(id))
 
     def sendError(self, id: MessageId, error: ServiceError) -> None:
-        """Send an error, whatever C{transformError} made of it."""
+        """
+        Send an error, whatever C{transformError} made of it.
+
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param error: The error, before C{transformError}.
+        """
         self._write(encodeError(self._host, self.protocol, self._codec, messageError, id, error))
 
     def sendMessage(self, message: Any) -> None:
@@ -144,6 +187,9 @@ def encodeError(
     Write an error, whatever C{transformError} made of it.
 
     @param shape: Gives what an error looks like to a client.
+    @param protocol: The transport's name, as C{transformError} receives it.
+    @param id: The id of the request; C{None} for calls answered in order.
+    @param error: The error, before C{transformError}.
     """
     try:
         return codec.encode(describedError(host, protocol, shape, id, error))
@@ -163,6 +209,9 @@ def describedError(
     Return what is sent for an error: whatever C{transformError} made of it.
 
     @param shape: Gives what an error looks like to a client.
+    @param protocol: The transport's name, as C{transformError} receives it.
+    @param id: The id of the request; C{None} for calls answered in order.
+    @param error: The error, before C{transformError}.
     """
     described = host.describe(error, protocol)
     if isinstance(described, ServiceError):
@@ -171,7 +220,13 @@ def describedError(
 
 
 def handleMessage(session: PeerSession, writer: MessageWriter, message: Any) -> None:
-    """Take a message: begin a call, or go on with one."""
+    """
+    Take a message: begin a call, or go on with one.
+
+    @param session: Runs the calls.
+    @param writer: Replies to pings and malformed messages.
+    @param message: Any decoded value; only mappings are valid.
+    """
     try:
         id = messageId(message)
     except ServiceError as error:
@@ -200,7 +255,13 @@ def handleEncoded(
     data: bytes,
     take: Callable[[PeerSession, MessageWriter, Any], None] = handleMessage,
 ) -> None:
-    """Take a message as it came; what is none gets an error."""
+    """
+    Take a message as it came; what is none gets an error.
+
+    @param session: Runs the calls.
+    @param data: One complete message.
+    @param take: Handles the decoded message.
+    """
     try:
         message = codec.decode(data)
     except ValueError as error:
@@ -215,6 +276,7 @@ def messageId(message: Any) -> MessageId:
     """
     Return the id of a message; C{None} if it has none.
 
+    @param message: Any decoded value.
     @raise ServiceError: If the message is no mapping, or its id is none.
     """
     if not isinstance(message, Mapping):

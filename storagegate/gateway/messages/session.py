@@ -40,6 +40,7 @@ def readDeadline(value: Any) -> float | None:
     """
     Read a deadline in milliseconds from now.
 
+    @param value: The field C{deadlineMs} of a message; C{None} if it is absent.
     @return: In seconds.
     @raise ServiceError: If it is none.
     """
@@ -59,6 +60,7 @@ def readId(value: Any) -> MessageId:
     """
     Read an id: text or a whole number; C{None} where there is none.
 
+    @param value: The field C{id} of a message; C{None} if it is absent.
     @raise ServiceError: If it is anything else.
     """
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
@@ -69,7 +71,12 @@ def readId(value: Any) -> MessageId:
 
 
 def readCredentials(message: Mapping[str, Any], native: Any = None) -> CallCredentials:
-    """Read who calls from C{auth.token} of a message."""
+    """
+    Read who calls from C{auth.token} of a message.
+
+    @param message: The decoded message of the call.
+    @param native: The object for the user's hooks; C{None} for the message itself.
+    """
     auth = message.get("auth")
     # To ask whether something is a mapping takes 0.2 microseconds; most say nothing here.
     token = auth.get("token") if auth is not None and isinstance(auth, Mapping) else None
@@ -140,6 +147,10 @@ class PeerCall(Task):
         self, owner: CallOwner, message: Mapping[str, Any], id: MessageId, native: Any
     ) -> None:
         """
+
+        @param message: C{service}, C{method} and the optional keys of L{PeerSession.request}.
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param native: The object for the user's hooks; C{None} for the message itself.
         @raise ServiceError: If the message is none.
         """
         listener, peer = owner.listener, owner.peer
@@ -199,7 +210,11 @@ class PeerCall(Task):
             super().cancel()
 
     def put(self, data: Any) -> None:
-        """Take an item of the client's stream."""
+        """
+        Take an item of the client's stream.
+
+        @param data: The decoded item; dropped once the call or its stream has ended.
+        """
         if not self._isAtEnd and not self._isOver:
             self._items.append(data)
             if len(self._items) >= ITEMS_AHEAD:
@@ -366,6 +381,9 @@ class PeerSession:
         headers: Mapping[str, str] = NO_HEADERS,
         streamHooks: StreamHooks | None = None,
     ) -> None:
+        """
+        @param maxCalls: Calls in flight at which the peer is no longer read.
+        """
         self.listener = listener
         self.peer = peer
         self.headers = headers
@@ -401,6 +419,7 @@ class PeerSession:
         @param message: C{service}, C{method}, and perhaps C{data}, C{auth}, C{deadlineMs},
             C{traceparent} and C{tracestate}.
         @param native: What the transport's own hooks get for the message.
+        @param id: The id of the request; C{None} for calls answered in order.
         """
         if self._isClosed:
             return
@@ -427,26 +446,43 @@ class PeerSession:
         self.adjust()
 
     def item(self, id: MessageId, data: Any) -> None:
-        """Take an item of a client's stream."""
+        """
+        Take an item of a client's stream.
+
+        @param id: The id of its call; C{None} for the last call without an id.
+        @param data: The decoded item.
+        """
         call = self._streaming(id)
         if call is not None:
             call.put(data)
             self.adjust()
 
     def itemsEnd(self, id: MessageId) -> None:
-        """Take the end of a client's stream."""
+        """
+        Take the end of a client's stream.
+
+        @param id: The id of its call; C{None} for the last call without an id.
+        """
         call = self._streaming(id)
         if call is not None:
             call.end()
 
     def cancel(self, id: MessageId) -> None:
-        """Cancel a call. Nothing is sent for it any more."""
+        """
+        Cancel a call. Nothing is sent for it any more.
+
+        @param id: An unknown one is ignored: the call may have just ended.
+        """
         call = self._calls.get(id)
         if call is not None:
             call.cancel()
 
     def isKnown(self, id: MessageId) -> bool:
-        """Return whether it is known who made a call."""
+        """
+        Return whether it is known who made a call.
+
+        @param id: The id of a call; the result is false if there is none.
+        """
         call = self._calls.get(id)
         return call is not None and call.isKnown
 
@@ -538,6 +574,9 @@ class RoutedSession(PeerSession):
         headers: Mapping[str, str],
         streamHooks: StreamHooks | None = None,
     ) -> None:
+        """
+        @param route: The user's C{routeMessage}.
+        """
         super().__init__(listener, peer, headers=headers, streamHooks=streamHooks)
         self._route = route
         self._sessionPeer = peer
@@ -550,7 +589,12 @@ class RoutedSession(PeerSession):
         return self._routing is None and super().isIdle
 
     def request(self, message: Any, id: MessageId, native: Any = None) -> None:
-        """Find out what is called, and begin."""
+        """
+        Find out what is called, and begin.
+
+        @param message: Any decoded value, passed to C{routeMessage}.
+        @param id: The id for a hook that returns none.
+        """
         if len(self._later) < MESSAGES_AHEAD:
             self._enqueue(partial(self._begin, message, id))
         else:
@@ -627,6 +671,7 @@ def readRoute(routed: Any, message: Any, id: MessageId) -> tuple[dict[str, Any],
 
     @param message: What it was given: who calls, and until when, is told there.
     @param id: The message's own id, for a hook that names none.
+    @param routed: What the hook returned; only mappings are valid.
     @return: The message of a call, and its id.
     @raise ServiceError: If it is none.
     """

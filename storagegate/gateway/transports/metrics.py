@@ -76,19 +76,31 @@ class TransportMetrics:
     onEnds: list[OnEnds] = field(factory=list)
 
     def ended(self, seconds: float) -> None:
-        """Take note of the end of a connection."""
+        """
+        Take note of the end of a connection.
+
+        @param seconds: How long the connection was open.
+        """
         self.closed += 1
         if self.durations is not None:
             self.durations.observe(seconds)
 
     def packetIn(self, size: int) -> None:
-        """Take note of a datagram that came."""
+        """
+        Take note of a datagram that came.
+
+        @param size: Bytes of its payload.
+        """
         self.bytesIn += size
         if self.sizes is not None:
             self.sizes.observe(size, _IN)
 
     def packetOut(self, size: int) -> None:
-        """Take note of a datagram that goes out."""
+        """
+        Take note of a datagram that goes out.
+
+        @param size: Bytes of its payload.
+        """
         self.bytesOut += size
         if self.sizes is not None:
             self.sizes.observe(size, _OUT)
@@ -135,12 +147,20 @@ def metricsOf(name: str) -> Mapping[str, ProtocolMetric]:
 
 
 def byLabel(name: str) -> Callable[[Samples], Any]:
-    """Make the view of a meter with one label: a mapping of its values to numbers."""
+    """
+    Make the view of a meter with one label: a mapping of its values to numbers.
+
+    @param name: The meter without C{storagegate_} at its beginning.
+    """
     return lambda samples: {labels[0]: value for labels, value in samples(name)}
 
 
 def total(samples: Samples, name: str) -> Any:
-    """Return the sum of a meter."""
+    """
+    Return the sum of a meter.
+
+    @param name: The meter without C{storagegate_} at its beginning.
+    """
     return sum(value for _, value in samples(name))
 
 
@@ -159,7 +179,12 @@ def average(values: Sequence[float], factor: float = 1) -> float:
 
 
 def plainCounter(name: str, help: str, value: float) -> MetricFamily:
-    """Make the family of a counter without labels."""
+    """
+    Make the family of a counter without labels.
+
+    @param name: The whole name, ending with C{_total}.
+    @param help: One sentence for the line C{HELP}.
+    """
     return counterFamily(name, help, (), [((), value)])
 
 
@@ -168,5 +193,7 @@ def plainGauge(name: str, help: str, value: float, together: str = "sum") -> Met
     Make the family of a gauge without labels.
 
     @param together: How the numbers of several workers are one.
+    @param name: The whole name, with its unit.
+    @param help: One sentence for the line C{HELP}.
     """
     return gaugesFamily(name, help, (), [((), value)], together)

@@ -268,6 +268,7 @@ def findTransport(name: str) -> Transport:
     """
     Return a row.
 
+    @param name: The name of a row, built in or registered.
     @raise KeyError: If there is no transport of that name.
     """
     transports()
@@ -278,6 +279,7 @@ def register(transport: Transport) -> None:
     """
     Add a row to this process.
 
+    @param transport: A row whose name and flag no other one has.
     @raise ValueError: If its name or its flag is taken.
     """
     for row in transports():

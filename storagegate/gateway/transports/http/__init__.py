@@ -93,6 +93,8 @@ def mergeRequest(
 
     @param params: Those of the path; C{None} for one that is not there.
     @param schema: That of the request, in plain JSON Schema.
+    @param query: Parameters of the query, as text.
+    @param body: The decoded body, a mapping.
     """
     named = {
         name: value for name, value in params.items() if isinstance(name, str) and value is not None
@@ -202,7 +204,12 @@ AGENT_FAMILIES = (
 
 
 def countResponse(meter: TransportMetrics, status: int, agent: bytes) -> None:
-    """Count an answer, and the family of the client that got it."""
+    """
+    Count an answer, and the family of the client that got it.
+
+    @param status: The status code sent; 499 if the client left before.
+    @param agent: The field C{User-Agent}; empty if it is absent.
+    """
     if meter.responses is not None:
         meter.responses.add(1, (str(status),))
     if meter.agents is not None:
@@ -210,7 +217,11 @@ def countResponse(meter: TransportMetrics, status: int, agent: bytes) -> None:
 
 
 def agentFamily(agent: bytes) -> str:
-    """Return the family that a user agent is of."""
+    """
+    Return the family that a user agent is of.
+
+    @param agent: The field C{User-Agent}; empty if it is absent.
+    """
     if not agent:
         return "none"
     # What matters stands at the beginning, and of a browser within the first 200 bytes.

@@ -44,18 +44,30 @@ _HTTP_UNKNOWN = "INTERNAL_ERROR"
 
 
 def httpResult(result: Any) -> dict[str, Any]:
-    """Return the body of a response."""
+    """
+    Return the body of a response.
+
+    @param result: The method's result, before encoding.
+    """
     return {"data": result}
 
 
 def httpError(error: ServiceError) -> tuple[int, dict[str, Any]]:
-    """Return the status and the body of an error."""
+    """
+    Return the status and the body of an error.
+
+    @param error: The error after C{transformError}.
+    """
     body = {"error": error.code or _HTTP_UNKNOWN, "message": error.message}
     return error.statusCode or 500, detailedError(body, error)
 
 
 def httpFields(error: ServiceError) -> dict[str, str]:
-    """Return the header fields that go with an error."""
+    """
+    Return the header fields that go with an error.
+
+    @param error: One with status 401 or 429 has fields; others have none.
+    """
     if error.statusCode == 429 and isinstance(error.details, Mapping):
         retryAfterMs = error.details.get("retryAfterMs")
         if isinstance(retryAfterMs, int):
@@ -76,6 +88,7 @@ def readObject(data: bytes) -> dict[str, Any]:
     """
     Read a request; an empty one is C{{}}.
 
+    @param data: The complete body, JSON in UTF-8.
     @raise ServiceError: C{INVALID_ARGUMENT} if it is no JSON, or no object. May run in a thread.
     """
     try:
@@ -93,6 +106,7 @@ def readParsed(value: Any) -> dict[str, Any]:
     """
     Take what a parser of the application has made of a body.
 
+    @param value: C{req.body}: a decoded value, or the JSON as text or bytes.
     @raise ServiceError: C{INVALID_ARGUMENT} if it is no object, nor the JSON of one.
     """
     if isinstance(value, str):
@@ -107,7 +121,11 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def tooLarge(limit: int) -> ServiceError:
-    """Make the error for a request, or a line of a stream of them, over the limit."""
+    """
+    Make the error for a request, or a line of a stream of them, over the limit.
+
+    @param limit: Bytes.
+    """
     return codedError("PAYLOAD_TOO_LARGE", f"A request has at most {limit} bytes")
 
 
@@ -115,6 +133,7 @@ def readDeadlineField(value: bytes) -> float:
     """
     Read C{X-Deadline-Ms}.
 
+    @param value: Decimal digits: milliseconds from now, up to a day.
     @return: Seconds.
     @raise ServiceError: C{INVALID_ARGUMENT} if it is no deadline.
     """
@@ -131,6 +150,7 @@ def checkType(headers: Mapping[bytes, bytes]) -> None:
     """
     Check that a body can be read.
 
+    @param headers: The header fields, names in lower case.
     @raise ServiceError: C{UNSUPPORTED_MEDIA_TYPE} if it is no JSON by its head, or compressed.
     """
     kind = headers.get(b"content-type")
@@ -173,7 +193,12 @@ _log = Logger()
 
 
 def sendError(host: TransportContext, res: Any, error: ServiceError) -> None:
-    """Answer with an error."""
+    """
+    Answer with an error.
+
+    @param res: The response; nothing is sent if it has begun.
+    @param error: The error, before C{transformError}.
+    """
     status, body = writeError(host, error)
     if not res.reopen():
         return
@@ -183,7 +208,11 @@ def sendError(host: TransportContext, res: Any, error: ServiceError) -> None:
 
 
 def writeError(host: TransportContext, error: ServiceError) -> tuple[int, bytes]:
-    """Return the status and the body of an error."""
+    """
+    Return the status and the body of an error.
+
+    @param error: The error, before C{transformError}.
+    """
     described = host.describe(error, PROTOCOL)
     if isinstance(described, ServiceError):
         status, shape = httpError(described)
@@ -302,6 +331,10 @@ class HTTPCall:
     )
 
     def __init__(self, shared: HTTPCallContext, endpoint: Endpoint, req: Any, res: Any) -> None:
+        """
+        @param req: The request of the application.
+        @param res: Its response, not yet begun.
+        """
         self._shared = shared
         self._endpoint = endpoint
         self._takesBody = endpoint.route is None or endpoint.route.takesBody

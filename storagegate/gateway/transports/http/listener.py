@@ -60,7 +60,12 @@ class HTTPTransport(InvokedTransport):
         }
 
     def carry(self, guests: list[Any], isServed: bool) -> None:
-        """Set what the next listener serves."""
+        """
+        Set what the next listener serves.
+
+        @param guests: The transports that share the listener, each an L{IGuest}.
+        @param isServed: Whether calls over HTTP are accepted, too.
+        """
         self._guests, self._isServed = guests, isServed
 
     def open(self, address: str) -> Deferred[Any]:
@@ -81,7 +86,12 @@ class HTTPTransport(InvokedTransport):
         return application.listen(address, reactor=self._host.reactor)
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
-        """Close the listener, see L{Application.close}."""
+        """
+        Close the listener, see L{Application.close}.
+
+        @param graceSeconds: After this, calls are cancelled and connections dropped.
+        @param idleGraceSeconds: How long idle connections stay open.
+        """
         application, self._application = self._application, None
         if application is None:
             return succeed(None)

@@ -69,6 +69,7 @@ class StallTimer:
         Tell for how long the mark has been the same.
 
         @param mark: What should change; C{None} while there is nothing to watch.
+        @param now: Seconds of a monotonic clock.
         """
         if mark is None or mark != self._mark:
             self._mark, self._since = mark, now
@@ -135,7 +136,11 @@ class ITCPConnection(typing.Protocol):
     client: ClientInfo
 
     def send(self, data: bytes) -> None:
-        """Send bytes."""
+        """
+        Send bytes.
+
+        @param data: One or more complete messages.
+        """
 
     def drained(self) -> Deferred[None] | None:
         """Wait until the client has read enough of what was sent; C{None} if it has."""
@@ -156,6 +161,9 @@ class FramePeer(FrameWriter):
     probe = encodeFrame(PING, b"")
 
     def __init__(self, host: TransportContext, connection: ITCPConnection, maxLength: int) -> None:
+        """
+        @param maxLength: Bytes of a payload at most.
+        """
         super().__init__(host, PROTOCOL, maxLength, connection.send)
         self.decoder = FrameDecoder(maxLength)
         self.client = connection.client
@@ -188,6 +196,10 @@ class LinePeer(MessageWriter):
     probe = JSON.encode({"type": "ping"}) + b"\n"
 
     def __init__(self, host: TransportContext, connection: ITCPConnection, maxLength: int) -> None:
+        """
+        @param maxLength: Bytes of a line at most.
+        """
+
         def writeLine(message: bytes) -> None:
             connection.send(message + b"\n")
 
@@ -215,7 +227,12 @@ class LinePeer(MessageWriter):
 def makePeer(
     host: TransportContext, connection: ITCPConnection, maxLength: int, data: bytes
 ) -> FramePeer | LinePeer:
-    """Make the peer that the first byte of a connection asks for."""
+    """
+    Make the peer that the first byte of a connection asks for.
+
+    @param maxLength: Bytes of a message at most.
+    @param data: The first bytes received.
+    """
     kind = LinePeer if data.startswith(b"{") else FramePeer
     return kind(host, connection, maxLength)
 
@@ -373,7 +390,11 @@ class TCPConnection(Protocol):
         return drained
 
     def setReading(self, wanted: bool) -> None:
-        """Take what comes, or let the client wait."""
+        """
+        Take what comes, or let the client wait.
+
+        @param wanted: Whether the session accepts more.
+        """
         self._isWanted = wanted
         if wanted:
             self._handleReceived()
@@ -411,7 +432,11 @@ class TCPConnection(Protocol):
             self._close()
 
     def checkTimeouts(self, now: float) -> None:
-        """Look for what takes too long."""
+        """
+        Look for what takes too long.
+
+        @param now: Seconds of the reactor's clock.
+        """
         limits, channel = self._limits, self._channel
         unsent = channel.sentBytes() if channel.hasUnsent() else None
         if self._isClosed and self._deadline is None and unsent is None:

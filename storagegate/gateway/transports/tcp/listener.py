@@ -79,6 +79,7 @@ class TCPTransport(InvokedTransport, Factory):
         @param idleGraceSeconds: How long further calls are taken from clients that have been told,
             where another process serves the same place: what they send crosses with what they are
             told.
+        @param graceSeconds: After this, calls are cancelled and connections dropped.
         @return: Fires when all connections are gone; those that are not after C{graceSeconds} are
             dropped with their calls.
         """

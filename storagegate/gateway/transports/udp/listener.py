@@ -115,6 +115,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         @param idleGraceSeconds: Above 0 where another process reads the same socket from now on:
             here nothing is refused. If streams of clients are under way, it does so only after this
             time, and those that have not ended by then break off.
+        @param graceSeconds: After this, calls in flight are cancelled.
         """
         if not idleGraceSeconds:
             self._listener.isDraining = True

@@ -69,6 +69,8 @@ class ReorderBuffer:
         """
         Take an item.
 
+        @param seq: The number of the item in its stream, from 0.
+        @param item: The decoded item.
         @return: Whether it is a new one, and within the window.
         """
         if not self._next <= seq < self._next + WINDOW or seq in self._held:
@@ -88,7 +90,11 @@ class ReorderBuffer:
             self._count = max(self._held, default=self._next - 1) + 1 if count is None else count
 
     def isKnown(self, seq: int) -> bool:
-        """Return whether an item has come before."""
+        """
+        Return whether an item has come before.
+
+        @param seq: The number of the item in its stream, from 0.
+        """
         return 0 <= seq < self._next or seq in self._held
 
     @property
@@ -204,18 +210,31 @@ class UDPPeer:
     # Calls
 
     def begin(self, id: MessageId, size: int) -> None:
-        """Take note of a call that is about to begin, by a datagram of so many bytes."""
+        """
+        Take note of a call that is about to begin, by a datagram of so many bytes.
+
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param size: Bytes of the request, which bound the reply.
+        """
         self.calls[id] = UDPCall(size * AMPLIFICATION)
 
     def begun(self, id: MessageId) -> None:
-        """Watch a call that did not end at once."""
+        """
+        Watch a call that did not end at once.
+
+        @param id: An id passed to L{begin}.
+        """
         call = self.calls.get(id)
         if call is not None and id is not None:
             clock = self._host.clock
             call.acknowledging = clock.callLater(ACKNOWLEDGE_SECONDS, self._acknowledge, id)
 
     def forget(self, id: MessageId) -> None:
-        """Let go of a call that has ended."""
+        """
+        Let go of a call that has ended.
+
+        @param id: An id passed to L{begin}; others are ignored.
+        """
         call = self.calls.pop(id, None)
         if call is None:
             return
@@ -232,7 +251,13 @@ class UDPPeer:
     # What a session writes
 
     def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
-        """Send a result."""
+        """
+        Send a result.
+
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param method: The method's name, for the user's C{formatResponse}.
+        @param result: The method's result, before encoding.
+        """
         written = self._written(RESPONSE, result, frameResult(id, result))
         if isinstance(written, bytes):
             self._finish(id, written)
@@ -250,7 +275,13 @@ class UDPPeer:
         self._conclude(id, datagram, True, isKnown)
 
     def sendItem(self, id: MessageId, method: str, item: Any) -> None:
-        """Send an item of a stream."""
+        """
+        Send an item of a stream.
+
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param method: The method's name, for the user's C{formatResponse}.
+        @param item: Any value that the codec of the transport can encode.
+        """
         call = self._call(id)
         seq = 0
         if call is not None:
@@ -264,7 +295,12 @@ class UDPPeer:
         self._sentOfTurn += 1
 
     def sendEnd(self, id: MessageId, method: str) -> None:
-        """Send the end of a stream."""
+        """
+        Send the end of a stream.
+
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param method: The method's name, for the user's C{formatResponse}.
+        """
         call = self._call(id)
         seq = call.seq if call is not None else 0
         written = self._written(END, None, {**frameEnd(id), "seq": seq})
@@ -274,7 +310,12 @@ class UDPPeer:
         self._conclude(id, datagram, fits, isKnown)
 
     def sendError(self, id: MessageId, error: ServiceError) -> None:
-        """Send an error, if it fits."""
+        """
+        Send an error, if it fits.
+
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param error: The error, before C{transformError}.
+        """
         datagram = self._error(id, error)
         if len(datagram) > self._maxPacketSize:
             short = codedError("RESPONSE_TOO_LARGE", "The error is too large")
@@ -295,7 +336,11 @@ class UDPPeer:
         return encodeFrame(ERROR, payload)
 
     def sendPong(self, payload: bytes) -> None:
-        """Answer a ping: with as many bytes."""
+        """
+        Answer a ping: with as many bytes.
+
+        @param payload: The payload of the ping.
+        """
         self._write(encodeFrame(PONG, payload))
 
     def drained(self) -> Deferred[None] | None:
@@ -306,7 +351,11 @@ class UDPPeer:
         return deferLater(self._host.clock, TURN_SECONDS)
 
     def setReading(self, wanted: bool) -> None:
-        """Take what is held back, or hold back what comes."""
+        """
+        Take what is held back, or hold back what comes.
+
+        @param wanted: Whether the session accepts more items.
+        """
         self.isReading = wanted
         if wanted:
             for id in list(self.calls):
@@ -315,7 +364,11 @@ class UDPPeer:
     # Streams of the client
 
     def deliver(self, id: MessageId) -> None:
-        """Give the session the items that are in order, as long as it takes them."""
+        """
+        Give the session the items that are in order, as long as it takes them.
+
+        @param id: The call; one without a stream is ignored.
+        """
         call = self.calls.get(id)
         if call is None or call.stream is None:
             return
@@ -440,7 +493,11 @@ class UDPSource:
         self.session = self.writer.session = listener.makeSession(self.writer)
 
     def isTooFast(self, now: float) -> bool:
-        """Count a datagram, and tell whether there are too many."""
+        """
+        Count a datagram, and tell whether there are too many.
+
+        @param now: Seconds of the reactor's clock.
+        """
         self.lastSeen = now
         if now >= self._secondEnds:
             self._secondEnds = now + 1
@@ -449,7 +506,13 @@ class UDPSource:
         return self._hits > DATAGRAMS_A_SECOND
 
     def handleFrame(self, type: int, payload: bytes, size: int) -> None:
-        """Take a frame of a datagram of so many bytes."""
+        """
+        Take a frame of a datagram of so many bytes.
+
+        @param type: The number of the frame's type.
+        @param payload: JSON in UTF-8, not yet decoded.
+        @param size: Bytes of the datagram, which bound the reply.
+        """
         try:
             message = JSON.decode(payload)
         except ValueError as error:
@@ -474,7 +537,12 @@ class UDPSource:
             self._refuse(id, size, codedError("INVALID_ARGUMENT", f"Unknown type {type}"))
 
     def handleMessage(self, message: Any, size: int) -> None:
-        """Take a message that the user's hook has read."""
+        """
+        Take a message that the user's hook has read.
+
+        @param message: The value that C{parseMessage} returned.
+        @param size: Bytes of the datagram, which bound the reply.
+        """
         id: MessageId = None
         if isinstance(message, Mapping):
             try:
@@ -484,7 +552,13 @@ class UDPSource:
         self.request(message, id, size)
 
     def request(self, message: Any, id: MessageId, size: int) -> None:
-        """Begin a call, unless it was begun already."""
+        """
+        Begin a call, unless it was begun already.
+
+        @param message: The decoded request.
+        @param id: The id of the request; C{None} for calls answered in order.
+        @param size: Bytes of the datagram, which bound the reply.
+        """
         if id is not None:
             known: Any = self._listener.replies.begin((self._source, id), size)
             if known is not None and hasattr(known, "__await__"):
@@ -554,6 +628,11 @@ class UDPSource:
 
 
 def proceed(value: Any, problem: str, act: Callable[..., object], *more: object) -> None:
-    """Call a function with a value once it is there; log a failure."""
+    """
+    Call a function with a value once it is there; log a failure.
+
+    @param value: A value, or an awaitable of one.
+    @param problem: The log message of a failure.
+    """
     waiting = Deferred.fromCoroutine(resolve(value)).addCallback(act, *more)
     waiting.addErrback(lambda failure: _log.failure(problem, failure))

@@ -63,11 +63,18 @@ class IReplyCache(Interface):
         Take note of a request of so many bytes.
 
         @param key: Who sent it and its id: a tuple of texts, numbers and such tuples.
+        @param size: Bytes of the request's datagram.
         @return: C{None} if it is a new one, else what is known of it.
         """
 
     def end(key: Hashable, answer: bytes, isKnown: bool = False) -> Awaitable[None] | None:
-        """Keep the answer of a request, and whether it was known who calls."""
+        """
+        Keep the answer of a request, and whether it was known who calls.
+
+        @param key: As passed to L{begin}.
+        @param answer: The datagram that is sent.
+        @param isKnown: Whether the caller was authenticated.
+        """
 
 
 @implementer(IReplyCache)
@@ -147,6 +154,8 @@ def makeAnswerMemory(rows: int = ROWS, answerBytes: int = ANSWER_BYTES) -> int:
     """
     Make the memory of a table for answers.
 
+    @param rows: Requests that it holds.
+    @param answerBytes: Bytes of a reply at most.
     @return: Its descriptor, see L{SharedTable.make}.
     """
     return SharedTable.make("storagegate-answers", rows, _RECORD.size + answerBytes)

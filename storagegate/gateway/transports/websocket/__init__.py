@@ -61,7 +61,11 @@ class Origin:
 
 
 def parseOrigin(text: str) -> Origin | None:
-    """Read an origin; C{None} if it is none, or C{null}."""
+    """
+    Read an origin; C{None} if it is none, or C{null}.
+
+    @param text: The field C{Origin} of a handshake, or an allowed origin.
+    """
     found = _ORIGIN.fullmatch(text.lower())
     if found is None:
         return None

@@ -77,6 +77,7 @@ def readPlain(data: bytes, at: int, limit: int) -> Plain | None:
 
     @param at: Where its frame begins.
     @param limit: How long it may be.
+    @param data: The unread bytes of the connection.
     @return: C{None} if it is not all here, or is to be left to Autobahn.
     """
     if len(data) - at < 6:
@@ -116,6 +117,7 @@ def writeHead(first: int, length: int) -> bytes:
     Write the head of a frame that goes to a client: without a mask.
 
     @param first: Its first byte.
+    @param length: Bytes of the payload that follows.
     """
     if length < 126:
         return bytes((first, length))
@@ -152,7 +154,12 @@ class MessageReceiver(Protocol):
     def isIdle(self) -> bool: ...
 
     def received(self, payload: bytes, isBinary: bool) -> None:
-        """Take a message."""
+        """
+        Take a message.
+
+        @param payload: The whole message, inflated.
+        @param isBinary: Whether its opcode is that of bytes.
+        """
 
     def lost(self) -> None:
         """Take note that nothing comes or goes any more. Called once."""
@@ -202,6 +209,9 @@ class WebSocketConnection(WebSocketServerProtocol):
     maxMessagePayloadSize: int
 
     def __init__(self, handshake: Handshake) -> None:
+        """
+        @param handshake: The request that was accepted.
+        """
         super().__init__()
         self._handshake = handshake
         self.receiver: MessageReceiver
@@ -395,7 +405,11 @@ class WebSocketConnection(WebSocketServerProtocol):
             self._fail_connection(INTERNAL, "Internal error")
 
     def setReading(self, wanted: bool) -> None:
-        """Read on, or let the peer wait."""
+        """
+        Read on, or let the peer wait.
+
+        @param wanted: Whether the session accepts more.
+        """
         self._isWanted = wanted
         self._updateReading()
 
@@ -413,7 +427,11 @@ class WebSocketConnection(WebSocketServerProtocol):
     # Writing
 
     def sendText(self, payload: bytes) -> None:
-        """Send a message of text."""
+        """
+        Send a message of text.
+
+        @param payload: UTF-8, not checked here.
+        """
         self._sendMessage(0x81, payload)
 
     def sendBinary(self, payload: bytes) -> None:
@@ -627,7 +645,12 @@ class MessagePeer(_Connected, MessageWriter):
         self._isRouted = options.routeMessage is not None
 
     def received(self, payload: bytes, isBinary: bool) -> None:
-        """Take a message."""
+        """
+        Take a message.
+
+        @param payload: The whole message, inflated.
+        @param isBinary: Whether its opcode is that of bytes.
+        """
         codec = self._codec
         if isBinary != codec.isBinary:
             kind = "bytes" if codec.isBinary else "text"
@@ -674,7 +697,12 @@ class BinaryPeer(_Connected, FrameWriter):
         self._send(ITEM, message)
 
     def received(self, payload: bytes, isBinary: bool) -> None:
-        """Take a frame."""
+        """
+        Take a frame.
+
+        @param payload: The whole message, inflated.
+        @param isBinary: Whether its opcode is that of bytes.
+        """
         if not isBinary:
             self._refuse("INVALID_ARGUMENT", "Messages of this WebSocket are bytes")
             return

@@ -28,6 +28,9 @@ class HandshakeRefused(ServiceError):
     def __init__(
         self, code: str, message: str, statusCode: int, fields: Mapping[str, str] | None = None
     ) -> None:
+        """
+        @param statusCode: The status of the HTTP response.
+        """
         super().__init__(code, message, statusCode)
         self.fields = fields or {}
 
@@ -59,6 +62,9 @@ def readHandshake(
     Read a request for a WebSocket.
 
     @param headers: Names in lower case, repeated fields joined by commas.
+    @param method: The verb of the request.
+    @param secure: Whether the connection is encrypted.
+    @param origins: The rule for the field C{Origin}.
     @raise HandshakeRefused: If it is none, or may not be one.
     """
     if method != b"GET":
