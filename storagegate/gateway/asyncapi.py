@@ -160,17 +160,17 @@ def _operation(name: str, bound: MethodEntry, names: Sequence[str]) -> dict[str,
     @param names: Those of its messages, the request first.
     """
     channel = f"#/channels/{name}"
-    asked = [names[0]]
+    inputs = [names[0]]
     answers = [*names[1:], "error"]
     if bound.method.streamsRequests:
-        asked += ["clientItem", "clientEnd"]
+        inputs += ["clientItem", "clientEnd"]
     if bound.method.streamsResponses:
         answers.append("end")
     return {
         "action": "receive",
         "channel": {"$ref": channel},
         "tags": [{"name": bound.service.name}],
-        "messages": [{"$ref": f"{channel}/messages/{each}"} for each in asked],
+        "messages": [{"$ref": f"{channel}/messages/{each}"} for each in inputs],
         "reply": {
             "channel": {"$ref": channel},
             "messages": [{"$ref": f"{channel}/messages/{each}"} for each in answers],

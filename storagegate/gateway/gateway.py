@@ -65,7 +65,7 @@ class ErrorOptions:
     """
     What clients see of errors.
 
-    @ivar transformError: C{(error, protocol)} gives an error, or a mapping in the wire's own shape;
+    @ivar transformError: C{(error, protocol)} gives an error, or a mapping in the transport's own shape;
         it cannot wait for anything.
     """
 
@@ -76,7 +76,7 @@ class Configurable:
     """
     The configuration of a gateway.
 
-    @ivar settings: The options of the wires.
+    @ivar settings: The options of the gateway and its transports.
     @ivar invoker: Calls the methods.
     @ivar authentication: Verifies the credentials of calls.
     """
@@ -289,7 +289,7 @@ class ProtocolGateway(Configurable):
     Every C{configure} takes a mapping or keywords, in any order, until the gateway serves.
 
     @ivar tracer: What traces the calls. A gateway that is given none before it serves makes its
-        own, if it was told to trace.
+        own, if tracing is configured.
     @ivar protos: Services of protos that are loaded already, by full name, beside those of the
         option C{grpc.protoFiles}.
     """
@@ -465,7 +465,7 @@ class ProtocolGateway(Configurable):
 
     @property
     def discoveryProblem(self) -> str | None:
-        """Tell in one line what is wrong with services that are elsewhere; C{None} if nothing."""
+        """Return the problem with services that are elsewhere in a line; C{None} if there is none."""
         return None if self._forwarding is None else self._forwarding.problem
 
     def _streaming(self, service: str, method: str) -> str:
@@ -517,7 +517,7 @@ class ProtocolGateway(Configurable):
 
     def run(self, *, graceMs: int = RUN_GRACE_MS) -> None:
         """
-        Serve until the process is told to stop: for scripts.
+        Serve until the process receives a signal to stop: for scripts.
 
         @param graceMs: Milliseconds that calls in flight have after a signal to stop.
         @raise SystemExit: If a place is taken.

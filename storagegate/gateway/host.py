@@ -69,8 +69,8 @@ class GatewayResources:
 
     @ivar meters: What it counts with.
     @ivar logSink: Where the lines of calls go; C{None} for Twisted's log.
-    @ivar tracer: What traces the requests of all rooms; C{None}: the gateway makes its own, if it
-        is told to.
+    @ivar tracer: The tracer of all services; C{None}: the gateway makes its own, if tracing is
+        configured.
     @ivar rateStore: Makes what counts the calls of a method, see
         L{Invoker<storagegate.core.invoker.Invoker>}; C{None}: this process counts its own.
     @ivar makeReplies: Makes what keeps the answers of UDP; C{None}: this process keeps its own.
@@ -378,4 +378,4 @@ class TransportSet:
             self._made.pop(name, None)
 
     def _failed(self, failure: Any, name: str) -> None:
-        _log.failure("the wire {name} did not close in order", failure, name=name)
+        _log.failure("the transport {name} did not close in order", failure, name=name)

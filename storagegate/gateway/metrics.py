@@ -89,7 +89,7 @@ SECONDS = 60
 
 
 class SlidingWindowCounter:
-    """A ring of seconds, each with the calls of every wire and those of them that failed."""
+    """A ring of seconds, each with the calls of every transport and those of them that failed."""
 
     def __init__(self) -> None:
         self._second = -1
@@ -348,7 +348,7 @@ class CallMetrics:
         """
         Count a call that is for no method.
 
-        @param code: What its client was told.
+        @param code: The error code that its client received.
         @param protocol: The transport's name.
         """
         if not self._isCounting:

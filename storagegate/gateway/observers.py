@@ -42,8 +42,7 @@ class UnknownCalls:
     """
     An observer of calls that are for no method, on a transport that knows all else of them.
 
-    They are counted as one whatever they name, for callers make names up; who logs and who traces
-    calls is told of each.
+    They share one label, because callers can invent names; the log and the traces have each.
     """
 
     def __init__(self, metrics: CallMetrics, others: Sequence[InvocationObserver]) -> None:

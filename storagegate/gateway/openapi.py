@@ -41,7 +41,7 @@ class SchemaCollection:
     """
     The schemas of a document.
 
-    @ivar schemas: Those that were asked for, by name.
+    @ivar schemas: The schemas that are referred to, by name.
     """
 
     def __init__(self, modern: bool) -> None:
@@ -143,7 +143,7 @@ def describeHTTP(
     """
     Describe services over HTTP.
 
-    @param baseUrl: Where the places of the methods begin.
+    @param baseUrl: The prefix of the paths of the methods.
     @param methods: The methods in the order of the document.
     @param options: The options of the gateway.
     @param apiKeyHeader: The header field of API keys.
@@ -200,7 +200,7 @@ class _Describing:
         return paths
 
     def place(self, bound: MethodEntry) -> dict[str, Any]:
-        """Describe the place that every method has."""
+        """Describe the path that every method has."""
         operation = self._operation(bound, f"{bound.service.name}.{bound.name}")
         request = self.collection.request(bound) or {"type": "object"}
         operation["requestBody"] = _body(bound, request)
@@ -297,7 +297,7 @@ def _errorResponse(status: str, traced: dict[str, Any]) -> dict[str, Any]:
 
 
 def _security(bound: MethodEntry) -> list[dict[str, list[str]]]:
-    """Say which credentials are good; a public method takes them, and needs none."""
+    """Return the accepted credentials; a public method accepts them and requires none."""
     providers = bound.service.authentication.methods or ("jwt", "apikey", "oauth")
     ways: list[dict[str, list[str]]] = [] if not bound.isPublic else [{}]
     if "jwt" in providers or "oauth" in providers:

@@ -204,7 +204,7 @@ class MetricsOptions:
 
     @ivar enabled: Whether anything is.
     @ivar collectors: What is counted of all calls.
-    @ivar protocolMetrics: What is counted of a wire beside its calls, by wire: for C{http}
+    @ivar protocolMetrics: The metrics of a transport beside its calls, by transport: for C{http}
         C{status_codes} and C{user_agents}, for C{websocket} C{connection_duration} and
         C{message_frequency}, for C{grpc} C{stream_count} and C{rpc_latency}, for C{udp}
         C{packet_loss} and C{packet_size}, for C{tcp} C{connection_pool} and C{buffer_utilization}.

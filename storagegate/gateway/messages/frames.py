@@ -305,7 +305,7 @@ class FrameWriter:
 
     def sendError(self, id: MessageId, error: ServiceError) -> None:
         """
-        Send an error, whatever C{transformError} made of it.
+        Send an error, as C{transformError} returned it.
 
         @param id: The id of the request; C{None} for calls answered in order.
         @param error: The error, before C{transformError}.

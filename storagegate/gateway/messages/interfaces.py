@@ -38,7 +38,7 @@ class Peer(Protocol):
     A result or an item that cannot be written raises C{ValueError} or a C{ServiceError}, which ends
     its call. Nothing else raises.
 
-    @ivar protocol: The name of the wire.
+    @ivar protocol: The name of the transport.
     @ivar client: Who is there.
     """
 
@@ -100,7 +100,7 @@ class StreamHooks:
     What a user does with streams in place of the session.
 
     @ivar server: C{(results, send, id)} sends the messages of a stream of results.
-    @ivar client: C{(requests, call, id)} gives the result; C{call} calls the method with whatever
+    @ivar client: C{(requests, call, id)} gives the result; C{call} calls the method with what
         asynchronous iterable it gets.
     @ivar send: Sends any message, and gives what to wait for before the next.
     """

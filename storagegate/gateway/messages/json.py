@@ -155,7 +155,7 @@ class MessageWriter:
 
     def sendError(self, id: MessageId, error: ServiceError) -> None:
         """
-        Send an error, whatever C{transformError} made of it.
+        Send an error, as C{transformError} returned it.
 
         @param id: The id of the request; C{None} for calls answered in order.
         @param error: The error, before C{transformError}.
@@ -184,7 +184,7 @@ def encodeError(
     error: ServiceError,
 ) -> bytes:
     """
-    Write an error, whatever C{transformError} made of it.
+    Encode an error, as C{transformError} returned it.
 
     @param shape: Gives what an error looks like to a client.
     @param protocol: The transport's name, as C{transformError} receives it.
@@ -206,7 +206,7 @@ def describedError(
     error: ServiceError,
 ) -> dict[str, Any]:
     """
-    Return what is sent for an error: whatever C{transformError} made of it.
+    Return the shape of an error, as C{transformError} returned it.
 
     @param shape: Gives what an error looks like to a client.
     @param protocol: The transport's name, as C{transformError} receives it.

@@ -87,7 +87,7 @@ ITEMS_AHEAD = 8
 """Items of a client's stream that are held before its handler asks for them."""
 
 ITEMS_OF_A_TURN = 64
-"""Items of a stream that are sent one after the other before anybody else has a turn: about two
+"""Items of a stream that are sent in one reactor iteration: about two
 milliseconds of small ones. A handler that never waits would keep the reactor for itself."""
 
 _log = Logger()
@@ -409,7 +409,7 @@ class PeerSession:
 
     @property
     def isFed(self) -> bool:
-        """Return whether a stream of the client goes on."""
+        """Return whether a stream of the client is open."""
         return any(call.isFed for call in (*self._calls.values(), *self._waiting))
 
     def request(self, message: Mapping[str, Any], id: MessageId, native: Any = None) -> None:
@@ -556,7 +556,7 @@ MESSAGES_AHEAD = 128
 connection may have in flight. Others stop with the first."""
 
 _BESIDE = ("auth", "deadlineMs", "traceparent", "tracestate")
-"""What a message says beside its request, whatever its other keys mean."""
+"""Keys of a message that are read beside its request, also if C{routeMessage} reads it."""
 
 
 class RoutedSession(PeerSession):
@@ -669,7 +669,7 @@ def readRoute(routed: Any, message: Any, id: MessageId) -> tuple[dict[str, Any],
     """
     Read what C{routeMessage} gave: C{service}, C{method}, C{request} and C{messageId}.
 
-    @param message: What it was given: who calls, and until when, is told there.
+    @param message: The message that it received, with the credentials and the deadline.
     @param id: The message's own id, for a hook that names none.
     @param routed: What the hook returned; only mappings are valid.
     @return: The message of a call, and its id.

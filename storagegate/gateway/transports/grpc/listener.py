@@ -35,7 +35,7 @@ TRACE_ID = "x-trace-id"
 
 _SETTLE_MS = 100
 """
-How long answers are held back before and after clients are told to go to another process. Of 240
+How long answers are held back before and after clients receive a GOAWAY. Of 240
 callers that ask again and again, 20 to 40 were cancelled without it, and one or two with it; of 24,
 one in ten times without it, and none with it.
 """
@@ -69,7 +69,7 @@ class GRPCTransport:
         meter.connections = lambda: self._server.connections
         self._server.traffic = meter
         self._server.onRefused = self._refused
-        # What answers each RPC: the names that it has on the other wires.
+        # The service and method of each RPC, by their names on the other transports.
         self._methods: dict[str, tuple[str, str]] = {}
         self._namesOf: dict[str, set[str]] = {}
         self._protos = _servicesOf(options, host.protos)
@@ -90,7 +90,7 @@ class GRPCTransport:
                     implementation[name] = self._answer(service, method, gatewayMethod)
                     self._methods[method.path] = service.name, gatewayMethod
             self._server.addService(definition=definition, implementation=implementation)
-        # The name that it has on the other wires, whatever its proto calls it.
+        # Its name on the other transports, which may differ from that in its proto.
         self._server.setServingStatus(service.name, SERVING)
         self._namesOf[service.name] = {service.name, *(each.name for each in definitions)}
 
@@ -98,7 +98,7 @@ class GRPCTransport:
         """
         Have the health service say which services are well.
 
-        @param services: By their names on the other wires.
+        @param services: By their names on the other transports.
         """
         for name, isServing in services.items():
             for known in self._namesOf.get(name, ()):
@@ -110,7 +110,7 @@ class GRPCTransport:
         Begin to listen.
 
         @param place: C{HOST:PORT}; port 0 takes a free one.
-        @return: The port. Fails with C{CannotListenError} if the place cannot be had.
+        @return: The port. Fails with C{CannotListenError} if the address cannot be bound.
         """
         return self._server.listen(place, reactor=self._host.reactor)
 

@@ -150,7 +150,7 @@ class HTTPOptions:
 
     @ivar basePath: Where they are: C{POST {basePath}/{Service}/{method}}.
     @ivar enableCORS: Whether pages of every origin may call.
-    @ivar routes: Further places, C{"GET /users/:id"} to C{"UserService.GetUser"}; they are below
+    @ivar routes: Further paths, C{"GET /users/:id"} to C{"UserService.GetUser"}; they are below
         C{basePath}, too.
     @ivar transformRequest: C{(req, method)} gives the request; the body is C{req.body}.
     @ivar transformResponse: C{(result, method, req)} gives what is sent.

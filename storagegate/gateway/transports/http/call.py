@@ -279,7 +279,7 @@ class Clients:
 INLINE_SIZE = 64 * 1024
 """A body that is read at once, in a millisecond at most. A longer one is read in a thread."""
 
-# What the end of a connection makes of whatever was waiting: no news to anybody.
+# Raised by pending operations when the connection ends; not logged.
 _DISCONNECTS = (CancelledError, BodyLost, ClientLost)
 
 

@@ -1,7 +1,7 @@
 """
 Services over HTTP, inside an application of L{storagegate.http}.
 
-Every method has a place, C{POST {basePath}/{Service}/{method}}, and perhaps configured routes::
+Every method has a path, C{POST {basePath}/{Service}/{method}}, and perhaps configured routes::
 
     {"data": ...}                        the result
     {"error", "message", "details"}      an error, with its status
@@ -48,7 +48,7 @@ class HTTPTransport(InvokedTransport):
         self._isServed = True
         self._routes = readRoutes(options.routes)
         self._patterns = [(route.verb, compilePattern(route.path)) for route in self._routes]
-        # The places of methods by their path below the base, as far as they were asked for.
+        # The methods that have been called, by their path below the base.
         self._endpoints: dict[str, Endpoint] = {}
         # Written descriptions, with the services that they describe.
         self._documents: dict[str, tuple[tuple[Any, ...], bytes]] = {}
@@ -130,7 +130,7 @@ class HTTPTransport(InvokedTransport):
             app.use(self._refuse)
 
     def middleware(self) -> Router:
-        """Make what answers at wherever it is mounted, which takes the place of C{basePath}."""
+        """Return a router to be mounted at any path, which replaces C{basePath}."""
         router = Router()
         self._countResponses(router)
         if self._options.enableCORS:
@@ -164,7 +164,7 @@ class HTTPTransport(InvokedTransport):
         found: list[Endpoint] = []
 
         def handle(req: Any, res: Any) -> Any:
-            # Services may be added after an application was told to ask here.
+            # Services may be added after the application has mounted the router.
             if not found:
                 try:
                     found.append(self._find(route.service, route.method, route))
@@ -266,7 +266,7 @@ class HTTPTransport(InvokedTransport):
         return written[1]
 
 
-# Most gateways are never asked for these; a daemon that idles is to stay small.
+# Imported with the first request, because they are rare and an idle daemon stays small.
 
 
 def _describeHTTP(*arguments: Any, **more: Any) -> Any:

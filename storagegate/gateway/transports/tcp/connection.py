@@ -66,7 +66,7 @@ class StallTimer:
 
     def seconds(self, mark: Hashable, now: float) -> float:
         """
-        Tell for how long the mark has been the same.
+        Return how long the mark has been the same, in seconds.
 
         @param mark: What should change; C{None} while there is nothing to watch.
         @param now: Seconds of a monotonic clock.
@@ -95,7 +95,7 @@ class DeadPeerDetector:
         self._since: float | None = None
         self.isGone = False
 
-    def look(self, transport: Any, now: float) -> bool:
+    def check(self, transport: Any, now: float) -> bool:
         """
         Look; C{isGone} says what was seen.
 
@@ -331,7 +331,7 @@ class TCPConnection(Protocol):
         self._handleReceived()
 
     def readConnectionLost(self) -> None:
-        """Answer what the client has asked: it asks nothing more."""
+        """Complete the calls in flight: the client sends nothing more."""
         if self._isClosed:
             self.transport.loseConnection()  # type: ignore[union-attr]
             return
@@ -410,7 +410,7 @@ class TCPConnection(Protocol):
             self.send(self._peer.goingAway)
 
     def goAway(self) -> None:
-        """Say that no further calls are taken, and close when those in flight are answered."""
+        """Notify the client that no further calls are accepted, and close when those in flight are answered."""
         if self._peer is None:
             self._close()
         else:
@@ -420,7 +420,7 @@ class TCPConnection(Protocol):
     def closeWhenIdle(self) -> None:
         """Close as soon as no call is in flight."""
         if self._session is not None:
-            # A client that calls on although it was told gets an end, and not a reset.
+            # A client that still sends calls after the notice gets a FIN, not a reset.
             linger = self._owner.isLeaving
             self._session.whenIdle().addCallback(lambda _: self._close(linger))
 
@@ -458,7 +458,7 @@ class TCPConnection(Protocol):
             message = f"The message was not complete after {limits.frameSeconds:g} seconds"
             self._refuse(codedError("DEADLINE_EXCEEDED", message))
         elif isWaiting or self._isEnded:
-            isProbe = self._detector.look(self.transport, now)
+            isProbe = self._detector.check(self.transport, now)
             if self._detector.isGone:
                 self.transport.abortConnection()  # type: ignore[union-attr]
             elif isProbe and isAllSent:
@@ -512,7 +512,7 @@ class TCPConnection(Protocol):
             self._channel.setReading(self._isWanted and not self._isFull)
 
     def _refuse(self, error: ServiceError) -> None:
-        """Say what is wrong, and close."""
+        """Send the error, and close."""
         if self._peer is not None:
             self._peer.sendError(None, error)
             self._close(linger=True)

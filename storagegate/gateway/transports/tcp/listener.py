@@ -24,7 +24,7 @@ class TCPTransport(InvokedTransport, Factory):
     @ivar listener: What the sessions of its connections share.
     @ivar meter: What it counts.
     @ivar heldBytes: How many bytes of incomplete frames it holds.
-    @ivar isLeaving: Whether every client is told to call elsewhere, and still answered.
+    @ivar isLeaving: Whether clients were notified to reconnect, while their calls are still served.
     @ivar now: The time, up to a second old: a connection asks no clock.
     """
 
@@ -62,7 +62,7 @@ class TCPTransport(InvokedTransport, Factory):
         Begin to listen.
 
         @param place: An endpoint's description, see L{listen}.
-        @return: The port. Fails with C{CannotListenError} if the place is taken.
+        @return: The port. Fails with C{CannotListenError} if the address is taken.
         @raise ValueError: If it is no description.
         """
 

@@ -36,13 +36,13 @@ MAX_DATAGRAM = 65_507
 """What an IPv4 datagram can hold."""
 
 MAX_PEERS = 10_000
-"""Addresses that are remembered; those with calls under way stay."""
+"""Addresses that are remembered; those with calls in flight stay."""
 
 IDLE_SECONDS = 60
 """How long an address with no calls is remembered."""
 
 SILENT_PORTS = frozenset({0, 7, 13, 17, 19, 53, 123})
-"""Services that answer whatever they get: a forged address there would make two talk for ever."""
+"""Ports of services that answer any datagram: with a forged address two would loop forever."""
 
 _log = Logger()
 
@@ -87,7 +87,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         Begin to listen.
 
         @param place: C{HOST:PORT}; port 0 takes a free one. Or C{inherited:FD}.
-        @return: The port. Fails with C{CannotListenError} if the place cannot be had.
+        @return: The port. Fails with C{CannotListenError} if the address cannot be bound.
         """
         opening = maybeDeferred(
             listenDatagrams, self._host.reactor, place, self, maxPacketSize=MAX_DATAGRAM + 1
@@ -110,10 +110,10 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
-        Take no further calls, let those under way end, and cancel them after the grace.
+        Take no further calls, let those in flight end, and cancel them after the grace.
 
         @param idleGraceSeconds: Above 0 where another process reads the same socket from now on:
-            here nothing is refused. If streams of clients are under way, it does so only after this
+            here nothing is refused. If streams of clients are in flight, it does so only after this
             time, and those that have not ended by then break off.
         @param graceSeconds: After this, calls in flight are cancelled.
         """
@@ -137,7 +137,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         return self._drain(graceSeconds)
 
     def _drain(self, graceSeconds: float) -> Deferred[None]:
-        """Close when no call is under way, or after the grace."""
+        """Close when no call is in flight, or after the grace."""
         ended: Deferred[None] = Deferred()
 
         def end(result: Any = None) -> None:

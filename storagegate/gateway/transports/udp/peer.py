@@ -125,11 +125,11 @@ class ReorderBuffer:
 PROTOCOL = "udp"
 
 AMPLIFICATION = 3
-"""How many times larger than a datagram that anybody may have sent its answer may be (RFC 9000
+"""How many times larger than an unauthenticated datagram its reply may be (RFC 9000
 section 8.1 has the same)."""
 
 ACKNOWLEDGE_SECONDS = 1.0
-"""After so long a client is told that its request is here, so that it stops repeating it."""
+"""Seconds until an ACK is sent, after which the client stops retransmitting the request."""
 
 DATAGRAMS_OF_A_TURN = 32
 """Datagrams of a stream that are sent at once: more would overflow the receiver's buffer
@@ -365,7 +365,7 @@ class UDPPeer:
 
     def deliver(self, id: MessageId) -> None:
         """
-        Give the session the items that are in order, as long as it takes them.
+        Pass the items that are in order to the session, as long as it accepts them.
 
         @param id: The call; one without a stream is ignored.
         """
@@ -584,7 +584,7 @@ class UDPSource:
             self.writer.begun(id)
 
     def _repeat(self, known: CachedReply, size: int) -> None:
-        """Answer again; a few bytes with an id that anybody may guess get no large answer."""
+        """Send a reply again; a small datagram with a guessed id gets no large reply."""
         isOwed = known.isKnown and size >= known.size
         answer = known.answer
         if answer is not None and (isOwed or len(answer) <= AMPLIFICATION * size):

@@ -24,7 +24,7 @@ SECONDS = 247.0
 """How long an answer is kept: as long as CoAP does (RFC 7252 section 4.8.2, EXCHANGE_LIFETIME)."""
 
 MAX_ANSWERS = 10_000
-"""Answers that are kept, and calls that are under way: 12 MB of the largest datagrams."""
+"""Answers that are kept, and calls that are in flight: 12 MB of the largest datagrams."""
 
 
 @define
@@ -32,7 +32,7 @@ class CachedReply:
     """
     A request that was seen.
 
-    @ivar answer: The last datagram of the answer; C{None} while it is under way.
+    @ivar answer: The last datagram of the answer; C{None} while it is in flight.
     @ivar until: When it is forgotten.
     @ivar size: How many bytes it had.
     @ivar isKnown: Whether it was known who calls.
@@ -53,7 +53,7 @@ class IReplyCache(Interface):
     may be.
 
     What is shared by several machines, in a server like Valkey, promises as much: C{begin} is one
-    atomic step that takes note of a request only if it is new (C{SET NX PX}), and a call under way
+    atomic step that takes note of a request only if it is new (C{SET NX PX}), and a call in flight
     is bound to who does it, so that it is new again when that one is gone. It is bounded, and may
     forget the oldest. A request whose C{begin} fails is dropped, and its client will repeat it.
     """
@@ -184,7 +184,7 @@ class SharedReplyCache:
         self._own = ReplyCache(table.now, seconds)
 
     def close(self) -> None:
-        """Leave: what this process has under way is new to the others."""
+        """Leave: the requests in flight here are new to the other processes."""
         self._presence.close()
 
     def begin(self, key: Hashable, size: int = 0) -> CachedReply | None:
@@ -243,7 +243,7 @@ class SharedReplyCache:
             self._own.end(key, answer, isKnown)
 
     def _underWay(self, record: bytes | None) -> int | None:
-        """Return the length of a request that is under way here, C{None} if it is not."""
+        """Return the length of a request that is in flight here, C{None} if it is not."""
         if record is None:
             return None
         state, length, process = _RECORD.unpack_from(record)

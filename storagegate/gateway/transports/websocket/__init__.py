@@ -44,7 +44,7 @@ _ORIGIN = re.compile(rf"(?P<scheme>[a-z][a-z0-9+.-]{{0,40}})://{_HOST}")
 _AUTHORITY = re.compile(_HOST)
 
 ANY = "*"
-"""Among the allowed origins: everybody's pages."""
+"""Among the allowed origins: the pages of any origin."""
 
 
 @frozen
@@ -95,7 +95,7 @@ class OriginRule:
 
     def admits(self, origin: str | None, host: str, secure: bool) -> bool:
         """
-        Say whether a page may connect.
+        Return whether a page may connect.
 
         @param origin: The field of that name, if there was one.
         @param host: The field C{Host}.
@@ -164,7 +164,7 @@ class WebSocketOptions:
     @ivar messageFormat: What clients speak that name no subprotocol.
     @ivar maxMessageSize: Bytes of a message, inflated.
     @ivar maxConnections: Connections at a time.
-    @ivar pingSeconds: After how much silence a client is asked whether it is there.
+    @ivar pingSeconds: Seconds without input after which a ping is sent.
     @ivar routeMessage: C{(message)} gives a mapping of C{service}, C{method}, C{request} and
         C{messageId}.
     @ivar formatResponse: C{(result, messageId, method)} gives the message.

@@ -177,7 +177,7 @@ class NullLogger:
 
 MAX_UNSENT = 64 * 1024 * 1024
 """Bytes that wait for a peer which reads slowly. Streams wait for it and it is not read either, so
-only the results of calls that were under way already can become so many."""
+only the results of calls that were in flight already can become so many."""
 
 # Autobahn copies all that it has not read for each frame that it reads: this much at most.
 _PIECE = 4096
@@ -253,7 +253,7 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     def leave(self) -> None:
         """
-        Close behind the next answer after which nothing is under way.
+        Close behind the next reply after which no call is in flight.
 
         The answer and the close go out in one piece: a client that waits for its answers has both,
         or none.
@@ -293,11 +293,11 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     def checkAlive(self) -> None:
         """
-        Look whether the peer is there still. Called now and then.
+        Check whether the peer is alive. Called every C{pingSeconds}.
 
-        One that says nothing is asked; one that did not answer by the next time, took nothing of
+        A silent one is pinged; one that did not answer by the next time, read nothing of
         what waits for it, or did not go after the close is dropped. One that is not read because
-        its calls take their time could not answer: it is asked so that the system notices.
+        its calls take their time could not answer: it is pinged so that the system notices.
         """
         sent = getattr(self.transport, "sentBytes", 0)
         isMoving = sent != self._seenSent
@@ -318,7 +318,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         return bool(self.state == self.STATE_OPEN)
 
     def _end(self) -> None:
-        """Tell the receiver, once, that it is over."""
+        """Notify the receiver, once, of the end."""
         if self._isOver:
             return
         self._isOver = True
@@ -369,7 +369,7 @@ class WebSocketConnection(WebSocketServerProtocol):
             payload, isBinary, at = plain
             self._deliver(payload, isBinary)
         if not self._isDiscarding:
-            # Something may have come meanwhile; and also who is told goodbye has to say it.
+            # More may have come meanwhile, and a peer that received a close has to send its own.
             self._pending = data[at:] + self._pending
 
     def processData(self) -> bool:
@@ -669,7 +669,7 @@ class MessagePeer(_Connected, MessageWriter):
 
 
 def _handleRouted(session: PeerSession, writer: MessageWriter, message: Any) -> None:
-    """Take a message that the user's hook understands, unless it goes on with a call."""
+    """Take a message that the user's hook understands, unless it belongs to a call."""
     if isinstance(message, Mapping) and message.get("type") in CONTROLS:
         handleMessage(session, writer, message)
     else:

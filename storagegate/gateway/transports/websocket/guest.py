@@ -96,6 +96,6 @@ class WebSocketGuest(InvokedTransport):
         return closing
 
     def closeLate(self) -> Deferred[None]:
-        """Wait for the first WebSocket, where it was asked for while HTTP closed."""
+        """Wait for the first WebSocket, if it was requested while HTTP closed."""
         late, self._late = self._late, []
         return gatherResults(late).addCallback(lambda results: None)

@@ -40,7 +40,7 @@ class Handshake:
     """
     A request that becomes a WebSocket.
 
-    @ivar subprotocol: The one that was asked for and is spoken; C{None} if none is.
+    @ivar subprotocol: The requested one that was accepted; C{None} if none is.
     @ivar format: How messages are written.
     @ivar head: The request again, with all that matters and nothing else.
     """

@@ -179,7 +179,7 @@ class WebSocketTransport:
         Take no further calls, and close each WebSocket when its calls are answered.
 
         @param idleGraceSeconds: How long further calls, and WebSockets, are taken before, where
-            another process serves the same place. A WebSocket on which nothing is under way is
+            another process serves the same address. A WebSocket on which nothing is in flight is
             closed meanwhile behind an answer, so that no call crosses with the close.
         @return: Fires when all connections are gone. Calls that are not answered after
             C{graceSeconds} are cancelled, and clients that do not go then are dropped soon.
