@@ -65,8 +65,8 @@ class ErrorOptions:
     """
     What clients see of errors.
 
-    @ivar transformError: C{(error, protocol)} gives an error, or a mapping in the transport's own shape;
-        it cannot wait for anything.
+    @ivar transformError: C{(error, protocol)} returns an error, or a mapping in the transport's own
+        shape; it cannot wait for anything.
     """
 
     transformError: ErrorHook = field(converter=readFunction)
@@ -465,7 +465,7 @@ class ProtocolGateway(Configurable):
 
     @property
     def discoveryProblem(self) -> str | None:
-        """Return the problem with services that are elsewhere in a line; C{None} if there is none."""
+        """Return the problem with remote services in one line; C{None} if there is none."""
         return None if self._forwarding is None else self._forwarding.problem
 
     def _streaming(self, service: str, method: str) -> str:

@@ -410,7 +410,7 @@ class TCPConnection(Protocol):
             self.send(self._peer.goingAway)
 
     def goAway(self) -> None:
-        """Notify the client that no further calls are accepted, and close when those in flight are answered."""
+        """Notify the client, accept no further calls, and close when those in flight have ended."""
         if self._peer is None:
             self._close()
         else:
