@@ -60,6 +60,8 @@ class PathText:
         """
         Split a path.
 
+        @param path: The raw path, with its percent escapes.
+        @param caseSensitive: Whether C{keys} keep their case.
         @param limit: The number of slashes to split at, the rest stays one segment; -1 for all.
         """
         self.path = path
@@ -74,7 +76,11 @@ class PathText:
             self.keys = folded.split("/", limit)
 
     def offset(self, at: int) -> int:
-        """Return the offset in the path at which a segment begins."""
+        """
+        Return the offset in the path at which a segment begins.
+
+        @param at: The index of the segment in C{segments}.
+        """
         return sum(map(len, self.segments[:at])) + at
 
 
@@ -82,6 +88,7 @@ def decodeEscapes(raw: str) -> str | None:
     """
     Undo percent escapes, once.
 
+    @param raw: A segment of a path, or a part of one.
     @return: C{None} if one is not C{%} and two hexadecimal digits, or the text is not UTF-8.
     """
     if "%" not in raw:
@@ -95,7 +102,11 @@ def decodeEscapes(raw: str) -> str | None:
 
 
 def foldCase(text: str) -> str:
-    """Fold the case of a text, so that texts that differ in case only become equal."""
+    """
+    Fold the case of a text, so that texts that differ in case only become equal.
+
+    @param text: Decoded text; only the case is changed, accents stay.
+    """
     folded = text.lower()
     # The lower case of the Kelvin sign is a plain k: a name that a proxy in front did not recognise
     # as one that it guards must not become that name.
@@ -225,7 +236,12 @@ def parsePattern(source: str, caseSensitive: bool, strict: bool) -> tuple[Elemen
 
 
 def shapesOf(source: str, elements: Sequence[Element]) -> tuple[Shape, ...]:
-    """List the shapes of a pattern, first those with the earlier optional parameters."""
+    """
+    List the shapes of a pattern, first those with the earlier optional parameters.
+
+    @param source: The pattern as it was registered, for the message of an error.
+    @param elements: What L{parsePattern} returned.
+    """
     runs = [
         list(run)
         for _, run in itertools.groupby(
@@ -364,6 +380,8 @@ def nestsQuantifiers(source: str) -> bool:
 
     C{(a+)+} can split the same text in a number of ways that doubles with each character, and tries
     all of them before it fails.
+
+    @param source: The source of a regular expression.
     """
     text = _CLASS.sub(_ONE, _BACKSLASHED.sub(_ONE, source))
     while True:

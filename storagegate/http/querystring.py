@@ -68,8 +68,10 @@ def parseForm(
     """
     Read a URL-encoded form.
 
+    @param body: The form, inflated; empty for no parameters.
     @param charset: The name of a Python codec for what the escapes stand for.
     @param extended: Whether names nest.
+    @param parameterLimit: The most parameters, empty ones included.
     @param depth: How many brackets a nested name may have.
     @return: Values by name: strings and lists of them; nested also dictionaries.
     @raise TooManyParameters: If there are more than C{parameterLimit}.
@@ -302,6 +304,7 @@ class FieldTree:
         Add a field.
 
         @param name: Such as C{a[b][]}.
+        @param value: The decoded value of the field.
         @raise TooDeep: If the name has more than L{FIELD_DEPTH_LIMIT} brackets.
         """
         steps, appends = _steps(name)

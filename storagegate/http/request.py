@@ -92,7 +92,9 @@ def clientAddresses(peer: str, forwardedFor: str, trust: Trust | None) -> Sequen
     """
     Return the addresses that may be believed, from the peer outwards; the last is the client.
 
+    @param peer: The address of the other end of the connection.
     @param forwardedFor: The values of C{X-Forwarded-For}.
+    @param trust: Returns whether an address at a distance is a trusted proxy; C{None} trusts none.
     """
     addresses = [peer]
     if trust is None or not forwardedFor:
@@ -117,7 +119,11 @@ class HeaderMapping:
         self._headers = headers
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a field, C{default} if it is not there."""
+        """
+        Return a field, C{default} if it is not there.
+
+        @param name: The name of the field, in any case.
+        """
         value = self._headers.get(name.lower().encode("latin-1", "replace"))
         return default if value is None else value.decode("latin-1")
 
@@ -207,6 +213,8 @@ class HTTPRequest:
         """
         Call a function on C{close}: the client went away before the response was complete.
 
+        @param event: C{close}, the only one.
+        @param listener: Called without arguments.
         @raise ValueError: If there is no such event.
         """
         if event != "close":
@@ -217,7 +225,11 @@ class HTTPRequest:
     # The head
 
     def get(self, name: str) -> str | None:
-        """Return a field, C{None} if it is not there; C{referer} and C{referrer} are one."""
+        """
+        Return a field, C{None} if it is not there; C{referer} and C{referrer} are one.
+
+        @param name: The name of the field, in any case.
+        """
         lowered = name.lower()
         headers = self.raw.headers
         value = headers.get(lowered.encode("latin-1", "replace"))
@@ -335,17 +347,32 @@ class HTTPRequest:
         return full[liked[0]] if liked else None
 
     def acceptsEncodings(self, *encodings: str) -> Any:
-        """Return which of some content codings the client likes best, as L{accepts}."""
+        """
+        Return which of some content codings the client likes best, as L{accepts}.
+
+        @param encodings: The codings on offer; with none, all that the client accepts are listed,
+            best first.
+        """
         liked = preferredEncodings(self.get("accept-encoding"), encodings)
         return liked if not encodings else (liked[0] if liked else None)
 
     def acceptsCharsets(self, *charsets: str) -> Any:
-        """Return which of some charsets the client likes best, as L{accepts}."""
+        """
+        Return which of some charsets the client likes best, as L{accepts}.
+
+        @param charsets: The charsets on offer; with none, all that the client accepts are listed,
+            best first.
+        """
         liked = preferredCharsets(self.get("accept-charset"), charsets)
         return liked if not charsets else (liked[0] if liked else None)
 
     def acceptsLanguages(self, *languages: str) -> Any:
-        """Return which of some languages the client likes best, as L{accepts}."""
+        """
+        Return which of some languages the client likes best, as L{accepts}.
+
+        @param languages: The languages on offer; with none, all that the client accepts are listed,
+            best first.
+        """
         liked = preferredLanguages(self.get("accept-language"), languages)
         return liked if not languages else (liked[0] if liked else None)
 
@@ -365,6 +392,7 @@ class HTTPRequest:
         """
         Read which ranges of something of C{size} bytes the client asks for.
 
+        @param size: The length of the whole, in bytes.
         @return: Offsets of first and last bytes; empty if none of them is in it, C{None} if the
             client asks for the whole.
         """

@@ -92,6 +92,7 @@ def checkFields(fields: Iterable[tuple[str, HeaderValue]]) -> dict[str, CheckedF
     """
     Check fields once that are to be set in many responses.
 
+    @param fields: Pairs of a name, which keeps its case on the wire, and one or more values.
     @return: What L{HTTPResponse.setChecked} takes: the fields by their names in lower case.
     @raise ValueError: If a name is no token or a value has a character that it may not have.
     """
@@ -186,6 +187,8 @@ class HTTPResponse:
         Call a function on C{finish}, when the response has been sent, or on C{close}, when the
         client disconnects before that.
 
+        @param event: C{finish} or C{close}.
+        @param listener: Called without arguments.
         @raise ValueError: If there is no such event.
         """
         if event == "close":
@@ -266,7 +269,11 @@ class HTTPResponse:
         self._fields.setdefault(name.lower(), (name, value))
 
     def get(self, name: str) -> str | list[str] | None:
-        """Return what a field was set to."""
+        """
+        Return what a field was set to.
+
+        @param name: The name of the field, in any case.
+        """
         field = self._fields.get(name.lower())
         return None if field is None else field[1]
 
@@ -281,7 +288,11 @@ class HTTPResponse:
         return self
 
     def remove(self, name: str) -> Self:
-        """Take a field back."""
+        """
+        Take a field back.
+
+        @param name: The name of the field, in any case; it may be absent.
+        """
         self._fields.pop(name.lower(), None)
         return self
 
@@ -311,7 +322,11 @@ class HTTPResponse:
         return self
 
     def links(self, links: Mapping[str, str]) -> Self:
-        """Add C{Link} fields: relation names to URLs."""
+        """
+        Add C{Link} fields: relation names to URLs.
+
+        @param links: URLs by the names of their relations, such as C{next}.
+        """
         values = [f'<{url}>; rel="{rel}"' for rel, url in links.items()]
         before = self.get("link")
         return self.header("Link", ", ".join([*_listed(before or []), *values]))
@@ -328,7 +343,12 @@ class HTTPResponse:
         return self.header("Location", quote(url, safe=_URL_SAFE))
 
     def attachment(self, filename: str | None = None) -> Self:
-        """Ask the client to save the body, under a name perhaps, which also sets the type."""
+        """
+        Ask the client to save the body, under a name perhaps, which also sets the type.
+
+        @param filename: The name to save it by; its extension sets the type. C{None} leaves both to
+            the client.
+        """
         if filename is not None and "." in filename:
             self.type(filename[filename.rindex(".") :])
         return self.header("Content-Disposition", contentDisposition(filename))
@@ -337,6 +357,7 @@ class HTTPResponse:
         """
         Set a cookie.
 
+        @param value: Text, or a number, which is written in decimal.
         @param options: See L{serializeCookie<storagegate.net.http.cookies.serializeCookie>}. With
             C{maxAge} alone, C{Expires} says the same to old clients.
         @raise ValueError: If it can be none.
@@ -346,7 +367,11 @@ class HTTPResponse:
         return self.append("Set-Cookie", serializeCookie(name, str(value), **options))
 
     def clearCookie(self, name: str, **options: Any) -> Self:
-        """Make the client forget a cookie; path and domain must be those it was set with."""
+        """
+        Make the client forget a cookie; path and domain must be those it was set with.
+
+        @param options: As of L{cookie}; C{maxAge} and C{expires} are ignored.
+        """
         options = {key: each for key, each in options.items() if key not in ("maxAge", "expires")}
         return self.cookie(name, "", expires=0, **options)
 
@@ -391,7 +416,11 @@ class HTTPResponse:
         return self._sendWhole(_encodeJSON(value), _JSON)
 
     def html(self, text: str) -> Self:
-        """Send text as HTML, whatever type was set before, and end the response."""
+        """
+        Send text as HTML, whatever type was set before, and end the response.
+
+        @param text: The page, which is sent as UTF-8.
+        """
         self._fields["content-type"] = _HTML
         return self._sendWhole(text.encode(), _HTML)
 
@@ -399,6 +428,7 @@ class HTTPResponse:
         """
         End the response, with a last piece of its body perhaps.
 
+        @param body: The last piece; text is sent as UTF-8, C{None} is no piece.
         @raise ResponseSent: If it was ended before.
         """
         self._checkUnanswered()
@@ -421,7 +451,11 @@ class HTTPResponse:
     # Named responses
 
     def sendStatus(self, code: int) -> Self:
-        """Send a status with its usual words as the body."""
+        """
+        Send a status with its usual words as the body.
+
+        @param code: The status; its phrase becomes the body.
+        """
         return self.status(code).type("txt").send(self.phrase)
 
     def redirect(self, *arguments: Any) -> Self:
@@ -545,6 +579,7 @@ class HTTPResponse:
         """
         Send a piece of the body; the first sends the head.
 
+        @param chunk: The next piece of the body; text is sent as UTF-8.
         @return: Something to await until the client has room for more. It raises
             L{ClientLost<storagegate.net.http.interfaces.ClientLost>} if the client is gone.
         @raise ResponseSent: If the response was ended.
@@ -612,6 +647,8 @@ class HTTPResponse:
         Call a function once, just before the head is made; it may change it.
 
         The last that was added is called first. What it raises, the sender of the response gets.
+
+        @param callback: Called without arguments in the reactor thread.
         """
         self._openHooks().beforeHead.append(callback)
 

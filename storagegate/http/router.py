@@ -298,6 +298,7 @@ class Router(LayerList, _Registration):
         Install a route table: paths, each with a handler of standard requests, a mapping of
         methods to such handlers, or an HTML page.
 
+        @param routes: The table: patterns of paths to their handlers.
         @raise TypeError: If a value is none of these.
         @raise ValueError: If a path is none.
         """
@@ -305,17 +306,30 @@ class Router(LayerList, _Registration):
         return self
 
     def getRoutes(self, method: str | None = None) -> list[RouteInfo]:
-        """List the routes, with those of mounted routers, all or those of one method."""
+        """
+        List the routes, with those of mounted routers, all or those of one method.
+
+        @param method: The method in any case; C{None} for all methods.
+        """
         routes = (info for info, _ in _walk(self, ""))
         return [route for route in routes if method is None or route.method == method.upper()]
 
     def hasRoute(self, method: str, path: str) -> bool:
-        """Return whether there is a route for a method and a path, or a pattern as registered."""
+        """
+        Return whether there is a route for a method and a path, or a pattern as registered.
+
+        @param method: The method in any case.
+        @param path: A path of a request, or a pattern as registered.
+        """
         wanted = (method.upper(), ANY_METHOD)
         return any(info.method in wanted for info in _matching(self, path))
 
     def getAllowedMethods(self, path: str) -> list[str]:
-        """List the methods that are registered for a path, or a pattern as registered."""
+        """
+        List the methods that are registered for a path, or a pattern as registered.
+
+        @param path: A path of a request, or a pattern as registered.
+        """
         methods = dict.fromkeys(info.method for info in _matching(self, path))
         methods.pop(ANY_METHOD, None)
         return list(methods)
@@ -476,6 +490,9 @@ def sendResponse(req: Any, res: Any, response: Response) -> Awaitable[None] | No
     It is sent unchanged: no content type and no ETag are added. Its own phrase is not sent, and
     fields that middleware has set stay, where the response has none of that name.
 
+    @param req: The request that is answered.
+    @param res: The response of the framework, with the fields that middleware has set.
+    @param response: The standard response; its body is used up by this.
     @return: An awaitable for the end of the response if the body is a stream.
     @raise TypeError: If its body was read before.
     """

@@ -45,6 +45,8 @@ def findRanges(value: bytes, size: int) -> Sequence[ByteRange] | None:
     """
     Find the bytes that a C{Range} asks for; ranges that touch or overlap become one.
 
+    @param value: The value of the C{Range} field.
+    @param size: The length of the file, in bytes.
     @return: In the order of the request; L{None} if the field is to be ignored.
     @raise HTTPError: 416 if there are none of these bytes, or too many ranges.
     """
@@ -116,6 +118,7 @@ def readOptions(
     Read the options that C{sendFile} and C{staticFiles} share.
 
     @param maxAge: Milliseconds, or text such as C{"1d"}; cut at a year.
+    @param immutable: Whether C{Cache-Control} says that the file never changes in that time.
     @param cacheControl: Whether to send C{Cache-Control} at all.
     @raise ValueError: If it is no age.
     """
@@ -141,10 +144,12 @@ def sendFile(
     """
     Look a file up and send it as the response.
 
+    @param res: The response, of which the head is not sent yet.
     @param path: Absolute, or below C{root}.
     @param root: The directory that the file has to be in, L{None} for any.
     @param dotfiles: As of L{checkDotfiles}.
     @param headers: Fields to set if there is such a file; removed again if it cannot be sent.
+    @param options: What L{readOptions} returned.
     @param unhandled: Called with a failure that the handler does not wait for.
     @return: Fires when the file has been sent or the client has disconnected.
     """
@@ -211,6 +216,9 @@ def replyWithFile(
 
     Fields of the response that are set already stay as they are.
 
+    @param res: The response, of which the head is not sent yet.
+    @param file: An open file, which is closed also if this fails.
+    @param options: What L{readOptions} returned.
     @return: What is left to be done, L{None} if the response is complete.
     @raise HTTPError: 412 or 416.
     """

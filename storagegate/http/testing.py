@@ -167,6 +167,9 @@ class CookieJar:
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
+        """
+        @param now: Returns the time in seconds since 1970, by which cookies expire.
+        """
         self._now = now
         self._cookies: dict[tuple[str, str], _Cookie] = {}
 
@@ -186,7 +189,12 @@ class CookieJar:
         return len(self._alive())
 
     def set(self, name: str, value: str) -> None:
-        """Add a cookie for every path."""
+        """
+        Add a cookie for every path.
+
+        @param name: Replaces a cookie of this name and the path C{/}.
+        @param value: The value as the application will read it.
+        """
         self._cookies[name, "/"] = _Cookie(name, value, "/", False, None)
 
     def clear(self) -> None:
@@ -194,7 +202,12 @@ class CookieJar:
         self._cookies.clear()
 
     def store(self, url: TargetURL, headers: Headers) -> None:
-        """Store the cookies that a response sets."""
+        """
+        Store the cookies that a response sets.
+
+        @param url: The URL of the request, whose path is the default of a cookie.
+        @param headers: The fields of the response.
+        """
         for line in headers.getSetCookie():
             cookie = self._read(line, url)
             self._cookies.pop((cookie.name, cookie.path), None)
@@ -202,7 +215,11 @@ class CookieJar:
                 self._cookies[cookie.name, cookie.path] = cookie
 
     def header(self, url: TargetURL) -> str:
-        """Return the value of the Cookie field for a request, longer paths first."""
+        """
+        Return the value of the Cookie field for a request, longer paths first.
+
+        @param url: The URL of the request: it selects by path, and by C{https}.
+        """
         path = _pathOf(url)
         sent = [
             cookie
@@ -392,7 +409,11 @@ class Client:
         self.advance(0)
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock, second by second, and run everything that is due."""
+        """
+        Advance the clock, second by second, and run everything that is due.
+
+        @param seconds: How far, 0 or more.
+        """
         while seconds > 1:
             self._step(1)
             seconds -= 1

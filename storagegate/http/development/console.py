@@ -56,7 +56,11 @@ _PAGE = """\
 
 @lru_cache(maxsize=10_000)
 def isInstalled(path: str) -> bool:
-    """Return whether a file came with Python, with a package or with the framework."""
+    """
+    Return whether a file came with Python, with a package or with the framework.
+
+    @param path: The path of a file of code; links are resolved.
+    """
     real = os.path.realpath(path)
     return real.startswith(_INSTALLED) or not _PACKAGES.isdisjoint(real.split(os.sep))
 
@@ -82,6 +86,8 @@ class ErrorReport:
         """
         Describe an error.
 
+        @param error: The exception; frames of installed packages do not count for C{file} and
+            C{line}.
         @param trace: The traceback, if C{error.__traceback__} is not set any more.
         """
         described = traceback.TracebackException(type(error), error, trace or error.__traceback__)
@@ -118,6 +124,7 @@ def errorPage(status: int, shape: Mapping[str, Any]) -> str:
     """
     Write the page that a browser gets in place of an error's JSON.
 
+    @param status: The status of the response, for the title.
     @param shape: What other clients get as JSON.
     """
     request = f"{shape['method']} {shape['path']}" if "path" in shape else ""
@@ -141,6 +148,8 @@ def hasColours(stream: Any) -> bool:
     """
     Return whether a stream shows colours: terminals do. C{NO_COLOR} and C{FORCE_COLOR} override
     that, in this order.
+
+    @param stream: A text stream such as C{sys.stdout}.
     """
     if os.environ.get("NO_COLOR"):
         return False
@@ -161,7 +170,11 @@ class ConsoleStream:
         self.name = name
 
     def write(self, text: str) -> None:
-        """Write text, in colours if the stream shows them."""
+        """
+        Write text, in colours if the stream shows them.
+
+        @param text: Text with the escape sequences of L{paint}.
+        """
         stream = getattr(sys, self.name)
         if stream is None:
             return
@@ -220,7 +233,12 @@ def beginConsole() -> None:
 
 
 def announce(port: IListeningPort, isSecure: bool) -> None:
-    """Print where an application listens."""
+    """
+    Print where an application listens.
+
+    @param port: The open port, whose address is printed.
+    @param isSecure: Whether it is on TLS.
+    """
     line = f"listening on {paint(addressOf(port.getHost(), isSecure), _GREEN)}\n"
     ConsoleStream("stdout").write(line)
 
@@ -230,6 +248,7 @@ def addressOf(address: Any, isSecure: bool) -> str:
     Return the URL of a listener, or the name of its socket.
 
     @param address: The Twisted address, as of C{port.getHost()}.
+    @param isSecure: Whether the URL is one of C{https}.
     """
     host = getattr(address, "host", None)
     if host is None:

@@ -72,7 +72,11 @@ class LiveReloadHub:
         return f"{self._process}.{self._count}"
 
     def connect(self, res: Any) -> None:
-        """Begin a stream of events; it ends when its client disconnects, or by L{endAll}."""
+        """
+        Begin a stream of events; it ends when its client disconnects, or by L{endAll}.
+
+        @param res: The response that becomes the stream; 503 if too many are open.
+        """
         if len(self._streams) >= _MAX_STREAMS:
             res.status(503).header("Retry-After", "5").send("There are too many open pages")
             return
@@ -222,12 +226,19 @@ class TagInserter:
     flushes = False
 
     def __init__(self, tag: bytes) -> None:
+        """
+        @param tag: The bytes to insert before the end tag of the body.
+        """
         self._tag = tag
         self._held = b""
         self._isDone = False
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return a chunk, without bytes at its end that may begin the mark."""
+        """
+        Return a chunk, without bytes at its end that may begin the mark.
+
+        @param chunk: The next bytes of the page, cut anywhere.
+        """
         if self._isDone:
             return chunk
         page, self._held = self._held + chunk, b""
@@ -255,7 +266,11 @@ class TagInserter:
 
 
 def staticRoots(app: LayerList) -> frozenset[str]:
-    """Return the directories that an application and its routers serve with C{staticFiles}."""
+    """
+    Return the directories that an application and its routers serve with C{staticFiles}.
+
+    @param app: An application or router; those mounted in it count, too.
+    """
     roots: set[str] = set()
     routers: list[Any] = [app]
     # A router may be mounted several times, also in itself.

@@ -178,7 +178,11 @@ class Reloader:
         return True
 
     def released(self, port: IListeningPort) -> None:
-        """Note that an application has closed a port."""
+        """
+        Note that an application has closed a port.
+
+        @param port: A port that L{listen} has opened.
+        """
         _, endpoint = self._ports.pop(port, (None, ""))
         if self._isRetired:
             if not self._ports:
@@ -212,6 +216,7 @@ class Reloader:
         """
         Accept from now on: there is no predecessor, or it has stopped accepting.
 
+        @param reactor: Schedules the release of inherited sockets that are not used.
         @param files: The paths that have changed, for the log.
         @param milliseconds: The time from the start of this process.
         """
@@ -249,6 +254,7 @@ class Reloader:
         """
         Stop accepting, finish the requests in flight, then stop the reactor.
 
+        @param reactor: Stopped when the last request has ended.
         @param files: The paths that have changed, for open pages.
         """
         self._isRetired = True

@@ -80,7 +80,11 @@ FileState = tuple[int, int, int] | None
 
 
 def fileState(path: str) -> FileState:
-    """Return the state of a file."""
+    """
+    Return the state of a file.
+
+    @param path: A file, which may be absent: the state is then C{None}.
+    """
     try:
         status = os.stat(path)
     except OSError:

@@ -53,7 +53,11 @@ class Headers:
                     self.append(name, each)
 
     def get(self, name: str) -> str | None:
-        """Return the values of a field, joined by commas; C{None} if it is absent."""
+        """
+        Return the values of a field, joined by commas; C{None} if it is absent.
+
+        @param name: The name of the field, in any case.
+        """
         values = self._valuesOf(name)
         return ", ".join(values) if values else None
 
@@ -128,7 +132,11 @@ class Headers:
 
 
 def decodeFields(fields: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Make L{Headers} of received fields, which the parser has checked."""
+    """
+    Make L{Headers} of received fields, which the parser has checked.
+
+    @param fields: Pairs of a name and a value, as on the wire.
+    """
     headers = Headers()
     headers._fields = [
         (name.decode("ascii").lower(), value.decode("latin-1")) for name, value in fields
@@ -242,6 +250,8 @@ def tee(source: ByteSource) -> tuple[ByteSource, ByteSource]:
 
     Bytes that one has read wait in memory for the other. Reading fails if too many would wait; a
     source that is cancelled needs none.
+
+    @param source: Must not be read directly any more.
     """
     shared = _Tee(source)
     return _TeeBranch(shared, 0), _TeeBranch(shared, 1)
@@ -420,6 +430,7 @@ def decodeJSON(content: bytes) -> Any:
     """
     Decode JSON.
 
+    @param content: UTF-8, perhaps with a byte order mark.
     @raise ValueError: If it is malformed, or nested too deeply.
     """
     try:
@@ -461,6 +472,7 @@ def parseURL(url: str) -> TargetURL:
     """
     Parse a URL; a path alone is one on C{http://localhost}. A fragment is dropped.
 
+    @param url: An C{http} or C{https} URL, or a path that begins with a slash.
     @raise ValueError: If it is malformed, or its scheme is neither C{http} nor C{https}.
     """
     if not isinstance(url, str):
@@ -483,7 +495,11 @@ def parseURL(url: str) -> TargetURL:
 
 
 def encodeTarget(target: str) -> str:
-    """Percent-encode a path and query; escapes in them stay."""
+    """
+    Percent-encode a path and query; escapes in them stay.
+
+    @param target: A path, perhaps with a query, of any characters.
+    """
     return quote(target, safe=_SAFE)
 
 
@@ -577,6 +593,7 @@ class Response(FetchBody):
         Make a redirect.
 
         @param url: The C{Location}, which is percent-encoded as far as needed.
+        @param status: One of 301, 302, 303, 307 and 308.
         @raise ValueError: If the status does not redirect, or the URL has control characters.
         """
         if status not in _REDIRECTS:
@@ -605,7 +622,14 @@ class Response(FetchBody):
 def receivedResponse(
     status: int, statusText: str, headers: Headers, source: ByteSource
 ) -> Response:
-    """Make a response that a server has sent."""
+    """
+    Make a response that a server has sent.
+
+    @param status: Any status, also one that the constructor refuses.
+    @param statusText: The phrase of the status line; may be empty.
+    @param headers: The fields of the response.
+    @param source: The body, which is read on demand.
+    """
     response = Response(None, 200, headers, statusText)
     # A server may send statuses that the constructor refuses.
     response.status = status
@@ -684,7 +708,15 @@ class Request(FetchBody):
 def receivedRequest(
     method: str, url: str, headers: Headers, source: ByteSource, params: Mapping[str, Any]
 ) -> Request:
-    """Make a request that a client has sent."""
+    """
+    Make a request that a client has sent.
+
+    @param method: The method in upper case.
+    @param url: The URL as text, which is not parsed again.
+    @param headers: The fields of the request, used without a copy.
+    @param source: The body, which is read on demand.
+    @param params: The parameters of the path, decoded.
+    """
     request = Request.__new__(Request)
     FetchBody.__init__(request, source)
     # Not parsed and formatted again: each request of a route table passes here.

@@ -86,6 +86,12 @@ class MemoryTransport:
     def __init__(
         self, client: "MemoryClientConnection", peer: str, port: int, secure: bool
     ) -> None:
+        """
+        @param client: Receives what the server writes.
+        @param peer: The IP address of the client; its port is 0.
+        @param port: The port of the server, on the loopback address.
+        @param secure: Whether the connection counts as TLS.
+        """
         self._client = client
         self._peer = IPv4Address("TCP", peer, 0)
         self._host = IPv4Address("TCP", LOCALHOST, port)
@@ -167,7 +173,11 @@ class ResponseReader:
         self._body: list[bytes] = []
 
     def feed(self, wire: bytes) -> bytes:
-        """Parse bytes, and return those of the body."""
+        """
+        Parse bytes, and return those of the body.
+
+        @param wire: The next bytes from the server.
+        """
         self._parser.feed_data(wire)
         body, self._body = self._body, []
         return body[0] if len(body) == 1 else b"".join(body)
@@ -242,6 +252,7 @@ class EncodedRequest:
         """
         Encode a piece of the body.
 
+        @param piece: The next bytes of the body; empty ones become nothing.
         @raise ValueError: If the body is longer than the request declares.
         """
         if self._chunked:
@@ -274,6 +285,8 @@ class RequestBodySender:
         failed: Callable[[Failure], None],
     ) -> None:
         """
+        @param request: Encodes the pieces.
+        @param source: The pieces of the body.
         @param send: Called with the encoded bytes.
         @param failed: Called with the failure of the source.
         """
@@ -463,7 +476,11 @@ class MemoryClientConnection:
     # For the server side
 
     def receive(self, data: bytes) -> None:
-        """Handle bytes of the response."""
+        """
+        Handle bytes of the response.
+
+        @param data: Bytes as the server wrote them.
+        """
         if self._closed:
             return
         headless = self.head is None
@@ -572,6 +589,8 @@ def makeFetchHandler(app: Any) -> FetchHandler:
     The function raises L{ResponseLost} if the application drops the connection before the head, and
     the errors of the request's body; reading the body of the response raises L{ResponseLost} if it
     was cut short.
+
+    @param app: The application; its settings are read with the first request.
     """
     site: Site | None = None
 
@@ -600,7 +619,11 @@ def makeFetchHandler(app: Any) -> FetchHandler:
 
 
 def makeSite(app: Any) -> Site:
-    """Make the site that owns connections in memory."""
+    """
+    Make the site that owns connections in memory.
+
+    @param app: The application, whose resource, limits and clock the site has.
+    """
     return Site(app.resource, app.settings.limits(), app.runtime.clock, describeRejection)
 
 

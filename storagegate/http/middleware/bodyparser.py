@@ -253,6 +253,8 @@ def decodeText(body: bytes, codec: str, errors: str) -> str:
     UTF-16 and UTF-32 without one are big-endian if the first byte is zero, as that of an ASCII
     character is, and little-endian otherwise.
 
+    @param body: The inflated body.
+    @param codec: The name of a Python codec, such as C{utf-8}.
     @param errors: C{strict} or C{replace}.
     @raise UnicodeDecodeError: If C{errors} is C{strict}.
     """
@@ -313,6 +315,9 @@ def parseJSON(body: bytes, codec: str, *, strict: bool) -> Any:
     """
     Parse a body in JSON.
 
+    @param body: The inflated body; an empty one is an empty object.
+    @param codec: The name of a Python codec, such as C{utf-8}.
+    @param strict: Whether only objects and arrays are accepted.
     @raise HTTPError: 400 C{entity.parse.failed}.
     """
     if not body:

@@ -73,13 +73,22 @@ Filter = Callable[[Any, Any], bool]
 
 @lru_cache(maxsize=256)
 def compressible(contentType: str) -> bool:
-    """Return whether bodies of a Content-Type become much smaller."""
+    """
+    Return whether bodies of a Content-Type become much smaller.
+
+    @param contentType: The value of the field; its parameters do not count.
+    """
     kind = parseContentType(contentType).type
     return kind.startswith("text/") or kind.endswith(_TEXT_SUFFIXES) or kind in _COMPRESSIBLE
 
 
 def shouldCompress(req: Any, res: Any) -> bool:
-    """Return whether a response compresses by its type: the default filter of L{compression}."""
+    """
+    Return whether a response compresses by its type: the default filter of L{compression}.
+
+    @param req: Not used: a filter gets it, too.
+    @param res: The response with its final fields.
+    """
     contentType = res.get("Content-Type")
     return isinstance(contentType, str) and compressible(contentType)
 

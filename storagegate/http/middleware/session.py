@@ -30,7 +30,11 @@ _ID_BYTES = 24
 
 
 def waiting(result: Any) -> Awaitable[Any] | None:
-    """Return a result of a store if it has to be awaited, else C{None}."""
+    """
+    Return a result of a store if it has to be awaited, else C{None}.
+
+    @param result: What a method of a store returned: a value, a coroutine or a Deferred.
+    """
     return result if hasattr(result, "__await__") else None
 
 
@@ -79,6 +83,7 @@ class RequestSession:
         """
         Give the request the session that its cookie names, if that is still valid.
 
+        @param id: The id that the cookie of the request names.
         @param data: The stored session, or C{None}.
         """
         session = self._open(id, data) if isinstance(data, Mapping) else None
@@ -148,6 +153,7 @@ class RequestSession:
         """
         Read the stored content again.
 
+        @param session: The current session of the request, whose content is replaced.
         @raise SessionError: It does not exist, or the request has another session by now.
         """
         self._checkCurrent(session)
@@ -162,6 +168,7 @@ class RequestSession:
         """
         Store the session now.
 
+        @param session: The current session of the request.
         @raise SessionError: It cannot be stored, or the request has another session by now.
         """
         self._checkCurrent(session)

@@ -187,7 +187,9 @@ def lookUp(options: StaticOptions, opener: Opener, name: bytes, codings: Sequenc
     """
     Find a file. May be called in a thread.
 
+    @param options: The options of the middleware, with its root.
     @param opener: L{openCached} or L{openBelow}.
+    @param name: The name below the root, without a leading slash.
     @param codings: The accepted codings, in order.
     @raise IsDirectory: If it is a directory, and C{name} lacks the slash at its end.
     @raise OSError: As C{opener}.

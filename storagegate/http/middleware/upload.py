@@ -79,6 +79,7 @@ class IFileStore(Interface):
         """
         Append to the file.
 
+        @param payload: The next bytes of the file.
         @return: An awaitable before the next call; C{None} for none.
         """
 
@@ -127,6 +128,7 @@ class DirectoryStore:
     def __init__(self, run: Callable[..., Deferred[Any]], directory: str) -> None:
         """
         @param run: Calls a function in a thread.
+        @param directory: Where the files are created, under random names.
         """
         self._run = run
         self._directory = directory
@@ -253,6 +255,8 @@ def uploadError(code: str, message: str, fieldName: str | None = None) -> HTTPEr
     """
     Make the error for one of C{multer}'s codes.
 
+    @param code: The name of the error, such as C{LIMIT_FILE_SIZE}.
+    @param message: The text for the client.
     @param fieldName: The form field that causes it; the error's C{field}.
     """
     return HTTPError(_STATUSES[code], message, code, field=fieldName)
@@ -433,7 +437,11 @@ class UploadReader:
             raise ClientLost()
 
     def hold(self, count: int) -> bool:
-        """Count bytes in memory; return whether they are within the limit."""
+        """
+        Count bytes in memory; return whether they are within the limit.
+
+        @param count: How many bytes are added.
+        """
         self._budget -= count
         return self._budget >= 0
 
@@ -549,11 +557,19 @@ class Upload:
             os.makedirs(self._directory, exist_ok=True)
 
     def single(self, field: str) -> MiddlewareHandler:
-        """Accept one file of one field, as C{req.file}."""
+        """
+        Accept one file of one field, as C{req.file}.
+
+        @param field: The name of the form's field; a file in any other is refused.
+        """
         return self._make({_fieldName(field): 1}, _setFile)
 
     def array(self, field: str, n: int | None = None) -> MiddlewareHandler:
-        """Accept up to C{n} files of one field, as the list C{req.files}."""
+        """
+        Accept up to C{n} files of one field, as the list C{req.files}.
+
+        @param n: The most files; C{None} for no bound of its own.
+        """
         return self._make({_fieldName(field): _maximum(n)}, _setList)
 
     def fields(self, fields: Sequence[Mapping[str, Any]]) -> MiddlewareHandler:

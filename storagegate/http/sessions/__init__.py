@@ -40,6 +40,7 @@ def encodeContent(content: Mapping[str, Any]) -> bytes:
 
     Only L{checkContent} finds values that JSON changes.
 
+    @param content: The session, without its cookie; empty is C{{}}.
     @raise SessionError: A value has no JSON form, or the result is longer than L{CONTENT_LIMIT}.
     """
     if not content:
@@ -61,6 +62,7 @@ def checkContent(content: Mapping[str, Any], encoded: bytes) -> None:
     """
     Check that decoding its JSON restores a content; a tuple may become a list.
 
+    @param content: The content that was encoded.
     @param encoded: The result of L{encodeContent}.
     @raise SessionError: It does not. The message names the value and its key.
     """
@@ -85,12 +87,21 @@ def encodeParts(data: Mapping[str, Any]) -> tuple[bytes, bytes]:
 
 
 def encodeCookie(data: Mapping[str, Any]) -> bytes:
-    """Encode the cookie only."""
+    """
+    Encode the cookie only.
+
+    @param data: Data of a session as a store receives it; only C{cookie} is used.
+    """
     return _encoder.encode(data.get("cookie"))
 
 
 def decodeParts(content: bytes, cookie: bytes) -> dict[str, Any]:
-    """Decode the results of L{encodeParts}."""
+    """
+    Decode the results of L{encodeParts}.
+
+    @param content: The content as JSON.
+    @param cookie: The state of the cookie as JSON.
+    """
     data: dict[str, Any] = _decoder.decode(content)
     data["cookie"] = _decoder.decode(cookie)
     return data
@@ -137,6 +148,7 @@ def readMs(value: Any) -> float | None:
     """
     Validate an age.
 
+    @param value: Milliseconds; C{None} or C{False} for no end.
     @return: Milliseconds; C{None} for no end.
     @raise ValueError: If it is no number from 0 to a hundred years.
     """
@@ -153,6 +165,7 @@ def readExpires(value: Any) -> float | None:
     """
     Validate a point in time.
 
+    @param value: A C{datetime}, or seconds since 1970; C{None} or C{False} for no end.
     @return: Seconds since the epoch; C{None} for no end.
     @raise ValueError: If it is neither a number nor a C{datetime} with a time zone.
     """
@@ -294,6 +307,7 @@ class ISessionStore(Interface):
         """
         Store a session, or replace the one of this id.
 
+        @param id: The id of the session, without the signature of its cookie.
         @param data: The content, and the state of the cookie under C{cookie}.
         @param maxAgeMs: Milliseconds until the session expires.
         """
@@ -365,6 +379,8 @@ class SessionCookie:
 
     def __init__(self, options: CookieOptions, now: Callable[[], float], onTLS: bool) -> None:
         """
+        @param options: The C{cookie} options of the session middleware, from which the cookie
+            starts.
         @param now: Returns the time, in seconds since the epoch.
         @param onTLS: Whether the request is on TLS, for C{secure="auto"}.
         """
@@ -478,6 +494,7 @@ class Session(dict[str, Any]):
     ) -> None:
         """
         @param request: The L{RequestSession<storagegate.http.middleware.session.RequestSession>}.
+        @param id: The id, C{None} until the session has one.
         """
         object.__setattr__(self, "_request", request)
         object.__setattr__(self, "_id", id)

@@ -71,6 +71,7 @@ class MemorySessionStore:
         maxBytes: int = _BYTES,
     ) -> None:
         """
+        @param maxSessions: The most sessions; the least recently used is dropped for another one.
         @param clock: By default the time is that of the application.
         @param maxBytes: The limit of all contents and cookies together, as JSON.
         """
