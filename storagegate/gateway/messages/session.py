@@ -13,7 +13,7 @@ A call ends once: nothing that a handler does after its cancellation is sent.
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
@@ -93,30 +93,6 @@ milliseconds of small ones. A handler that never waits would keep the reactor fo
 _log = Logger()
 
 
-class CallOwner(Protocol):
-    """
-    Whose call it is.
-
-    @ivar listener: The listener of the peer.
-    @ivar peer: Takes the answers.
-    @ivar fullStreams: Counts the streams that are to wait.
-    @ivar headers: What the peer said once for all its calls.
-    @ivar streamHooks: What a user does with streams, C{None} for what is done here.
-    """
-
-    listener: ListenerState
-    peer: Peer
-    fullStreams: int
-    headers: Mapping[str, str]
-    streamHooks: StreamHooks | None
-
-    def adjust(self) -> None:
-        """Read on, or wait."""
-
-    def ended(self, call: "PeerCall") -> None:
-        """Forget a call: nothing more is sent for it."""
-
-
 class PeerCall(Task):
     """
     A call.
@@ -144,7 +120,7 @@ class PeerCall(Task):
     )
 
     def __init__(
-        self, owner: CallOwner, message: Mapping[str, Any], id: MessageId, native: Any
+        self, owner: "PeerSession", message: Mapping[str, Any], id: MessageId, native: Any
     ) -> None:
         """
 
