@@ -48,7 +48,7 @@ class ListeningPort(Protocol):
     """
 
     def getHost(self) -> Any:
-        """Return the address, such as L{IPv4Address<twisted.internet.address.IPv4Address>}."""
+        """Return the address, such as C{IPv4Address}."""
 
     def stopListening(self) -> Any:
         """Close the port. Connections stay."""
@@ -87,7 +87,7 @@ class BoundSocket:
 
     @property
     def address(self) -> IAddress:
-        """Give the address."""
+        """Return the address."""
         address: IAddress = self.port.getHost()
         return address
 
@@ -315,7 +315,7 @@ def _split(place: str) -> tuple[str, int]:
 
 
 def processReactor() -> Any:
-    """Give the process's reactor. Imported late: importing it chooses one."""
+    """Return the process's reactor. Imported late: importing it chooses one."""
     from twisted.internet import reactor
 
     return reactor

@@ -71,13 +71,21 @@ class WorkerSetup:
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """Write a frame."""
+    """
+    Write a frame.
+
+    @param message: Values that JSON can carry, by name.
+    """
     body = json.encode(message)
     return struct.pack("!I", len(body)) + body
 
 
 def setupMessage(setup: WorkerSetup) -> Message:
-    """Make the message that begins a worker."""
+    """
+    Make the message that begins a worker.
+
+    @param setup: Its attributes become the fields of the message.
+    """
     return {"kind": "setup", **asdict(setup)}
 
 
@@ -85,6 +93,7 @@ def readSetup(message: Message) -> WorkerSetup:
     """
     Read it.
 
+    @param message: The first message to a worker; its C{kind} is removed.
     @raise ValueError: If it is another message.
     """
     if message.pop("kind") != "setup":
@@ -205,7 +214,7 @@ class WorkerIPC:
     """
     A worker's side of the pair.
 
-    @ivar setup: What the worker was told at its start.
+    @ivar setup: The first message of the supervisor.
     @ivar control: The protocol, for the reactor to read by.
     @ivar retired: Called with seconds of patience when another process takes the worker's place.
     @ivar stopped: Called when everything stops, and when the supervisor is gone.
@@ -227,31 +236,43 @@ class WorkerIPC:
 
     @property
     def index(self) -> int:
-        """Tell which of the workers this is, from 0."""
+        """Return the index of this worker, from 0."""
         return self.setup.index
 
     @property
     def count(self) -> int:
-        """Tell how many workers there are."""
+        """Return the number of workers."""
         return self.setup.count
 
     @property
     def memory(self) -> Mapping[str, int]:
-        """Give the descriptors of memory that all share, by name."""
+        """Return the descriptors of memory that all share, by name."""
         return self.setup.memory
 
     def broadcast(self, topic: str, payload: Any) -> None:
-        """Tell every other worker something that JSON can carry."""
+        """
+        Send a message to every other worker.
+
+        @param topic: Only subscribers of the same topic are called.
+        @param payload: Any value that JSON can carry.
+        """
         self.control.send({"kind": "say", "topic": topic, "payload": payload})
 
     def subscribe(self, topic: str, callback: Callable[[Any], object]) -> None:
-        """Have a function called with what the others say of a topic."""
+        """
+        Register a function for the messages of the other workers on a topic.
+
+        @param topic: The same text as in L{broadcast} of the others.
+        @param callback: Called with the payload of each message, in the reactor thread.
+        """
         self._subscribers.setdefault(topic, []).append(callback)
 
     def ask(self, topic: str, payload: Any = None) -> Deferred[list[Any]]:
         """
         Ask every worker, this one included.
 
+        @param topic: Selects the function that L{answer} has registered in each worker.
+        @param payload: Any value that JSON can carry.
         @return: The answers of those that answer within a second, in no order.
         """
         question = next(self._ids)
@@ -261,15 +282,20 @@ class WorkerIPC:
         return told
 
     def answer(self, topic: str, callback: Callable[[Any], Any]) -> None:
-        """Call a function for this worker's answer to questions of a topic."""
+        """
+        Call a function for this worker's answer to questions of a topic.
+
+        @param topic: A text; a later function for the same topic replaces this one.
+        @param callback: Called with the payload of the question; returns what JSON can carry.
+        """
         self._answers[topic] = callback
 
     def ready(self) -> None:
-        """Tell the supervisor that this worker serves."""
+        """Report to the supervisor that this worker serves."""
         self.control.send({"kind": "ready"})
 
     def leave(self) -> None:
-        """Tell the supervisor that this worker reads no more what only one process can."""
+        """Report to the supervisor that this worker reads no more what only one process can."""
         self.control.send({"kind": "left"})
 
     def _received(self, message: Message) -> None:

@@ -32,6 +32,9 @@ def readAhead(fd: int, offset: int, count: int) -> None:
     """
     Bring a part of a file into the page cache. Called in a thread.
 
+    @param fd: A descriptor that is open for reading; its own position is not used.
+    @param offset: The first byte, from the beginning of the file.
+    @param count: How many bytes are read; the end of the file may come before.
     @raise OSError: If the disk cannot be read.
     """
     buffer = bytearray(_PROBE_STEP)
@@ -45,9 +48,13 @@ def readAhead(fd: int, offset: int, count: int) -> None:
 
 def isWarm(fd: int, offset: int, count: int) -> bool:
     """
-    Say whether a part of a file can be read without waiting for a disk.
+    Return whether a part of a file can be read without waiting for a disk.
 
     A file system that cannot tell counts as cold: a thread too many is better than a stall.
+
+    @param fd: A descriptor that is open for reading; its own position is not used.
+    @param offset: The first byte, from the beginning of the file.
+    @param count: Bytes in the range; one byte of each 128 KiB is probed.
     """
     probe = [bytearray(1)]
     try:
@@ -94,6 +101,10 @@ class SendfileTransfer:
         onFailed: Callable[[Failure], None],
     ) -> None:
         """
+
+        @param fd: A descriptor that is open for reading, until L{finished} fires.
+        @param count: How many bytes are sent.
+        @param run: Calls a function with arguments in a thread and returns a Deferred.
         @param onReady: Called when L{advance} makes sense again after reading ahead.
         @param onFailed: Called when reading ahead failed, or the caller cancelled.
         """
@@ -112,6 +123,7 @@ class SendfileTransfer:
         """
         Send what the socket takes, up to the end of a window; or start reading ahead.
 
+        @param socketNumber: The descriptor of a socket that does not block.
         @raise TruncatedFile: If the file has ended.
         @raise OSError: If the file or the socket has failed.
         """
@@ -133,7 +145,11 @@ class SendfileTransfer:
         self.remaining -= sent
 
     def end(self, reason: Failure | None) -> None:
-        """Fire L{finished}, now or when the thread has let go of the file."""
+        """
+        Fire L{finished}, now or when the thread has let go of the file.
+
+        @param reason: The failure of L{finished}; C{None} for success.
+        """
         self.remaining = 0
         if self.reading:
             self._outcome = reason

@@ -45,7 +45,11 @@ class TLSFileError(OSError):
 
 
 def readFile(value: Any) -> str:
-    """Read the name of a file."""
+    """
+    Read the name of a file.
+
+    @param value: The value of an option, of any type; whether the file exists is not checked.
+    """
     if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError("is the name of a file")
     return value
@@ -94,6 +98,7 @@ def checkPair(tls: ClientTLSOptions | None, table: str) -> None:
     """
     Check that a certificate and its key are given together.
 
+    @param tls: The options; C{None} has nothing to check.
     @param table: The name of the options, for the error.
     @raise OptionError: If one of them is missing.
     """
@@ -105,6 +110,7 @@ def checkFiles(options: ClientTLSOptions, table: str) -> None:
     """
     Check that the files can be used now.
 
+    @param options: The options that name the files; those that are C{None} are not read.
     @param table: The name of the options, for the error.
     @raise OptionError: If one of them cannot be used.
     """
@@ -115,7 +121,12 @@ def checkFiles(options: ClientTLSOptions, table: str) -> None:
 
 
 def expectedName(options: ClientTLSOptions, host: str) -> str:
-    """Return the name that the certificate of a server at a host must have."""
+    """
+    Return the name that the certificate of a server at a host must have.
+
+    @param options: Their C{serverName} has precedence.
+    @param host: A name or an IP address, without brackets; a zone and a last dot are dropped.
+    """
     # Neither the zone of an address nor the dot that ends a name is in a certificate.
     return options.serverName or host.partition("%")[0].rstrip(".")
 
@@ -124,6 +135,8 @@ def makeContext(options: ClientTLSOptions, host: str) -> Any:
     """
     Make the context of a connection from the files as they are now.
 
+    @param options: The options that name the files.
+    @param host: A name or an IP address, without brackets.
     @return: An C{IOpenSSLClientConnectionCreator}.
     @raise TLSFileError: If a file cannot be used.
     @raise UnicodeError: If a certificate cannot have the name of the host.
@@ -141,7 +154,10 @@ class TLSContexts:
 
     def __init__(self, table: str, options: InstanceTLSOptions) -> None:
         """
+
         @param table: The name of the options, for errors and the log.
+        @param options: The trust roots, the client certificate, and whether certificates are
+            verified.
         """
         self._table = table
         self._options = options
@@ -162,6 +178,7 @@ class TLSContexts:
         """
         Return the context for a server name.
 
+        @param name: The name or IP address that the certificate must have.
         @return: An C{IOpenSSLClientConnectionCreator}.
         @raise TLSFileError: If a file could never be used.
         @raise UnicodeError: If a certificate cannot have that name.
@@ -295,7 +312,11 @@ def _content(option: str, file: str) -> bytes:
 
 
 def refusesCertificate(error: BaseException | None) -> bool:
-    """Return whether an error is the alert of a server that refuses the client's certificate."""
+    """
+    Return whether an error is the alert of a server that refuses the client's certificate.
+
+    @param error: The reason that a connection was lost for; C{None} is no refusal.
+    """
     from OpenSSL.SSL import Error as TLSError
 
     text = describeError(error) if isinstance(error, TLSError) else ""
@@ -303,7 +324,11 @@ def refusesCertificate(error: BaseException | None) -> bool:
 
 
 def describeError(error: BaseException | None) -> str:
-    """Return the problem with a connection in one line."""
+    """
+    Return the problem with a connection in one line.
+
+    @param error: An error of OpenSSL, of the verification of names, or any other.
+    """
     from OpenSSL.SSL import Error as TLSError
     from twisted.internet.ssl import VerificationError
 

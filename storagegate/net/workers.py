@@ -126,7 +126,7 @@ class WorkerProcess(ProcessProtocol):
         Wait until it serves, before the reactor runs.
 
         @param end: Until when, by C{time.monotonic()}.
-        @param isUnwanted: Tells whether to wait no longer.
+        @param isUnwanted: Returns whether to wait no longer.
         @return: Whether it serves.
         @raise WorkerFailed: If it does not, and C{isUnwanted} is false.
         """
@@ -150,7 +150,7 @@ class WorkerProcess(ProcessProtocol):
         return True
 
     def _describeEnd(self) -> str:
-        """Say how it has ended; the end stays there for the reactor to see."""
+        """Return how it has ended; the end stays there for the reactor to see."""
         found = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
         if found is None or found.si_code == os.CLD_EXITED:
             return "exit code unknown" if found is None else f"exit code {found.si_status}"
@@ -291,7 +291,7 @@ class WorkerPool:
 
     @property
     def pids(self) -> list[int]:
-        """Give the process ids of those that serve and are to go on, by index."""
+        """Return the process ids of the workers that serve and stay, by index."""
         serving = [each for each in self._all if each.isReady and not each.isRetired]
         return [each.process.pid for each in sorted(serving, key=lambda each: each.index)]
 
@@ -299,7 +299,7 @@ class WorkerPool:
         """
         Start all workers and wait until they serve; before the reactor runs.
 
-        @param isUnwanted: Tells whether to wait no longer, for everything is to stop.
+        @param isUnwanted: Returns whether to wait no longer, for everything is to stop.
         @return: Whether they serve.
         @raise WorkerFailed: If one cannot; the others are killed.
         """
@@ -402,7 +402,7 @@ class WorkerPool:
         return result
 
     def say(self, topic: str, payload: Any, source: WorkerProcess | None = None) -> None:
-        """Tell every worker something, but the one that says it."""
+        """Send a message to every worker but its source."""
         for worker in self._all:
             if worker is not source and worker.isReady:
                 worker.control.send({"kind": "say", "topic": topic, "payload": payload})

@@ -127,7 +127,7 @@ class Files:
 
     def link(self, source: str, target: str) -> None:
         """
-        Give a file a second name, which must be new.
+        Link a file under a second name, which must be new.
 
         @param source: The existing name.
         @param target: The new name, on the same file system.

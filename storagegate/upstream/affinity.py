@@ -48,6 +48,7 @@ def chooseFor(key: str, candidates: Sequence[C]) -> C:
     """
     Choose the instance of a key by rendezvous hashing.
 
+    @param key: Any text; one that is empty or longer than a key of BLAKE2b is hashed before.
     @param candidates: At least one instance.
     """
     hashKey = key.encode("utf-8", "surrogatepass")
@@ -64,14 +65,23 @@ def chooseFor(key: str, candidates: Sequence[C]) -> C:
 
 
 class Pins:
-    """The instance of each connection, of the latest L{PINS} connections."""
+    """
+    The instance of each connection, of the latest L{PINS} connections.
+
+    @param limit: The most connections that are remembered; the one used longest ago is dropped.
+    """
 
     def __init__(self, limit: int = PINS) -> None:
         self._limit = limit
         self._ids: OrderedDict[str, str] = OrderedDict()
 
     def choose(self, key: str, candidates: Sequence[C]) -> C:
-        """Return the instance of a key, or choose one for it if it has none, or that is gone."""
+        """
+        Return the instance of a key, or choose one for it if it has none, or that is gone.
+
+        @param key: Identifies the connection.
+        @param candidates: At least one instance.
+        """
         known = self._ids.get(key)
         for each in candidates:
             if each.id == known:
@@ -90,14 +100,21 @@ class CookieSigner:
 
     def __init__(self, secret: bytes, service: str) -> None:
         """
+
         @param secret: The key, the same in all processes.
+        @param service: The name of the service; it is part of what is signed, and of the cookie's
+            name.
         """
         self._secret = secret
         self._service = service
         self.cookie = f"storagegate-{blake2b(service.encode(), digest_size=4).hexdigest()}"
 
     def sign(self, id: str) -> str:
-        """Return the value of the cookie for an instance."""
+        """
+        Return the value of the cookie for an instance.
+
+        @param id: The id of the instance.
+        """
         named = f"{self._service}\0{id}".encode()
         return hmac.new(self._secret, named, sha256).hexdigest()[:_TOKEN_LENGTH]
 
@@ -106,6 +123,7 @@ class CookieSigner:
         Return the instance that a cookie names, C{None} if it is not among the candidates.
 
         @param value: The value of the cookie.
+        @param candidates: The instances that may be called; each is compared, in constant time.
         """
         given = value.encode("utf-8", "surrogatepass")
         found = None

@@ -101,7 +101,12 @@ class Breaker:
         return self.epoch
 
     def succeeded(self, epoch: int) -> None:
-        """Record a call with a response."""
+        """
+        Record a call with a response.
+
+        @param epoch: The result of L{begin}; a call that began before the breaker last opened is
+            ignored.
+        """
         if epoch != self.epoch:
             return
         self._failures = self._openings = 0
@@ -112,6 +117,8 @@ class Breaker:
         """
         Record a call without a valid response.
 
+        @param epoch: The result of L{begin}; a call that began before the breaker last opened is
+            ignored.
         @return: Whether that has opened the breaker.
         """
         if epoch != self.epoch:
@@ -127,7 +134,12 @@ class Breaker:
         return True
 
     def cancelled(self, epoch: int) -> None:
-        """Record a call that its caller ended: another one may try."""
+        """
+        Record a call that its caller ended: another one may try.
+
+        @param epoch: The result of L{begin}; a call that began before the breaker last opened is
+            ignored.
+        """
         if epoch == self.epoch:
             self._isTrying = False
 

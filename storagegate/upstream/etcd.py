@@ -78,7 +78,8 @@ class EtcdAPI:
         """
         Call the API.
 
-        @param message: The message, as L{msgspec} encodes it.
+        @param path: The path of the method below the address of the member.
+        @param message: The message, as C{msgspec} encodes it.
         @param kind: The type of the response.
         @raise HTTPClientError: If there is no response in time.
         @raise SourceError: If it is of another type.
@@ -91,7 +92,8 @@ class EtcdAPI:
         """
         Read the lines of a stream.
 
-        @param message: The message, as L{msgspec} encodes it.
+        @param path: The path of the method below the address of the member.
+        @param message: The message, as C{msgspec} encodes it.
         @param onLine: Called with each line; its exceptions end the stream.
         @param maxSeconds: How long the stream is read.
         @raise HTTPClientError: If there is none, or it breaks off.

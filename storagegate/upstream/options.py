@@ -80,19 +80,31 @@ _RESOLVER = re.compile(r"([0-9.]{7,15}|\[[0-9A-Fa-f:.]{2,45}\])(?::(\d{1,5}))?")
 
 
 def readHost(value: Any) -> str:
-    """Read the name or address of a machine, without brackets."""
+    """
+    Read the name or address of a machine, without brackets.
+
+    @param value: The value of an option, of any type; L{ValueError} is raised for an invalid one.
+    """
     if not isinstance(value, str) or _HOST.fullmatch(value) is None:
         raise ValueError("is the name or address of a machine")
     return value
 
 
 def readServedPort(value: Any) -> int:
-    """Read the port of a server, which is not 0."""
+    """
+    Read the port of a server, which is not 0.
+
+    @param value: A number from 1 to 65535.
+    """
     return readNumber(value, 1, 65535)
 
 
 def readWeight(value: Any) -> int:
-    """Read the number of calls of an instance for one call of an instance of weight 1."""
+    """
+    Read the number of calls of an instance for one call of an instance of weight 1.
+
+    @param value: A number from 1 to L{MAX_WEIGHT}.
+    """
     return readNumber(value, 1, MAX_WEIGHT)
 
 
@@ -103,7 +115,11 @@ def _id(value: Any) -> str:
 
 
 def readPath(value: Any) -> str:
-    """Read the path of a URL, without a query."""
+    """
+    Read the path of a URL, without a query.
+
+    @param value: Printable ASCII that begins with C{/}, without spaces, C{?} and C{#}.
+    """
     isPath = isinstance(value, str) and value.startswith("/") and value.isprintable()
     if not isPath or not value.isascii() or any(character in value for character in " ?#"):
         raise ValueError('is a path such as "/health"')
@@ -211,12 +227,21 @@ class Instance:
 
 
 def formatAddress(host: str, port: int) -> str:
-    """Return an address as it stands in a URL."""
+    """
+    Return an address as it stands in a URL.
+
+    @param host: A name or an IP address; an IPv6 address is put in brackets.
+    @param port: The port, 0 to 65535.
+    """
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def distinct(instances: Iterable[Instance]) -> tuple[Instance, ...]:
-    """Return the instances without those of a repeated id: several names may have one address."""
+    """
+    Return the instances without those of a repeated id: several names may have one address.
+
+    @param instances: In order; the first of each id stays.
+    """
     known: dict[str, Instance] = {}
     for each in instances:
         known.setdefault(each.id, each)
@@ -224,7 +249,12 @@ def distinct(instances: Iterable[Instance]) -> tuple[Instance, ...]:
 
 
 def readInstances(value: Any) -> tuple[Instance, ...] | None:
-    """Read a list of instances; C{None} for those that the provider knows."""
+    """
+    Read a list of instances; C{None} for those that the provider knows.
+
+    @param value: A list of at most L{MAX_INSTANCES} instances or tables of their options, or
+        C{"auto"}.
+    """
     if value == AUTO:
         return None
     isList = isinstance(value, list | tuple)
@@ -590,6 +620,7 @@ def readDiscovery(before: DiscoveryOptions, changes: Mapping[str, Any]) -> Disco
     """
     Return options with some changes.
 
+    @param before: The options that stay where C{changes} has no value.
     @param changes: New values by name; groups of options are merged.
     @raise OptionError: If there is no such option, or its value is invalid.
     """
@@ -602,6 +633,7 @@ def checkDiscovery(options: DiscoveryOptions) -> None:
     """
     Check the options that depend on each other.
 
+    @param options: Options that were read one by one.
     @raise OptionError: If an option does not fit the others.
     """
     if options.provider in (None, "static"):
@@ -624,7 +656,11 @@ def checkDiscovery(options: DiscoveryOptions) -> None:
 
 
 def tlsTables(options: DiscoveryOptions) -> dict[str, ClientTLSOptions]:
-    """Return the options of TLS that are used, by the name of their table."""
+    """
+    Return the options of TLS that are used, by the name of their table.
+
+    @param options: Services without TLS, and providers that are not chosen, are left out.
+    """
     tables: dict[str, ClientTLSOptions] = {
         f"services.{name}.tls": service.tls
         for name, service in options.services.items()

@@ -304,6 +304,7 @@ def readMessage(data: bytes, kind: type[T], lax: bool = False) -> T:
     """
     Parse JSON of a known form.
 
+    @param data: The body of a response, whole, in UTF-8.
     @param kind: The type of the message.
     @param lax: Whether numbers may be written as text, as Protocol Buffers do.
     @raise SourceError: If it has another form.
@@ -320,6 +321,7 @@ def readEach(
     """
     Parse the entries of a list. Invalid ones are left out, unless all are invalid.
 
+    @param raw: The entries as the source has them.
     @param read: Returns the instances of an entry, or raises C{ValueError} or L{SourceError}.
     @return: The instances, and the problem with the last entry that was left out.
     @raise SourceError: If no entry is valid, or there are too many instances.
@@ -340,7 +342,11 @@ def readEach(
 
 
 def boundedWeight(weight: int) -> int:
-    """Return the nearest weight that an instance may have: sources may have larger ones, or 0."""
+    """
+    Return the nearest weight that an instance may have: sources may have larger ones, or 0.
+
+    @param weight: Any integer; the result is from 1 to L{MAX_WEIGHT}.
+    """
     return min(max(weight, 1), MAX_WEIGHT)
 
 
@@ -348,6 +354,7 @@ def readSecret(file: str) -> str:
     """
     Read a token or a password from a file, as it is now.
 
+    @param file: Its text is stripped of white space at both ends, and must be printable ASCII.
     @raise SourceError: If the file cannot be read, or its content cannot stand in a header field.
     """
     try:

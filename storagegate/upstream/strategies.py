@@ -38,10 +38,18 @@ class Strategy(Protocol):
     """An order of instances."""
 
     def choose(self, candidates: Sequence[C]) -> C:
-        """Choose one of at least one."""
+        """
+        Choose one of at least one.
+
+        @param candidates: The instances that may be called now, at least one.
+        """
 
     def retain(self, ids: Collection[str]) -> None:
-        """Remove the state of all instances but these."""
+        """
+        Remove the state of all instances but these.
+
+        @param ids: The ids of the instances that the service still has.
+        """
 
 
 class RoundRobin:
@@ -52,14 +60,22 @@ class RoundRobin:
         self._turns: dict[str, int] = {}
 
     def choose(self, candidates: Sequence[C]) -> C:
-        """Choose one of at least one."""
+        """
+        Choose one of at least one.
+
+        @param candidates: The instances that may be called now, at least one.
+        """
         chosen = min(candidates, key=self._rank)
         self._turn += 1
         self._turns[chosen.id] = self._turn
         return chosen
 
     def retain(self, ids: Collection[str]) -> None:
-        """Remove the state of all instances but these."""
+        """
+        Remove the state of all instances but these.
+
+        @param ids: The ids of the instances that the service still has.
+        """
         self._turns = {id: turn for id, turn in self._turns.items() if id in ids}
 
     def _rank(self, candidate: Candidate) -> tuple[float, int]:
@@ -89,7 +105,11 @@ class Weighted:
         self._gained: dict[str, int] = {}
 
     def choose(self, candidates: Sequence[C]) -> C:
-        """Choose one of at least one."""
+        """
+        Choose one of at least one.
+
+        @param candidates: The instances that may be called now, at least one.
+        """
         gained = self._gained
         for each in candidates:
             gained[each.id] = gained.get(each.id, 0) + each.weight
@@ -98,7 +118,11 @@ class Weighted:
         return chosen
 
     def retain(self, ids: Collection[str]) -> None:
-        """Remove the state of all instances but these."""
+        """
+        Remove the state of all instances but these.
+
+        @param ids: The ids of the instances that the service still has.
+        """
         self._gained = {id: gained for id, gained in self._gained.items() if id in ids}
 
 

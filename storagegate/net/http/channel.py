@@ -340,7 +340,9 @@ class HTTPChannel(Protocol):
         """
         Send a whole response in one write, and continue with the next request.
 
+        @param code: The status of the response.
         @param head: Without Connection and the last line end.
+        @param body: All bytes that follow the head; small ones are joined with it.
         @param closes: Whether the connection has to close after the response.
         """
         head += self._endHead(code, closes)
@@ -352,21 +354,39 @@ class HTTPChannel(Protocol):
         self.requestDone()
 
     def begin(self, code: int, head: bytes, closes: bool) -> None:
-        """Send the head of a response; the parameters are those of L{respond}."""
+        """
+        Send the head of a response; the parameters are those of L{respond}.
+
+        @param code: The status of the response.
+        @param head: Without Connection and the last line end.
+        @param closes: Whether the connection has to close after the response.
+        """
         self.write(head + self._endHead(code, closes))
 
     def write(self, data: bytes) -> None:
-        """Send a part of a response."""
+        """
+        Send a part of a response.
+
+        @param data: Bytes in the framing of the body, chunked or not.
+        """
         self._writes += 1
         self.connection.transport.write(data)
 
     def writeSequence(self, pieces: Sequence[bytes]) -> None:
-        """Send a part of a response."""
+        """
+        Send a part of a response.
+
+        @param pieces: Bytes in the framing of the body, sent one after the other.
+        """
         self._writes += 1
         self.connection.transport.writeSequence(pieces)
 
     def finish(self, data: bytes) -> None:
-        """Send the last bytes of a response, and continue with the next request."""
+        """
+        Send the last bytes of a response, and continue with the next request.
+
+        @param data: Bytes in the framing of the body; empty if all have been sent.
+        """
         if data:
             self.write(data)
         self.requestDone()

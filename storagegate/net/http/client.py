@@ -65,7 +65,11 @@ class ClientResponse(ResponseHead):
     body: bytes
 
     def field(self, name: str) -> str:
-        """Return the value of a header field; empty if there is none."""
+        """
+        Return the value of a header field; empty if there is none.
+
+        @param name: In any case.
+        """
         return self.fields.get(name.lower().encode("ascii"), b"").decode("latin-1")
 
 
@@ -89,6 +93,8 @@ class HTTPClient:
         allows: Callable[[str], bool] | None = None,
     ) -> None:
         """
+
+        @param reactor: Connects, resolves names, and measures the times.
         @param url: C{http://host:port}, or C{https}, and perhaps a path.
         @param tls: The trust roots and the client certificate for C{https}.
         @param maxBytes: Bytes of the body of a response, or of a line of a stream.
@@ -112,7 +118,10 @@ class HTTPClient:
         """
         Send a request, and read the whole response.
 
+        @param method: The method in capitals.
         @param target: What follows the URL: the rest of the path and the query.
+        @param fields: Header fields by name, besides those of the connection.
+        @param body: The whole body; C{None} for a request without one.
         @param seconds: For all of it.
         @raise HTTPClientError: If there is no complete response within that time.
         """
@@ -140,7 +149,11 @@ class HTTPClient:
         """
         Send a request, and read the lines of the response until its end.
 
+        @param method: The method in capitals.
+        @param target: The rest of the URL, as for L{request}.
+        @param fields: Header fields by name, besides those of the connection.
         @param onLine: Called with each line that is not blank; what it raises ends the stream.
+        @param body: The whole body; C{None} for a request without one.
         @param seconds: Until the head of the response.
         @param maxSeconds: How long the lines are read: this detects a server that has vanished.
         @raise HTTPStatusError: If the status is not 200.

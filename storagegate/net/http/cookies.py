@@ -85,11 +85,17 @@ def serializeCookie(
     """
     Write the value of a Set-Cookie header.
 
+    @param name: A token of RFC 6265; other names raise L{ValueError}.
     @param value: Any text; it is percent-encoded.
+    @param path: The C{Path}; C{None} or empty leaves it out, so that the browser derives it.
+    @param domain: The C{Domain}; C{None} leaves it out: the cookie is for this host alone.
     @param maxAge: Milliseconds, rounded down to seconds. C{Expires} is not derived from it.
     @param expires: Seconds since the epoch, or an aware C{datetime}.
+    @param httpOnly: Whether scripts of a page cannot read it.
+    @param secure: Whether it is sent over HTTPS alone.
     @param sameSite: C{True} or C{"strict"}, C{"lax"}, C{"none"} (which has to be C{secure}).
     @param priority: C{"low"}, C{"medium"} or C{"high"}.
+    @param partitioned: Whether it is kept apart for each top-level site.
     @raise ValueError: If a part is not allowed there, or the cookie is over 4096 bytes.
     """
     if not _NAME.fullmatch(name):
@@ -145,7 +151,12 @@ def _word(option: str, value: str, words: dict[str, str]) -> str:
 
 
 def signValue(value: str, secret: str | bytes) -> str:
-    """Put a signature behind a value, as C{cookie-signature} does."""
+    """
+    Put a signature behind a value, as C{cookie-signature} does.
+
+    @param value: Any text; it stays readable in front of the signature.
+    @param secret: The key of HMAC-SHA256; text is encoded as UTF-8.
+    """
     key = secret.encode() if isinstance(secret, str) else secret
     signature = newHMAC(key, value.encode("utf-8", "surrogatepass"), sha256).digest()
     return f"{value}.{b64encode(signature).decode('ascii').rstrip('=')}"
@@ -153,9 +164,12 @@ def signValue(value: str, secret: str | bytes) -> str:
 
 def unsignValue(signed: str, secrets: str | bytes | Sequence[str | bytes]) -> str | None:
     """
-    Give the value back if one of the secrets has signed it, else C{None}.
+    Return the value if one of the secrets has signed it, else C{None}.
 
-    Every secret is tried, in constant time: nothing tells which one fitted or how far.
+    Every secret is tried, in constant time: the time does not show which one fitted or how far.
+
+    @param signed: A result of L{signValue}, as the client returned it.
+    @param secrets: One key, or the present one and former ones.
     """
     if isinstance(secrets, str | bytes):
         secrets = (secrets,)

@@ -21,21 +21,41 @@ class IRequestChannel(Interface):
         """
         Send a whole response in one write, and continue with the next request.
 
+        @param code: The status of the response.
         @param head: Without Connection and the last line end.
+        @param body: All bytes that follow the head; empty if there are none.
         @param closes: Whether the connection has to close after the response.
         """
 
     def begin(code: int, head: bytes, closes: bool) -> None:
-        """Send the head of a response; the parameters are those of L{respond}."""
+        """
+        Send the head of a response; the parameters are those of L{respond}.
+
+        @param code: The status of the response.
+        @param head: Without Connection and the last line end.
+        @param closes: Whether the connection has to close after the response.
+        """
 
     def write(data: bytes) -> None:
-        """Send a part of a response."""
+        """
+        Send a part of a response.
+
+        @param data: Bytes in the framing of the body, chunked or not.
+        """
 
     def writeSequence(pieces: Sequence[bytes]) -> None:
-        """Send a part of a response."""
+        """
+        Send a part of a response.
+
+        @param pieces: Bytes in the framing of the body, sent one after the other.
+        """
 
     def finish(data: bytes) -> None:
-        """Send the last bytes of a response, and continue with the next request."""
+        """
+        Send the last bytes of a response, and continue with the next request.
+
+        @param data: Bytes in the framing of the body; empty if all have been sent.
+        """
 
     def resumeBody() -> None:
         """Let more of the request's body come: its reader waits, and none is held."""
@@ -58,15 +78,32 @@ class IWebResponse(Interface):
     """Receives the response of a stock Twisted resource."""
 
     def respond(code: int, headers: Sequence[tuple[bytes, bytes]], body: bytes = b"") -> None:
-        """Send a whole response."""
+        """
+        Send a whole response.
+
+        @param code: The status of the response.
+        @param headers: Names and values in the order of the response.
+        @param body: The whole body; empty for none.
+        """
 
     def begin(
         code: int, headers: Sequence[tuple[bytes, bytes]], length: int | None, phrase: bytes = b""
     ) -> None:
-        """Send the head of a response."""
+        """
+        Send the head of a response.
+
+        @param code: The status of the response.
+        @param headers: Names and values in the order of the response.
+        @param length: Bytes of the body; C{None} if that is not known.
+        @param phrase: A reason phrase in place of the registered one; empty for that one.
+        """
 
     def send(chunk: bytes) -> Any:
-        """Send a part of the body."""
+        """
+        Send a part of the body.
+
+        @param chunk: The next bytes of the body, without chunked framing.
+        """
 
     def finish() -> None:
         """End the response."""
@@ -85,11 +122,16 @@ class IChannelOwner(Interface):
         """
         Count a new connection.
 
+        @param channel: The L{IRequestChannel} of the connection.
         @return: Whether it may stay.
         """
 
     def channelClosed(channel: Any) -> None:
-        """Forget a connection."""
+        """
+        Forget a connection.
+
+        @param channel: One that L{channelOpened} was called with.
+        """
 
     def bodyReadSize() -> int:
         """Return how many bytes of a large body one read may bring now."""
@@ -102,15 +144,26 @@ class IChannelOwner(Interface):
         """
 
     def requestReceived(request: Any) -> None:
-        """Handle a request whose head is complete. Raises nothing."""
+        """
+        Handle a request whose head is complete. Raises nothing.
+
+        @param request: A L{ChannelRequest<storagegate.net.http.message.ChannelRequest>}; its body
+            may follow.
+        """
 
     def webRequest(request: Any) -> Any:
-        """Make the stock Twisted request that stands for C{request}."""
+        """
+        Make the stock Twisted request that stands for C{request}.
+
+        @param request: A L{ChannelRequest<storagegate.net.http.message.ChannelRequest>}.
+        """
 
     def serveMounted(request: Any, resource: Any, prefix: int, reply: IWebResponse) -> None:
         """
         Let a stock Twisted resource respond.
 
+        @param request: A L{ChannelRequest<storagegate.net.http.message.ChannelRequest>}.
+        @param resource: An C{IResource} of Twisted.
         @param prefix: At how many segments of the path it is mounted.
         @param reply: Receives its response.
         """

@@ -300,6 +300,7 @@ class ChannelRequest:
 
         C{Date}, C{Content-Length} and C{Connection} are added. Does nothing if the client is gone.
 
+        @param code: The status; 204 and 304 have no body.
         @param headers: The fields, or what L{checkedFields} made of them.
         @param body: Not sent with 204 and 304, and to HEAD.
         @param start: Lines that go before these fields, encoded and checked already.
@@ -322,7 +323,9 @@ class ChannelRequest:
         As L{respond}, in two thirds of its time where nothing is unusual: 1.2 microseconds of the
         20 that a small request takes.
 
+        @param code: The status; 204 and 304 have no body.
         @param block: As for L{checkedFields}.
+        @param body: The whole body, sent as it is.
         """
         if (
             self.started
@@ -353,6 +356,8 @@ class ChannelRequest:
         """
         Send the head of a response.
 
+        @param code: The status; 204 and 304 have no body.
+        @param headers: The fields, or what L{checkedFields} made of them.
         @param length: Bytes of the body; C{None} if that is not known and no C{Content-Length} is
             among the headers.
         @param phrase: A reason phrase in place of the registered one.
@@ -370,6 +375,7 @@ class ChannelRequest:
         """
         Send a part of the body.
 
+        @param chunk: Any number of bytes; none are sent for HEAD, 204 and 304.
         @return: C{None} if more may follow at once, otherwise a Deferred to wait for.
         @raise ValueError: If this is more than the declared length.
         @raise ClientLost: If the client is gone.
@@ -393,6 +399,8 @@ class ChannelRequest:
         The kernel does it where it can; over TLS the file is read in pieces.
 
         @param fd: Stays open until this is done.
+        @param offset: The first byte, from the beginning of the file.
+        @param count: How many bytes are sent; fewer in the file are an error.
         @param run: Calls a function in a thread: C{run(function, *arguments) -> Deferred}.
         @raise ValueError: If this is more than the declared length.
         @raise TruncatedFile: If the file ends before. The connection is dropped.

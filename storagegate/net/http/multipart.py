@@ -134,7 +134,7 @@ def _extended(text: str) -> str | None:
 
 def baseName(path: str) -> str:
     """
-    Give the last part of a client's path, without control characters.
+    Return the last part of a client's path, without control characters.
 
     Both slashes separate. A name that means a directory gives the empty name.
     """
@@ -233,7 +233,7 @@ class _State(enum.Enum):
 
 def boundaryOf(contentType: str) -> str:
     """
-    Give the boundary that a C{Content-Type} names.
+    Return the boundary that a C{Content-Type} names.
 
     @raise BadMultipart: If it names none, or one that cannot be.
     """

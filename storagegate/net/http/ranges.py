@@ -47,7 +47,11 @@ class ByteRange:
         return self.last - self.first + 1
 
     def contentRange(self, size: int) -> bytes:
-        """Write the C{Content-Range} of an answer from something of some size."""
+        """
+        Write the C{Content-Range} of an answer from something of some size.
+
+        @param size: Bytes in the whole representation.
+        """
         return b"bytes %d-%d/%d" % (self.first, self.last, size)
 
 
@@ -64,7 +68,11 @@ class RangeSpec:
     last: int
 
     def within(self, size: int) -> ByteRange | None:
-        """Find the bytes in something of some size; L{None} if none of them is in it."""
+        """
+        Find the bytes in something of some size; L{None} if none of them is in it.
+
+        @param size: Bytes in the whole representation.
+        """
         if self.first is None:
             first, last = max(0, size - self.last), size - 1
         else:
@@ -76,6 +84,7 @@ def parseRangeSpecs(value: bytes) -> Sequence[RangeSpec] | None:
     """
     Read a C{Range}.
 
+    @param value: The value of the field, such as C{bytes=0-99,-5}.
     @return: L{None} if it is not in bytes or cannot be read; such a field is ignored.
     """
     unit = _UNIT.match(value)
@@ -101,7 +110,11 @@ def _readSpec(first: bytes, last: bytes) -> RangeSpec | None:
 
 
 def parsePosition(digits: bytes) -> int:
-    """Read an offset of ASCII digits; one that no file reaches is cut."""
+    """
+    Read an offset of ASCII digits; one that no file reaches is cut.
+
+    @param digits: ASCII digits, any number of them.
+    """
     try:
         return parseDecimal(digits, _FAR)
     except ValueError:
@@ -112,6 +125,8 @@ def parseRange(value: str | bytes | None, size: int) -> Sequence[ByteRange] | No
     """
     Read a C{Range} of something of some size.
 
+    @param value: The value of the field; L{None} if the request has none.
+    @param size: Bytes in the whole representation.
     @return: What of it there is; L{None} if there is no such field, or it is to be ignored.
     """
     if value is None:
@@ -124,7 +139,11 @@ def parseRange(value: str | bytes | None, size: int) -> Sequence[ByteRange] | No
 
 
 def unsatisfiedRange(size: int) -> bytes:
-    """Write the C{Content-Range} of a 416."""
+    """
+    Write the C{Content-Range} of a 416.
+
+    @param size: Bytes in the whole representation.
+    """
     return b"bytes */%d" % size
 
 
@@ -154,6 +173,7 @@ def parseHttpDate(value: bytes) -> int | None:
     """
     Read an HTTP date in any of its three forms.
 
+    @param value: A date as in RFC 9110, section 5.6.7; white space around it is ignored.
     @return: Seconds since the epoch; L{None} if it is not such a date.
     """
     value = value.strip(b" \t")
@@ -179,14 +199,19 @@ def _parse(value: bytes) -> int | None:
 
 @lru_cache(maxsize=4096)
 def formatHttpDate(seconds: int) -> bytes:
-    """Write C{Thu, 01 Jan 2026 00:00:00 GMT} for seconds since the epoch."""
+    """
+    Write C{Thu, 01 Jan 2026 00:00:00 GMT} for seconds since the epoch.
+
+    @param seconds: Whole seconds since the epoch.
+    """
     return formatdate(seconds, usegmt=True).encode()
 
 
 def changedSince(value: bytes | None, modified: int) -> bool | None:
     """
-    Say whether something has changed since the date that a conditional request names.
+    Return whether something has changed since the date that a conditional request names.
 
+    @param value: The date in C{If-Modified-Since} or the like; L{None} if the request has none.
     @param modified: When it was last modified, in whole seconds as C{Last-Modified} shows it.
     @return: L{None} without a date that can be read: then there is no such condition.
     """
@@ -195,7 +220,16 @@ def changedSince(value: bytes | None, modified: int) -> bool | None:
 
 
 def utcSeconds(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int | None:
-    """Give seconds since the epoch; L{None} for a moment that the calendar does not have."""
+    """
+    Return seconds since the epoch; L{None} for a moment that the calendar does not have.
+
+    @param year: With the century.
+    @param month: 1 to 12.
+    @param day: 1 to 31.
+    @param hour: 0 to 23.
+    @param minute: 0 to 59.
+    @param second: 0 to 59; a leap second is no moment here.
+    """
     try:
         return int(datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp())
     except ValueError:

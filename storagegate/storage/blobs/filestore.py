@@ -165,7 +165,7 @@ class HandleCache:
     @param openFile: From an id to a descriptor and a size; blocks, runs in the pool.
     @param closeFile: Closes a descriptor and never fails; blocks where it is the last of a file.
     @param pool: Runs C{openFile}, and the reads of the readers.
-    @param capacity: The most descriptors that stay open without a reader.
+    @param capacity: Descriptors in all; idle ones beyond it are closed, those with readers stay.
     """
 
     def __init__(
