@@ -90,7 +90,7 @@ class Logs:
         reactor: Any,
     ) -> None:
         """
-        Give an application of C{twistd} the observer, unless it has one.
+        Set the observer of an application of C{twistd}, unless it has one.
 
         @raise SystemExit: If the log cannot be opened, with one line.
         """

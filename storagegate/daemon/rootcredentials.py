@@ -78,7 +78,7 @@ def loadOrCreate(path: str) -> tuple[RootCredentials, bool]:
 
     @param path: The file, in a directory that exists.
     @return: The pair, and whether it was made now.
-    @raise CredentialsError: If the file is there but does not hold a pair, or cannot be made.
+    @raise CredentialsError: If the file exists but does not hold a pair, or cannot be made.
     """
     try:
         try:
@@ -128,7 +128,7 @@ def _write(path: str, pair: RootCredentials) -> None:
     """
     Make the file whole and durable, or not at all.
 
-    @raise FileExistsError: If it is there already.
+    @raise FileExistsError: If it exists already.
     """
     draft = f"{path}.{os.getpid()}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

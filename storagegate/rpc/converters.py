@@ -538,7 +538,7 @@ def _fillValue(value: Any, item: Any, depth: int) -> None:
         value.null_value = 0
     elif isinstance(item, list | tuple):
         checkDepth(depth)
-        # An empty one is there, too.
+        # An empty one is present, too.
         value.list_value.SetInParent()
         _fillList(value.list_value, item, depth + 1)
     elif isinstance(item, Mapping) and not isinstance(item, Message):

@@ -1,7 +1,7 @@
 """
 Multipart uploads: begun, filled part by part, completed into an object or aborted.
 
-Copies: a new name (or a part) for bytes that are there already; no byte is written again.
+Copies: a new name (or a part) for bytes that are stored already; no byte is written again.
 """
 
 import secrets
@@ -366,7 +366,7 @@ class CopyService:
         self, identity: Identity, source: ObjectRecord, wanted: CopyRequest
     ) -> ObjectRecord:
         """
-        Give the source's bytes a second name.
+        Copy an object: the source's bytes get a second name.
 
         The ETag stays the source's: it names the same bytes.
 

@@ -82,7 +82,7 @@ def checkKey(key: bytes) -> None:
 
 
 def bucketOfHost(host: bytes, s3Domain: str) -> str | None:
-    """Give the bucket that a C{Host} field names, if it names one."""
+    """Return the bucket that a C{Host} field names; L{None} if it names none."""
     # An IPv6 address has colons of its own, but is no subdomain however it is cut.
     name = host.partition(b":")[0].decode("latin-1").lower()
     bucket = name.removesuffix("." + s3Domain)

@@ -225,7 +225,7 @@ class SizeLimits:
             raise S3Error("EntityTooLarge", fields=fields)
 
     def narrow(self, smallest: int, largest: int) -> "SizeLimits":
-        """Give the limits within these and some others."""
+        """Return the limits within these and some others."""
         return SizeLimits(max(self.smallest, smallest), min(self.largest, largest))
 
 

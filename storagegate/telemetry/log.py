@@ -179,7 +179,7 @@ def _formatSecond(second: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
 
 
-# ---- Lines on their way to an output
+# ---- Lines before they are written to an output
 
 
 MakeLines = Callable[[], Sequence[bytes]]

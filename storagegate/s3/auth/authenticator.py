@@ -165,7 +165,7 @@ def _tooMany() -> S3Error:
 
 
 def _refusal(code: str) -> S3Error:
-    """The plain headers were there and are not right."""
+    """The plain headers were present and are not right."""
     return S3Error(code, status=401, headers=_CHALLENGE)
 
 

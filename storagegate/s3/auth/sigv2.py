@@ -81,7 +81,7 @@ class SigV2Params:
 
 
 def isPresigned(queryString: bytes) -> bool:
-    """Tell whether a raw query carries such a claim, be it whole or in part."""
+    """Return whether a raw query carries such a claim, be it whole or in part."""
     if b"Signature" not in queryString and b"AWSAccessKeyId" not in queryString:
         return False
     return any(pair.partition(b"=")[0] in _MARKS for pair in queryString.split(b"&"))
@@ -126,7 +126,7 @@ def verifyQuery(claim: SigV2Params, request: SignedRequest, secret: str | None, 
 
 
 def isSignedForm(fields: Mapping[str, str]) -> bool:
-    """Tell whether a form's fields carry such a claim, be it whole or in part."""
+    """Return whether a form's fields carry such a claim, be it whole or in part."""
     return not FORM_FIELDS.isdisjoint(fields)
 
 

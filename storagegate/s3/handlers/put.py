@@ -68,7 +68,7 @@ def _copiedAttributes(call: S3Request, source: ObjectRecord) -> Attributes | Non
 
 
 async def copyObject(call: S3Request) -> None:
-    """Give an object's bytes a second name."""
+    """Copy an object: its bytes get a second name."""
     rejectUnsupported(call.headers)
     condition = writeCondition(call.headers)
     algorithm, _ = requestedKind(call.headers) or ("", "")
