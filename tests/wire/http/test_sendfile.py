@@ -166,6 +166,8 @@ class FileTests(ServedCase):
 
     async def test_cold(self) -> None:
         """What is not in memory is read in a thread first, and comes as it is."""
+        # Only pages that are on the disk can leave the memory.
+        os.fsync(self.fd)
         os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
         if isWarm(self.fd, 0, SIZE):
             raise SkipTest("this file system keeps every page in memory")
@@ -183,6 +185,8 @@ class FileTests(ServedCase):
 
     async def test_unreadable(self) -> None:
         """A disk that fails while reading ahead drops the connection and fails the sending."""
+        # Only pages that are on the disk can leave the memory.
+        os.fsync(self.fd)
         os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
         if isWarm(self.fd, 0, SIZE):
             raise SkipTest("this file system keeps every page in memory")
@@ -194,6 +198,8 @@ class FileTests(ServedCase):
 
     async def test_descriptorStaysOpen(self) -> None:
         """While a thread reads ahead the sending does not end, though the client is gone."""
+        # Only pages that are on the disk can leave the memory.
+        os.fsync(self.fd)
         os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
         if isWarm(self.fd, 0, SIZE):
             raise SkipTest("this file system keeps every page in memory")
