@@ -310,7 +310,7 @@ class WriteTests(BytesCase):
                 asked += 1
                 yield {"chunk": b"x" * 1000}
 
-        self.patch(self.store.blobs, "sink", lambda *args: Sink())
+        self.patch(self.store.blobs, "writer", lambda *args: Sink())
         call = self.call("PutObject", items())
         while not asked:
             await self.turn()

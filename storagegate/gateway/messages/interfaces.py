@@ -22,6 +22,12 @@ MessageId = str | int | None
 
 
 def detailedError(shape: dict[str, Any], error: ServiceError) -> dict[str, Any]:
+    """
+    Add the details of an error, if it has any.
+
+    @param shape: The error in the shape of a wire; changed in place.
+    @return: C{shape}.
+    """
     if error.details is not None:
         shape["details"] = error.details
     return shape
