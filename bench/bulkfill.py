@@ -25,8 +25,7 @@ from twisted.internet.task import react
 
 from bench.s3cases import listedKeys
 from storagegate.s3.accounts import ROOT_ACCOUNT
-from storagegate.s3.checksums import newHasher
-from storagegate.s3.checksums import DEFAULT_ALGORITHM
+from storagegate.s3.checksums import DEFAULT_ALGORITHM, newHasher
 from storagegate.storage.records import (
     Attributes,
     Bucket,

@@ -4,9 +4,7 @@ file.
 """
 
 import os
-import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from html import escape
 from typing import Any, Self
 from urllib.parse import quote
@@ -17,7 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from storagegate.http.conditional import bodyTag, isFresh
-from storagegate.http.contenttypes import contentDisposition, contentTypeOf, withCharset, withUTF8
+from storagegate.http.contenttypes import contentDisposition, withCharset, withUTF8
 from storagegate.http.encoding import (
     INLINE_SIZE,
     ChooseEncoder,
@@ -29,6 +27,13 @@ from storagegate.http.encoding import (
     waitForAll,
 )
 from storagegate.http.errors import HTTPError, ResponseSent
+from storagegate.http.fields import (
+    CheckedField,
+    HeaderValue,
+    _checked,
+    _listed,
+    typeField,
+)
 from storagegate.http.files import readDotfiles
 from storagegate.http.sendfile import readOptions, sendFile
 from storagegate.net.http.cookies import serializeCookie
@@ -42,18 +47,11 @@ from storagegate.net.http.message import (
     phraseOf,
 )
 
-HeaderValue = str | int | Iterable[str]
-
-CheckedField = tuple[str, str | list[str]]
-"""The name of a field as it is sent, and its value or values."""
-
 FilePath = str | os.PathLike[str]
 
 BODILESS = frozenset([204, 205, 304])
 """The statuses that have no body."""
 
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 # What must not be percent-encoded again in a URL that may be encoded already.
 _URL_SAFE = ":/?#[]@!$&'()*+,;=%~-._"
@@ -79,48 +77,6 @@ _TAG_SIZE = 4 * 1024 * 1024
 _encodeJSON = msgspec.json.Encoder().encode
 
 _log = Logger()
-
-
-# An application names a few types; making sure of one takes 2 microseconds.
-@lru_cache(maxsize=256)
-def _typeField(name: str) -> CheckedField:
-    text = _checkedText("Content-Type", name if "/" in name else contentTypeOf(name))
-    return "Content-Type", withCharset(text)
-
-
-def checkFields(fields: Iterable[tuple[str, HeaderValue]]) -> dict[str, CheckedField]:
-    """
-    Check fields once that are to be set in many responses.
-
-    @param fields: Pairs of a name, which keeps its case on the wire, and one or more values.
-    @return: What L{HTTPResponse.setChecked} takes: the fields by their names in lower case.
-    @raise ValueError: If a name is no token or a value has a character that it may not have.
-    """
-    return {name.lower(): (name, _checked(name, value)) for name, value in fields}
-
-
-def _checked(name: str, value: Any) -> str | list[str]:
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a header field")
-    if isinstance(value, str):
-        text = value
-    elif isinstance(value, int) and not isinstance(value, bool):
-        text = str(value)
-    elif isinstance(value, list | tuple):
-        return [_checkedText(name, each) for each in value]
-    else:
-        raise ValueError(f"the value of {name} is text, a number or a list of texts")
-    return _checkedText(name, text)
-
-
-def _checkedText(name: str, text: Any) -> str:
-    if not isinstance(text, str) or not _VALUE.fullmatch(text):
-        raise ValueError(f"the value of {name} has a character that no header may have")
-    return text
-
-
-def _listed(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)
 
 
 class HTTPResponse:
@@ -318,7 +274,7 @@ class HTTPResponse:
 
         @param name: A type (C{text/x-log}), or a file extension (C{html}, C{.html}).
         """
-        self._fields["content-type"] = _typeField(name)
+        self._fields["content-type"] = typeField(name)
         return self
 
     def links(self, links: Mapping[str, str]) -> Self:

@@ -13,8 +13,8 @@ from storagegate.core.invoker import adaptHandler
 from storagegate.core.options import takesMapping
 from storagegate.core.task import resolveThen
 from storagegate.http.dispatch import MiddlewareHandler
+from storagegate.http.fields import checkFields
 from storagegate.http.options import AllowedOrigin
-from storagegate.http.response import checkFields
 
 METHODS = ("GET", "HEAD", "PUT", "PATCH", "POST", "DELETE")
 

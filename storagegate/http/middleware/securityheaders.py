@@ -18,7 +18,7 @@ from storagegate.core.invoker import Hook, adaptHandler
 from storagegate.core.options import OptionError, takesMapping
 from storagegate.http.dispatch import MiddlewareHandler
 from storagegate.http.errors import HTTPError
-from storagegate.http.response import checkFields
+from storagegate.http.fields import checkFields
 
 _DEFAULTS = {
     "default-src": ("'self'",),
