@@ -52,7 +52,6 @@ FilePath = str | os.PathLike[str]
 BODILESS = frozenset([204, 205, 304])
 """The statuses that have no body."""
 
-
 # What must not be percent-encoded again in a URL that may be encoded already.
 _URL_SAFE = ":/?#[]@!$&'()*+,;=%~-._"
 

@@ -61,7 +61,7 @@ class GRPCOptions:
 
 
 class GRPCOptionsDict(TypedDict, total=False):
-    """The keywords of L{GRPCTransportOptions}."""
+    """The keywords of L{GRPCOptions}."""
 
     port: int
     hostname: str | None
