@@ -108,6 +108,17 @@ class ReadmeTests(SynchronousTestCase):
 class PageTests(SynchronousTestCase):
     """Every page."""
 
+    def test_architecture(self) -> None:
+        """Every file and folder that the page of the architecture names exists."""
+        package = CHECKOUT / "storagegate"
+        files = [f"/{path.relative_to(package).as_posix()}" for path in package.rglob("*.py")]
+        folders = {f"{Path(file).parent.as_posix()}/" for file in files}
+        text = (DOCS / "architecture.rst").read_text()
+        for name in re.findall(r"``([\w/]+(?:\.py|/))``", text):
+            known = folders if name.endswith("/") else files
+            exists = any(each.endswith(f"/{name}") for each in known)
+            self.assertTrue(exists or (CHECKOUT / name).exists(), name)
+
     def test_links(self) -> None:
         """Every file and every section that a page names is there; the index names every page."""
         for page in pages():
