@@ -12,9 +12,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import react
 
-from storagegate import server
-from storagegate.http import errors, request, response
-from storagegate.http.middleware import bodyparser, sameorigin, securityheaders, session, upload
+from storagegate import http, server
 
 PASSWORDS = {"ada": "lovelace", "alan": "turing"}  # in service: hashes of them
 files: dict[str, dict[str, Any]] = {user: {} for user in PASSWORDS}
@@ -23,50 +21,50 @@ FORM = """<form method=post enctype=multipart/form-data><input name=file type=fi
 </button></form><form method=post action=/logout><button>Log out</button></form>"""
 
 
-def requireUser(req: request.HTTPRequest, res: response.HTTPResponse, next: Any) -> Any:
+def requireUser(req: http.HTTPRequest, res: http.HTTPResponse, next: Any) -> Any:
     return next() if req.session.get("user") in files else res.redirect("/login")
 
 
-async def logIn(req: request.HTTPRequest, res: response.HTTPResponse) -> None:
+async def logIn(req: http.HTTPRequest, res: http.HTTPResponse) -> None:
     user, password = (str((req.body or {}).get(name)) for name in ("user", "password"))
     if not compare_digest(PASSWORDS.get(user, token_hex()).encode(), password.encode()):
-        raise errors.HTTPError(401, "Wrong name or password")
+        raise http.HTTPError(401, "Wrong name or password")
     await req.session.regenerate()  # whoever knew the old id does not get in with it
     req.session.user = user
     res.redirect(303, "/")
 
 
-def logOut(req: request.HTTPRequest, res: response.HTTPResponse) -> Any:
+def logOut(req: http.HTTPRequest, res: http.HTTPResponse) -> Any:
     return req.session.destroy().addCallback(lambda _: res.redirect(303, "/login"))
 
 
-def listFiles(req: request.HTTPRequest, res: response.HTTPResponse) -> None:
+def listFiles(req: http.HTTPRequest, res: http.HTTPResponse) -> None:
     own = files[req.session.user].values()
     links = [f"<li><a href=/{f.filename}>{escape(f.originalname)}</a>" for f in own]
     res.html(f"{FORM}<ul>{''.join(links)}</ul>")
 
 
-def keepFile(req: request.HTTPRequest, res: response.HTTPResponse) -> None:
+def keepFile(req: http.HTTPRequest, res: http.HTTPResponse) -> None:
     if req.file is None:
-        raise errors.HTTPError(400, "There is no file, or no room for one more")
+        raise http.HTTPError(400, "There is no file, or no room for one more")
     files[req.session.user][req.file.filename] = req.file
     res.redirect(303, "/")
 
 
-def sendFile(req: request.HTTPRequest, res: response.HTTPResponse) -> Any:
+def sendFile(req: http.HTTPRequest, res: http.HTTPResponse) -> Any:
     if (file := files[req.session.user].get(req.params["id"])) is None:
-        raise errors.HTTPError(404, "There is no such file")
+        raise http.HTTPError(404, "There is no such file")
     return res.download(file.path, file.originalname)
 
 
 limits = {"fileSize": "10mb"}
-store = upload.upload("uploads", limits, lambda req, file, cb: len(files[req.session.user]) < 100)
-visits = session.session(secret=token_hex(32), resave=False, saveUninitialized=False)
+store = http.upload("uploads", limits, lambda req, file, cb: len(files[req.session.user]) < 100)
+visits = http.session(secret=token_hex(32), resave=False, saveUninitialized=False)
 # Served without TLS, the page must not tell browsers to insist on it.
 POLICY = {"directives": {"upgrade-insecure-requests": None}}
-secure = securityheaders.securityHeaders(contentSecurityPolicy=POLICY)
-app = server.http().use(secure, visits, sameorigin.sameOrigin())
-app.get("/login", lambda req, res: res.html(LOGIN)).post("/login", bodyparser.urlencoded(), logIn)
+secure = http.securityHeaders(contentSecurityPolicy=POLICY)
+app = server.http().use(secure, visits, http.sameOrigin())
+app.get("/login", lambda req, res: res.html(LOGIN)).post("/login", http.urlencoded(), logIn)
 app.use(requireUser).post("/logout", logOut)
 app.get("/", listFiles).post("/", store.single("file"), keepFile).get("/:id", sendFile)
 
