@@ -7,7 +7,6 @@ This is the only module that calls the constructors of the store, the sites and 
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from twisted.internet.defer import Deferred
@@ -386,7 +385,12 @@ class Components:
         """
         from storagegate.daemon.gatewayservice import DaemonGatewayService
         from storagegate.gateway.host import GatewayResources
-        from storagegate.upstream.affinity import loadSecret
+
+        def affinitySecret() -> bytes:
+            # Balancing is imported with the first proxied service.
+            from storagegate.upstream.affinity import loadSecret
+
+            return loadSecret(os.path.abspath(configuration.store.directory))
 
         shared: dict[str, Any] = {}
         link = self._link
@@ -405,7 +409,7 @@ class Components:
             meters=self.meters,
             logSink=self.logs.sink,
             tracer=self._tracer,
-            affinitySecret=partial(loadSecret, os.path.abspath(configuration.store.directory)),
+            affinitySecret=affinitySecret,
             **shared,
         )
         return DaemonGatewayService(configuration, self._reactor, resources, link)

@@ -6,16 +6,11 @@ C{(Request) -> Response}; to mappings of methods to such handlers; or to HTML pa
 file, a C{twisted.web.template.Element}, or any C{IResource}, which serves all that is below it.
 """
 
-import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from inspect import isawaitable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Union, Unpack, cast, overload
 
-import msgspec
 from attrs import frozen
-from twisted.internet.defer import Deferred
-from twisted.web.iweb import IRenderable
 from twisted.web.resource import IResource, Resource
 from zope.interface import implementer
 
@@ -28,21 +23,14 @@ from storagegate.http.dispatch import (
     RouteLayer,
     readHandlers,
 )
-from storagegate.http.fetch import (
-    ByteSource,
-    Request,
-    Response,
-    WholeSource,
-    decodeFields,
-    receivedRequest,
-)
 from storagegate.http.options import RouterOptions, RouterOptionsDict
 from storagegate.http.patterns import Pattern, compilePattern
 from storagegate.net.http.interfaces import IWebResponse
 
 if TYPE_CHECKING:
     # Takes 20 ms to import.
-    from twisted.web.template import Element
+
+    from storagegate.http.routetable import RouteTable
 
 Path = str | re.Pattern[str]
 
@@ -50,25 +38,12 @@ H = TypeVar("H", bound=HandlerFunction)
 R = TypeVar("R", bound="Router")
 R_co = TypeVar("R_co", covariant=True)
 
-StandardHandler = Callable[[Request], Response | Awaitable[Response]]
-
-HTMLPage = Union[str, os.PathLike[str], IRenderable, IResource, Resource, "Element"]
-
-RouteTable = Mapping[str, StandardHandler | Mapping[str, StandardHandler] | HTMLPage]
-"""Paths, each with a handler, handlers by method, or an HTML page."""
 
 MountArgument = Union[HandlerArgument, "Router", IResource, Resource]
 """What C{use} takes."""
 
 ANY_METHOD = "ALL"
 """The method that L{RouteInfo} names for a route of all methods."""
-
-_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
-
-# Fields of a response from another server that describe its connection and not ours.
-_HOP_FIELDS = frozenset(["connection", "keep-alive", "transfer-encoding"])
-
-_PAGE_SUFFIXES = (".html", ".htm")
 
 
 @frozen
@@ -302,6 +277,9 @@ class Router(LayerList, _Registration):
         @raise TypeError: If a value is none of these.
         @raise ValueError: If a path is none.
         """
+        # The Fetch standard is imported with the first table.
+        from storagegate.http.routetable import installRoutes
+
         installRoutes(self, routes)
         return self
 
@@ -394,189 +372,6 @@ def _join(prefix: str, path: str) -> str:
     if path == "/":
         return prefix or "/"
     return prefix.rstrip("/") + path
-
-
-def installRoutes(router: Any, routes: RouteTable) -> None:
-    """
-    Register every entry of a route table.
-
-    @param router: An application or a router.
-    @raise TypeError: If a value is nothing that a route table takes.
-    @raise ValueError: If a path or a method is none.
-    """
-    for path, value in routes.items():
-        if isinstance(value, Mapping):
-            chain = router.route(path)
-            for method, handler in value.items():
-                if str(method).upper() not in _METHODS:
-                    raise ValueError(f"{path}: there are no routes for the method {method!r}")
-                getattr(chain, str(method).lower())(_adapt(path, handler))
-        elif IResource.providedBy(value):
-            router.use(path, value)
-        elif _isPage(value):
-            router.get(path, _adapt(path, value))
-        else:
-            router.all(path, _adapt(path, value))
-
-
-def _isPage(value: Any) -> bool:
-    return isinstance(value, str | os.PathLike) or IRenderable.providedBy(value)
-
-
-def _adapt(path: str, value: Any) -> Callable[[Any, Any], Any]:
-    """Make a handler of the framework out of one of the table."""
-    if isinstance(value, str | os.PathLike):
-        return _pageFile(path, value)
-    if IRenderable.providedBy(value):
-        return _pageElement(value)
-    if not callable(value):
-        raise TypeError(
-            f"{path}: {value!r} is no handler, no mapping of methods to handlers, and no HTML "
-            "page (the path of an .html file, an Element or a resource)"
-        )
-    return _standardHandler(value)
-
-
-def _pageFile(path: str, page: str | os.PathLike[str]) -> Callable[[Any, Any], Any]:
-    name = os.path.abspath(os.fspath(page))
-    if not name.endswith(_PAGE_SUFFIXES):
-        raise TypeError(f"{path}: {page!r} is not the name of an .html file")
-    return lambda req, res: res.sendFile(name, dotfiles="allow")
-
-
-def _pageElement(element: Any) -> Callable[[Any, Any], Any]:
-    async def render(req: Any, res: Any) -> None:
-        # The templates of Twisted take 20 ms to import; few tables have any.
-        from twisted.web.template import flattenString
-
-        page = await flattenString(req, element)
-        res.html("<!DOCTYPE html>\n" + page.decode("utf-8"))
-
-    return render
-
-
-def _standardHandler(handler: StandardHandler) -> Callable[[Any, Any], Any]:
-    def answer(req: Any, res: Any) -> Any:
-        headers = decodeFields(req.raw.headerList)
-        body = IncomingBody(req)
-        result = handler(receivedRequest(req.method, req.url, headers, body, req.params))
-        if isinstance(result, Response):
-            return sendResponse(req, res, result)
-        if isawaitable(result) or isinstance(result, Deferred):
-            return _answerLater(handler, result, req, res)
-        raise _notAResponse(handler, result)
-
-    return answer
-
-
-async def _answerLater(handler: StandardHandler, result: Any, req: Any, res: Any) -> None:
-    response = await result
-    if not isinstance(response, Response):
-        raise _notAResponse(handler, response)
-    sending = sendResponse(req, res, response)
-    if sending is not None:
-        await sending
-
-
-def _notAResponse(handler: Any, result: Any) -> TypeError:
-    name = getattr(handler, "__qualname__", repr(handler))
-    return TypeError(f"{name} gave {result!r}; a handler of a route table gives a Response")
-
-
-def sendResponse(req: Any, res: Any, response: Response) -> Awaitable[None] | None:
-    """
-    Send a standard response.
-
-    It is sent unchanged: no content type and no ETag are added. Its own phrase is not sent, and
-    fields that middleware has set stay, where the response has none of that name.
-
-    @param req: The request that is answered.
-    @param res: The response of the framework, with the fields that middleware has set.
-    @param response: The standard response; its body is used up by this.
-    @return: An awaitable for the end of the response if the body is a stream.
-    @raise TypeError: If its body was read before.
-    """
-    source = response._use()
-    res.statusCode = response.status
-    fields: dict[str, list[str]] = {}
-    for name, value in response.headers:
-        fields.setdefault(name, []).append(value)
-    for name, values in fields.items():
-        if name == "vary":
-            res.vary(*(each.strip() for each in values[0].split(",")))
-        elif name == "set-cookie":
-            res.append(name, values)
-        elif name not in _HOP_FIELDS:
-            res.header(name, values[0])
-    if isinstance(source, WholeSource):
-        res.end(source.content)
-        return None
-    return _sendStream(req, res, source)
-
-
-async def _sendStream(req: Any, res: Any, source: Any) -> None:
-    """Send a body at the pace of the client; the source is cancelled if the client disconnects."""
-    pieces = aiter(source)
-    try:
-        pumping = Deferred.fromCoroutine(_pump(res, pieces))
-        req.raw.onDisconnect(pumping.cancel)
-        await pumping
-    finally:
-        # Not cancelled with the rest: closing may wait.
-        cancel = getattr(source, "cancel", None)
-        if cancel is not None:
-            cancel()
-        close = getattr(pieces, "aclose", None)
-        if close is not None:
-            await close()
-
-
-async def _pump(res: Any, pieces: AsyncIterator[bytes]) -> None:
-    declared = res.get("content-length")
-    res.startBody(None if declared is None else int(declared))
-    async for piece in pieces:
-        await res.write(piece)
-    res.end()
-
-
-class IncomingBody(ByteSource):
-    """
-    The body of a framework request as the source of a standard one.
-
-    A body that is held whole is bounded by the application; a stream only if the application sets
-    C{maxRequestBodySize}. A body that middleware has read before is encoded again, perhaps not to
-    the same bytes: text as UTF-8, parsed values as JSON.
-    """
-
-    def __init__(self, req: Any) -> None:
-        self._req = req
-
-    async def read(self) -> bytes:
-        """
-        Read the whole body.
-
-        @raise HTTPError: 413 if it is too long, 400 if it was cut short.
-        """
-        content = self._parsed()
-        if content is None:
-            content = self._req.takeBody()
-        if content is None:
-            content = await self._req.read()
-        return content
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        content = self._parsed()
-        if content is not None:
-            yield content
-            return
-        async for piece in self._req:
-            yield piece
-
-    def _parsed(self) -> bytes | None:
-        body = self._req.body
-        if body is None or isinstance(body, bytes):
-            return body
-        return body.encode("utf-8") if isinstance(body, str) else msgspec.json.encode(body)
 
 
 def resourceMiddleware(resource: IResource) -> Callable[[Any, Any, Any], None]:

@@ -21,7 +21,6 @@ from twisted.logger import Logger
 
 from storagegate.core.errors import GRPC_STATUSES, GrpcError
 from storagegate.rpc.call import CallMetadata
-from storagegate.rpc.clientcall import statusError
 from storagegate.rpc.converters import ConversionError
 from storagegate.rpc.health import reflectionService
 from storagegate.rpc.interfaces import IClientEngine
@@ -402,6 +401,9 @@ class _ReflectionSession:
             status, text, trailers = await self._wire.ended()
             if status == 0:
                 raise ReflectionError("the server's reflection ended before it had received")
+            # Only clients raise it: servers need nothing of a client's call.
+            from storagegate.rpc.clientcall import statusError
+
             raise statusError(status, text, CallMetadata(trailers))
         try:
             response: dict[str, Any] = self._method.response.decode(message)
