@@ -57,7 +57,14 @@ def trackedFiles() -> list[Path]:
         ).stdout
         paths = [CHECKOUT / name.decode() for name in listed.split(b"\0") if name]
     else:
-        paths = list(CHECKOUT.rglob("*"))
+        # What was installed or built beside them is not of the distribution.
+        paths = [
+            path
+            for path in CHECKOUT.rglob("*")
+            if not path.relative_to(CHECKOUT)
+            .parts[0]
+            .startswith((".", "_", "build", "node_modules"))
+        ]
     return [path for path in paths if path.is_file()]
 
 

@@ -103,8 +103,8 @@ class ForwardingTests(SynchronousTestCase):
         gateway = self.start({"Probe": {"instances": INSTANCES}}, self.local())
         adapter = gateway.start().get("http")
         for name in ("made-up", "ask", "another"):
-            adapter._look(f"/Probe/{name}")
-        self.assertEqual(list(adapter._places), ["/Probe/ask"])
+            adapter._findEndpoint(f"/Probe/{name}")
+        self.assertEqual(list(adapter._endpoints), ["/Probe/ask"])
 
     def test_noNames(self) -> None:
         """What can be no name is no method."""
