@@ -25,7 +25,7 @@ from twisted.internet.task import react
 
 from bench.s3cases import listedKeys
 from storagegate.s3.accounts import ROOT_ACCOUNT
-from storagegate.s3.checksums import DEFAULT_ALGORITHM, newHasher
+from storagegate.s3.checksums import DEFAULT_ALGORITHM, encodeDigest, newHasher
 from storagegate.storage.records import (
     Attributes,
     Bucket,
@@ -54,7 +54,7 @@ def template(bucket: str, size: int, nowMs: int) -> ObjectRecord:
         account=ROOT_ACCOUNT,
         attributes=Attributes(
             contentType="application/octet-stream",
-            checksum=Checksum(DEFAULT_ALGORITHM, hasher.base64()),
+            checksum=Checksum(DEFAULT_ALGORITHM, encodeDigest(hasher.digest())),
         ),
         content=Content(size, inline=body),
     )
