@@ -11,6 +11,7 @@ from storagegate import server
 from storagegate.core.options import OptionError
 from storagegate.gateway.asyncapi import Channel, describeMessages
 from storagegate.gateway.gateway import ProtocolGateway, createProtocolGateway
+from storagegate.gateway.options import GatewayOptions
 from storagegate.gateway.transports import registry
 from storagegate.gateway.transports.metrics import ProtocolMetric, metricsOf
 from storagegate.gateway.transports.registry import (
@@ -54,7 +55,8 @@ class RowTests(SynchronousTestCase):
                 all(isinstance(each, ProtocolMetric) for each in metricsOf(row.name).values())
             )
             if row.describe is not None:
-                self.assertTrue(issubclass(loadReference(row.describe), Channel))
+                described = loadReference(row.describe)(row.name, GatewayOptions())
+                self.assertIsInstance(described, Channel)
 
     def test_shared(self) -> None:
         """A row without a listener of its own shares one that carries others."""

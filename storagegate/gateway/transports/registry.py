@@ -192,7 +192,7 @@ WEBSOCKET = Transport(
     shares="http",
     providers=("jwt", "apikey"),
     metrics="storagegate.gateway.transports.websocket:METRICS",
-    describe="storagegate.gateway.transports.websocket.guest:WebSocketChannel",
+    describe="storagegate.gateway.transports.websocket.listener:WebSocketChannel",
 )
 
 GRPC = Transport(
@@ -222,7 +222,7 @@ UDP = Transport(
     listener="the UDP listener",
     inherit="datagram",
     metrics="storagegate.gateway.transports.udp:METRICS",
-    describe="storagegate.gateway.transports.udp.listener:UDPChannel",
+    describe="storagegate.gateway.transports.udp.channel:UDPChannel",
     # 1,024 characters of Base64, and so a whole message in a datagram of 1,200 bytes.
     maxItemBytes=768,
 )
@@ -237,7 +237,7 @@ TCP = Transport(
     default="tcp:9102:interface=127.0.0.1",
     listener="the TCP listener",
     metrics="storagegate.gateway.transports.tcp:METRICS",
-    describe="storagegate.gateway.transports.tcp.listener:TCPChannel",
+    describe="storagegate.gateway.transports.tcp.listener:describeChannel",
 )
 
 _registered: dict[str, Transport] = {}

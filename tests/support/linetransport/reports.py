@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from storagegate.gateway.transports.metrics import ProtocolMetric, TransportMetrics, byLabel
-from storagegate.gateway.transports.websocket.guest import WebSocketChannel
+from storagegate.gateway.transports.websocket.listener import WebSocketChannel
 from storagegate.telemetry.metrics import MetricFamily, counterFamily
 
 

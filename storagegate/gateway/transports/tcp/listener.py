@@ -1,5 +1,7 @@
 """Services over TCP, as frames or lines of JSON, and their AsyncAPI channel."""
 
+from typing import TYPE_CHECKING
+
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.internet.protocol import Factory
@@ -7,14 +9,17 @@ from twisted.internet.task import LoopingCall, deferLater
 
 from storagegate.core.context import rateLimitKey
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.gateway.asyncapi import Channel
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import ListenerState
+from storagegate.gateway.options import GatewayOptions
 from storagegate.gateway.transports.registry import InvokedTransport
 from storagegate.gateway.transports.tcp import TCPOptions
 from storagegate.gateway.transports.tcp.connection import PROTOCOL, TCPConnection, TCPLimits
 from storagegate.net.endpoints import listen
 from storagegate.net.http.channel import checkAllTimeouts
+
+if TYPE_CHECKING:
+    from storagegate.gateway.asyncapi import Channel
 
 
 class TCPTransport(InvokedTransport, Factory):
@@ -171,7 +176,14 @@ class TCPTransport(InvokedTransport, Factory):
         checkAllTimeouts(self._connections, self.now)
 
 
-class TCPChannel(Channel):
-    """The channel of TCP."""
+def describeChannel(name: str, settings: GatewayOptions) -> "Channel":
+    """
+    Return the channel of TCP in AsyncAPI.
 
-    description = "Framed JSON, and lines of the messages of WebSocket"
+    @param settings: The options of the gateway.
+    """
+    from storagegate.gateway.asyncapi import Channel
+
+    channel = Channel(name, settings)
+    channel.description = "Framed JSON, and lines of the messages of WebSocket"
+    return channel

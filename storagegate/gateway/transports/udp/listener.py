@@ -8,7 +8,6 @@ loses datagrams.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -20,8 +19,6 @@ from twisted.logger import Logger
 
 from storagegate.core.context import ClientInfo
 from storagegate.core.errors import ServiceError
-from storagegate.core.invoker import MethodEntry
-from storagegate.gateway.asyncapi import ID, Channel, message, objectSchema
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.frames import HEADER_LENGTH, PING, PONG, FrameError, decodeFrame
 from storagegate.gateway.messages.interfaces import ListenerState, MessageId
@@ -281,23 +278,3 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
             partial(self._ended, source),
             self._options.formatResponse,
         )
-
-
-_SEQ = {"type": "integer", "minimum": 0}
-
-
-class UDPChannel(Channel):
-    """The channel of UDP: items of streams are numbered."""
-
-    description = "Framed JSON"
-
-    def answer(self, bound: MethodEntry, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Describe a response or an item."""
-        if bound.method.streamsResponses:
-            return objectSchema({"id": ID, "seq": _SEQ, "data": data})
-        return super().answer(bound, data)
-
-    def messages(self) -> dict[str, dict[str, Any]]:
-        """Describe the messages that belong to no method."""
-        item = message(objectSchema({"id": ID, "data": {}, "seq": _SEQ}))
-        return {**super().messages(), "clientItem": item}

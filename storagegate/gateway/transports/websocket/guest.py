@@ -1,58 +1,13 @@
 """WebSocket below the HTTP application: its AsyncAPI channel, and its transport, imported late."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
 from zope.interface import implementer
 
-from storagegate.core.invoker import MethodEntry
-from storagegate.gateway.asyncapi import ID, Channel, message, objectSchema
 from storagegate.gateway.host import TransportContext
-from storagegate.gateway.openapi import reference
 from storagegate.gateway.transports.registry import IGuest, InvokedTransport, loadReference
 from storagegate.gateway.transports.websocket import OriginRule, WebSocketOptions
-
-
-class WebSocketChannel(Channel):
-    """The channel of WebSocket, whose messages have a type."""
-
-    protocol = "ws"
-
-    @property
-    def address(self) -> str:
-        """Return the path."""
-        path: str = self.options.path
-        return path
-
-    def server(self) -> dict[str, Any]:
-        """Describe the server, which is that of HTTP."""
-        return {**super().server(), "pathname": self.options.path}
-
-    def answer(self, bound: MethodEntry, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Describe a response or an item."""
-        streams = bound.method.streamsResponses
-        kind = {"const": "stream" if streams else "response"}
-        answer: dict[str, Any] = {"id": ID, "type": kind, "data": data}
-        if not streams:
-            answer.update(method={"const": bound.name}, timestamp={"type": "integer"})
-        return objectSchema(answer, "type", "data")
-
-    def messages(self) -> dict[str, dict[str, Any]]:
-        """Describe the messages that belong to no method."""
-        detailed = {"allOf": [reference("Error"), {"properties": {"code": reference("ErrorCode")}}]}
-        return {
-            "clientItem": _typed("stream", {"data": {}}),
-            "clientEnd": _typed("stream_end"),
-            "cancel": _typed("cancel"),
-            "end": _typed("stream_end"),
-            "error": _typed("error", {"error": detailed}),
-        }
-
-
-def _typed(kind: str, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    return message(objectSchema({"id": ID, "type": {"const": kind}, **(more or {})}, "type"))
-
 
 _TRANSPORT = "storagegate.gateway.transports.websocket.listener:WebSocketTransport"
 
