@@ -186,7 +186,7 @@ class LineTests(LineCase):
 
     def test_configured(self) -> None:
         """A variable has its address, too, and what is wrong in its table stops the start."""
-        with self.daemon(STORAGEGATE_LINE=f"unix:{self.directory / 'line.sock'}") as daemon:
+        with self.daemon(STORAGEGATE_LINE="unix:line.sock") as daemon:
             self.assertEqual(self.client().call("who")["data"]["protocol"], "line")
             self.assertEqual(daemon.stop(), 0)
         for table, words in (
