@@ -109,11 +109,11 @@ class PageTests(SynchronousTestCase):
     """Every page."""
 
     def test_architecture(self) -> None:
-        """Every file and folder that the page of the architecture names exists."""
+        """Every file and folder that the pages of the architecture and for contributors name exists."""
         package = CHECKOUT / "storagegate"
         files = [f"/{path.relative_to(package).as_posix()}" for path in package.rglob("*.py")]
         folders = {f"{Path(file).parent.as_posix()}/" for file in files}
-        text = (DOCS / "architecture.rst").read_text()
+        text = (DOCS / "architecture.rst").read_text() + (CHECKOUT / "CONTRIBUTING.rst").read_text()
         for name in re.findall(r"``([\w/]{2,}(?:\.py|/))``", text):
             if "NAME" in name:
                 continue
