@@ -109,7 +109,7 @@ class PageTests(SynchronousTestCase):
     """Every page."""
 
     def test_architecture(self) -> None:
-        """Every file and folder that the pages of the architecture and for contributors name exists."""
+        """What the page of the architecture and that for contributors name exists."""
         package = CHECKOUT / "storagegate"
         files = [f"/{path.relative_to(package).as_posix()}" for path in package.rglob("*.py")]
         folders = {f"{Path(file).parent.as_posix()}/" for file in files}
