@@ -455,7 +455,7 @@ class Attempt:
         ):
             self._end("cancelled")
             raise error
-        self._end("late" if self._isLate else "failed")
+        self._end("timeout" if self._isLate else "failed")
         isUnread = isinstance(error, ConnectionLostError) and error.isUnread
         if self._isLate:
             message = self._unavailable("did not answer in time").message
@@ -481,7 +481,7 @@ class Attempt:
                 shared.clock.seconds() - self._began,
                 None if outcome == "ok" else outcome,
             )
-        shared.metrics.attempts.add(1, (shared.service, outcome))
+        shared.metrics.countAttempt(shared.service, outcome)
         if outcome in ("ok", "error"):
             self._slot.succeeded()
         elif outcome == "cancelled":

@@ -194,10 +194,10 @@ class InstanceState:
 
     @property
     def state(self) -> str:
-        """Return its state for metrics: C{well}, C{ill} or C{ejected}."""
+        """Return its state for metrics: C{healthy}, C{unhealthy} or C{ejected}."""
         if not self.isHealthy:
-            return "ill"
-        return "ejected" if self.breaker.state == "open" else "well"
+            return "unhealthy"
+        return "ejected" if self.breaker.state == "open" else "healthy"
 
     def checked(self, isHealthy: bool) -> bool:
         """
@@ -455,7 +455,7 @@ class Cluster:
 
     def _gauges(self) -> Iterable[tuple[str, str, float]]:
         members = self.members.values()
-        for state in ("well", "ill", "ejected"):
+        for state in ("healthy", "unhealthy", "ejected"):
             yield state, self.name, sum(member.state == state for member in members)
         yield "active", self.name, sum(member.active for member in (*members, *self._leaving))
         yield "queued", self.name, len(self._waiting)
@@ -549,12 +549,12 @@ class HealthChecks:
         checking.addBoth(ended)
 
     def _checked(self, member: InstanceState, isHealthy: bool) -> None:
-        self._meters.checks.add(1, (self._cluster.name, "well" if isHealthy else "ill"))
+        self._meters.countCheck(self._cluster.name, isHealthy)
         if member.checked(isHealthy):
             _log.warn(
                 "the instance {id} of {service} is {state}",
                 id=member.id,
                 service=self._cluster.name,
-                state="well again" if isHealthy else "not well",
+                state="healthy again" if isHealthy else "unhealthy",
             )
             self._cluster.wake()

@@ -4,10 +4,13 @@ from collections.abc import Callable, Iterable
 
 from storagegate.telemetry.metrics import MetricFamily, MetricsRegistry
 
+_FORMER = {"healthy": "well", "unhealthy": "ill", "timeout": "late"}
+"""The values of labels until this release, which for one more have series beside the new ones."""
+
 Gauges = Callable[[], Iterable[tuple[str, str, float]]]
 """
-Returns triples: C{well}, C{ill}, C{ejected}, C{active}, C{queued} or C{connections}; the name of a
-service; and the number.
+Returns triples: C{healthy}, C{unhealthy}, C{ejected}, C{active}, C{queued} or C{connections}; the
+name of a service; and the number.
 """
 
 _GAUGES = {
@@ -16,7 +19,6 @@ _GAUGES = {
     "connections": "Connections to instances.",
 }
 
-_STATES = "Instances of each service: well, ill (by its health check) or ejected (failed calls)."
 
 
 class UpstreamMetrics:
@@ -32,13 +34,13 @@ class UpstreamMetrics:
         name = "storagegate_upstream_"
         self.attempts = registry.counter(
             f"{name}attempts_total",
-            "What became of calls to instances: ok, error (the service's own), failed (no answer, "
-            "or none that makes sense), late, cancelled.",
+            "Outcomes of calls to instances: ok, error (the service's own), failed (no valid "
+            "response), timeout, cancelled.",
             ("service", "outcome"),
         )
         self.seconds = registry.histogram(
             f"{name}duration_seconds",
-            "Time until an instance answered, or began to answer with a stream.",
+            "Time until the response of an instance, or the start of its stream.",
             service,
         )
         self.retries = registry.counter(
@@ -53,10 +55,10 @@ class UpstreamMetrics:
             f"{name}ejections_total", "Instances put out for calls that failed in a row.", service
         )
         self.checks = registry.counter(
-            f"{name}checks_total", "Checks of health, well or ill.", ("service", "result")
+            f"{name}checks_total", "Health checks, healthy or unhealthy.", ("service", "result")
         )
         self.panics = registry.counter(
-            f"{name}panics_total", "Calls sent though no instance seemed well.", service
+            f"{name}panics_total", "Calls sent though no instance was available.", service
         )
         self.refused = registry.counter(
             f"{name}refused_total",
@@ -64,6 +66,16 @@ class UpstreamMetrics:
             ("service", "reason"),
         )
         registry.watch(self._families)
+
+    def countAttempt(self, service: str, outcome: str) -> None:
+        """Count the end of a call to an instance."""
+        for name in _withFormer(outcome):
+            self.attempts.add(1, (service, name))
+
+    def countCheck(self, service: str, isHealthy: bool) -> None:
+        """Count the end of a health check."""
+        for name in _withFormer("healthy" if isHealthy else "unhealthy"):
+            self.checks.add(1, (service, name))
 
     def watch(self, gauges: Gauges) -> None:
         """
@@ -85,13 +97,18 @@ class UpstreamMetrics:
                 if kind in others:
                     others[kind].append(((service,), value))
                 else:
-                    states.append(((service, kind), value))
+                    states += [((service, state), value) for state in _withFormer(kind)]
+        help = "Instances: healthy, unhealthy (by health checks) or ejected (failed calls)."
         name = "storagegate_upstream_"
         # Every process sees the same instances; its calls are its own.
         yield MetricFamily(
-            f"{name}instances", _STATES, "gauge", ("service", "state"), (), "max", states
+            f"{name}instances", help, "gauge", ("service", "state"), (), "max", states
         )
         for kind, help in _GAUGES.items():
             yield MetricFamily(
                 f"{name}{kind}", help, "gauge", ("service",), (), "sum", others[kind]
             )
+
+
+def _withFormer(value: str) -> tuple[str, ...]:
+    return (value, _FORMER[value]) if value in _FORMER else (value,)

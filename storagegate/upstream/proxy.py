@@ -297,8 +297,8 @@ class ProxiedServices:
             members = cluster.members.values()
             if not members:
                 problems.append(f"no instance of {name} is known")
-            elif not any(member.state == "well" for member in members):
-                problems.append(f"no instance of {name} is well")
+            elif not any(member.state == "healthy" for member in members):
+                problems.append(f"no instance of {name} is healthy")
         return "; ".join(each for each in problems if each) or None
 
     def define(self, name: str, local: ServiceDefinition | None) -> ServiceDefinition:

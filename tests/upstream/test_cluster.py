@@ -84,7 +84,9 @@ class ClusterTests(SynchronousTestCase):
         self.cluster.members["b"].isHealthy = False
         self.slot()
         values = {state: self.case.value("instances", "Probe", state) for state in STATES}
-        self.assertEqual(values, {"well": 1, "ill": 1, "ejected": 1})
+        self.assertEqual(values, {"healthy": 1, "unhealthy": 1, "ejected": 1})
+        for former in ("well", "ill"):
+            self.assertEqual(self.case.value("instances", "Probe", former), 1)
         self.assertEqual(self.case.value("active", "Probe"), 1)
 
     # Who waits
@@ -182,7 +184,7 @@ class ClusterTests(SynchronousTestCase):
         self.make("a", ejectAfter=1)
         self.failCalls("a", 1)
         self.cluster.setInstances([Instance("a", 9000, 1, "a")])
-        self.assertEqual(self.cluster.members["a"].state, "well")
+        self.assertEqual(self.cluster.members["a"].state, "healthy")
         # Connections without TLS are none that an instance could go on with that has it now.
         before = self.cluster.members["a"]
         self.cluster.setInstances([Instance("a", 9000, 1, "a", tls=True)])
@@ -206,7 +208,7 @@ class ClusterTests(SynchronousTestCase):
         slot.failed()
         slot.cancelled()
         member = self.cluster.members["a"]
-        self.assertEqual((member.active, member.state), (0, "well"))
+        self.assertEqual((member.active, member.state), (0, "healthy"))
 
     def test_stop(self) -> None:
         """Who waits when it stops is told so, and nothing is counted any more."""
@@ -215,7 +217,7 @@ class ClusterTests(SynchronousTestCase):
         waiting = self.cluster.acquire("default")
         self.successResultOf(self.cluster.stop())
         self.refused(waiting)
-        self.assertEqual(self.case.value("instances", "Probe", "well"), 0)
+        self.assertEqual(self.case.value("instances", "Probe", "healthy"), 0)
 
 
-STATES = ("well", "ill", "ejected")
+STATES = ("healthy", "unhealthy", "ejected")

@@ -56,7 +56,7 @@ class HealthChecksTests(SynchronousTestCase):
         self.clock.advance(2)
         self.answer(a=True, b=True)
         self.assertEqual(self.healthy(), ["a", "b"])
-        self.assertEqual(self.case.value("checks_total", "Probe", "ill"), 2)
+        self.assertEqual(self.case.value("checks_total", "Probe", "unhealthy"), 2)
 
     def test_inARow(self) -> None:
         """Bad answers with a good one between them do not count together."""
@@ -84,9 +84,9 @@ class HealthChecksTests(SynchronousTestCase):
         member = slot.member
         self.answer(**{"a": True, "b": True, member.id: False})
         self.clock.advance(2)
-        self.assertEqual(member.state, "ill")
+        self.assertEqual(member.state, "unhealthy")
         self.answer(a=True, b=True)
-        self.assertEqual((member.state, member.isAvailable), ("well", True))
+        self.assertEqual((member.state, member.isAvailable), ("healthy", True))
 
     def test_wakes(self) -> None:
         """Who waits for room gets an instance that is well again."""

@@ -167,5 +167,5 @@ class ForwardingTests(SynchronousTestCase):
             member.isHealthy = False
         self.assertEqual(
             gateway.discoveryProblem,
-            "no instance of Probe is well; no instance of Other is known",
+            "no instance of Probe is healthy; no instance of Other is known",
         )

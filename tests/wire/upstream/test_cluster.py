@@ -106,8 +106,8 @@ class ClusterTests(TestCase):
 
         @implementer(ILogObserver)
         def observe(event: LogEvent) -> None:
-            if "is not well" in formatEvent(event):
-                noted.append(self.counted("checks_total")["ill"])
+            if "is unhealthy" in formatEvent(event):
+                noted.append(self.counted("checks_total")["unhealthy"])
 
         globalLogPublisher.addObserver(observe)
         self.addCleanup(globalLogPublisher.removeObserver, observe)
@@ -131,9 +131,9 @@ class ClusterTests(TestCase):
         await self.until(lambda: self.succeeded > 50)
         await self.upstreams[0].kill()
         await self.until(lambda: checks)
-        self.assertEqual((checks, self.states().get("well")), ([2.0], 2))
+        self.assertEqual((checks, self.states().get("healthy")), ([2.0], 2))
         await self.upstreams[0].start()
-        await self.until(lambda: self.states() == {"well": 3})
+        await self.until(lambda: self.states() == {"healthy": 3, "well": 3})
         before = self.succeeded
         await self.until(lambda: self.succeeded > before + 50)
         self.isLoading = False

@@ -215,14 +215,14 @@ class SecuredTests(SecuredCase):
             healthTimeoutMs=20_000,
             unhealthyAfter=1,
         )
-        while not (self.value("checks_total", "Probe", "well") and self.ill()):
+        while not (self.value("checks_total", "Probe", "healthy") and self.ill()):
             await deferLater(self.reactor, 0.01)
-        self.assertEqual(self.value("instances", "Probe", "well"), 1)
+        self.assertEqual(self.value("instances", "Probe", "healthy"), 1)
         self.assertEqual(bad.requests, 0)
 
     def ill(self) -> Any:
         """Count the instances that are ill."""
-        return self.value("instances", "Probe", "ill")
+        return self.value("instances", "Probe", "unhealthy")
 
 
 class UntrustedTests(SecuredCase):
