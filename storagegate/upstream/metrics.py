@@ -20,7 +20,6 @@ _GAUGES = {
 }
 
 
-
 class UpstreamMetrics:
     """
     The metrics of all remote services; the first label is the service.
