@@ -7,7 +7,7 @@ All of it runs in the reactor thread.
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IPushProducer
@@ -183,7 +183,7 @@ class BoundedStream(Generic[T]):
             self._released()
         return items
 
-    def __aiter__(self) -> "BoundedStream[T]":
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> T:

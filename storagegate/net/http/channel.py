@@ -25,7 +25,6 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from storagegate.net.http.body import NO_BODY, completeBody
 from storagegate.net.http.interfaces import (
     BadRequest,
     BodyLost,
@@ -34,7 +33,15 @@ from storagegate.net.http.interfaces import (
     IRequestChannel,
 )
 from storagegate.net.http.message import ChannelRequest
-from storagegate.net.http.parser import BodyDecoder, RequestHead, checkPartialHead, parseHead
+from storagegate.net.http.parser import (
+    NO_BODY,
+    ArrivingBody,
+    CompleteBody,
+    RequestBody,
+    RequestHead,
+    checkPartialHead,
+    parseHead,
+)
 from storagegate.net.transport import FastServer
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -144,8 +151,8 @@ class HTTPChannel(Protocol):
         self.limits = owner.limits
         self.isPaused = False
         self._request: ChannelRequest | None = None
-        # The decoder of the body that is arriving.
-        self._decoder: BodyDecoder | None = None
+        # The body that is arriving.
+        self._body: ArrivingBody | None = None
         self._keepAlive = True
         self._closesAfterResponse = False
         # Whether the client waits for a 100 Continue to send a body that is empty.
@@ -190,9 +197,9 @@ class HTTPChannel(Protocol):
                 # The client's send blocks now, and it has the time to read the response.
                 self.connection.setReading(False)
             return
-        if self._decoder is not None:
+        if self._body is not None:
             try:
-                data = self._decodeBody(self._decoder, data)
+                data = self._feedBody(self._body, data)
             except BadRequest as error:
                 self._reject(error)
                 return
@@ -208,7 +215,7 @@ class HTTPChannel(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Notify the request."""
         self._closing = True
-        self._decoder = None
+        self._body = None
         self.owner.channelClosed(self)
         self._loseRequest(reason, BodyLost("the client went away"))
 
@@ -279,14 +286,14 @@ class HTTPChannel(Protocol):
         @return: The bytes after the request.
         @raise BadRequest: If the beginning of the body is wrong; nothing was handed over.
         """
-        body, length = NO_BODY, head.contentLength
+        body: RequestBody = NO_BODY
+        length = head.contentLength
         if length is not None and 0 < length <= len(data):
             # All of it came with its head: a decoder would take twice as long.
-            body, data = completeBody(data[:length]), data[length:]
+            body, data = CompleteBody(data[:length]), data[length:]
         elif length != 0:
-            self._decoder = decoder = BodyDecoder(head, self, self.limits)
-            body = decoder.body
-            data = self._decodeBody(decoder, data)
+            self._body = body = ArrivingBody(head, self, self.limits)
+            data = self._feedBody(body, data)
         self._keepAlive = head.keepAlive
         self._expectsForNothing = head.expectsContinue and head.contentLength == 0
         self._headSeen = 0
@@ -300,18 +307,18 @@ class HTTPChannel(Protocol):
         data, self._pending = self._pending, b""
         return data
 
-    def _decodeBody(self, decoder: BodyDecoder, data: bytes) -> bytes:
+    def _feedBody(self, body: ArrivingBody, data: bytes) -> bytes:
         """
         Pass a part of a body on.
 
         @return: The bytes after the body.
         @raise BadRequest: If its framing is broken.
         """
-        data = decoder.feed(data)
-        if decoder.complete:
-            self._decoder = None
+        data = body.feed(data)
+        if body.isReceived:
+            self._body = None
             self.connection.setReadSize(_READ_SIZE)
-        elif decoder.isLarge():
+        elif body.isLarge():
             self.connection.setReadSize(self.owner.bodyReadSize())
         return data
 
@@ -405,7 +412,7 @@ class HTTPChannel(Protocol):
             closes
             or not (self._keepAlive and self.limits.keepAlive)
             or self.owner.draining
-            or (self._decoder is not None and self._decoder.blocksNext())
+            or (self._body is not None and self._body.blocksNext())
         )
         if closes:
             return b"Connection: close\r\n\r\n"
@@ -436,24 +443,20 @@ class HTTPChannel(Protocol):
             self._close()
             return
         self._deadline = self.owner.now + self.limits.keepAliveTimeout
-        if self._decoder is not None:
-            self._decoder.discard()
+        if self._body is not None:
+            self._body.discard()
             self.connection.setReading(True)
         if not self._serving:
             self._resume()
 
     def resumeBody(self) -> None:
         """Read on; and if the client waits for it, send C{100 Continue}."""
-        decoder = self._decoder
-        if decoder is not None and decoder.owesContinue:
-            decoder.owesContinue = False
+        body = self._body
+        if body is not None and body.owesContinue:
+            body.owesContinue = False
             if self._request is not None and not self._request.started:
                 self.connection.transport.write(_CONTINUE)
         self.connection.setReading(True)
-
-    def pauseBody(self) -> None:
-        """Stop reading."""
-        self.connection.setReading(False)
 
     def takeTransport(self) -> tuple[Any, bytes]:
         """
@@ -464,7 +467,7 @@ class HTTPChannel(Protocol):
         transport, self.transport = self.transport, None
         leftover, self._pending = self._pending, b""
         self._closing = True
-        self._decoder = None
+        self._body = None
         self.connection.release()
         self.owner.channelClosed(self)
         if self._request is not None:
@@ -499,7 +502,7 @@ class HTTPChannel(Protocol):
     def _checkProgress(self, now: float) -> None:
         progress = (
             self._requestNumber,
-            self._decoder.progress() if self._decoder is not None else 0,
+            self._body.progress() if self._body is not None else 0,
             self._writes,
             self.connection.sentBytes(),
         )
@@ -509,7 +512,7 @@ class HTTPChannel(Protocol):
         elif now - self._progressTime >= self.limits.requestTimeout:
             if self._request is None:
                 self.abort()
-            elif self._decoder is not None:
+            elif self._body is not None:
                 self._reject(BadRequest(408, "The body of the request took too long"))
             else:
                 self._reject(BadRequest(503, "The response took too long"))
@@ -522,8 +525,7 @@ class HTTPChannel(Protocol):
         if request is not None and request.started:
             self.abort()
             return
-        decoder = self._decoder
-        if decoder is None or decoder.isWanted:
+        if self._body is None or self._body.isWanted:
             self.connection.transport.write(self.owner.rejection(error))
         self._loseRequest(Failure(error), IncompleteBody(error.text))
         self._close(linger=True)
@@ -542,10 +544,10 @@ class HTTPChannel(Protocol):
         """
         if self._closing:
             return
-        if self._pending or (self._decoder is not None and not self._decoder.complete):
+        if self._pending or (self._body is not None and not self._body.isReceived):
             linger = True
         self._closing = True
-        self._decoder = None
+        self._body = None
         self._pending = b""
         self._discardable = self.limits.drainedBody
         self._deadline = self.owner.now + self.limits.lingerTimeout

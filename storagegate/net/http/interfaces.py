@@ -60,9 +60,6 @@ class IRequestChannel(Interface):
     def resumeBody() -> None:
         """Let more of the request's body come: its reader waits, and none is held."""
 
-    def pauseBody() -> None:
-        """Let no more of the request's body come: its reader is behind."""
-
     def takeTransport() -> tuple[Any, bytes]:
         """
         Hand the connection over to another protocol. The request has ended with that.

@@ -24,7 +24,6 @@ from twisted.web.iweb import IRequest
 from zope.interface import classImplements
 
 from storagegate.core.options import parseDecimal
-from storagegate.net.http.body import RequestBody
 from storagegate.net.http.interfaces import (
     BadRequest,
     BodyLost,
@@ -32,7 +31,7 @@ from storagegate.net.http.interfaces import (
     IRequestChannel,
     IWebResponse,
 )
-from storagegate.net.http.parser import RequestHead
+from storagegate.net.http.parser import RequestBody, RequestHead
 from storagegate.net.sendfile import Runner, TruncatedFile
 
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}

@@ -1,5 +1,5 @@
 """
-A strict parser of requests: the head, and the framing of the body (RFC 9112)::
+A strict parser of requests: the head, and the framing of the body (RFC 9112); the body itself::
 
     head         = request-line CRLF *( field-line CRLF ) CRLF
     request-line = method SP target SP version
@@ -16,6 +16,7 @@ the bytes after the body are then in C{rest}.
 """
 
 import re
+from typing import Self
 
 import httptools
 from twisted.internet.interfaces import IPushProducer
@@ -23,8 +24,7 @@ from zope.interface import implementer
 
 from storagegate.core.options import parseDecimal
 from storagegate.core.streams import BoundedStream
-from storagegate.net.http.body import NO_BODY, RequestBody
-from storagegate.net.http.interfaces import BadRequest, HTTPLimits, IRequestChannel
+from storagegate.net.http.interfaces import BadRequest, BodyTooLarge, HTTPLimits, IRequestChannel
 
 METHODS = frozenset(
     b"ACL BIND CHECKOUT COPY DELETE GET HEAD LINK LOCK M-SEARCH MERGE MKACTIVITY MKCALENDAR MKCOL "
@@ -239,10 +239,7 @@ def _readFraming(head: RequestHead) -> None:
         _checkCoding(coding, length, head.version)
         head.contentLength = None
     elif length is not None:
-        try:
-            head.contentLength = parseDecimal(length, _MAX_LENGTH)
-        except ValueError:
-            raise BadRequest(400, "The Content-Length is malformed") from None
+        head.contentLength = _readLength(length)
     else:
         head.contentLength = 0
     connection = headers.get(b"connection")
@@ -260,6 +257,16 @@ def _readFraming(head: RequestHead) -> None:
         if expectation.lower() != b"100-continue":
             raise BadRequest(417, "The expectation is not 100-continue")
         head.expectsContinue = True
+
+
+def _readLength(length: bytes) -> int:
+    if length.isdigit() and len(length) < 16:
+        # Nearly all lengths, in a quarter of the time: of bytes, only 0 to 9 are digits.
+        return int(length)
+    try:
+        return parseDecimal(length, _MAX_LENGTH)
+    except ValueError:
+        raise BadRequest(400, "The Content-Length is malformed") from None
 
 
 def _checkCoding(coding: bytes, length: bytes | None, version: bytes) -> None:
@@ -428,13 +435,102 @@ class ChunkedDecoder:
         return end - 1
 
 
-@implementer(IPushProducer)
-class BodyDecoder:
+class RequestBody:
     """
-    Decodes a body as it arrives, and puts it into its stream, whose producer it is.
+    The body of a request: complete, or still arriving.
 
-    @ivar body: The body.
-    @ivar isWanted: Whether the body is still put there; see L{discard}.
+    C{async for chunk in body} reads it in pieces, C{await body.read(limit)} whole. A client that
+    goes away raises L{BodyLost<storagegate.net.http.interfaces.BodyLost>} in the reader.
+
+    @ivar length: Declared length in bytes, C{None} for a chunked body.
+    @ivar complete: Whether all of it has arrived, or no more will.
+    @ivar taken: Bytes that were read.
+    @ivar trailers: The fields after a chunked body, once it is complete; names in lower case.
+    """
+
+    __slots__ = ()
+
+    length: int | None
+    complete: bool
+    taken: int
+    trailers: tuple[tuple[bytes, bytes], ...]
+
+    def readAvailable(self) -> bytes | None:
+        """
+        Return what has not been read, if all of it has arrived: a small body costs no waiting.
+
+        @return: C{None} if more is to come, or the body was lost.
+        """
+        raise NotImplementedError
+
+    async def read(self, limit: int) -> bytes:
+        """
+        Read the whole body.
+
+        @param limit: Bytes.
+        @raise BodyTooLarge: If it is longer; if that is declared, before any byte is read.
+        @raise BodyLost: If the client goes away.
+        """
+        if self.length is not None and self.length > limit:
+            raise BodyTooLarge(limit)
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in self:
+            size += len(chunk)
+            if size > limit:
+                raise BodyTooLarge(limit)
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        raise NotImplementedError
+
+    def fail(self, error: BaseException) -> None:
+        """Drop what has not been read; reads raise C{error}. Does nothing to a complete body."""
+        raise NotImplementedError
+
+
+class CompleteBody(RequestBody):
+    """A body that came with its head."""
+
+    __slots__ = ("_content", "length", "taken")
+
+    complete = True
+    trailers = ()
+
+    def __init__(self, content: bytes) -> None:
+        self.length = len(content)
+        self.taken = 0
+        self._content = content
+
+    def readAvailable(self) -> bytes:
+        """Return what has not been read."""
+        content, self._content = self._content, b""
+        self.taken += len(content)
+        return content
+
+    async def __anext__(self) -> bytes:
+        if not self._content:
+            raise StopAsyncIteration
+        return self.readAvailable()
+
+    def fail(self, error: BaseException) -> None:
+        """Do nothing: all of it has arrived."""
+
+
+NO_BODY = CompleteBody(b"")
+"""The body of a request without one; it never changes, so all of them share it."""
+
+
+@implementer(IPushProducer)
+class ArrivingBody(BoundedStream[bytes], RequestBody):
+    """
+    A body that is decoded as it arrives: a stream, and the producer of it.
+
+    @ivar isWanted: Whether it is still read; see L{discard}.
     @ivar owesContinue: Whether the client waits for C{100 Continue}.
     """
 
@@ -443,28 +539,58 @@ class BodyDecoder:
         "_decoder",
         "_limits",
         "_received",
-        "_stream",
-        "body",
         "isWanted",
+        "length",
         "owesContinue",
+        "taken",
+        "trailers",
     )
 
     def __init__(self, head: RequestHead, channel: IRequestChannel, limits: HTTPLimits) -> None:
-        length = head.contentLength
-        self._channel = channel
-        self._limits = limits
-        self._decoder: SizedDecoder | ChunkedDecoder = (
-            ChunkedDecoder(limits) if length is None else SizedDecoder(length)
-        )
-        self._received = 0
-        self._stream: BoundedStream[bytes] = BoundedStream(limits.bodyBuffer, self, sizeOf=len)
-        self.body = RequestBody(length, self._stream)
+        super().__init__(limits.bodyBuffer, self, sizeOf=len)
+        self.length = length = head.contentLength
+        self.taken = 0
+        self.trailers = ()
         self.isWanted = True
         self.owesContinue = head.expectsContinue
+        self._channel = channel
+        self._limits = limits
+        self._received = 0
+        self._decoder = ChunkedDecoder(limits) if length is None else SizedDecoder(length)
+
+    # For readers
 
     @property
-    def complete(self) -> bool:
-        """Return whether the end has come."""
+    def complete(self) -> bool:  # type: ignore[override]
+        """Return whether all of it has arrived, or no more will."""
+        return self.isEnded
+
+    def readAvailable(self) -> bytes | None:
+        """Return what has not been read, C{None} if more is to come."""
+        if not self.isEnded or self.error is not None:
+            return None
+        content = b"".join(self.takeAll())
+        self.taken += len(content)
+        return content
+
+    async def __anext__(self) -> bytes:
+        # As getAll(), without a coroutine of its own for each read.
+        while not self.held:
+            if self.error is not None:
+                raise self.error
+            if self.isEnded:
+                raise StopAsyncIteration
+            await self.readable()
+        chunks = self.takeAll()
+        chunk = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self.taken += len(chunk)
+        return chunk
+
+    # For the channel
+
+    @property
+    def isReceived(self) -> bool:
+        """Return whether its end has come, wanted or not."""
         return self._decoder.complete
 
     def feed(self, data: bytes) -> bytes:
@@ -478,19 +604,24 @@ class BodyDecoder:
             # RFC 9110 section 10.1.1: a client that has begun to send needs no 100 any more.
             self.owesContinue = False
         self._received += len(data)
-        payload = self._decoder.feed(data)
+        decoder = self._decoder
+        payload = decoder.feed(data)
         if self.isWanted:
-            if self._decoder.complete:
-                self.body.end(payload, self._decoder.trailers)
+            if decoder.complete:
+                self.trailers = decoder.trailers
+                if payload:
+                    self.put(payload, last=True)
+                else:
+                    self.end()
             elif payload:
-                self._stream.put(payload)
-        return self._decoder.rest
+                self.put(payload)
+        return decoder.rest
 
     def discard(self) -> None:
         """Throw the rest of the body away: the response is complete."""
         self.isWanted = False
         # No cycle is left to the garbage collector.
-        self.body = NO_BODY
+        self._producer = None
 
     def isLarge(self) -> bool:
         """Return whether more is to come than a few small reads bring."""
@@ -520,7 +651,7 @@ class BodyDecoder:
 
     def pauseProducing(self) -> None:
         """Let the client wait."""
-        self._channel.pauseBody()
+        self._channel.connection.setReading(False)
 
     def stopProducing(self) -> None:
         """Never called: a stream does not stop its producer."""

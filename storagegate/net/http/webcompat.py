@@ -19,9 +19,9 @@ from twisted.web import server
 from twisted.web.http_headers import Headers
 from twisted.web.resource import IResource, _IEncodingResource, getChildForRequest
 
-from storagegate.net.http.body import completeBody
 from storagegate.net.http.interfaces import BodyLost, BodyTooLarge, HTTPLimits, IWebResponse
 from storagegate.net.http.message import ChannelRequest
+from storagegate.net.http.parser import CompleteBody
 from storagegate.net.http.resource import NativeResource
 
 _log = Logger()
@@ -126,7 +126,7 @@ class WebRequest(server.Request):
         self._resource = resource
         if resource is not None:
             # A stock resource may delegate to a native one, which reads the body again.
-            self.raw.body = completeBody(content)
+            self.raw.body = CompleteBody(content)
         self.requestReceived(self.raw.method, self.raw.uri, self.raw.version)
 
     def process(self) -> None:
