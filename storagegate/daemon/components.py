@@ -290,7 +290,7 @@ class Components:
         from twisted.internet.threads import deferToThreadPool
 
         from storagegate.net.http.message import ChannelRequest
-        from storagegate.net.http.resource import CoroutineResource
+        from storagegate.net.http.site import CoroutineResource
         from storagegate.telemetry import prometheus
         from storagegate.telemetry.metrics import watchProcess, watchSites
 

@@ -14,7 +14,7 @@ from storagegate.http.request import HTTPRequest
 from storagegate.http.response import HTTPResponse
 from storagegate.net.http.interfaces import BadRequest
 from storagegate.net.http.message import ChannelRequest
-from storagegate.net.http.resource import NativeResource
+from storagegate.net.http.site import NativeResource
 
 _JSON_TYPE = b"application/json; charset=utf-8"
 

@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from storagegate.net.http.message import ChannelRequest
-from storagegate.net.http.resource import CoroutineResource
+from storagegate.net.http.site import CoroutineResource
 from storagegate.s3.accounts import AccessKeyStore
 from storagegate.s3.auth.authenticator import (
     Authenticated,

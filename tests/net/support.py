@@ -13,8 +13,7 @@ from twisted.python.failure import Failure
 from storagegate.net.http.channel import HTTPChannel
 from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.http.message import ChannelRequest
-from storagegate.net.http.resource import CoroutineResource
-from storagegate.net.http.site import Site
+from storagegate.net.http.site import CoroutineResource, Site
 
 Handler = Callable[[ChannelRequest], Any]
 

@@ -18,8 +18,7 @@ from twisted.internet.task import deferLater
 from storagegate.net.endpoints import listen
 from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.http.message import ChannelRequest
-from storagegate.net.http.resource import CoroutineResource
-from storagegate.net.http.site import Site
+from storagegate.net.http.site import CoroutineResource, Site
 from storagegate.net.ipc import CONTROL, WorkerIPC, adopt, encode, readBlocking, readSetup
 
 reactor: Any = installedReactor

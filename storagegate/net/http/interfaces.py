@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attrs import frozen
+from twisted.web.resource import IResource
 from zope.interface import Attribute, Interface
 
 
@@ -104,6 +105,17 @@ class IWebResponse(Interface):
 
     def finish() -> None:
         """End the response."""
+
+
+class INativeResource(IResource):
+    """A leaf that handles requests of the channel."""
+
+    def answer(request: Any) -> None:
+        """
+        Respond to a request, now or later, exactly once.
+
+        @param request: A L{ChannelRequest<storagegate.net.http.message.ChannelRequest>}.
+        """
 
 
 class IChannelOwner(Interface):

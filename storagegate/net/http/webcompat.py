@@ -19,10 +19,15 @@ from twisted.web import server
 from twisted.web.http_headers import Headers
 from twisted.web.resource import IResource, _IEncodingResource, getChildForRequest
 
-from storagegate.net.http.interfaces import BodyLost, BodyTooLarge, HTTPLimits, IWebResponse
+from storagegate.net.http.interfaces import (
+    BodyLost,
+    BodyTooLarge,
+    HTTPLimits,
+    INativeResource,
+    IWebResponse,
+)
 from storagegate.net.http.message import ChannelRequest
 from storagegate.net.http.parser import CompleteBody
-from storagegate.net.http.resource import NativeResource
 
 _log = Logger()
 
@@ -78,7 +83,7 @@ class WebSite:
         except Exception:
             web.processingFailed(Failure())
             return
-        if isinstance(resource, NativeResource):
+        if INativeResource.providedBy(resource):
             resource.render(raw)
             return
         reading = Deferred.fromCoroutine(raw.body.read(self._limits.webBodySize))

@@ -11,7 +11,7 @@ from twisted.web.resource import IResource
 from zope.interface.verify import verifyObject
 
 from storagegate.net.http.message import ChannelRequest
-from storagegate.net.http.resource import CoroutineResource
+from storagegate.net.http.site import CoroutineResource
 from tests.net.support import Boom, TestSite, describeError, head, hello, statuses
 
 GET = head()

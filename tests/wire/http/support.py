@@ -16,8 +16,7 @@ from twisted.web.resource import IResource, Resource
 from storagegate.net.endpoints import listen
 from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.http.message import ChannelRequest
-from storagegate.net.http.resource import CoroutineResource
-from storagegate.net.http.site import Site
+from storagegate.net.http.site import CoroutineResource, Site
 from tests.net.support import describeError, head
 
 TCP = "tcp:0:interface=127.0.0.1"

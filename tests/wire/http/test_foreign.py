@@ -15,7 +15,7 @@ from twisted.web.wsgi import WSGIResource
 from zope.interface.verify import verifyObject
 
 from storagegate.net.http.message import ChannelRequest
-from storagegate.net.http.resource import CoroutineResource
+from storagegate.net.http.site import CoroutineResource
 from tests.net.support import Boom, describeError, statuses
 from tests.wire.http.support import Rendering, ServedCase, get, post
 
