@@ -6,11 +6,11 @@ This is the only module that calls the constructors of the store, the sites and 
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IAddress, IListeningPort, IProtocolFactory
+from twisted.internet.interfaces import IListeningPort
 
 from storagegate.daemon import health
 from storagegate.daemon.config import Configuration, S3Options, StoreOptions
@@ -22,95 +22,15 @@ from storagegate.storage.files import DirectoryLock
 from storagegate.telemetry.metrics import MetricsRegistry
 
 if TYPE_CHECKING:
-    # Only workers need it.
+    # Each is imported when it is made.
+    from storagegate.daemon.gatewayservice import DaemonGatewayService
+    from storagegate.net.http.site import Site
     from storagegate.net.ipc import WorkerIPC
+    from storagegate.storage.store import ObjectStore
 
 # S3 clients keep a connection between two commands, and a reverse proxy keeps its own for a minute:
 # the proxy should close it first.
 _S3_KEEP_ALIVE_SECONDS = 75
-
-
-class Store(Protocol):
-    """The methods of the store that the daemon calls."""
-
-    def health(self) -> Mapping[str, str | None]:
-        """Return, for each part, why no write can be accepted; L{None} if it can."""
-
-    def warnings(self) -> Mapping[str, str | None]:
-        """Return problems that an operator should look at while the store works."""
-
-    def close(self) -> Awaitable[None]:
-        """Finish the pending operations and release the data."""
-
-
-class RequestSite(Protocol):
-    """The methods of a site that the daemon calls."""
-
-    def drain(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
-        """
-        Close idle connections, wait for the others, and abort them after the grace.
-
-        @param graceSeconds: How long requests in progress may take, in seconds.
-        @param idleGraceSeconds: How long connections without a request stay open, in seconds.
-        """
-
-
-class GatewayService(Protocol):
-    """
-    The methods of the gateway's service that the daemon calls.
-
-    @ivar ports: Open ports, by the name of the listener.
-    """
-
-    @property
-    def ports(self) -> Mapping[str, Any]:
-        """Return the ports."""
-
-    def open(self, name: str, endpoint: str) -> IAddress:
-        """
-        Open a listener. Raises C{CannotListenError} if the address is not available.
-
-        @param name: The transport of the gateway, by the name of its listener.
-        """
-
-    def attachStore(self, store: Any, root: RootCredentials, region: str, directory: str) -> None:
-        """
-        Add the services that need the store.
-
-        @param root: The root key pair.
-        @param region: The region of the S3 signatures.
-        @param directory: The data directory as an absolute path.
-        """
-
-    def warnings(self) -> Mapping[str, str | None]:
-        """Return problems that an operator should look at while calls are served."""
-
-    def onReadinessChange(self, readiness: health.Readiness) -> None:
-        """Update the gRPC health service."""
-
-    def setRootCredentials(self, root: RootCredentials) -> None:
-        """
-        Replace the root key pair.
-
-        @param root: The pair from the reloaded configuration.
-        """
-
-    def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Awaitable[None]:
-        """
-        Wait for calls, cancel them after the grace, and release their resources.
-
-        @param graceSeconds: How long calls may take, in seconds, before they are cancelled.
-        """
-
-
-class ListenerProtocol(Protocol):
-    """
-    The root of a site.
-
-    @ivar handler: Handles the requests; it may be exchanged at any time.
-    """
-
-    handler: Any
 
 
 class Components:
@@ -194,7 +114,7 @@ class Components:
         """Make the notifier of the service manager."""
         return Notifier(self._reactor, os.environ)
 
-    def store(self, options: StoreOptions, directory: str) -> Store:
+    def store(self, options: StoreOptions, directory: str) -> "ObjectStore":
         """
         Open the store. Blocks.
 
@@ -250,27 +170,21 @@ class Components:
         if self._tracer is not None:
             await self._tracer.stop()
 
-    def s3Root(self) -> ListenerProtocol:
-        """Make a root resource that is completed later."""
-        from storagegate.net.http.site import DelegatingResource
-
-        return DelegatingResource()
-
-    def site(self, resource: Any) -> RequestSite:
+    def site(self, name: str, resource: Any = None) -> "Site":
         """
-        Make the site of the S3 or the admin listener.
+        Make the site of a listener.
 
-        @param resource: The root of the site, from L{s3Resource} or L{adminResource}.
+        @param name: C{s3} or C{admin}.
+        @param resource: The root, from L{adminResource}; the S3 one is set when the store is open.
         """
         from storagegate.net.http.interfaces import HTTPLimits
-        from storagegate.net.http.site import DelegatingResource, Site
+        from storagegate.net.http.site import Site
 
         limits = HTTPLimits(keepAliveTimeout=_S3_KEEP_ALIVE_SECONDS)
-        site = Site(resource, limits, self._reactor)
-        self._sites["s3" if isinstance(resource, DelegatingResource) else "admin"] = site
+        site = self._sites[name] = Site(resource, limits, self._reactor)
         return site
 
-    def listen(self, description: str, site: RequestSite) -> Deferred[IListeningPort]:
+    def listen(self, description: str, site: "Site") -> Deferred[IListeningPort]:
         """
         Open a listener.
 
@@ -279,7 +193,7 @@ class Components:
         """
         from storagegate.net.endpoints import listen
 
-        return listen(self._reactor, description, cast(IProtocolFactory, site))
+        return listen(self._reactor, description, site)
 
     def adminResource(self, readiness: Callable[[], health.Readiness]) -> Any:
         """
@@ -364,7 +278,7 @@ class Components:
             resource.observers.add(S3Log(lines))
         return resource
 
-    def gateway(self, configuration: Configuration) -> GatewayService | None:
+    def gateway(self, configuration: Configuration) -> "DaemonGatewayService | None":
         """
         Make the tracer and the access log, and the gateway if one of its listeners is enabled.
 
@@ -377,7 +291,7 @@ class Components:
             return None
         return self.gatewayService(configuration)
 
-    def gatewayService(self, configuration: Configuration) -> GatewayService:
+    def gatewayService(self, configuration: Configuration) -> "DaemonGatewayService":
         """
         Make the gateway's service.
 

@@ -17,7 +17,6 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.python.failure import Failure
 
 from storagegate.core.definitions import DefinitionError
-from storagegate.daemon.components import GatewayService, ListenerProtocol, RequestSite, Store
 from storagegate.daemon.config import ConfigurationError, needRestart
 from storagegate.daemon.health import (
     Readiness,
@@ -31,8 +30,10 @@ from storagegate.daemon.service import ProcessService, ProcessSetup, servingText
 from storagegate.gateway.transports.registry import listenerTransports
 
 if TYPE_CHECKING:
-    # Only workers need it.
+    from storagegate.daemon.gatewayservice import DaemonGatewayService
+    from storagegate.net.http.site import Site
     from storagegate.net.ipc import WorkerIPC
+    from storagegate.storage.store import ObjectStore
 
 # Responses of the admin listener are small; a client that is still connected then does not read.
 _ADMIN_GRACE_SECONDS = 1
@@ -58,11 +59,10 @@ class Daemon(ProcessService):
         self._checks.addWarnings(lambda: {} if self._store is None else self._store.warnings())
         self._checks.addWarnings(lambda: {} if self._gateway is None else self._gateway.warnings())
         self._monitor = ReadinessMonitor(self._reactor, self._checks, self._onReadinessChange)
-        self._store: Store | None = None
-        self._s3Root: ListenerProtocol | None = None
-        self._sites: dict[str, RequestSite] = {}
+        self._store: ObjectStore | None = None
+        self._sites: dict[str, Site] = {}
         self._ports: dict[str, IListeningPort] = {}
-        self._gateway: GatewayService | None = None
+        self._gateway: DaemonGatewayService | None = None
 
     def privilegedStartService(self) -> None:
         """
@@ -78,8 +78,7 @@ class Daemon(ProcessService):
         except ConfigurationError as error:
             raise self._refusal(error) from error
         if listeners.s3 is not None:
-            self._s3Root = self._parts.s3Root()
-            self._bind("s3", listeners.s3, self._s3Root)
+            self._bind("s3", listeners.s3)
         if listeners.admin is not None:
             self._bind("admin", listeners.admin, self._parts.adminResource(self.readiness))
         for row in listenerTransports():
@@ -215,8 +214,8 @@ class Daemon(ProcessService):
         except Exception:
             self._log.failure("the gateway did not close in order")
 
-    def _bind(self, name: str, description: str, root: Any) -> None:
-        site = self._parts.site(root)
+    def _bind(self, name: str, description: str, root: Any = None) -> None:
+        site = self._parts.site(name, root)
         results: list[IListeningPort | Failure] = []
         maybeDeferred(self._parts.listen, description, site).addBoth(results.append)
         port = results[0] if results else Failure(StartError("it did not open at once"))
@@ -242,7 +241,8 @@ class Daemon(ProcessService):
     def _attachStore(self, root: RootCredentials) -> None:
         """Serve the store with a root key pair; requests in flight keep the previous one."""
         self._parts.logs.redactor.hide(root.secretKey)
-        if self._s3Root is not None and self._store is not None:
-            self._s3Root.handler = self._parts.s3Resource(self._store, self._configuration.s3, root)
+        if "s3" in self._sites and self._store is not None:
+            resource = self._parts.s3Resource(self._store, self._configuration.s3, root)
+            self._sites["s3"].resource = resource
         if self._gateway is not None:
             self._gateway.setRootCredentials(root)

@@ -147,12 +147,12 @@ class RootTests(DaemonCase):
     def test_generated(self) -> None:
         """The first start makes a pair and shows it with the commands for aws-cli, once."""
         self.started()
-        _store, _options, root = self.parts.theDoor.handler
+        _store, _options, root = self.parts.sites[0].resource
         self.assertEqual(len(self.parts.shown), 1)
         self.assertIn(root.secretKey, self.parts.shown[0])
         self.assertIn("aws configure set endpoint_url http://127.0.0.1:9000", self.parts.shown[0])
         self.started()
-        self.assertEqual(self.parts.theDoor.handler[2], root)
+        self.assertEqual(self.parts.sites[0].resource[2], root)
         self.assertEqual(len(self.parts.shown), 1)
         # A log file is often open to others.
         self.assertEqual([line for line in self.logged() if root.secretKey in line], [])
@@ -160,7 +160,7 @@ class RootTests(DaemonCase):
     def test_configured(self) -> None:
         """A configured pair is used; no file is made and nothing is shown."""
         self.started(accessKey="root", secretKey="geheimnis")
-        self.assertEqual(self.parts.theDoor.handler[2], RootCredentials("root", "geheimnis"))
+        self.assertEqual(self.parts.sites[0].resource[2], RootCredentials("root", "geheimnis"))
         self.assertEqual(list(Path(self.data).iterdir()), [])
         self.assertNotIn("geheimnis", "".join(self.logged()))
 
@@ -189,7 +189,7 @@ class ReloadTests(DaemonCase):
             shutdownGraceSeconds="7",
         )
         daemon.reload()
-        store, options, root = self.parts.theDoor.handler
+        store, options, root = self.parts.sites[0].resource
         self.assertIs(store, self.parts.theStore)
         self.assertEqual((options.region, options.domain), ("eu", "s3.example"))
         self.assertEqual(root, RootCredentials("root", "geheimnis"))
@@ -209,32 +209,32 @@ class ReloadTests(DaemonCase):
     def test_otherData(self) -> None:
         """Another data directory needs a restart; until then the root pair is the one in use."""
         daemon = self.started()
-        [*_, root] = self.parts.theDoor.handler
+        [*_, root] = self.parts.sites[0].resource
         other = Path(self.mktemp())
         self.next = self.configuration(data=str(other))
         daemon.reload()
         self.assertIn("needs a restart: data", self.logged())
-        self.assertEqual(self.parts.theDoor.handler[2], root)
+        self.assertEqual(self.parts.sites[0].resource[2], root)
         self.assertFalse(other.exists())
 
     def test_refused(self) -> None:
         """A bad file is one line of the log; the old configuration stays."""
         daemon = self.started(region="eu")
-        before = self.parts.theDoor.handler
+        before = self.parts.sites[0].resource
         self.next = ConfigurationError("region (file x.toml): no")
         daemon.reload()
         self.assertIn("reload refused: region (file x.toml): no", self.logged())
-        self.assertIs(self.parts.theDoor.handler, before)
+        self.assertIs(self.parts.sites[0].resource, before)
 
     def test_damagedCredentials(self) -> None:
         """A damaged file of the root pair refuses the whole reload."""
         daemon = self.started()
         (Path(self.data) / "root-credentials").write_text("")
-        before = self.parts.theDoor.handler
+        before = self.parts.sites[0].resource
         self.next = self.configuration(shutdownGraceSeconds="7")
         daemon.reload()
         self.assertTrue([line for line in self.logged() if line.startswith("reload refused")])
-        self.assertIs(self.parts.theDoor.handler, before)
+        self.assertIs(self.parts.sites[0].resource, before)
         self.successResultOf(daemon.stopService())
         self.assertEqual(self.parts.sites[0].grace, 30)
 

@@ -104,13 +104,6 @@ class FakeStore:
 
 
 @define
-class FakeDoor:
-    """A door to what was put behind it."""
-
-    handler: Any = None
-
-
-@define
 class FakeRoom:
     """A gateway's room that has ended when C{ended} fires."""
 
@@ -207,7 +200,6 @@ class FakeParts(Components):
         self.shown: list[str] = []
         self.theStore = FakeStore(self.events)
         self.sites: list[FakeSite] = []
-        self.theDoor = FakeDoor()
         self.theSignals = FakeSignals()
         self.theNotifier = FakeNotifier()
         self.theRoom = FakeRoom(self.refused, self.events)
@@ -241,11 +233,7 @@ class FakeParts(Components):
         self.opened.append((options, directory))
         return self.theStore
 
-    def s3Root(self) -> Any:
-        """Give the fake door."""
-        return self.theDoor
-
-    def site(self, resource: Any) -> Any:
+    def site(self, name: str, resource: Any = None) -> Any:
         """Make a fake site."""
         site = FakeSite(resource, self.events)
         self.sites.append(site)

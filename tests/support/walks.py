@@ -66,9 +66,9 @@ class Limit:
 
 
 LIMITS = {
-    "PUT 4 KiB": Limit(36, 80),
-    "GET 4 KiB": Limit(23, 36),
-    "gateway HTTP call": Limit(22, 42),
+    "PUT 4 KiB": Limit(33, 77),
+    "GET 4 KiB": Limit(22, 35),
+    "gateway HTTP call": Limit(20, 41),
     "gateway gRPC unary": Limit(14, 28),
     "gateway WebSocket call": Limit(13, 26),
     "Express GET": Limit(12, 22),

@@ -7,7 +7,7 @@ respond to errors themselves, has its own code for that.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IAddress, IProtocolNegotiationFactory, IReactorTime
@@ -155,6 +155,8 @@ class Site(Factory):
     """
     Serves a resource.
 
+    @ivar resource: The root. It may be exchanged: a request stays with the one that it began with.
+        Without one, no request may come: the reactor does not run yet.
     @ivar now: The time, up to a second old: a request reads no clock.
     @ivar requests: Requests in flight; the channels count them.
     @ivar draining: Whether C{drain} was called.
@@ -165,7 +167,7 @@ class Site(Factory):
 
     def __init__(
         self,
-        resource: IResource,
+        resource: IResource | None,
         limits: HTTPLimits,
         reactor: IReactorTime,
         describeRejection: Callable[[BadRequest], tuple[bytes, bytes]] = plainText,
@@ -174,7 +176,7 @@ class Site(Factory):
         @param describeRejection: Returns the content type and the body of the response to a request
             that never reaches the resource.
         """
-        self.resource = resource
+        self.resource: Any = resource
         self._describeRejection = describeRejection
         self.limits = limits
         self.reactor = reactor
@@ -325,37 +327,3 @@ class Site(Factory):
 
             self._web = WebSite(self.resource, self.limits, self.reactor)
         return self._web
-
-
-class RequestHandler(Protocol):
-    """Handles the requests of a listener."""
-
-    def serve(self, request: ChannelRequest) -> Coroutine[Any, Any, None]:
-        """Handle one request."""
-
-    def describeError(self, request: ChannelRequest, error: Exception) -> Shape:
-        """Return the response to an exception."""
-
-
-class DelegatingResource(CoroutineResource):
-    """
-    The root of a listener that is bound before its handler exists.
-
-    The handler may be exchanged: a request stays with the one that it began with. Until there is
-    one, the reactor does not run, so no request comes.
-    """
-
-    _handler: RequestHandler
-
-    def __init__(self) -> None:
-        """Make a resource without a handler."""
-
-    @property
-    def handler(self) -> RequestHandler:
-        """Handles the requests."""
-        return self._handler
-
-    @handler.setter
-    def handler(self, handler: RequestHandler) -> None:
-        self._handler = handler
-        super().__init__(handler.serve, handler.describeError)
