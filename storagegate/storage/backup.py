@@ -27,7 +27,7 @@ from time import monotonic
 from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.catalog import refcounts
 from storagegate.storage.catalog.connections import Durability, Purpose, connect
-from storagegate.storage.catalog.transactions import Mutation, runAlone
+from storagegate.storage.catalog.writer import Mutation, runAlone
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import Files, makeDirectory
 from storagegate.storage.fsck import check

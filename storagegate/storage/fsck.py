@@ -15,10 +15,10 @@ from attrs import frozen
 
 from storagegate.storage.blobs.layout import BlobLayout, Shards, SyncGroup, isBlobId
 from storagegate.storage.blobs.writer import checksumOf
-from storagegate.storage.catalog import refcounts
+from storagegate.storage.catalog import objects, refcounts
 from storagegate.storage.catalog.connections import Durability as CatalogDurability
 from storagegate.storage.catalog.connections import Purpose, connect, prepare
-from storagegate.storage.catalog.transactions import (
+from storagegate.storage.catalog.writer import (
     Apply,
     Mutation,
     Transaction,
@@ -289,7 +289,7 @@ class _Check:
         """Compare the bytes that are kept in the catalog with their checksums."""
         position = None
         while True:
-            page = refcounts.checkInline(self._connection, position, _PAGE)
+            page = objects.checkInline(self._connection, position, _PAGE)
             for bucket, key in page.damaged:
                 self._problem(f"object {_name(bucket, key)} does not hold the bytes written")
             if page.next is None:

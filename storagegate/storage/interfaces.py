@@ -356,11 +356,12 @@ class ICatalog(Interface):
         @return: C{catalog}, and further parts of a back end.
         """
 
-    def measure(onBatch: Callable[[int, float], None]) -> None:
+    def measure(mutations: Callable[[int], Any], seconds: Callable[[float], Any]) -> None:
         """
         Measure each commit.
 
-        @param onBatch: Called with the number of its mutations and the seconds that it took.
+        @param mutations: Called with the number of its mutations.
+        @param seconds: Called with the time that it took, its fsync included.
         """
 
     def close() -> Deferred[None]:

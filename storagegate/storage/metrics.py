@@ -9,6 +9,7 @@ from typing import Any
 
 from storagegate.storage.files import Files
 from storagegate.telemetry.metrics import (
+    Histogram,
     MetricFamily,
     MetricsRegistry,
     counterFamily,
@@ -83,7 +84,6 @@ def watchStore(store: Any, meters: MetricsRegistry, directory: str) -> None:
     @param store: The L{ObjectStore<storagegate.storage.store.ObjectStore>}.
     @param directory: Its data directory.
     """
-    commits = meters.counter("storagegate_store_commits_total", "Transactions of the catalog.")
     rows = meters.histogram(
         "storagegate_store_commit_mutations", "Mutations in a transaction.", (), _ROWS
     )
@@ -93,19 +93,12 @@ def watchStore(store: Any, meters: MetricsRegistry, directory: str) -> None:
         (),
         _SYNC_SECONDS,
     )
-    commits.add(0)
-
-    def committed(count: int, took: float) -> None:
-        commits.add()
-        rows.observe(count)
-        seconds.observe(took)
-
-    store.catalog.measure(committed)
+    store.catalog.measure(rows.observe, seconds.observe)
     wal = os.path.join(directory, "catalog.sqlite-wal")
-    meters.watch(lambda: _families(store, wal))
+    meters.watch(lambda: _families(store, wal, rows))
 
 
-def _families(store: Any, wal: str) -> Iterable[MetricFamily]:
+def _families(store: Any, wal: str, rows: Histogram) -> Iterable[MetricFamily]:
     """
     Make the families of the state of a store.
 
@@ -123,7 +116,9 @@ def _families(store: Any, wal: str) -> Iterable[MetricFamily]:
         ("wal_bytes", "The length of the catalog's log.", _sizeOf(wal), "max"),
     ):
         yield gaugeFamily(f"storagegate_store_{name}", help, value, merge)
+    commits = sum(rows.values.get((), ())[:-1])
     for name, help, value in (
+        ("commits", "Transactions of the catalog.", commits),
         ("scrubbed_bytes", "Bytes read again to find damage.", scrubber.bytesRead),
         ("scrub_rounds", "Times that everything was read again.", scrubber.rounds),
     ):

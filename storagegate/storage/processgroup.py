@@ -45,11 +45,11 @@ from twisted.internet.task import deferLater
 
 from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
 from storagegate.storage.catalog import refcounts
-from storagegate.storage.catalog.cache import CachedObject, RecordCache
 from storagegate.storage.catalog.connections import Durability as CatalogDurability
 from storagegate.storage.catalog.connections import Purpose, connect
+from storagegate.storage.catalog.sqlite import CachedObject, RecordCache, SharedCatalogState
 from storagegate.storage.catalog.wal import WALSizeCounter
-from storagegate.storage.catalog.writer import SharedCatalogState, WriteLock
+from storagegate.storage.catalog.writer import WriteLock
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import DirectoryLock, FailStopLatch, Files
 from storagegate.storage.interfaces import IBlobStore

@@ -12,7 +12,7 @@ import msgspec
 from attrs import astuple
 
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
-from storagegate.storage.catalog.transactions import (
+from storagegate.storage.catalog.writer import (
     Apply,
     Mutation,
     Transaction,

@@ -18,10 +18,20 @@ a row written 54 against 79 microseconds; for eight rows with bytes fill a page,
 
 import os
 import sqlite3
+from collections import deque
+from collections.abc import Callable
 from enum import Enum
+from sqlite3 import Connection
+from typing import Any, TypeVar
 
+from attrs import define, field
+from twisted.internet.defer import Deferred, fail, succeed
+
+from storagegate.storage.errors import StoreBusy
 from storagegate.storage.files import syncDirectory
 from storagegate.storage.sqlite import CatalogUnusable, createFile, transact
+
+T = TypeVar("T")
 
 _FIRST = (
     """
@@ -246,3 +256,117 @@ def connect(path: str, durability: Durability, purpose: Purpose) -> sqlite3.Conn
     if not purpose.writes:
         connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+READERS = 3
+"""
+Reads at a time: two lists, and a check or a collection. A list is bound by the interpreter's lock:
+sixteen at once were no faster than two, and each has some 3 MB in memory.
+"""
+
+MAX_WAITING = 2048
+"""Reads that may wait: as many as the pool lets wait."""
+
+
+@define(eq=False)
+class _Read:
+    """A read that waits or runs."""
+
+    function: Callable[..., Any]
+    arguments: tuple[object, ...]
+    result: Deferred[Any] = field(factory=Deferred)
+
+
+@define(eq=False)
+class ReaderSlot:
+    """The right of one read to run; its connection is kept for the next."""
+
+    connection: Connection | None = None
+
+
+class ReaderPool:
+    """
+    Reads in the pool, a few at a time. Methods: reactor thread, unless they say otherwise.
+
+    @param run: C{run(function, *args)} calls in a thread and fires in the reactor thread.
+    @param connect: Opens a connection.
+    """
+
+    def __init__(
+        self, run: Callable[..., Deferred[Any]], connect: Callable[[], Connection]
+    ) -> None:
+        self._run = run
+        self._connect = connect
+        self._slots = [ReaderSlot() for _ in range(READERS)]
+        # The last one to be free is the next to be taken: its page cache is the warmest.
+        self._free = list(self._slots)
+        self._waiting: deque[_Read] = deque()
+        self._isAssigning = False
+        self._busy = 0
+        self._closed: Deferred[None] | None = None
+
+    def read(self, function: Callable[..., T], *arguments: object) -> Deferred[T]:
+        """
+        Call C{function(connection, *arguments)} in a thread.
+
+        A read that is cancelled while it runs continues to its end; its result is dropped.
+        """
+        if self._closed is not None:
+            return fail(StoreBusy("the catalog is closed"))
+        if len(self._waiting) >= MAX_WAITING:
+            return fail(StoreBusy("too many lists wait"))
+        read = _Read(function, arguments)
+        self._waiting.append(read)
+        self._assign()
+        return read.result
+
+    def run(self, function: Callable[..., T], *arguments: object) -> Deferred[T]:
+        """Call a function in a thread; L{close} waits for it."""
+        if self._closed is not None:
+            return fail(StoreBusy("the catalog is closed"))
+        self._busy += 1
+        return self._run(function, *arguments).addBoth(self._ended)
+
+    def close(self) -> Deferred[None]:
+        """Wait for what runs, then close the connections. Once."""
+        self._closed = Deferred() if self._busy else succeed(None)
+        while self._waiting:
+            self._waiting.popleft().result.errback(StoreBusy("the catalog is closed"))
+        return self._closed.addCallback(self._closeAll)
+
+    def _assign(self) -> None:
+        """Assign free slots to reads that wait."""
+        if self._isAssigning:
+            # A busy pool refuses synchronously: the slot is free again, and the loop below runs.
+            return
+        self._isAssigning = True
+        while self._waiting and self._free:
+            read = self._waiting.popleft()
+            # Else it was cancelled.
+            if not read.result.called:
+                slot = self._free.pop()
+                self.run(self._readHere, slot, read).addBoth(self._leave, slot, read)
+        self._isAssigning = False
+
+    def _readHere(self, slot: ReaderSlot, read: _Read) -> Any:
+        """Read with the slot's connection. Pool thread."""
+        if slot.connection is None:
+            slot.connection = self._connect()
+        return read.function(slot.connection, *read.arguments)
+
+    def _leave(self, result: Any, slot: ReaderSlot, read: _Read) -> None:
+        self._free.append(slot)
+        self._assign()
+        read.result.callback(result)
+
+    def _ended(self, result: T) -> T:
+        self._busy -= 1
+        if not self._busy and self._closed is not None:
+            self._closed.callback(None)
+        return result
+
+    def _closeAll(self, _: None) -> None:
+        for slot in self._slots:
+            if slot.connection is not None:
+                slot.connection.close()
+                slot.connection = None

@@ -19,7 +19,8 @@ from typing import TypeVar
 import msgspec
 from attrs import frozen
 
-from storagegate.storage.catalog.transactions import readAttributes, readPart
+from storagegate.storage.catalog.objects import readAttributes
+from storagegate.storage.catalog.uploads import readPart
 from storagegate.storage.errors import NoSuchBucket, NoSuchUpload
 from storagegate.storage.records import (
     Attributes,

@@ -1,32 +1,40 @@
 """
-Objects: stored and removed in runs, each condition evaluated after the mutations before it.
+Objects: their rows, and how they are stored, removed and looked up.
 
-A run is a number of successive mutations of different keys. One statement looks all of them up,
-the conditions are evaluated here, and one statement writes.
+They are stored and removed in runs, each condition evaluated after the mutations before it. A run
+is a number of successive mutations of different keys. One statement looks all of them up, the
+conditions are evaluated here, and one statement writes.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TypeVar
+from sqlite3 import Connection
+from typing import Any, TypeVar
 
 import msgspec
-from attrs import frozen
+from attrs import asdict, frozen
 
+from storagegate.core.files import crcFunction
 from storagegate.storage.catalog.refcounts import ReferenceBatch, ReferenceDelta, applyDeltas
-from storagegate.storage.catalog.transactions import (
-    Transaction,
-    asJSON,
-    objectValues,
-    readSegments,
-)
+from storagegate.storage.catalog.writer import Transaction, asJSON
 from storagegate.storage.errors import (
     ConcurrentChange,
+    CorruptObject,
     NoSuchBucket,
     NoSuchKey,
     PreconditionFailed,
     StoreError,
 )
-from storagegate.storage.records import ObjectRecord, Segment, WriteCondition
+from storagegate.storage.records import (
+    Attributes,
+    Bucket,
+    Content,
+    InlineCheck,
+    InlinePosition,
+    ObjectRecord,
+    Segment,
+    WriteCondition,
+)
 
 CHUNK = 64
 """Rows in one statement. Beyond this a statement of its own costs less than it saves."""
@@ -134,7 +142,7 @@ def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectReco
             if refusal is not None:
                 outcomes.append(refusal)
                 continue
-            record = put.record.numbered(transaction.takeSequence())
+            record = _numbered(put.record, transaction.takeSequence())
             outcomes.append(record)
             inserts.append(Row(current.bucketId, record, put.values))
             if references is not None:
@@ -147,6 +155,22 @@ def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectReco
             applyDeltas(transaction, deltas, released)
         insert(transaction, inserts)
     return outcomes
+
+
+def _numbered(record: ObjectRecord, sequence: int) -> ObjectRecord:
+    """The same record with its number; C{attrs.evolve} takes five times as long."""
+    return ObjectRecord(
+        record.bucket,
+        record.key,
+        record.size,
+        record.etag,
+        record.modifiedMs,
+        record.account,
+        record.attributes,
+        record.content,
+        record.versionId,
+        sequence,
+    )
 
 
 @frozen(eq=False)
@@ -293,3 +317,179 @@ def _deleteSQL(count: int) -> str:
 def _insertSQL(table: str, columns: int, count: int) -> str:
     row = f"({', '.join('?' * columns)})"
     return f"INSERT INTO {table} VALUES {', '.join([row] * count)}"
+
+
+OBJECT_COLUMNS = """
+    o.size, o.etag, o.modifiedMs, o.account, o.attributes, o.versionId, o.sequence, o.segments
+"""
+
+_DEFAULTS = asdict(Attributes(), recurse=False)
+
+_decodeAttributes = msgspec.json.Decoder(Attributes).decode
+_decodeSegments = msgspec.json.Decoder(tuple[tuple[str, int, int], ...]).decode
+
+
+def segmentsText(content: Content) -> str | None:
+    """
+    Encode the segments of a content; L{None} if it has none.
+
+    @param content: Its C{inline} bytes are not encoded.
+    """
+    if not content.segments:
+        return None
+    return asJSON([(each.blob, each.offset, each.length) for each in content.segments])
+
+
+def readSegments(text: str | None) -> tuple[Segment, ...]:
+    """
+    Decode the result of L{segmentsText}.
+
+    @param text: JSON, or L{None} for no segments.
+    """
+    return () if text is None else tuple(Segment(*each) for each in _decodeSegments(text))
+
+
+def readAttributes(text: str) -> Attributes:
+    """
+    Decode the attributes of an object or an upload.
+
+    @param text: The result of L{attributesText}; absent fields have their defaults.
+    """
+    return _decodeAttributes(text)
+
+
+def attributesText(attributes: Attributes) -> str:
+    """
+    Encode the attributes that have no default value: short rows are many in a page.
+
+    @param attributes: Fields that equal their defaults are left out.
+    """
+    changed = {
+        name: value
+        for name, default in _DEFAULTS.items()
+        if (value := getattr(attributes, name)) != default
+    }
+    return asJSON(changed)
+
+
+def objectValues(record: ObjectRecord) -> tuple[object, ...]:
+    """
+    Return the columns of an object's row from C{versionId} on.
+
+    The storage class and the kind of checksum repeat what the attributes hold, for lists, which
+    must not parse the attributes of each row: they may hold ten thousand part summaries.
+
+    @param record: The object; its C{sequence} is not used, the row's is 0 until it is numbered.
+    """
+    attributes, content = record.attributes, record.content
+    checksum = attributes.checksum
+    return (
+        record.versionId,
+        0,
+        record.size,
+        record.etag,
+        record.modifiedMs,
+        record.account,
+        attributes.storageClass,
+        "" if checksum is None else checksum.algorithm,
+        "" if checksum is None else checksum.kind,
+        None if content.inline is None else crcFunction("crc32c")(content.inline, 0),
+        attributesText(attributes),
+        segmentsText(content),
+    )
+
+
+def isIntact(inline: bytes | None, checksum: int | None) -> bool:
+    """
+    Compare the bytes in the catalog with their checksum.
+
+    @param inline: The bytes in the row; L{None} if it has none.
+    @param checksum: L{None} for an object whose bytes are elsewhere.
+    """
+    return checksum is None or (inline is not None and crcFunction("crc32c")(inline, 0) == checksum)
+
+
+def readObject(
+    bucket: str, key: bytes, inline: bytes | None, columns: Sequence[Any]
+) -> ObjectRecord:
+    """
+    Make a record of L{OBJECT_COLUMNS}.
+
+    @param bucket: The bucket's name.
+    @param key: The object's key in UTF-8.
+    @param inline: The bytes in the row; L{None} if they are in blobs.
+    @param columns: The values of L{OBJECT_COLUMNS}, in that order.
+    """
+    size, etag, modifiedMs, account, attributes, versionId, sequence, segments = columns
+    return ObjectRecord(
+        bucket,
+        key,
+        size,
+        etag,
+        modifiedMs,
+        account,
+        _decodeAttributes(attributes),
+        Content(size, inline, readSegments(segments)),
+        versionId,
+        sequence,
+    )
+
+
+_OBJECT = f"""
+    SELECT b.account, b.createdMs, b.region, i.bytes, {OBJECT_COLUMNS}{{more}}
+    FROM buckets AS b LEFT JOIN objects AS o ON o.bucketId = b.id AND o.key = ?
+    LEFT JOIN inline AS i USING (sequence)
+    WHERE b.name = ?
+"""
+_PLAIN = _OBJECT.format(more="")
+_WITH_CHECKSUM = _OBJECT.format(more=", o.storageChecksum")
+
+_SEQUENCE = 6
+
+
+def lookUp(
+    connection: Connection, bucket: str, key: bytes, versionId: str | None, verify: bool = False
+) -> tuple[Bucket | None, ObjectRecord | None]:
+    """See L{ICatalog.object}. Blocks."""
+    rows = connection.execute(_WITH_CHECKSUM if verify else _PLAIN, (key, bucket)).fetchall()
+    if not rows:
+        return None, None
+    ((account, createdMs, region, inline, *columns),) = rows
+    found = Bucket(bucket, account, createdMs, region)
+    checksum = columns.pop() if verify else None
+    # Without a sequence there is no such object.
+    if columns[_SEQUENCE] is None:
+        return found, None
+    record = readObject(bucket, key, inline, columns)
+    if versionId is not None and record.versionId != versionId:
+        return found, None
+    if verify and not isIntact(inline, checksum):
+        raise CorruptObject(f"object {bucket}/{key!r} is damaged")
+    return found, record
+
+
+def checkInline(connection: Connection, start: InlinePosition | None, limit: int) -> InlineCheck:
+    """
+    Read a page of inline objects and compare their checksums.
+
+    @param start: The position after which the page begins; L{None} begins with the first bucket.
+    @param limit: The most objects in the page.
+    """
+    begin = InlinePosition(-1, b"") if start is None else start
+    damaged: list[tuple[str, bytes]] = []
+    read = bytesRead = 0
+    last = begin
+    # Row by row, for a page of them may hold many megabytes.
+    for bucketId, key, bucket, checksum, inline in connection.execute(
+        "SELECT bucketId, key, (SELECT name FROM buckets WHERE id = bucketId),"
+        " storageChecksum, bytes FROM objects LEFT JOIN inline USING (sequence)"
+        " WHERE (bucketId, key) > (?, ?)"
+        " ORDER BY bucketId, key, sequence DESC LIMIT ?",
+        (begin.bucketId, begin.key, limit),
+    ):
+        read += 1
+        last = InlinePosition(bucketId, key)
+        bytesRead += len(inline or b"")
+        if not isIntact(inline, checksum):
+            damaged.append((bucket, key))
+    return InlineCheck(tuple(damaged), bytesRead, last if read == limit else None)

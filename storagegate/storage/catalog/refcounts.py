@@ -14,8 +14,8 @@ from sqlite3 import Connection
 import msgspec
 from attrs import frozen
 
-from storagegate.storage.catalog.transactions import Transaction, asJSON, isIntact
-from storagegate.storage.records import BlobRow, InlineCheck, InlinePosition, Segment
+from storagegate.storage.catalog.writer import Transaction, asJSON
+from storagegate.storage.records import BlobRow, Segment
 
 _decodeCounts = msgspec.json.Decoder(list[tuple[str, int]]).decode
 _decodeNames = msgspec.json.Decoder(list[str]).decode
@@ -258,33 +258,6 @@ def blobRows(connection: Connection, after: str, limit: int) -> list[BlobRow]:
         (after, limit),
     ).fetchall()
     return _decodeRows(rows[0][0])
-
-
-def checkInline(connection: Connection, start: InlinePosition | None, limit: int) -> InlineCheck:
-    """
-    Read a page of inline objects and compare their checksums.
-
-    @param start: The position after which the page begins; L{None} begins with the first bucket.
-    @param limit: The most objects in the page.
-    """
-    begin = InlinePosition(-1, b"") if start is None else start
-    damaged: list[tuple[str, bytes]] = []
-    read = bytesRead = 0
-    last = begin
-    # Row by row, for a page of them may hold many megabytes.
-    for bucketId, key, bucket, checksum, inline in connection.execute(
-        "SELECT bucketId, key, (SELECT name FROM buckets WHERE id = bucketId),"
-        " storageChecksum, bytes FROM objects LEFT JOIN inline USING (sequence)"
-        " WHERE (bucketId, key) > (?, ?)"
-        " ORDER BY bucketId, key, sequence DESC LIMIT ?",
-        (begin.bucketId, begin.key, limit),
-    ):
-        read += 1
-        last = InlinePosition(bucketId, key)
-        bytesRead += len(inline or b"")
-        if not isIntact(inline, checksum):
-            damaged.append((bucket, key))
-    return InlineCheck(tuple(damaged), bytesRead, last if read == limit else None)
 
 
 def _among(connection: Connection, ids: Sequence[str], condition: str) -> frozenset[str]:

@@ -6,18 +6,22 @@ import msgspec
 from attrs import evolve, frozen
 
 from storagegate.storage.catalog.buckets import bucketId
-from storagegate.storage.catalog.objects import Row, evaluate, find, insert, remove
-from storagegate.storage.catalog.refcounts import ReferenceBatch, ReferenceDelta, applyDeltas
-from storagegate.storage.catalog.transactions import (
-    Transaction,
+from storagegate.storage.catalog.objects import (
+    Row,
     attributesText,
-    checksumText,
+    evaluate,
+    find,
+    insert,
     objectValues,
     readSegments,
+    remove,
     segmentsText,
 )
+from storagegate.storage.catalog.refcounts import ReferenceBatch, ReferenceDelta, applyDeltas
+from storagegate.storage.catalog.writer import Transaction, asJSON
 from storagegate.storage.errors import ConcurrentChange, InvalidPart, NoSuchUpload
 from storagegate.storage.records import (
+    Checksum,
     Content,
     MultipartUpload,
     ObjectRecord,
@@ -28,6 +32,7 @@ from storagegate.storage.records import (
 
 _UPLOAD = "bucketId = (SELECT id FROM buckets WHERE name = ?) AND key = ? AND uploadId = ?"
 
+_decodeChecksum = msgspec.json.Decoder(Checksum).decode
 _decodeParts = msgspec.json.Decoder(list[tuple[int, str, int, str | None]]).decode
 
 
@@ -188,3 +193,33 @@ def _assemble(
         total += size
         segments += readSegments(text)
     return Content(total, None, tuple(segments))
+
+
+def checksumText(checksum: Checksum | None) -> str | None:
+    """
+    Encode the checksum of a part.
+
+    @param checksum: The checksum that the client declared; L{None} becomes C{NULL}.
+    """
+    return None if checksum is None else asJSON(checksum)
+
+
+def readPart(
+    number: int, size: int, etag: str, modifiedMs: int, checksum: str | None, segments: str | None
+) -> Part:
+    """
+    Make a part of its row.
+
+    @param size: Bytes in the part.
+    @param modifiedMs: Milliseconds since the epoch.
+    @param checksum: The result of L{checksumText}.
+    @param segments: The result of L{segmentsText}.
+    """
+    return Part(
+        number,
+        size,
+        etag,
+        modifiedMs,
+        Content(size, None, readSegments(segments)),
+        None if checksum is None else _decodeChecksum(checksum),
+    )

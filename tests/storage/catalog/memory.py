@@ -6,8 +6,8 @@ from sqlite3 import Connection
 from storagegate.storage.catalog.buckets import createBucket
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, migrate
 from storagegate.storage.catalog.objects import Deletion, deleteObjects, preparePut, putObjects
-from storagegate.storage.catalog.transactions import Apply, Mutation, oneByOne, runTogether
 from storagegate.storage.catalog.uploads import createUpload
+from storagegate.storage.catalog.writer import Apply, Mutation, oneByOne, runTogether
 from storagegate.storage.records import ObjectRecord, WriteCondition
 from tests.contract.catalogcase import ALWAYS, bucketNamed
 

@@ -18,10 +18,9 @@ from storagegate.storage.catalog.connections import (
     connect,
     prepare,
 )
-from storagegate.storage.catalog.refcounts import checkInline
-from storagegate.storage.catalog.sqlite import lookUp
-from storagegate.storage.catalog.transactions import Mutation, runTogether
+from storagegate.storage.catalog.objects import checkInline, lookUp
 from storagegate.storage.catalog.wal import CHECKPOINT_AT, CheckpointScheduler, WALCheckpointer
+from storagegate.storage.catalog.writer import Mutation, runTogether
 from storagegate.storage.errors import KeyExists, StoreBusy
 from storagegate.storage.files import FailStopLatch
 from storagegate.storage.records import AccessKey

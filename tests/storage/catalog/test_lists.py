@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.catalog import lists
 from storagegate.storage.catalog.lists import KeyRange
-from storagegate.storage.catalog.transactions import runTogether
+from storagegate.storage.catalog.writer import runTogether
 from tests.contract.catalogcase import inlineRecord, uploadOf
 from tests.storage.catalog.memory import CREATE_UPLOAD, change, memoryCatalog, putOf
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage import fsck
+from storagegate.storage.catalog.objects import lookUp
 from storagegate.storage.catalog.refcounts import blobRows, forgetBlobs
-from storagegate.storage.catalog.sqlite import lookUp
-from storagegate.storage.catalog.transactions import Mutation, oneByOne, runTogether
 from storagegate.storage.catalog.uploads import PartPut, UploadName, abortUpload, putPart
+from storagegate.storage.catalog.writer import Mutation, oneByOne, runTogether
 from storagegate.storage.records import ObjectRecord, WriteCondition
 from tests.contract.catalogcase import (
     blobRecord,

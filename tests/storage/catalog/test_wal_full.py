@@ -7,9 +7,8 @@ from typing import Any
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
-from storagegate.storage.catalog.transactions import Mutation
 from storagegate.storage.catalog.wal import Reserve, WALCheckpointer
-from storagegate.storage.catalog.writer import Committer
+from storagegate.storage.catalog.writer import Committer, Mutation
 from storagegate.storage.errors import StoreFull
 from storagegate.storage.files import FailStopLatch
 from tests.contract.catalogcase import bucketNamed, inlineRecord

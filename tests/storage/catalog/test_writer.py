@@ -7,8 +7,13 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.catalog.transactions import Mutation
-from storagegate.storage.catalog.writer import BATCH, BATCH_BYTES, MAX_WAITING, CatalogWriter
+from storagegate.storage.catalog.writer import (
+    BATCH,
+    BATCH_BYTES,
+    MAX_WAITING,
+    CatalogWriter,
+    Mutation,
+)
 from storagegate.storage.errors import StoreBusy
 from tests.support.delayed import PATIENCE
 

@@ -5,7 +5,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.catalog.sqlite import MAX_WAITING, READERS, ReaderPool
+from storagegate.storage.catalog.connections import MAX_WAITING, READERS, ReaderPool
 from storagegate.storage.errors import StoreBusy
 from tests.support.pools import HeldPool
 

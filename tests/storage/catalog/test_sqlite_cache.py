@@ -2,7 +2,7 @@
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.catalog.cache import RecordCache
+from storagegate.storage.catalog.sqlite import RecordCache
 from storagegate.storage.records import Attributes, Bucket, Content, ObjectRecord
 
 HOME = Bucket("home", "ada", 0, "us-east-1")
