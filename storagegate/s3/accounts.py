@@ -12,9 +12,11 @@ import hmac
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from hashlib import sha256
 
 from attrs import field, frozen
 
+from storagegate.s3.errors import S3Error
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.records import AccessKey
 from storagegate.storage.store import AccessKeySnapshot
@@ -94,6 +96,13 @@ ROOT_ACCOUNT = "root"
 """The account of the root pair, which may use every bucket."""
 
 
+# The accounts of one page are few: with 256 a listing does not format each row's owner.
+@lru_cache(maxsize=256)
+def canonicalId(account: str) -> str:
+    """Return an account's 64 hexadecimal digits, which follow from its name in every store."""
+    return sha256(b"storagegate account " + account.encode()).hexdigest()
+
+
 @frozen
 class Identity:
     """
@@ -107,6 +116,24 @@ class Identity:
     account: str
     policy: KeyPolicy = FULL_ACCESS
     isRoot: bool = False
+
+    def authorise(
+        self, access: str, bucket: str = "", key: bytes = b"", prefix: str | None = None
+    ) -> None:
+        """
+        Decide on an access by the policy of the key.
+
+        @param access: C{"read"}, C{"write"}, C{"list"} or C{"admin"}.
+        @param bucket: Empty for the service itself.
+        @param key: Empty if the access concerns the bucket or the service.
+        @param prefix: The prefix of the keys that a list shows; L{None} if it shows none.
+        @raise S3Error: C{AccessDenied}.
+        """
+        policy = self.policy
+        name = key.decode("utf-8", "replace") if key else prefix
+        covered = prefix is None or policy.coversPrefix(prefix)
+        if not (covered and policy.allows(access, bucket or None, name)):
+            raise S3Error("AccessDenied")
 
 
 @frozen

@@ -1,5 +1,5 @@
 """
-The checksums of S3: algorithms, what a request declares of its body, and the check of the body.
+The bodies of S3's requests: their checksums, what a request declares of one, and its ingestion.
 
 Values travel in Base64, CRCs as big-endian numbers. A request declares them in headers::
 
@@ -23,7 +23,7 @@ C{FULL_OBJECT} one that of the data itself; only CRCs can be combined to the lat
 import hashlib
 from base64 import b64encode
 from binascii import Error, a2b_base64
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from hmac import compare_digest
 from typing import Protocol
 
@@ -31,7 +31,8 @@ from attrs import frozen
 
 from storagegate.core import files
 from storagegate.s3.errors import S3Error
-from storagegate.storage.records import Checksum
+from storagegate.storage.interfaces import IBlobStore, IBlobWriter
+from storagegate.storage.records import Checksum, Content
 
 DEFAULT_ALGORITHM = "CRC64NVME"
 """The checksum of an object whose client names none: S3's own choice."""
@@ -407,6 +408,87 @@ class BodyHasher:
                 value = trailerChecksum(self._algorithm, trailers)
             checkChecksum(self._algorithm, value, checksum)
         return md5.hex(), Checksum(self._algorithm, checksum)
+
+
+class ReadableBody(Protocol):
+    """The body of a request, a form's file, or the items of a stream."""
+
+    def readAvailable(self) -> bytes | None:
+        """Return the whole body if it has arrived already."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Iterate over the pieces; the next one is received when it is read."""
+
+
+@frozen
+class IngestedBody:
+    """
+    The bytes of a whole body, durable or small enough to live in the catalog.
+
+    @ivar etag: MD5 in hexadecimal.
+    @ivar sink: The finished sink that made the content; L{None} if none was needed.
+    """
+
+    content: Content
+    etag: str
+    checksum: Checksum
+    sink: IBlobWriter | None = None
+
+
+async def ingest(
+    body: ReadableBody,
+    expectation: BodyExpectation,
+    blobs: IBlobStore,
+    inlineLimit: int,
+) -> IngestedBody:
+    """
+    Read, verify and store a body.
+
+    @param blobs: Where a larger body goes.
+    @param inlineLimit: A body of up to so many bytes becomes inline content.
+    @raise S3Error: If the body is not as expected.
+    """
+    ready = body.readAvailable()
+    hasher = BodyHasher(expectation)
+    if ready is not None and len(ready) <= inlineLimit:
+        # A small body arrives with its head: no sink, no file, no wait.
+        data = b"".join(hasher.update(ready))
+        etag, checksum = hasher.verify()
+        return IngestedBody(Content(len(data), data), etag, checksum)
+    sink = blobs.writer(inlineLimit, expectation.length)
+
+    async def store(chunk: bytes) -> None:
+        for piece in hasher.update(chunk):
+            wait = sink.write(piece)
+            if wait is not None:
+                await wait
+
+    try:
+        if ready is not None:
+            await store(ready)
+        else:
+            async for chunk in body:
+                await store(chunk)
+        etag, checksum = hasher.verify()
+        content = await sink.finish()
+    except BaseException:
+        sink.abort()
+        raise
+    return IngestedBody(content, etag, checksum, sink)
+
+
+async def gather(body: ReadableBody, expectation: BodyExpectation) -> bytes:
+    """
+    Read a small body into memory, up to the limit of its expectation, with the same checks.
+
+    @raise S3Error: If the body is not as expected.
+    """
+    hasher = BodyHasher(expectation)
+    pieces: list[bytes] = []
+    async for chunk in body:
+        pieces += hasher.update(chunk)
+    hasher.verify()
+    return b"".join(pieces)
 
 
 def requestedKind(headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:

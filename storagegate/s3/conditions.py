@@ -29,6 +29,12 @@ from storagegate.storage.records import WriteCondition
 _COPY_PREFIX = b"x-amz-copy-source-"
 
 
+READ_FIELDS = frozenset(
+    {b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since", b"range"}
+)
+"""The fields that L{evaluateRead} obeys: without any of them a read takes the whole object."""
+
+
 class NotModified(Exception):
     """The client's copy is fresh: the response is a 304."""
 

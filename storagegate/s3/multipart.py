@@ -13,6 +13,7 @@ from storagegate.s3.accounts import Identity
 from storagegate.s3.checksums import (
     COMPOSITE,
     DEFAULT_ALGORITHM,
+    IngestedBody,
     checksumKind,
     compositeChecksum,
     encodeDigest,
@@ -21,7 +22,6 @@ from storagegate.s3.checksums import (
     newHasher,
 )
 from storagegate.s3.errors import S3Error
-from storagegate.s3.ingest import IngestedBody
 from storagegate.s3.objects import UNCONDITIONAL, ObjectService, digest, segmentsOf
 from storagegate.s3.xml.reader import CompletedPart
 from storagegate.storage.errors import ConcurrentChange
@@ -426,7 +426,7 @@ class CopyService:
             content = Content(length, segments=segmentsOf(source.content, start, length))
             sink = None
         else:
-            sink = self._service.sink(length, 0)
+            sink = self._store.blobs.writer(0, length)
             content = await self._fill(sink, source.content.inline[start : start + length])
         value = Checksum(
             upload.checksumAlgorithm or DEFAULT_ALGORITHM, encodeDigest(checksum.digest())

@@ -3,21 +3,20 @@ Buckets and objects of a store: the domain of S3, without HTTP.
 
 Every method takes the L{Identity<storagegate.s3.accounts.Identity>} under which it acts and raises
 L{S3Error<storagegate.s3.errors.S3Error>} to refuse. Rights are decided by
-L{ObjectService.authorise}, which every adapter calls first, and by the look-up of the bucket in
-every method.
+L{Identity.authorise}, which every adapter calls first, and by the look-up of the bucket in every
+method.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from email.header import Header
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from storagegate.s3.accounts import Identity
-from storagegate.s3.checksums import DigestHasher
+from storagegate.s3.checksums import DigestHasher, IngestedBody
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.ingest import IngestedBody
 from storagegate.s3.names import checkBucketName
 from storagegate.storage.errors import BucketExists, CorruptBlob, NoSuchKey
-from storagegate.storage.interfaces import IBlobWriter
 from storagegate.storage.records import (
     NULL_VERSION,
     Attributes,
@@ -32,6 +31,86 @@ from storagegate.storage.store import ObjectStore
 
 UNCONDITIONAL = WriteCondition()
 """A write without a condition."""
+
+METADATA_PREFIX = b"x-amz-meta-"
+METADATA_LIMIT = 2048
+"""Bytes of user metadata, names and values together: S3's own limit."""
+
+KEPT = (
+    b"content-encoding",
+    b"content-disposition",
+    b"content-language",
+    b"cache-control",
+    b"expires",
+)
+"""Headers that are stored as they came and returned, besides C{Content-Type}."""
+
+_STORAGE_CLASSES = frozenset(
+    {"STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING"}
+)
+
+
+def _text(value: bytes) -> str:
+    """Decode a header's value; raw UTF-8 becomes the RFC 2047 words that S3 returns."""
+    try:
+        return value.decode("ascii")
+    except UnicodeDecodeError:
+        pass
+    try:
+        return Header(value.decode("utf-8"), "utf-8", maxlinelen=10_000).encode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def _contentEncoding(value: bytes) -> bytes:
+    """Drop C{aws-chunked}: it describes the transfer, not the object."""
+    codings = [each.strip() for each in value.split(b",")]
+    return b",".join(each for each in codings if each and each.lower() != b"aws-chunked")
+
+
+def metadataFrom(headers: Mapping[bytes, bytes]) -> dict[str, str]:
+    """
+    Collect the user metadata.
+
+    @param headers: Values by lower-case name.
+    @raise S3Error: C{MetadataTooLarge} over 2 KiB.
+    """
+    metadata = {}
+    size = 0
+    start = len(METADATA_PREFIX)
+    for name, value in headers.items():
+        if name.startswith(METADATA_PREFIX):
+            size += len(name) - start + len(value)
+            metadata[name[start:].decode("latin-1")] = _text(value)
+    if size > METADATA_LIMIT:
+        fields = {"Size": str(size), "MaxSizeAllowed": str(METADATA_LIMIT)}
+        raise S3Error("MetadataTooLarge", fields=fields)
+    return metadata
+
+
+def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
+    """
+    Parse the attributes that a write gives to its object.
+
+    @param headers: Values by lower-case name.
+    @raise S3Error: C{MetadataTooLarge}, C{InvalidStorageClass}.
+    """
+    kept = {}
+    for name in KEPT:
+        value = headers.get(name)
+        if value is not None and name == b"content-encoding":
+            value = _contentEncoding(value)
+        if value:
+            kept[name.decode("ascii")] = _text(value)
+    storageClass = headers.get(b"x-amz-storage-class", b"STANDARD").decode("latin-1")
+    if storageClass not in _STORAGE_CLASSES:
+        raise S3Error("InvalidStorageClass")
+    return Attributes(
+        contentType=_text(headers.get(b"content-type", b"")) or "binary/octet-stream",
+        headers=kept,
+        metadata=metadataFrom(headers),
+        storageClass=storageClass,
+    )
 
 
 @frozen
@@ -85,39 +164,6 @@ class ObjectService:
     def nowMs(self) -> int:
         """Return milliseconds since the epoch."""
         return int(self._now() * 1000)
-
-    async def authorise(
-        self,
-        identity: Identity,
-        access: str,
-        bucket: str = "",
-        key: bytes = b"",
-        prefix: str | None = None,
-    ) -> None:
-        """
-        Decide on an access by the policy of the identity's key.
-
-        @param identity: The key that signed the request.
-        @param access: C{"read"}, C{"write"}, C{"list"} or C{"admin"}.
-        @param bucket: Empty for the service itself.
-        @param key: Empty if the access concerns the bucket or the service.
-        @param prefix: The prefix of the keys that a list shows; L{None} if it shows none.
-        @raise S3Error: C{AccessDenied}.
-        """
-        policy = identity.policy
-        name = key.decode("utf-8", "replace") if key else prefix
-        covered = prefix is None or policy.coversPrefix(prefix)
-        if not (covered and policy.allows(access, bucket or None, name)):
-            raise S3Error("AccessDenied")
-
-    def listable(self, identity: Identity, buckets: Sequence[Bucket]) -> list[Bucket]:
-        """
-        Filter buckets by the right to list them.
-
-        @param buckets: Those of the identity's account.
-        """
-        allows = identity.policy.allows
-        return [each for each in buckets if allows("list", each.name, None)]
 
     async def settings(
         self, identity: Identity, bucket: str, key: bytes = b"", versionId: str | None = None
@@ -239,15 +285,6 @@ class ObjectService:
         )
         return page
 
-    def sink(self, expectedSize: int | None, inlineLimit: int) -> IBlobWriter:
-        """
-        Create the writer of an object or a part.
-
-        @param expectedSize: Bytes that it will get; L{None} if unknown.
-        @param inlineLimit: Content up to this size, in bytes, is returned inline.
-        """
-        return self.store.blobs.writer(inlineLimit, expectedSize)
-
     async def putObject(
         self,
         identity: Identity,
@@ -257,7 +294,11 @@ class ObjectService:
         attributes: Attributes,
         condition: WriteCondition = UNCONDITIONAL,
     ) -> ObjectRecord:
-        """Store an ingested body. Access was authorised before it was read."""
+        """
+        Store an ingested body. Access was authorised before it was read.
+
+        @param attributes: Those of the object, without its checksum.
+        """
         content = ingested.content
         record = ObjectRecord(
             bucket,
@@ -266,7 +307,7 @@ class ObjectService:
             ingested.etag,
             int(self._now() * 1000),
             identity.account,
-            attributes,
+            evolve(attributes, checksum=ingested.checksum),
             content,
         )
         return await self.store.putObject(record, ingested.sink, condition)

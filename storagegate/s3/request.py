@@ -1,6 +1,6 @@
 """One S3 request between the listener and a handler, and the row of the table that it matches."""
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -8,20 +8,122 @@ from attrs import define, evolve, frozen
 
 from storagegate.core.httpurls import schemeOf
 from storagegate.net.http.message import ChannelRequest
-from storagegate.s3.accounts import Identity
+from storagegate.net.http.ranges import formatHttpDate
+from storagegate.s3.accounts import Identity, canonicalId
 from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator
-from storagegate.s3.checksums import DEFAULT_ALGORITHM, PUT_LIMIT, BodyExpectation
+from storagegate.s3.checksums import ALGORITHMS, gather
 from storagegate.s3.errors import S3Error
-from storagegate.s3.headers import ownerOf
-from storagegate.s3.ingest import gather
 from storagegate.s3.multipart import CopyService, MultipartService
 from storagegate.s3.names import bucketOfHost
 from storagegate.s3.objects import ObjectService
+from storagegate.storage.records import Checksum, ObjectRecord
 from storagegate.storage.store import ObjectStore
 
 Pairs = Sequence[tuple[bytes, bytes]]
 
 XML: tuple[bytes, bytes] = (b"Content-Type", b"application/xml")
+
+
+# What a header that we do not act on may say and still be true of us. Anything else must not
+# be taken in silence: the client would believe that its object is encrypted, tagged or public.
+_HARMLESS: dict[bytes, frozenset[bytes]] = {
+    b"x-amz-acl": frozenset({b"private", b"bucket-owner-full-control", b"bucket-owner-read"}),
+    b"x-amz-bucket-object-lock-enabled": frozenset({b"false"}),
+    b"x-amz-object-ownership": frozenset({b"BucketOwnerEnforced"}),
+    b"x-amz-object-lock-legal-hold": frozenset({b"OFF"}),
+    b"x-amz-tagging": frozenset({b""}),
+    b"x-amz-tagging-directive": frozenset({b"COPY"}),
+    b"x-amz-website-redirect-location": frozenset(),
+    b"x-amz-object-lock-mode": frozenset(),
+    b"x-amz-object-lock-retain-until-date": frozenset(),
+    b"x-amz-write-offset-bytes": frozenset(),
+    b"x-amz-if-match-last-modified-time": frozenset(),
+    b"x-amz-if-match-size": frozenset(),
+}
+_UNSUPPORTED_PREFIXES = (b"x-amz-server-side-encryption", b"x-amz-grant-")
+
+
+def rejectUnsupported(headers: Mapping[bytes, bytes]) -> None:
+    """
+    Reject a write that requests a feature that is not implemented.
+
+    @param headers: Values by lower-case name.
+
+    @raise S3Error: C{NotImplemented}, naming the header.
+    """
+    for name, value in headers.items():
+        if not name.startswith(b"x-amz-"):
+            continue
+        harmless = _HARMLESS.get(name)
+        if harmless is not None and value.strip() in harmless:
+            continue
+        if harmless is not None or name.startswith(_UNSUPPORTED_PREFIXES):
+            raise S3Error("NotImplemented", fields={"Header": name.decode("latin-1")})
+
+
+def checksumHeaders(checksum: Checksum | None) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a checksum: its value and its type."""
+    if checksum is None:
+        return []
+    return [
+        (ALGORITHMS[checksum.algorithm].header, checksum.value.encode("ascii")),
+        (b"x-amz-checksum-type", checksum.kind.encode("ascii")),
+    ]
+
+
+def objectHeaders(record: ObjectRecord) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a read that describe the object, without length and checksum."""
+    attributes = record.attributes
+    found = [
+        (b"ETag", b'"%b"' % record.etag.encode("ascii")),
+        (b"Last-Modified", formatHttpDate(record.modifiedMs // 1000)),
+        (b"Content-Type", attributes.contentType.encode("latin-1")),
+        (b"Accept-Ranges", b"bytes"),
+        # A browser must not guess that an upload is a page.
+        (b"X-Content-Type-Options", b"nosniff"),
+    ]
+    for name, value in attributes.headers.items():
+        found.append((name.encode("ascii"), value.encode("latin-1")))
+    for name, value in attributes.metadata.items():
+        found.append((b"x-amz-meta-" + name.encode("latin-1"), value.encode("latin-1")))
+    if attributes.storageClass != "STANDARD":
+        found.append((b"x-amz-storage-class", attributes.storageClass.encode("ascii")))
+    return found
+
+
+_OVERRIDES = {
+    "response-content-type": b"Content-Type",
+    "response-content-language": b"content-language",
+    "response-expires": b"expires",
+    "response-cache-control": b"cache-control",
+    "response-content-disposition": b"content-disposition",
+    "response-content-encoding": b"content-encoding",
+}
+
+
+def override(
+    headers: Iterable[tuple[bytes, bytes]], query: Mapping[str, str]
+) -> list[tuple[bytes, bytes]]:
+    """
+    Replace headers of the object by C{response-*} query parameters.
+
+    @param headers: Of the response.
+    @param query: Decoded values by name.
+
+    @raise S3Error: C{InvalidArgument} for a value that no header can hold.
+    """
+    changed = {}
+    for parameter, name in _OVERRIDES.items():
+        value = query.get(parameter)
+        if value is None:
+            continue
+        if not value.isprintable() or not value.isascii():
+            fields = {"ArgumentName": parameter, "ArgumentValue": value}
+            raise S3Error("InvalidArgument", fields=fields)
+        changed[name] = value.encode("ascii")
+    if not changed:
+        return list(headers)
+    return [pair for pair in headers if pair[0] not in changed] + list(changed.items())
 
 
 Level = Literal["service", "bucket", "object"]
@@ -122,15 +224,13 @@ class S3Request:
 
     async def authorise(self) -> None:
         """
-        Let the domain decide on the operation, and compare the owner that the client expects.
+        Decide on the operation by the key's policy, and compare the owner that the client expects.
 
         @raise S3Error: C{AccessDenied}.
         """
         operation = self.operation
         prefix = self.query.get("prefix", "") if operation.byPrefix else None
-        await self.services.objects.authorise(
-            self.identity, operation.access, self.bucket, self.key, prefix
-        )
+        self.identity.authorise(operation.access, self.bucket, self.key, prefix)
         header = b"x-amz-expected-bucket-owner"
         if header in self.headers and self.bucket and operation.name != "CreateBucket":
             await self.checkOwner(self.bucket, header)
@@ -145,22 +245,8 @@ class S3Request:
         expected = self.headers.get(header)
         if expected is not None:
             found = await self.services.objects.bucket(self.identity, bucket)
-            if expected.strip() != ownerOf(found.account).id.encode():
+            if expected.strip() != canonicalId(found.account).encode():
                 raise S3Error("AccessDenied")
-
-    def bodyExpectation(
-        self, algorithm: str = DEFAULT_ALGORITHM, limit: int = PUT_LIMIT
-    ) -> BodyExpectation:
-        """
-        Collect what the request declares of its body.
-
-        @param algorithm: The checksum to compute if the request names none.
-        @param limit: Largest size of the decoded body, in bytes.
-        @raise S3Error: C{MissingContentLength}, C{EntityTooLarge}: before a byte is read.
-        """
-        return self.authenticated.bodyExpectation(
-            self.headers, self.request.contentLength, algorithm, limit
-        )
 
     async def readDocument(self, checked: bool = True) -> bytes:
         """
@@ -173,7 +259,9 @@ class S3Request:
         if b"content-length" not in self.headers and not self.authenticated.streaming:
             return b""
         try:
-            expectation = self.bodyExpectation(limit=self.operation.documentLimit)
+            expectation = self.authenticated.bodyExpectation(
+                self.headers, self.request.contentLength, limit=self.operation.documentLimit
+            )
             if not checked:
                 expectation = evolve(expectation, checksum=None)
             return await gather(self.request.body, expectation)

@@ -19,21 +19,18 @@ from email.errors import HeaderParseError
 from email.header import decode_header, make_header
 from typing import Any
 
-from attrs import evolve
-
 from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceAuthentication, ServiceDefinition, ServiceMethod
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.streams import BoundedStream, PubSub
 from storagegate.s3.accounts import AccessKeyStore, Identity
-from storagegate.s3.checksums import BodyExpectation
+from storagegate.s3.checksums import BodyExpectation, ingest
 from storagegate.s3.errors import S3Error, fromStoreError
-from storagegate.s3.headers import METADATA_PREFIX, attributesFrom, isoTimestamp
-from storagegate.s3.ingest import ingest
 from storagegate.s3.multipart import CopyRequest, CopyService, MultipartService
 from storagegate.s3.names import checkKey
-from storagegate.s3.objects import DeleteEntry, ObjectService
+from storagegate.s3.objects import METADATA_PREFIX, DeleteEntry, ObjectService, attributesFrom
 from storagegate.s3.pagination import BUCKETS_LIMIT, PAGE_LIMIT, makeToken, readToken
+from storagegate.s3.xml.writer import isoTimestamp
 from storagegate.services.objectstreams import CHUNK, beginUpload, readContent
 from storagegate.storage.errors import StoreError
 from storagegate.storage.records import (
@@ -396,16 +393,17 @@ class _StorageMethods:
     async def listBuckets(self, request: Request, context: RequestContext) -> Result:
         """List the account's buckets by name, as many as a page of S3 has at most."""
         with _translated():
-            identity = await self._authorised(context, "list")
+            identity = self._authorised(context, "list")
             found = await self._objects.buckets(identity, "", "", BUCKETS_LIMIT)
-            shown = self._objects.listable(identity, found)
+            allows = identity.policy.allows
+            shown = [each for each in found if allows("list", each.name, None)]
             return {"buckets": [_bucketShape(each) for each in shown]}
 
     async def createBucket(self, request: Request, context: RequestContext) -> Result:
         """Create a bucket."""
         with _translated():
             bucket = _bucketOf(request)
-            identity = await self._authorised(context, "admin", bucket)
+            identity = self._authorised(context, "admin", bucket)
             await self._objects.createBucket(identity, bucket)
             return {}
 
@@ -413,7 +411,7 @@ class _StorageMethods:
         """Remove an empty bucket."""
         with _translated():
             bucket = _bucketOf(request)
-            identity = await self._authorised(context, "admin", bucket)
+            identity = self._authorised(context, "admin", bucket)
             await self._objects.deleteBucket(identity, bucket)
             return {}
 
@@ -424,7 +422,7 @@ class _StorageMethods:
             delimiter, token = _textOf(request, "delimiter"), _textOf(request, "continuationToken")
             after = readToken(self._secret, bucket, token) if token else ""
             maxKeys = request.get("maxKeys")
-            identity = await self._authorised(context, "list", bucket, prefix=prefix)
+            identity = self._authorised(context, "list", bucket, prefix=prefix)
             found = await self._objects.listObjects(
                 identity,
                 bucket,
@@ -469,13 +467,12 @@ class _StorageMethods:
         first, body = await beginUpload(requests)
         with _translated():
             bucket, key = _bucketOf(first), _keyOf(first)
-            identity = await self._authorised(context, "write", bucket, key)
+            identity = self._authorised(context, "write", bucket, key)
             attributes = _attributesOf(first)
             # The bucket is checked before the bytes are read.
             await self._objects.bucket(identity, bucket)
             expectation = BodyExpectation()
-            ingested = await ingest(body, expectation, self._objects.sink, INLINE_LIMIT)
-            attributes = evolve(attributes, checksum=ingested.checksum)
+            ingested = await ingest(body, expectation, self._store.blobs, INLINE_LIMIT)
             return _objectShape(
                 await self._objects.putObject(identity, bucket, key, ingested, attributes)
             )
@@ -484,7 +481,7 @@ class _StorageMethods:
         """Delete an object; one that does not exist counts as deleted, as in S3."""
         with _translated():
             bucket, key = _bucketOf(request), _keyOf(request)
-            identity = await self._authorised(context, "write", bucket, key)
+            identity = self._authorised(context, "write", bucket, key)
             await self._objects.deleteObject(identity, bucket, DeleteEntry(key))
             return {}
 
@@ -492,7 +489,7 @@ class _StorageMethods:
         """Give an object's bytes a second name."""
         with _translated():
             wanted = CopyRequest(_bucketOf(request), _keyOf(request))
-            identity = await self._authorised(context, "write", wanted.bucket, wanted.key)
+            identity = self._authorised(context, "write", wanted.bucket, wanted.key)
             source = {
                 "bucket": _bucketOf(request, "fromBucket"),
                 "key": _textOf(request, "fromKey"),
@@ -515,7 +512,7 @@ class _StorageMethods:
         """
         with _translated():
             bucket, prefix = _bucketOf(request), _textOf(request, "prefix")
-            identity = await self._authorised(context, "list", bucket, prefix=prefix)
+            identity = self._authorised(context, "list", bucket, prefix=prefix)
             # Subscribed before the look-up: a bucket that is deleted meanwhile ends the stream.
             changes = self._watches.subscribe(bucket, prefix)
             try:
@@ -539,10 +536,10 @@ class _StorageMethods:
     async def _found(self, context: RequestContext, request: Request) -> ObjectRecord:
         """Look up the object of a request whose caller may read it."""
         bucket, key = _bucketOf(request), _keyOf(request)
-        identity = await self._authorised(context, "read", bucket, key)
+        identity = self._authorised(context, "read", bucket, key)
         return await self._objects.object(identity, bucket, key)
 
-    async def _authorised(
+    def _authorised(
         self,
         context: RequestContext,
         access: str,
@@ -559,5 +556,5 @@ class _StorageMethods:
         if not isinstance(identity, Identity):
             # The identity of another provider has no rights in the store.
             raise codedError("UNAUTHENTICATED", "An access key of the store is required")
-        await self._objects.authorise(identity, access, bucket, key, prefix)
+        identity.authorise(access, bucket, key, prefix)
         return identity

@@ -21,7 +21,7 @@ _PIECE = 4 * CHUNK
 
 class UploadBody:
     """
-    The items of an upload after its first, as a body for L{ingest<storagegate.s3.ingest.ingest>}.
+    The items of an upload after its first, for L{ingest<storagegate.s3.checksums.ingest>}.
 
     An item is requested when the last one is written.
     """

@@ -7,10 +7,17 @@ from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.checksums import BodyExpectation, ExpectedChecksum, encodeDigest, newHasher
+from storagegate.s3.checksums import (
+    BodyExpectation,
+    ExpectedChecksum,
+    IngestedBody,
+    encodeDigest,
+    gather,
+    ingest,
+    newHasher,
+)
 from storagegate.s3.chunked import AwsChunkedDecoder
 from storagegate.s3.errors import S3Error
-from storagegate.s3.ingest import IngestedBody, gather, ingest
 from storagegate.storage.errors import StoreFull
 from storagegate.storage.records import Content
 
@@ -82,11 +89,12 @@ class ReceiveTests(SynchronousTestCase):
         self.sink = sink or Sink()
         self.sinks = 0
 
-        def newSink(expectedSize: int | None, limit: int) -> Sink:
-            self.sinks += 1
-            return self.sink
+        return Deferred.fromCoroutine(ingest(body, expectation, self, inline))
 
-        return Deferred.fromCoroutine(ingest(body, expectation, newSink, inline))
+    def writer(self, inlineLimit: int, expectedSize: int | None = None) -> Sink:
+        """As IBlobStore."""
+        self.sinks += 1
+        return self.sink
 
     def test_small(self) -> None:
         """A body that is all here and small becomes inline content; no sink is made."""

@@ -10,8 +10,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
 from storagegate.s3.accounts import Identity
-from storagegate.s3.checksums import BodyExpectation, newHasher
-from storagegate.s3.ingest import ingest
+from storagegate.s3.checksums import BodyExpectation, ingest, newHasher
 from storagegate.s3.objects import ObjectService, digest
 from storagegate.services.objectstreams import readContent
 from storagegate.storage.backends import DEFAULT_BLOBS, DEFAULT_CATALOG
@@ -83,7 +82,7 @@ class OverwritingTests(TestCase):
     async def _put(self) -> None:
         self.writes += 1
         body = b"%08d" % self.writes * (SIZE // 8)
-        received = await ingest(WholeBody(body), BodyExpectation(), self.objects.sink, 1024)
+        received = await ingest(WholeBody(body), BodyExpectation(), self.store.blobs, 1024)
         await self.objects.putObject(ROOT, "box", b"k", received, Attributes())
 
     async def _overwrite(self) -> None:

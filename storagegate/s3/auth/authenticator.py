@@ -10,7 +10,7 @@ means.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from attrs import evolve, frozen
 
@@ -136,23 +136,16 @@ class Authenticated:
             names: tuple[bytes, ...] = ()
             if checksum is not None and checksum.value is None:
                 names = (ALGORITHMS[checksum.algorithm].header,)
-            decoder = self._decoder(length, names)
+            if self.claim is not None:
+                decoder = makeDecoder(self.claim, self.signingKey, length, names)
+            elif self.payloadHash == sigv4.STREAMING_UNSIGNED_TRAILER:
+                decoder = AwsChunkedDecoder(length, None, names)
+            else:
+                raise S3Error("InvalidRequest", "Signed chunks need a signed request")
         payloadHash = self.payloadHash.lower() if len(self.payloadHash) == 64 else None
         return BodyExpectation(
             length, contentMD5(headers), payloadHash, checksum, algorithm, decoder, limit
         )
-
-    def _decoder(self, decodedLength: int, trailerNames: Collection[bytes]) -> AwsChunkedDecoder:
-        """
-        Make the decoder of an C{aws-chunked} body.
-
-        @raise S3Error: C{InvalidRequest} for signed chunks without a signed request.
-        """
-        if self.claim is not None:
-            return makeDecoder(self.claim, self.signingKey, decodedLength, trailerNames)
-        if self.payloadHash != sigv4.STREAMING_UNSIGNED_TRAILER:
-            raise S3Error("InvalidRequest", "Signed chunks need a signed request")
-        return AwsChunkedDecoder(decodedLength, None, trailerNames)
 
 
 def _tooMany() -> S3Error:

@@ -28,7 +28,7 @@ from storagegate.s3.auth.sigv4 import (
     wrongSignature,
 )
 from storagegate.s3.errors import S3Error
-from storagegate.s3.headers import isoSeconds
+from storagegate.s3.xml.writer import isoSeconds
 
 ACCESS_KEY = "AWSAccessKeyId"
 SIGNATURE = "Signature"

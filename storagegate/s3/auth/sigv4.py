@@ -38,7 +38,7 @@ from attrs import frozen
 from storagegate.core.options import parseDecimal
 from storagegate.net.http.ranges import parseHttpDate, utcSeconds
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.headers import isoSeconds
+from storagegate.s3.xml.writer import isoSeconds
 
 TERMINATOR = "aws4_request"
 ALGORITHM = "AWS4-HMAC-SHA256"

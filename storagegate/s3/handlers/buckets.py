@@ -3,7 +3,6 @@
 from attrs import frozen
 
 from storagegate.s3.errors import S3Error
-from storagegate.s3.headers import rejectUnsupported
 from storagegate.s3.names import checkBucketName
 from storagegate.s3.pagination import (
     makeToken,
@@ -12,7 +11,7 @@ from storagegate.s3.pagination import (
     parseListObjectsV2,
     parseListVersions,
 )
-from storagegate.s3.request import XML, S3Request
+from storagegate.s3.request import XML, S3Request, rejectUnsupported
 from storagegate.s3.xml import documents
 from storagegate.s3.xml.reader import readBucketConfiguration
 from storagegate.storage.records import NULL_VERSION, Bucket, ObjectListing
@@ -28,8 +27,12 @@ async def listBuckets(call: S3Request) -> None:
     token = None
     if len(found) > query.limit:
         token = makeToken(call.services.tokenSecret, "", page[-1].name)
-    listable = objects.listable(call.identity, page)
-    shown = [each for each in listable if query.region in ("", each.region)]
+    allows = call.identity.policy.allows
+    shown = [
+        each
+        for each in page
+        if allows("list", each.name, None) and query.region in ("", each.region)
+    ]
     call.respondXML(documents.listBuckets(query, shown, call.identity.account, token))
 
 

@@ -1,23 +1,29 @@
 """GetObject, HeadObject and GetObjectAttributes."""
 
+from collections.abc import Coroutine
+from typing import Any
+
 from twisted.internet.defer import Deferred
 
-from storagegate.net.http.ranges import ByteRange
-from storagegate.s3.conditions import NotModified, evaluateRead
+from storagegate.net.http.ranges import ByteRange, formatHttpDate
+from storagegate.s3.conditions import READ_FIELDS, NotModified, evaluateRead
 from storagegate.s3.errors import S3Error
-from storagegate.s3.headers import checksumHeaders, httpDate, objectHeaders, override
 from storagegate.s3.objects import segmentsOf
 from storagegate.s3.pagination import parseAttributes, parsePartNumber
-from storagegate.s3.request import Pairs, S3Request
+from storagegate.s3.request import Pairs, S3Request, checksumHeaders, objectHeaders, override
 from storagegate.s3.xml import documents
 from storagegate.storage.records import Content, ObjectRecord
 
 
-async def headObject(call: S3Request) -> None:
-    """Respond with an object's headers."""
-    record = await call.services.objects.object(
+def _find(call: S3Request) -> Coroutine[Any, Any, ObjectRecord]:
+    return call.services.objects.object(
         call.identity, call.bucket, call.key, call.query.get("versionId")
     )
+
+
+async def headObject(call: S3Request) -> None:
+    """Respond with an object's headers."""
+    record = await _find(call)
     try:
         code, _, length, headers = _prepare(call, record)
     except NotModified:
@@ -28,9 +34,7 @@ async def headObject(call: S3Request) -> None:
 
 async def getObject(call: S3Request) -> None:
     """Respond with an object's bytes, or a run of them."""
-    record = await call.services.objects.object(
-        call.identity, call.bucket, call.key, call.query.get("versionId")
-    )
+    record = await _find(call)
     try:
         code, start, length, headers = _prepare(call, record)
     except NotModified:
@@ -57,11 +61,14 @@ def _prepare(
     """
     extra: list[tuple[bytes, bytes]] = []
     wantsChecksum = call.headers.get(b"x-amz-checksum-mode", b"").upper() == b"ENABLED"
-    if "partNumber" in call.query:
-        evaluateRead(call.headers, record.etag, record.modifiedMs)
+    isPart = "partNumber" in call.query
+    found = None
+    if not READ_FIELDS.isdisjoint(call.headers):
+        size = None if isPart else record.size
+        found = evaluateRead(call.headers, record.etag, record.modifiedMs, size)
+    if isPart:
         found, start, length = _partRange(call, record, wantsChecksum, extra)
     else:
-        found = evaluateRead(call.headers, record.etag, record.modifiedMs, record.size)
         start, length = (0, record.size) if found is None else (found.first, found.length)
     code = 200
     if found is not None:
@@ -139,9 +146,7 @@ async def _sendSegments(
 
 async def getObjectAttributes(call: S3Request) -> None:
     """Respond with the attributes that the request names."""
-    record = await call.services.objects.object(
-        call.identity, call.bucket, call.key, call.query.get("versionId")
-    )
+    record = await _find(call)
     query = parseAttributes(call.headers)
     try:
         evaluateRead(call.headers, record.etag, record.modifiedMs)
@@ -149,4 +154,4 @@ async def getObjectAttributes(call: S3Request) -> None:
         call.respond(304, objectHeaders(record))
         return
     body = documents.objectAttributes(query, record)
-    call.respondXML(body, [(b"Last-Modified", httpDate(record.modifiedMs))])
+    call.respondXML(body, [(b"Last-Modified", formatHttpDate(record.modifiedMs // 1000))])

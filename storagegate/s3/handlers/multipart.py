@@ -5,17 +5,17 @@ from storagegate.s3.checksums import (
     DEFAULT_ALGORITHM,
     PUT_LIMIT,
     declared,
+    ingest,
     requestedKind,
     requestedType,
 )
 from storagegate.s3.conditions import parseCopyRange, writeCondition
 from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
 from storagegate.s3.handlers.put import findCopySource
-from storagegate.s3.headers import attributesFrom, checksumHeaders, rejectUnsupported
-from storagegate.s3.ingest import ingest
 from storagegate.s3.multipart import TRIES
+from storagegate.s3.objects import attributesFrom
 from storagegate.s3.pagination import parseListParts, parseListUploads, parsePartNumber
-from storagegate.s3.request import S3Request
+from storagegate.s3.request import S3Request, checksumHeaders, rejectUnsupported
 from storagegate.s3.xml import documents
 from storagegate.s3.xml.reader import readComplete
 from storagegate.storage.errors import ConcurrentChange, NoSuchUpload
@@ -50,7 +50,9 @@ async def uploadPart(call: S3Request) -> None:
     rejectUnsupported(call.headers)
     number = parsePartNumber(call.query)
     upload = await _find(call)
-    expectation = call.bodyExpectation(upload.checksumAlgorithm or DEFAULT_ALGORITHM)
+    expectation = call.authenticated.bodyExpectation(
+        call.headers, call.request.contentLength, upload.checksumAlgorithm or DEFAULT_ALGORITHM
+    )
     checksum = expectation.checksum
     if checksum is not None and upload.checksumAlgorithm not in ("", checksum.algorithm):
         raise S3Error(
@@ -59,8 +61,8 @@ async def uploadPart(call: S3Request) -> None:
             f"{upload.checksumAlgorithm.lower()}, actual checksum Type: "
             f"{checksum.algorithm.lower()}",
         )
-    objects = call.services.objects
-    ingested = await ingest(call.request.body, expectation, objects.sink, inlineLimit=0)
+    blobs = call.services.store.blobs
+    ingested = await ingest(call.request.body, expectation, blobs, inlineLimit=0)
     part = await call.services.multipart.putPart(upload, number, ingested)
     # A part's checksum has no type.
     call.respond(

@@ -5,18 +5,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
-from attrs import evolve
-
 from storagegate.core.httpurls import SCHEMES
 from storagegate.net.http.message import ChannelRequest
 from storagegate.s3.auth.authenticator import rejectFormClaim
 from storagegate.s3.auth.sigv4 import UNSIGNED_PAYLOAD, SignatureSource
-from storagegate.s3.checksums import PUT_LIMIT, BodyExpectation, contentMD5, expectedChecksum
+from storagegate.s3.checksums import (
+    PUT_LIMIT,
+    BodyExpectation,
+    contentMD5,
+    expectedChecksum,
+    ingest,
+)
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.headers import attributesFrom, rejectUnsupported
-from storagegate.s3.ingest import ingest
 from storagegate.s3.names import checkKey
-from storagegate.s3.request import XML, S3Request
+from storagegate.s3.objects import attributesFrom
+from storagegate.s3.request import XML, S3Request, rejectUnsupported
 from storagegate.s3.xml import documents
 from storagegate.storage.records import INLINE_LIMIT, ObjectRecord
 
@@ -67,7 +70,7 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
         limits = checkPolicy(head.fields["policy"], fields, call.bucket, time.time())
     else:
         rejectFormClaim(head.fields)
-    await call.services.objects.authorise(call.identity, "write", call.bucket, key)
+    call.identity.authorise("write", call.bucket, key)
     await call.checkOwner(call.bucket, b"x-amz-expected-bucket-owner")
     await call.services.objects.bucket(call.identity, call.bucket)
     # Fields describe the object as headers do in a PUT.
@@ -97,21 +100,21 @@ async def _store(
 ) -> ObjectRecord:
     rejectUnsupported(headers)
     attributes = attributesFrom(headers)
-    objects = call.services.objects
     expectation = BodyExpectation(
         md5=contentMD5(headers),
         checksum=expectedChecksum(headers),
         limit=min(limits.largest, PUT_LIMIT),
     )
-    ingested = await ingest(form, expectation, objects.sink, INLINE_LIMIT)
+    ingested = await ingest(form, expectation, call.services.store.blobs, INLINE_LIMIT)
     try:
         limits.check(ingested.content.size)
     except S3Error:
         if ingested.sink is not None:
             call.services.store.abort(ingested.sink)
         raise
-    attributes = evolve(attributes, checksum=ingested.checksum)
-    return await objects.putObject(call.identity, call.bucket, key, ingested, attributes)
+    return await call.services.objects.putObject(
+        call.identity, call.bucket, key, ingested, attributes
+    )
 
 
 def _respond(call: S3Request, fields: Mapping[str, str], record: ObjectRecord) -> None:

@@ -4,29 +4,29 @@ from functools import partial
 
 from attrs import evolve
 
-from storagegate.s3.checksums import requestedKind
+from storagegate.s3.checksums import ingest, requestedKind
 from storagegate.s3.conditions import evaluateCopySource, writeCondition
 from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
-from storagegate.s3.headers import attributesFrom, checksumHeaders, rejectUnsupported
-from storagegate.s3.ingest import ingest
 from storagegate.s3.multipart import CopyRequest
 from storagegate.s3.names import parseCopySource
-from storagegate.s3.objects import DeleteEntry, checkVersion
-from storagegate.s3.request import S3Request
+from storagegate.s3.objects import UNCONDITIONAL, DeleteEntry, attributesFrom, checkVersion
+from storagegate.s3.request import S3Request, checksumHeaders, rejectUnsupported
 from storagegate.s3.xml import documents, reader
 from storagegate.storage.records import INLINE_LIMIT, Attributes, ObjectRecord, WriteCondition
 
 
 async def putObject(call: S3Request) -> None:
     """Store the body under the key."""
-    rejectUnsupported(call.headers)
-    condition = writeCondition(call.headers)
+    headers = call.headers
+    rejectUnsupported(headers)
+    condition = UNCONDITIONAL
+    if b"if-none-match" in headers or b"if-match" in headers:
+        condition = writeCondition(headers)
     objects = call.services.objects
     await objects.checkWrite(call.identity, call.bucket, call.key, condition)
-    attributes = attributesFrom(call.headers)
-    expectation = call.bodyExpectation()
-    ingested = await ingest(call.request.body, expectation, objects.sink, INLINE_LIMIT)
-    attributes = evolve(attributes, checksum=ingested.checksum)
+    attributes = attributesFrom(headers)
+    expectation = call.authenticated.bodyExpectation(headers, call.request.contentLength)
+    ingested = await ingest(call.request.body, expectation, call.services.store.blobs, INLINE_LIMIT)
     record = await objects.putObject(
         call.identity, call.bucket, call.key, ingested, attributes, condition
     )
@@ -41,7 +41,7 @@ async def findCopySource(call: S3Request) -> ObjectRecord:
     @raise S3Error: The errors of a read; C{PreconditionFailed}.
     """
     bucket, key, versionId = parseCopySource(call.headers[b"x-amz-copy-source"])
-    await call.services.objects.authorise(call.identity, "read", bucket, key)
+    call.identity.authorise("read", bucket, key)
     await call.checkOwner(bucket, b"x-amz-source-expected-bucket-owner")
     record = await call.services.objects.object(call.identity, bucket, key, versionId)
     evaluateCopySource(call.headers, record.etag, record.modifiedMs)
@@ -95,13 +95,13 @@ async def deleteObject(call: S3Request) -> None:
     call.respond(204, [(b"x-amz-version-id", b"null")] if version else ())
 
 
-async def _checkEntry(call: S3Request, each: reader.DeleteRequestEntry) -> DeleteEntry:
+def _checkEntry(call: S3Request, each: reader.DeleteRequestEntry) -> DeleteEntry:
     """
     Check one entry of a delete-many on its own.
 
     @raise S3Error: For this entry only.
     """
-    await call.services.objects.authorise(call.identity, "write", call.bucket, each.key)
+    call.identity.authorise("write", call.bucket, each.key)
     checkVersion(each.versionId)
     if each.modified is not None or each.size is not None:
         raise S3Error("NotImplemented")
@@ -117,7 +117,7 @@ async def deleteObjects(call: S3Request) -> None:
     entries: dict[int, DeleteEntry] = {}
     for position, each in enumerate(wanted.entries):
         try:
-            entries[position] = await _checkEntry(call, each)
+            entries[position] = _checkEntry(call, each)
         except S3Error as error:
             errors[position] = error
     results = await call.services.objects.deleteObjects(

@@ -7,11 +7,12 @@ the last page lacks.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from attrs import frozen
 
+from storagegate.s3.accounts import canonicalId
 from storagegate.s3.errors import S3Error
-from storagegate.s3.headers import isoTimestamp, ownerElement, ownerOf
 from storagegate.s3.pagination import (
     AttributesQuery,
     BucketsQuery,
@@ -21,7 +22,7 @@ from storagegate.s3.pagination import (
     encodeKey,
     isPlain,
 )
-from storagegate.s3.xml.writer import document, element, escape, optional
+from storagegate.s3.xml.writer import document, element, escape, isoTimestamp, optional
 from storagegate.storage.records import (
     Bucket,
     Checksum,
@@ -51,6 +52,16 @@ class DeleteOutcome:
     error: S3Error | None = None
 
 
+@lru_cache(maxsize=256)
+def ownerElement(name: str, account: str) -> str:
+    """Write an account as an C{Owner}, C{Initiator} or C{Grantee} element."""
+    return f"<{name}>{_identity(account)}</{name}>"
+
+
+def _identity(account: str) -> str:
+    return element("ID", canonicalId(account)) + element("DisplayName", account)
+
+
 def locationConstraint(region: str) -> bytes:
     """Write LocationConstraint: empty for the region that S3 had before it had regions."""
     return document("LocationConstraint", "" if region == _DEFAULT_REGION else region)
@@ -58,8 +69,7 @@ def locationConstraint(region: str) -> bytes:
 
 def accessControlPolicy(account: str) -> bytes:
     """Write the ACL that grants full control to the owner only."""
-    owner = ownerOf(account)
-    identity = element("ID", owner.id) + element("DisplayName", owner.displayName)
+    identity = _identity(account)
     return document(
         "AccessControlPolicy",
         f"<Owner>{identity}</Owner><AccessControlList><Grant>"

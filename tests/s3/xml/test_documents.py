@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.s3.accounts import canonicalId
 from storagegate.s3.errors import S3Error
-from storagegate.s3.headers import ownerOf
 from storagegate.s3.pagination import AttributesQuery
 from storagegate.s3.xml.documents import (
     DeleteOutcome,
@@ -47,8 +47,8 @@ class DocumentTests(SynchronousTestCase):
 
     def test_acl(self) -> None:
         """The owner, and nobody else, has full control."""
-        owner = ownerOf("a<b")
-        identity = f"<ID>{owner.id}</ID><DisplayName>a&lt;b</DisplayName>"
+        owner = canonicalId("a<b")
+        identity = f"<ID>{owner}</ID><DisplayName>a&lt;b</DisplayName>"
         body = accessControlPolicy("a<b")
         self.assertEqual(
             body.decode(),
@@ -57,7 +57,7 @@ class DocumentTests(SynchronousTestCase):
             f'xsi:type="CanonicalUser">{identity}</Grantee><Permission>FULL_CONTROL</Permission>'
             "</Grant></AccessControlList></AccessControlPolicy>",
         )
-        grantee = {"ID": owner.id, "DisplayName": "a<b"}
+        grantee = {"ID": owner, "DisplayName": "a<b"}
         for operation in ["GetBucketAcl", "GetObjectAcl"]:
             self.assertEqual(
                 parseAnswer(operation, body),
@@ -75,10 +75,10 @@ class DocumentTests(SynchronousTestCase):
     def test_owner(self) -> None:
         """An account has one canonical id of 64 digits for ever, and accounts differ."""
         self.assertEqual(
-            ownerOf("root").id, "b5639d2e73a17b2a84b51f61a41d6c3a39ac4d78a7cafddea12917ec18e0184c"
+            canonicalId("root"), "b5639d2e73a17b2a84b51f61a41d6c3a39ac4d78a7cafddea12917ec18e0184c"
         )
-        self.assertRegex(ownerOf("other").id, r"\A[0-9a-f]{64}\Z")
-        self.assertNotEqual(ownerOf("other").id, ownerOf("root").id)
+        self.assertRegex(canonicalId("other"), r"\A[0-9a-f]{64}\Z")
+        self.assertNotEqual(canonicalId("other"), canonicalId("root"))
 
     def test_initiate(self) -> None:
         """The key is escaped as text."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.headers import ownerOf
+from storagegate.s3.accounts import canonicalId
 from storagegate.s3.pagination import (
     BucketsQuery,
     KeysQuery,
@@ -39,9 +39,9 @@ from tests.s3.clientparser import parseAnswer
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
 JANUARY = 1767225600000
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
-ROOT = ownerOf("root")
-OWNER = {"ID": ROOT.id, "DisplayName": "root"}
-OWNER_XML = f"<Owner><ID>{ROOT.id}</ID><DisplayName>root</DisplayName></Owner>"
+ROOT = canonicalId("root")
+OWNER = {"ID": ROOT, "DisplayName": "root"}
+OWNER_XML = f"<Owner><ID>{ROOT}</ID><DisplayName>root</DisplayName></Owner>"
 EVERYTHING = ObjectsQuery("", "", "", 1000, False)
 
 
