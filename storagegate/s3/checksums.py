@@ -18,6 +18,9 @@ C{FULL_OBJECT} one that of the data itself; only CRCs can be combined to the lat
     CRC64NVME   yes          no         FULL_OBJECT
     SHA1        no           yes        COMPOSITE
     SHA256      no           yes        COMPOSITE
+
+Nothing of a body is visible before everything that the client declared of it has been verified; a
+failure leaves nothing behind.
 """
 
 import hashlib

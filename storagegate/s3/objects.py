@@ -3,8 +3,11 @@ Buckets and objects of a store: the domain of S3, without HTTP.
 
 Every method takes the L{Identity<storagegate.s3.accounts.Identity>} under which it acts and raises
 L{S3Error<storagegate.s3.errors.S3Error>} to refuse. Rights are decided by
-L{Identity.authorise}, which every adapter calls first, and by the look-up of the bucket in every
-method.
+L{Identity.authorise<storagegate.s3.accounts.Identity.authorise>}, which every adapter calls first,
+and by the look-up of the bucket in every method.
+
+Every adapter passes the attributes of a write as S3's header fields: lower-case names and values as
+C{bytes}. The store keeps text.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""One S3 request between the listener and a handler, and the row of the table that it matches."""
+"""One S3 request between the listener and a handler, its row of the table, and its response."""
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Literal
